@@ -1,0 +1,48 @@
+# Every target sets up its own environment in .venv; it is quick when the environment is there already.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TORCH := 2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+help:  ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+# The CPU build first, so that nothing after it pulls gigabytes of CUDA packages: from wherever pip is set up to look, else
+# from PyTorch's own index of CPU builds.
+$(VENV)/torch.stamp: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) "torch==$(TORCH)+cpu" 2>/dev/null \
+	  || $(PIP) "torch==$(TORCH)" --index-url https://download.pytorch.org/whl/cpu
+	touch $@
+
+$(VENV)/run.stamp: $(VENV)/torch.stamp pyproject.toml
+	$(PIP) --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	$(PIP) --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: $(VENV)/run.stamp  ## train a CNN on all of MNIST at (3, 1e-5); MODEL=tanh-cnn trains another family
+	$(BIN)/privet train --data mnist --model $(or $(MODEL),cnn) --epsilon 3 --delta 1e-5 --out $(or $(OUT),runs/demo-$(or $(MODEL),cnn)-$(shell date +%Y%m%d-%H%M%S))
+
+lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+test: lint  ## lint and the whole test suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" src tests
+
+test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
+	$(BIN)/python -m pytest -q -m slow tests
+
+bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
+	$(BIN)/python -m benchmarks.step
+
+clean:  ## forget the environment
+	rm -rf $(VENV)

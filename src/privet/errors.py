@@ -1,0 +1,83 @@
+"""What Privet raises, and the checks that raise it.
+
+Every error about an argument names the argument, the value it had, what is allowed and the fix. Only public things are
+checked here (settings, shapes, counts): a private value never decides whether something is raised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+
+class PrivetError(Exception):
+    """Base of every error that Privet raises on purpose."""
+
+
+class InvalidArgumentError(PrivetError, ValueError):
+    """A setting is outside what is allowed; the message says which, what it was, what is allowed and the fix.
+
+    Args:
+        name: the argument as its caller spells it.
+        value: what was given.
+        allowed: what would have been accepted, in words.
+        fix: what to do about it.
+    """
+
+    def __init__(self, name: str, value: object, allowed: str, fix: str = "") -> None:
+        self.name, self.value, self.allowed, self.fix = name, value, allowed, fix
+        super().__init__(f"{name} is {value!r}; it must be {allowed}." + (f" {fix}" if fix else ""))
+
+
+class UnsupportedModelError(PrivetError):
+    """This model or loss cannot be trained with the promised guarantee; the message names the culprit."""
+
+
+class LedgerError(PrivetError):
+    """The record of spent privacy is damaged, locked, used up or belongs to something else."""
+
+
+class PrivetWarning(UserWarning):
+    """Something that is right but that its user would want to know."""
+
+
+def real(name: str, value: object, fix: str = "") -> float:
+    """Return `value` as a float, refusing what is not a finite real number (booleans and strings included)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgumentError(name, value, "a real number", fix)
+    if not math.isfinite(value):
+        raise InvalidArgumentError(name, value, "finite", fix)
+    return float(value)
+
+
+def positive(name: str, value: object, fix: str = "") -> float:
+    """Return `value` as a float in (0, ∞)."""
+    number = real(name, value, fix)
+    if number <= 0:
+        raise InvalidArgumentError(name, value, "greater than 0", fix)
+    return number
+
+
+def between(name: str, value: object, low: float, high: float, fix: str = "") -> float:
+    """Return `value` as a float in the open interval (low, high)."""
+    number = real(name, value, fix)
+    if not low < number < high:
+        raise InvalidArgumentError(name, value, f"between {low:g} and {high:g}, both excluded", fix)
+    return number
+
+
+def count(name: str, value: object, minimum: int = 1, fix: str = "") -> int:
+    """Return `value` as an int that is at least `minimum` and below 2³¹."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgumentError(name, value, "a whole number", fix)
+    if not minimum <= value < 2**31:
+        raise InvalidArgumentError(name, value, f"at least {minimum} and less than 2**31", fix)
+    return value
+
+
+def choice(name: str, value: object, allowed: Iterable[str], fix: str = "") -> str:
+    """Return `value` if it is one of the `allowed` words."""
+    words = tuple(allowed)
+    if not isinstance(value, str) or value not in words:
+        raise InvalidArgumentError(name, value, "one of " + ", ".join(repr(word) for word in words), fix)
+    return value
