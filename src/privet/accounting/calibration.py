@@ -1,0 +1,80 @@
+"""Solving for the noise or the number of steps that meet a target ε, never overshooting it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from privet.errors import InvalidArgumentError
+
+_LOWEST, _HIGHEST = 0.02, 1e5
+_PRECISION = 1e-5
+_MOST_STEPS = 2**31 - 1
+
+
+def smallest_multiplier(spent: Callable[[float], float], target: float, guess: float = 1.0) -> float:
+    """Return the smallest noise multiplier, up to one part in 10⁵ above, whose ε is at most the target.
+
+    Args:
+        spent: noise multiplier → ε, decreasing.
+        target: ε to stay at or below.
+        guess: where to start looking.
+
+    Raises:
+        InvalidArgumentError: no multiplier in [0.02, 1e5] meets the target, or every one does.
+    """
+    low = high = guess
+    while spent(high) > target:
+        low, high = high, high * 1.5
+        if high > _HIGHEST:
+            raise InvalidArgumentError(
+                "epsilon", target, f"at least {spent(_HIGHEST):.3g}, which noise multiplier {_HIGHEST:g} gives",
+                "Take fewer steps, a smaller batch or a larger delta.",
+            )  # fmt: skip
+    while low == high or spent(low) <= target:
+        low, high = low / 1.5, low
+        if low < _LOWEST:
+            raise InvalidArgumentError(
+                "epsilon", target, f"at most {spent(_LOWEST * 1.5):.3g}: there is no private noise so small",
+                "A guarantee this weak protects nobody; lower it.",
+            )  # fmt: skip
+    # log ε is nearly linear in log σ, so the secant lands close; every iterate keeps spent(low) > target ≥ spent(high).
+    at_low, at_high = spent(low), spent(high)
+    while high > low * (1 + _PRECISION):
+        middle = math.sqrt(low * high)
+        if 0.0 < at_high < at_low < math.inf:
+            share = math.log(at_low / target) / math.log(at_low / at_high)
+            middle = low * (high / low) ** min(max(share * (1 + 1e-3), 1e-2), 1 - 1e-2)
+        at = spent(middle)
+        if at > target:
+            low, at_low = middle, at
+        else:
+            high, at_high = middle, at
+            # Just above the root: step below it, so that both ends close in.
+            below = high * (1 - _PRECISION)
+            if below > low and (at_below := spent(below)) > target:
+                low, at_low = below, at_below
+    return high
+
+
+def largest_count(spent: Callable[[int], float], target: float) -> int:
+    """Return the largest number of steps whose ε is at most the target.
+
+    Args:
+        spent: steps → ε, increasing.
+        target: ε to stay at or below.
+
+    Raises:
+        InvalidArgumentError: even one step exceeds the target.
+    """
+    if spent(1) > target:
+        raise InvalidArgumentError(
+            "epsilon", target, f"at least {spent(1):.3g}, the cost of one step", "Add noise or sample fewer examples."
+        )
+    low, high = 1, 2
+    while high < _MOST_STEPS and spent(high) <= target:
+        low, high = high, min(2 * high, _MOST_STEPS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if spent(middle) <= target else (low, middle)
+    return low

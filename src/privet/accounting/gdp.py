@@ -1,0 +1,45 @@
+"""Gaussian differential privacy by the central limit theorem: quick, and possibly too small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from privet.accounting.events import Event
+
+DIRECTION = "approximation that can be too small"
+
+
+def log_delta(mu: float, epsilon: float) -> float:
+    """Return log δ(ε) of a μ-GDP mechanism: δ = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2)."""
+    first, second = float(log_ndtr(mu / 2 - epsilon / mu)), epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return first + math.log(-math.expm1(min(second - first, -1e-300)))
+
+
+def _square(event: Event, adjacency: str) -> float:
+    """Return the event's share of μ²: exact for q = 1, else the limit n·Var[log P/Q] as q → 0.
+
+    With r₁ and r₋₁ the likelihood ratios of N(±1, σ²) to N(0, σ²), E[r₁²] = exp(1/σ²) and E[r₁r₋₁] = exp(−1/σ²), so
+    Var[q(r₁ − 1)] = q²(exp(1/σ²) − 1) and Var[q(r₁ − r₋₁)] = 4q²·sinh(1/σ²).
+    """
+    q, inverse = event.sampling_rate, min(event.noise_multiplier**-2, 700.0)
+    if adjacency == "replace-one":
+        return event.count * (4 * inverse if q == 1.0 else 4 * q**2 * math.sinh(inverse))
+    return event.count * (inverse if q == 1.0 else q**2 * math.expm1(inverse))
+
+
+def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
+    """Return ε at δ for the Gaussian that the composition tends to: exact when q = 1.
+
+    Source:
+        Dong, Roth, Su 2022; Bu, Dong, Long, Su 2020, "Deep Learning with Gaussian Differential Privacy".
+    """
+    square = sum(_square(event, adjacency) for event in events)
+    mu = math.sqrt(square)
+    if mu == 0.0 or log_delta(mu, 0.0) <= math.log(delta):
+        return 0.0
+    high = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1.0
+    return float(brentq(lambda value: log_delta(mu, value) - math.log(delta), 0.0, high, xtol=1e-12))

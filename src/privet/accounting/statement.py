@@ -1,0 +1,107 @@
+"""The guarantee as a value: prose for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.queries import DIRECTIONS
+
+NOT_COVERED = (
+    "anything chosen by looking at the private data: hyper-parameters, the architecture, early stopping, which run to keep",
+    "evaluation on private data, and any other number computed from it outside the training steps",
+    "timing, memory use and other side channels of the machine that trains",
+    "an adversary who can read the memory or the disk of that machine while it trains",
+    "rounding inside the sum of floating-point gradients (the released sums themselves lie on a public grid)",
+)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is promised to each example, and what is not.
+
+    Args:
+        epsilon: ε at `delta`; infinity when there is no privacy.
+        delta: δ.
+        adjacency: how neighbouring data sets differ.
+        unit: whose presence is protected.
+        examples: public size N of the data set.
+        sampling: the sampling scheme that was assumed and performed.
+        sampling_rate: q.
+        steps: releases that are accounted for (for a run: those its ledger has, including any lost to a crash).
+        noise_multiplier: σ, noise standard deviation over sensitivity.
+        sensitivity: clip bound of one example's contribution to the sum.
+        accountant: which accountant computed `epsilon`.
+        epsilon_by_accountant: accountant → ε, for comparison.
+        random_source: the claim of the source of noise and sampling.
+        reasons: why there is no privacy, if there is none.
+        warnings: what a careful reader should know about the settings.
+        versions: library → version.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    unit: str
+    examples: int
+    sampling: str
+    sampling_rate: float
+    steps: int
+    noise_multiplier: float
+    sensitivity: float
+    accountant: str
+    epsilon_by_accountant: Mapping[str, float]
+    random_source: str
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    versions: Mapping[str, str]
+    not_covered: tuple[str, ...] = NOT_COVERED
+
+    def __str__(self) -> str:
+        return "\n\n".join(self._paragraphs())
+
+    def _paragraphs(self) -> list[str]:
+        setting = (
+            f"How: {self.steps:,} steps; each sums the gradients of a {self.sampling} sample (rate {self.sampling_rate:.6g} of "
+            f"{self.examples:,} examples, performed as assumed), no example contributing more than {self.sensitivity:g} in L2 "
+            f"norm, plus Gaussian noise of {self.noise_multiplier:.6g} times that bound on every coordinate, divided by the "
+            f"public expected batch size. Randomness: {self.random_source}."
+        )
+        if math.isinf(self.epsilon):
+            why = "; ".join(self.reasons) or "nothing bounds what is released"
+            return [f"NO PRIVACY (ε = ∞): {why}. What was released protects nobody.", setting]
+        direction = DIRECTIONS[self.accountant]
+        others = ", ".join(
+            f"{name} {value:.4g} ({DIRECTIONS[name]})"
+            for name, value in self.epsilon_by_accountant.items()
+            if name != self.accountant
+        )
+        return [
+            f"({self.epsilon:.4g}, {self.delta:g})-differential privacy for {self.unit}, when neighbouring data sets differ in "
+            f"one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
+            f"It holds for everything the training steps released together: the final parameters and every one before them. Any "
+            f"use of them keeps it. ε comes from the accountant \"{self.accountant}\" ({direction}); for comparison: {others}.",
+            setting,
+            f"δ is {self.delta * self.examples:.3g} times 1/{self.examples:,}." + "".join(f" {text}." for text in self.warnings),
+            "Not covered:\n" + "\n".join(f"- {item}" for item in self.not_covered),
+            "Versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".",
+        ]  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as plain JSON values; infinity is the word "inf"."""
+        fields = asdict(self) | {"prose": str(self), "direction": DIRECTIONS[self.accountant]}
+        fields["epsilon"] = _finite(self.epsilon)
+        fields["epsilon_by_accountant"] = {name: _finite(value) for name, value in self.epsilon_by_accountant.items()}
+        return fields
+
+    def to_json(self) -> str:
+        """Return the statement as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"

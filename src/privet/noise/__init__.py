@@ -1,0 +1,8 @@
+"""Noise: where randomness comes from, and the Gaussian mechanism that spends it."""
+
+from privet.noise.gaussian import Gaussian, release
+from privet.noise.keystream import Keystream
+from privet.noise.sources import SOURCES, FastSource, FixedSource, SecureSource, Source
+from privet.noise.token import Token
+
+__all__ = ["SOURCES", "FastSource", "FixedSource", "Gaussian", "Keystream", "SecureSource", "Source", "Token", "release"]

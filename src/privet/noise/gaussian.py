@@ -1,0 +1,90 @@
+"""The Gaussian mechanism: from a clipped sum and a token to a release."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from privet.errors import InvalidArgumentError, choice, real
+from privet.noise.sources import SOURCES, Source
+from privet.noise.token import Token
+from privet.values import ClippedSum, NoisedSum, total_size
+
+# Grid cells per standard deviation: 2³⁰ keeps the rounding's share of the sensitivity below 1e-4 up to 10¹⁰ coordinates,
+# and sums of up to 2²³ standard deviations exact in float64.
+_CELLS_LOG2 = 30
+MULTIPLIER_RANGE = (1e-3, 1e6)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Gaussian noise on every coordinate of the sum, with standard deviation multiplier × sensitivity.
+
+    Args:
+        multiplier: noise multiplier σ, in [1e-3, 1e6]; None leaves it to `Plan.calibrate`. 0 means no noise at all and
+            needs `non_private=True`.
+        source: "secure" (cryptographic, the default), "fast" (statistical) or "fixed" (the same on every run: ε = ∞).
+        non_private: allow multiplier 0, for ablations; every statement then says ε = ∞.
+
+    >>> Gaussian(multiplier=1.1)
+    Gaussian(multiplier=1.1, source='secure', non_private=False)
+    """
+
+    multiplier: float | None = None
+    source: str = "secure"
+    non_private: bool = False
+
+    def __post_init__(self) -> None:
+        choice("noise.source", self.source, SOURCES)
+        if not isinstance(self.non_private, bool):
+            raise InvalidArgumentError("noise.non_private", self.non_private, "True or False")
+        if self.multiplier is None:
+            return
+        low, high = MULTIPLIER_RANGE
+        fix = "Plan.calibrate(epsilon=...) finds the multiplier for a target."
+        number = real("noise.multiplier", self.multiplier, fix)
+        if number == 0 and not self.non_private:
+            raise InvalidArgumentError("noise.multiplier", 0, f"between {low:g} and {high:g}", "No noise: say non_private=True.")
+        if number != 0 and not low <= number <= high:
+            raise InvalidArgumentError("noise.multiplier", self.multiplier, f"between {low:g} and {high:g}", fix)
+
+    def make_source(self) -> Source:
+        """Return a new source of this tier, sharing nothing with any other."""
+        return SOURCES[self.source]()
+
+
+def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
+    """Return the clipped sum with Gaussian noise, drawn against a token.
+
+    Sum and noise are each rounded to one grid, G = 2^⌊log₂ σC⌋·2⁻³⁰, before they meet, so the spacing of the floating-point
+    numbers in the result says nothing about the sum (Mironov 2012; Haney et al. 2022). Rounding can move the sums of two
+    neighbours apart by at most G·√d, which is added to the sensitivity before the noise is scaled to it.
+
+    Args:
+        clipped: the sum over the step's examples.
+        token: the step's permission; its multiplier is the one that is used.
+        source: of standard normal numbers.
+
+    Returns:
+        The release; with multiplier 0 (declared non-private), the sum itself.
+
+    Raises:
+        TypeError: `clipped` is not a ClippedSum (raw tensors have no sensitivity; noise twice is not a release).
+        LedgerError: the token was spent, or belongs to another process.
+    """
+    if not isinstance(clipped, ClippedSum):
+        raise TypeError(f"only a ClippedSum can be noised, not {type(clipped).__name__}: nothing else knows its sensitivity")
+    if not isinstance(token, Token):
+        raise TypeError(f"noise is drawn against a Token from a ledger, not {type(token).__name__}")
+    multiplier = token.spend()
+    if multiplier == 0.0:
+        return NoisedSum(clipped.tensors, clipped.sensitivity, 0.0)
+    grid = 2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity)) - _CELLS_LOG2)
+    sensitivity = clipped.sensitivity + grid * math.sqrt(total_size(clipped.tensors.values()))
+    deviation = multiplier * sensitivity
+    released = {}
+    for name, tensor in clipped.tensors.items():
+        noise = source.normal(tensor.numel()).mul_(deviation / grid).round_().view(tensor.shape)
+        cells = noise.to(tensor.device).add_((tensor.double() / grid).round_())
+        released[name] = cells.mul_(grid).to(tensor.dtype)
+    return NoisedSum(released, sensitivity, deviation)

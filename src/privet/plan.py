@@ -1,0 +1,285 @@
+"""The plan: one frozen value that holds everything the guarantee depends on, and derives all that must agree.
+
+Sampler, sampling rate, sensitivity, noise standard deviation, divisor, accounting events and the printed statement all come
+from here; none is typed twice. What does not change the promise (physical batch size, device, progress) lives elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from privet import accounting
+from privet.accounting.calibration import largest_count, smallest_multiplier
+from privet.accounting.statement import Guarantee
+from privet.clipping import RULES, Rule
+from privet.errors import InvalidArgumentError, between, choice, count, positive
+from privet.noise import SOURCES, Gaussian
+from privet.sampling import SCHEMES, Poisson
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps.
+
+    Args:
+        epochs: > 0; under Poisson sampling an epoch is what sees every example once in expectation.
+    """
+
+    epochs: float
+
+    def __post_init__(self) -> None:
+        positive("steps.epochs", self.epochs)
+
+
+def epochs(number: float) -> Epochs:
+    """Return a training length of `number` epochs, for `Plan(steps=...)`."""
+    return Epochs(number)
+
+
+_KINDS: dict[str, type] = {**SCHEMES, **RULES, "Epochs": Epochs, "Gaussian": Gaussian}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be trained on, how often, how bounded and how noised: the promise, before any data is touched.
+
+    Args:
+        examples: public number of examples N ≥ 2 the guarantee is stated for; training refuses a data set of another size.
+        sampling: who takes part in a step, such as `privet.sampling.Poisson(batch_size=512)`.
+        steps: number of steps, `privet.epochs(n)`, or None to let `calibrate` spend a budget with given noise.
+        clipping: how contributions are bounded, such as `privet.clipping.Flat(bound=0.3)`.
+        delta: δ in (0, 1), below 1/N unless `accept_large_delta`.
+        adjacency: "add-remove", "replace-one" or "zero-out": how neighbouring data sets differ.
+        noise: `privet.noise.Gaussian(multiplier=...)`; without a multiplier `calibrate` finds it.
+        accept_large_delta: allow δ ≥ 1/N, at which a mechanism may publish somebody's data outright.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or two do not go together.
+
+    >>> from privet import clipping, noise, sampling
+    >>> plan = Plan(
+    ...     examples=60_000, sampling=sampling.Poisson(batch_size=256), steps=3515, clipping=clipping.Flat(bound=1.0),
+    ...     delta=1e-5, noise=noise.Gaussian(multiplier=1.1),
+    ... )
+    >>> round(plan.epsilon(), 2)
+    1.13
+    >>> Plan.from_json(plan.to_json()) == plan
+    True
+    """
+
+    examples: int
+    sampling: Poisson
+    steps: int | Epochs | None
+    clipping: Rule
+    delta: float
+    adjacency: str = "add-remove"
+    noise: Gaussian = field(default_factory=Gaussian)
+    accept_large_delta: bool = False
+
+    def __post_init__(self) -> None:
+        count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")
+        _instance("sampling", self.sampling, tuple(SCHEMES.values()), "privet.sampling.Poisson(batch_size=512)")
+        _instance("clipping", self.clipping, Rule, "privet.clipping.Flat(bound=1.0)")
+        _instance("noise", self.noise, Gaussian, "privet.noise.Gaussian(multiplier=1.1), or leave it out and calibrate")
+        choice("adjacency", self.adjacency, accounting.ADJACENCIES)
+        self.sampling.rate(self.examples)
+        between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
+        if not isinstance(self.accept_large_delta, bool):
+            raise InvalidArgumentError("accept_large_delta", self.accept_large_delta, "True or False")
+        if self.delta * self.examples >= 1 and not self.accept_large_delta:
+            raise InvalidArgumentError(
+                "delta", self.delta, f"below 1 / examples = {1 / self.examples:.3g}",
+                "Publishing one random record outright would satisfy it; lower it, or say accept_large_delta=True.",
+            )  # fmt: skip
+        if isinstance(self.steps, Epochs):
+            if self.total_steps < 1:
+                raise InvalidArgumentError(
+                    "steps", self.steps, "at least one step", f"One epoch has {self.examples / self.sampling.batch_size:g} steps."
+                )
+        elif self.steps is not None:
+            count("steps", self.steps, fix="Give a number of steps, privet.epochs(n), or None to spend a budget.")
+
+    @property
+    def sampling_rate(self) -> float:
+        """q, the probability that an example takes part in a step."""
+        return self.sampling.rate(self.examples)
+
+    @property
+    def divisor(self) -> float:
+        """What every noised sum is divided by: the expected batch size, a public constant."""
+        return float(self.sampling.batch_size)
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps T.
+
+        Raises:
+            InvalidArgumentError: `steps` is None, to be solved for by `calibrate`.
+        """
+        if self.steps is None:
+            raise InvalidArgumentError("steps", None, "a number or privet.epochs(n)", "Call .calibrate(epsilon=...) to solve for it.")
+        if isinstance(self.steps, Epochs):
+            return math.floor(self.steps.epochs * self.examples / self.sampling.batch_size)
+        return self.steps
+
+    @property
+    def noise_multiplier(self) -> float:
+        """σ, noise standard deviation over sensitivity.
+
+        Raises:
+            InvalidArgumentError: the noise has no multiplier yet.
+        """
+        if self.noise.multiplier is None:
+            raise InvalidArgumentError(
+                "noise.multiplier", None, "a number", "Call .calibrate(epsilon=...) or give noise=privet.noise.Gaussian(multiplier)."
+            )
+        return float(self.noise.multiplier)
+
+    def events(self, steps: int | None = None) -> tuple[accounting.Event, ...]:
+        """Return what an accountant is told: `steps` releases (all of them by default)."""
+        number = self.total_steps if steps is None else steps
+        return (accounting.Event(self.sampling_rate, self.noise_multiplier, number),)
+
+    def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
+        """Return ε at this plan's δ after `steps` steps (all of them by default); infinity without private noise.
+
+        Args:
+            accountant: "pld" (default, upper bound), "rdp" (upper bound) or "gdp" (approximation that can be too small).
+            steps: how many releases to count.
+        """
+        if self._no_privacy():
+            choice("accountant", accountant, accounting.ACCOUNTANTS)
+            return math.inf
+        return accounting.composed_epsilon(
+            self.events(steps), delta=self.delta, adjacency=self.adjacency, accountant=accountant
+        )
+
+    def calibrate(self, epsilon: float, *, accountant: str = "pld") -> Plan:
+        """Return a new plan that meets (ε, δ), solving for whichever of noise and steps was left open.
+
+        Args:
+            epsilon: target ε > 0, never exceeded.
+            accountant: which ε is to meet it.
+
+        Raises:
+            InvalidArgumentError: both or neither are open, or the target cannot be met.
+        """
+        target = positive("epsilon", epsilon)
+        choice("accountant", accountant, ("pld", "rdp"), "Only an upper bound can be a target.")
+        open_noise, open_steps = self.noise.multiplier is None, self.steps is None
+        if open_noise and open_steps:
+            raise InvalidArgumentError("steps", None, "given when the noise is not", "One of noise and steps is solved for, not both.")
+        if not open_noise and not open_steps:
+            raise InvalidArgumentError(
+                "epsilon", epsilon, "left out when noise and steps are both given",
+                "Leave out the noise (or its multiplier), or set steps=None; exactly one is solved for.",
+            )  # fmt: skip
+        if open_steps:
+            positive("noise.multiplier", self.noise_multiplier, "Without noise no number of steps meets a target.")
+            return replace(self, steps=largest_count(lambda number: self.epsilon(accountant, steps=number), target))
+
+        def with_multiplier(multiplier: float) -> Plan:
+            return replace(self, noise=replace(self.noise, multiplier=multiplier))
+
+        def private(multiplier: float, by: str) -> float:
+            return accounting.composed_epsilon(
+                with_multiplier(multiplier).events(), delta=self.delta, adjacency=self.adjacency, accountant=by
+            )
+
+        guess = smallest_multiplier(lambda multiplier: private(multiplier, "rdp"), target)
+        return with_multiplier(smallest_multiplier(lambda multiplier: private(multiplier, accountant), target, guess=guess))
+
+    def guarantee(self, *, steps: int | None = None, accountant: str = "pld") -> Guarantee:
+        """Return the statement of what this plan promises after `steps` steps (all of them by default)."""
+        number = self.total_steps if steps is None else steps
+        reasons = self._no_privacy()
+        return Guarantee(
+            epsilon=self.epsilon(accountant, steps=number),
+            delta=self.delta,
+            adjacency=self.adjacency,
+            unit="one example",
+            examples=self.examples,
+            sampling=type(self.sampling).__name__,
+            sampling_rate=self.sampling_rate,
+            steps=number,
+            noise_multiplier=self.noise_multiplier,
+            sensitivity=self.clipping.sensitivity,
+            accountant=accountant,
+            epsilon_by_accountant={name: self.epsilon(name, steps=number) for name in accounting.ACCOUNTANTS},
+            random_source=SOURCES[self.noise.source].claim,
+            reasons=reasons,
+            warnings=("That is at least 1/examples: weak for everybody",) if self.delta * self.examples >= 1 else (),
+            versions={name: importlib.metadata.version(name) for name in ("privet", "torch", "dp-accounting")},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values."""
+        return {"format": FORMAT, **{f.name: _encode(getattr(self, f.name)) for f in fields(self)}}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the plan as a JSON object; `from_json` gives an equal plan back, to the last bit."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Return the plan that `to_json` wrote.
+
+        Raises:
+            InvalidArgumentError: the text is not a plan, has unknown or missing fields, or another format.
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"It does not parse: {error}.") from None
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls, data: object) -> Plan:
+        """Return the plan that `to_dict` gave; errors as for `from_json`."""
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            found = data.get("format") if isinstance(data, dict) else data
+            raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
+        return _construct(cls, "plan", {name: value for name, value in data.items() if name != "format"})
+
+    def _no_privacy(self) -> tuple[str, ...]:
+        reasons = []
+        if self.noise_multiplier == 0.0:
+            reasons.append("no noise is added (multiplier 0)")
+        if not SOURCES[self.noise.source].private:
+            reasons.append("the noise is the same on every run and known to everybody (a test source)")
+        return tuple(reasons)
+
+
+def _instance(name: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
+    if not isinstance(value, kinds):
+        raise InvalidArgumentError(name, value, f"a value such as {example}")
+
+
+def _encode(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__, **{f.name: _encode(getattr(value, f.name)) for f in fields(value)}}
+    return value
+
+
+def _decode(name: str, value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    kind = choice(f"{name}.kind", value.get("kind"), _KINDS)
+    return _construct(_KINDS[kind], name, {key: item for key, item in value.items() if key != "kind"})
+
+
+def _construct(kind: type, name: str, values: dict[str, object]) -> Any:
+    known = {f.name for f in fields(kind)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise InvalidArgumentError(name, unknown, f"made of the fields {', '.join(sorted(known))}")
+    try:
+        return kind(**{key: _decode(f"{name}.{key}", value) for key, value in values.items()})
+    except TypeError as error:
+        raise InvalidArgumentError(name, sorted(values), "complete", str(error)) from None

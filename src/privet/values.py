@@ -1,0 +1,147 @@
+"""Tensors that know their sensitivity: what a step passes from clipping to noise to the optimizer.
+
+A `ClippedSum` says how far one example can move it; only such a sum can be noised; only a `NoisedSum` reaches an
+optimizer. What would silently break the guarantee (adding sums that share an example, noising raw tensors, mixing private
+and released values) is a `TypeError` that says what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+Tensors = Mapping[str, Tensor]
+
+
+def _scaled(tensors: Tensors, factor: float) -> dict[str, Tensor]:
+    return {name: tensor * factor for name, tensor in tensors.items()}
+
+
+def _public_number(value: object, operation: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{operation} takes a public number, not {type(value).__name__}: a tensor could carry private data")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Positions [start, stop) of one draw: which members of a sampled batch a sum was taken over.
+
+    Args:
+        draw: number of the draw within its run.
+        start: first position in the draw, counted from 0.
+        stop: one past the last position.
+    """
+
+    draw: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedSum:
+    """Σᵢ wᵢ·gᵢ over examples, where no example contributes more than `sensitivity` in L2 norm.
+
+    Private: it must not leave the process without noise.
+
+    Args:
+        tensors: parameter name → sum, shaped like the parameter.
+        sensitivity: largest L2 norm, over all tensors together, that adding or removing one example can move the sum by.
+        norms: (B,) per-example gradient norms before clipping, in the order of the batch; (G, B) for a rule with G groups.
+            Non-private diagnostics.
+        part: which positions of which draw were summed; needed only to `join` the parts of one batch.
+    """
+
+    tensors: Tensors
+    sensitivity: float
+    norms: Tensor
+    part: Part | None = None
+
+    @staticmethod
+    def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: Part | None = None) -> ClippedSum:
+        """Return the sum over no examples: zeros shaped like the parameters, noised and counted like any other."""
+        tensors = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
+        return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
+
+    def join(self, other: ClippedSum) -> ClippedSum:
+        """Return the sum over both parts of one draw; it reuses (and overwrites) this sum's memory.
+
+        The parts hold different examples, so one example still moves the result by at most the larger sensitivity.
+
+        Raises:
+            TypeError: the parts are not known to be neighbouring positions of the same draw.
+        """
+        if not isinstance(other, ClippedSum):
+            raise TypeError(f"a ClippedSum can be joined with another part of its draw only, not {type(other).__name__}")
+        mine, theirs = self.part, other.part
+        if mine is None or theirs is None or mine.draw != theirs.draw or mine.stop != theirs.start:
+            raise TypeError(
+                f"cannot join parts {mine} and {theirs}: only neighbouring positions of one draw are known to hold different "
+                "examples; sums that may share an example have the sum of their sensitivities"
+            )
+        for name, tensor in self.tensors.items():
+            tensor.add_(other.tensors[name])
+        return ClippedSum(
+            self.tensors,
+            max(self.sensitivity, other.sensitivity),
+            torch.cat([self.norms, other.norms.to(self.norms.device)], dim=-1),
+            Part(mine.draw, mine.start, theirs.stop),
+        )
+
+    def __mul__(self, factor: object) -> ClippedSum:
+        number = _public_number(factor, "scaling a ClippedSum")
+        return replace(self, tensors=_scaled(self.tensors, number), sensitivity=self.sensitivity * abs(number))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: object) -> ClippedSum:
+        return self * (1.0 / _public_number(divisor, "dividing a ClippedSum"))
+
+    def __add__(self, other: object) -> ClippedSum:
+        raise TypeError(
+            "adding to a ClippedSum would change its sensitivity unnoticed; use .join() for the parts of one batch, and noise "
+            "different batches separately, each with its own token"
+        )
+
+    __radd__ = __sub__ = __rsub__ = __add__
+
+
+@dataclass(frozen=True, eq=False)
+class NoisedSum:
+    """A clipped sum with Gaussian noise on it: a release, already paid for, free to post-process.
+
+    Args:
+        tensors: parameter name → noisy sum, shaped like the parameter.
+        sensitivity: L2 sensitivity that the noise was scaled to.
+        standard_deviation: of the noise on every coordinate.
+    """
+
+    tensors: Tensors
+    sensitivity: float
+    standard_deviation: float
+
+    def __mul__(self, factor: object) -> NoisedSum:
+        number = _public_number(factor, "scaling a NoisedSum")
+        size = abs(number)
+        return NoisedSum(_scaled(self.tensors, number), self.sensitivity * size, self.standard_deviation * size)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: object) -> NoisedSum:
+        return self * (1.0 / _public_number(divisor, "dividing a NoisedSum"))
+
+    def __add__(self, other: object) -> NoisedSum:
+        raise TypeError(
+            f"a NoisedSum is one release; adding {type(other).__name__} to it is not a release of its own. Combine released "
+            "tensors (.tensors) as you like: that is post-processing"
+        )
+
+    __radd__ = __sub__ = __rsub__ = __add__
+
+
+def total_size(tensors: Iterable[Tensor]) -> int:
+    """Return the number of coordinates of all tensors together."""
+    return sum(tensor.numel() for tensor in tensors)
