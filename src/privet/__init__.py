@@ -3,9 +3,38 @@
 Declare a `Plan`, hand it with a model and data to a `Training`, and get the model, the (ε, δ) it can prove, and a report.
 """
 
+import importlib
+from types import ModuleType
+
 from privet import accounting, clipping, errors, noise, sampling
+from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
 from privet.plan import Plan, epochs
+from privet.training import Training
 
 __version__ = "0.1.0"
 
-__all__ = ["Plan", "accounting", "clipping", "epochs", "errors", "noise", "sampling"]
+__all__ = [
+    "Plan",
+    "Training",
+    "accounting",
+    "clipped_sum",
+    "clipping",
+    "data",
+    "epochs",
+    "errors",
+    "evaluation",
+    "models",
+    "noise",
+    "per_example_gradients",
+    "per_example_norms",
+    "report",
+    "sampling",
+]
+
+_WHEN_USED = ("data", "evaluation", "models", "report")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _WHEN_USED:
+        return importlib.import_module(f"privet.{name}")
+    raise AttributeError(f"module 'privet' has no attribute {name!r}")

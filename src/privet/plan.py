@@ -100,7 +100,10 @@ class Plan:
         if isinstance(self.steps, Epochs):
             if self.total_steps < 1:
                 raise InvalidArgumentError(
-                    "steps", self.steps, "at least one step", f"One epoch has {self.examples / self.sampling.batch_size:g} steps."
+                    "steps",
+                    self.steps,
+                    "at least one step",
+                    f"One epoch has {self.examples / self.sampling.batch_size:g} steps.",
                 )
         elif self.steps is not None:
             count("steps", self.steps, fix="Give a number of steps, privet.epochs(n), or None to spend a budget.")
@@ -123,7 +126,9 @@ class Plan:
             InvalidArgumentError: `steps` is None, to be solved for by `calibrate`.
         """
         if self.steps is None:
-            raise InvalidArgumentError("steps", None, "a number or privet.epochs(n)", "Call .calibrate(epsilon=...) to solve for it.")
+            raise InvalidArgumentError(
+                "steps", None, "a number or privet.epochs(n)", "Call .calibrate(epsilon=...) to solve for it."
+            )
         if isinstance(self.steps, Epochs):
             return math.floor(self.steps.epochs * self.examples / self.sampling.batch_size)
         return self.steps
@@ -137,7 +142,10 @@ class Plan:
         """
         if self.noise.multiplier is None:
             raise InvalidArgumentError(
-                "noise.multiplier", None, "a number", "Call .calibrate(epsilon=...) or give noise=privet.noise.Gaussian(multiplier)."
+                "noise.multiplier",
+                None,
+                "a number",
+                "Call .calibrate(epsilon=...) or give noise=privet.noise.Gaussian(multiplier).",
             )
         return float(self.noise.multiplier)
 
@@ -156,9 +164,7 @@ class Plan:
         if self._no_privacy():
             choice("accountant", accountant, accounting.ACCOUNTANTS)
             return math.inf
-        return accounting.composed_epsilon(
-            self.events(steps), delta=self.delta, adjacency=self.adjacency, accountant=accountant
-        )
+        return accounting.composed_epsilon(self.events(steps), delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 
     def calibrate(self, epsilon: float, *, accountant: str = "pld") -> Plan:
         """Return a new plan that meets (ε, δ), solving for whichever of noise and steps was left open.
@@ -174,7 +180,9 @@ class Plan:
         choice("accountant", accountant, ("pld", "rdp"), "Only an upper bound can be a target.")
         open_noise, open_steps = self.noise.multiplier is None, self.steps is None
         if open_noise and open_steps:
-            raise InvalidArgumentError("steps", None, "given when the noise is not", "One of noise and steps is solved for, not both.")
+            raise InvalidArgumentError(
+                "steps", None, "given when the noise is not", "One of noise and steps is solved for, not both."
+            )
         if not open_noise and not open_steps:
             raise InvalidArgumentError(
                 "epsilon", epsilon, "left out when noise and steps are both given",
@@ -245,7 +253,8 @@ class Plan:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             found = data.get("format") if isinstance(data, dict) else data
             raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
-        return _construct(cls, "plan", {name: value for name, value in data.items() if name != "format"})
+        plan: Plan = _construct(cls, "plan", {name: value for name, value in data.items() if name != "format"})
+        return plan
 
     def _no_privacy(self) -> tuple[str, ...]:
         reasons = []

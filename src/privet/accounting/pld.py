@@ -51,14 +51,15 @@ def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
     """
     if delta < SMALLEST_DELTA:
         raise InvalidArgumentError(
-            "delta", delta, f"at least {SMALLEST_DELTA:g} for the accountant 'pld'", "Use accountant='rdp' for a smaller one."
+            "delta",
+            delta,
+            f"at least {SMALLEST_DELTA:g} for the accountant 'pld'",
+            "Use accountant='rdp' for a smaller one.",
         )
     if not events:
         return 0.0
     grid = max(_grid(event.noise_multiplier) for event in events)
-    parts = [
-        _single(event.sampling_rate, event.noise_multiplier, adjacency, grid).self_compose(event.count) for event in events
-    ]
+    parts = [_single(event.sampling_rate, event.noise_multiplier, adjacency, grid).self_compose(event.count) for event in events]
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.compose(part)

@@ -14,9 +14,7 @@ from privet.errors import choice, positive
 ACCOUNTANTS: dict[str, ModuleType] = {"pld": pld, "rdp": rdp, "gdp": gdp}
 
 
-def composed_epsilon(
-    events: Iterable[Event], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld"
-) -> float:
+def composed_epsilon(events: Iterable[Event], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld") -> float:
     """Return ε at δ of any sequence of events.
 
     Args:
@@ -88,9 +86,7 @@ def noise_multiplier(
 
     def spent(by: str) -> float:
         return smallest_multiplier(
-            lambda sigma: composed_epsilon(
-                [Event(sampling_rate, sigma, steps)], delta=delta, adjacency=adjacency, accountant=by
-            ),
+            lambda sigma: composed_epsilon([Event(sampling_rate, sigma, steps)], delta=delta, adjacency=adjacency, accountant=by),
             target,
             guess=1.0 if by == "rdp" else spent("rdp"),
         )

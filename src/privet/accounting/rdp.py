@@ -23,27 +23,31 @@ from privet.accounting.events import Event
 Array = NDArray[np.float64]
 
 DIRECTION = "upper bound"
-ORDERS: Array = np.concatenate([
-    1 + np.geomspace(0.01, 1.0, 40, endpoint=False),
-    np.arange(2.0, 12.0, 0.1),
-    np.arange(12.0, 64.0),
-    np.geomspace(64.0, 512.0, 25),
-])
+ORDERS: Array = np.concatenate(
+    [
+        1 + np.geomspace(0.01, 1.0, 40, endpoint=False),
+        np.arange(2.0, 12.0, 0.1),
+        np.arange(12.0, 64.0),
+        np.geomspace(64.0, 512.0, 25),
+    ]
+)
 _POINTS = 200_000
 
 
 def _log_mixture(x: Array, rate: float, deviation: float, centre: float) -> Array:
     """Return log[(1−q)·exp(−x²/2σ²) + q·exp(−(x−centre)²/2σ²)], up to the common normalisation."""
-    away = -((x - centre) ** 2) / (2 * deviation**2) + np.log(rate)
+    away: Array = -((x - centre) ** 2) / (2 * deviation**2) + np.log(rate)
     if rate == 1.0:
         return away
-    return np.logaddexp(away, -(x**2) / (2 * deviation**2) + np.log1p(-rate))
+    mixed: Array = np.logaddexp(away, -(x**2) / (2 * deviation**2) + np.log1p(-rate))
+    return mixed
 
 
 def _divergences(log_p: Array, log_q: Array, log_weight: float) -> Array:
     """Return the divergence of each order in ORDERS; `log_weight` is the log of grid step × normalisation."""
     logs = ORDERS[:, None] * log_p + (1 - ORDERS[:, None]) * log_q
-    return np.maximum((logsumexp(logs, axis=1) + log_weight) / (ORDERS - 1), 0.0)
+    found: Array = np.maximum((logsumexp(logs, axis=1) + log_weight) / (ORDERS - 1), 0.0)
+    return found
 
 
 @lru_cache(maxsize=1024)

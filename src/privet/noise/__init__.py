@@ -5,4 +5,14 @@ from privet.noise.keystream import Keystream
 from privet.noise.sources import SOURCES, FastSource, FixedSource, SecureSource, Source
 from privet.noise.token import Token
 
-__all__ = ["SOURCES", "FastSource", "FixedSource", "Gaussian", "Keystream", "SecureSource", "Source", "Token", "release"]
+__all__ = [
+    "SOURCES",
+    "FastSource",
+    "FixedSource",
+    "Gaussian",
+    "Keystream",
+    "SecureSource",
+    "Source",
+    "Token",
+    "release",
+]

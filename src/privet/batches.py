@@ -1,0 +1,115 @@
+"""From sampled indices to physical batches of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from privet.errors import InvalidArgumentError, count
+from privet.sampling import Indices
+from privet.values import Part
+
+Collate = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class PhysicalBatch:
+    """What goes through the model at once: part of one step's draw.
+
+    Args:
+        indices: of the examples.
+        part: which positions of the draw they are.
+        last: whether the step ends with it.
+    """
+
+    indices: Indices
+    part: Part
+    last: bool
+
+
+def split(draw: Indices, number: int, size: int) -> Iterator[PhysicalBatch]:
+    """Yield the physical batches of one draw: at least one, which is empty if the draw is.
+
+    Args:
+        draw: indices of the step's examples.
+        number: of the draw within the run.
+        size: most examples in a physical batch.
+    """
+    starts = range(0, max(len(draw), 1), size)
+    for start in starts:
+        stop = min(start + size, len(draw))
+        yield PhysicalBatch(draw[start:stop], Part(number, start, stop), last=start == starts[-1])
+
+
+class Rows(Dataset[tuple[PhysicalBatch, Any]]):
+    """A data set read one physical batch at a time.
+
+    A `TensorDataset` is indexed whole; any other map-style data set example by example (`__getitems__` if it has it), then
+    collated.
+
+    Args:
+        dataset: map-style, with a length.
+        collate: list of examples → batch; `default_collate` if None.
+    """
+
+    def __init__(self, dataset: Dataset[Any], collate: Collate | None = None) -> None:
+        self.dataset, self.collate = dataset, collate or default_collate
+        self.whole = isinstance(dataset, TensorDataset) and collate is None
+
+    def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, Any]:
+        return batch, self.read(batch.indices) if len(batch.indices) else None
+
+    def read(self, indices: Indices) -> Any:
+        """Return the batch of these examples."""
+        if self.whole:
+            where = torch.from_numpy(indices)
+            return tuple(tensor[where] for tensor in self.dataset.tensors)  # type: ignore[attr-defined]
+        several = getattr(self.dataset, "__getitems__", None)
+        listed = indices.tolist()
+        return self.collate(several(listed) if several else [self.dataset[index] for index in listed])
+
+
+def physical_batches(rows: Rows, wanted: Iterable[PhysicalBatch], workers: int = 0) -> Iterable[tuple[PhysicalBatch, Any]]:
+    """Yield each wanted physical batch with its content (None when empty), read ahead by worker processes if asked.
+
+    Args:
+        rows: what to read.
+        wanted: in the order of the steps; may be endless.
+        workers: number of reading processes; 0 reads in this one.
+    """
+    if workers == 0:
+        return (rows[batch] for batch in wanted)
+    return DataLoader(rows, batch_size=None, sampler=wanted, num_workers=workers, collate_fn=_unchanged)
+
+
+def _unchanged(item: Any) -> Any:
+    return item
+
+
+def check_dataset(dataset: object, examples: int) -> None:
+    """Refuse a data set that is not map-style or not of the plan's size.
+
+    Raises:
+        InvalidArgumentError: naming what it was.
+    """
+    if isinstance(dataset, DataLoader):
+        raise InvalidArgumentError(
+            "dataset", "a DataLoader", "the data set itself", "Sampling is the plan's; hand in loader.dataset."
+        )
+    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+        raise InvalidArgumentError("dataset", type(dataset).__name__, "map-style: with a length and indexing by position")
+    if len(dataset) != examples:
+        raise InvalidArgumentError(
+            "dataset", f"{len(dataset)} examples", f"of exactly the plan's size, {examples}",
+            "The guarantee is stated for that number; make the plan for this data set.",
+        )  # fmt: skip
+
+
+def check_sizes(physical_batch_size: object, workers: object) -> None:
+    """Refuse impossible sizes."""
+    count("physical_batch_size", physical_batch_size, fix="It bounds memory only and does not change the result.")
+    count("workers", workers, minimum=0)

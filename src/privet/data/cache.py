@@ -1,0 +1,46 @@
+"""Where fetched data are kept, and how they get there without ever being half there."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def directory() -> Path:
+    """Return `$PRIVET_CACHE`, else `$XDG_CACHE_HOME/privet`, else `~/.cache/privet`; it need not exist yet."""
+    if chosen := os.environ.get("PRIVET_CACHE"):
+        return Path(chosen).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base).expanduser() / "privet"
+    return Path.home() / ".cache" / "privet"
+
+
+def path(name: str) -> Path:
+    """Return the file in the cache that belongs to the data set `name`, whether or not it exists."""
+    return directory() / "data" / f"{name}.npz"
+
+
+def write(target: Path, arrays: Mapping[str, NDArray[np.generic]]) -> Path:
+    """Write an .npz in one go: a reader sees the old file or the new one, and two writers do no harm.
+
+    Args:
+        target: the file; missing folders are made.
+        arrays: name → array, of plain dtypes.
+    Returns: `target`.
+    Errors: OSError if the place cannot be written; nothing is left behind.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, because a rename is atomic only within one file system.
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "xb") as file:
+            np.savez(file, **dict(arrays))  # type: ignore[arg-type]
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target

@@ -1,0 +1,60 @@
+"""What every loader returns, and the one way in which it is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import TensorDataset
+
+from privet.errors import InvalidArgumentError
+
+# The largest classification benchmark in wide use has this many classes; more of them means that the target of a
+# regression was named by mistake.
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Labelled examples in two parts, with where they came from.
+
+    Args:
+        name: what to call it in reports.
+        train: inputs (N, *input_shape) float32 and labels (N,) int64 in [0, classes).
+        test: the same for examples that are never trained on, or None.
+        classes: how many labels there are, at least 2; public.
+        provenance: one sentence: the place that the data came from and the checks that it passed.
+    """
+
+    name: str
+    train: TensorDataset
+    test: TensorDataset | None
+    classes: int
+    provenance: str
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, without the batch dimension."""
+        return tuple(self.train.tensors[0].shape[1:])
+
+
+def tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> TensorDataset:
+    """Return inputs (N, …) and labels (N,) as float32 and int64 tensors side by side."""
+    return TensorDataset(
+        torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)),
+        torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)),
+    )
+
+
+def class_count(name: str, classes: int) -> int:
+    """Return `classes` if a classifier can have that many, in [2, 1000]; `name` is the argument to blame."""
+    if not 2 <= classes <= MOST_CLASSES:
+        raise InvalidArgumentError(
+            name,
+            f"{classes} classes",
+            f"a classification target with 2 to {MOST_CLASSES} classes",
+            "Group the values of a continuous target into classes first.",
+        )
+    return classes

@@ -1,0 +1,92 @@
+"""Labelled arrays from the user's own .npz file."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.data.dataset import DataSet, class_count, tensors
+from privet.errors import InvalidArgumentError
+
+_TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
+_ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})
+_CHANNELS = (1, 3)
+
+
+def load_npz(path: Path) -> DataSet:
+    """Return the arrays x_train and y_train, and x_test and y_test if both are there, as a data set.
+
+    Unsigned bytes are divided by 255; other numbers stay as they are. Inputs (N, D) stay vectors, (N, H, W) become
+    (N, 1, H, W), and (N, H, W, C) with one or three channels become (N, C, H, W). The number of classes is the
+    largest label of both parts plus 1; like the number of examples, it is treated as public.
+
+    Args:
+        path: the file; it may hold no pickled objects.
+    Errors: InvalidArgumentError for arrays that are missing, unknown, of the wrong type or of shapes that do not match.
+    """
+    arrays = _read(path)
+    inputs = {key: _inputs(key, arrays[key]) for key in arrays if key.startswith("x")}
+    labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")]) for key in arrays if key.startswith("y")}
+    _check_alike(arrays)
+    return DataSet(
+        name=path.stem,
+        train=tensors(inputs["x_train"], labels["y_train"]),
+        test=tensors(inputs["x_test"], labels["y_test"]) if "x_test" in arrays else None,
+        classes=class_count("y_train", 1 + max(int(array.max()) for array in labels.values())),
+        provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
+    )
+
+
+def _read(path: Path) -> dict[str, NDArray[np.generic]]:
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = dict(stored)
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
+        raise InvalidArgumentError("source", str(path), "an .npz file of plain arrays", fix) from error
+    if set(arrays) not in _ALLOWED_KEYS:
+        allowed = "the arrays x_train and y_train, with or without x_test and y_test"
+        raise InvalidArgumentError("source", sorted(arrays), allowed, "Rename the arrays or leave the others out.")
+    return arrays
+
+
+def _check_alike(arrays: dict[str, NDArray[np.generic]]) -> None:
+    # The type matters as well as the shape: bytes are divided by 255 and other numbers are not.
+    kinds = {key: f"{array.dtype}, one input of shape {array.shape[1:]}" for key, array in arrays.items()}
+    if kinds.get("x_test", kinds["x_train"]) != kinds["x_train"]:
+        raise InvalidArgumentError("x_test", kinds["x_test"], f"like x_train: {kinds['x_train']}")
+
+
+def _inputs(key: str, array: NDArray[np.generic]) -> NDArray[np.float32]:
+    if array.dtype.kind not in "biuf":
+        raise InvalidArgumentError(key, str(array.dtype), "an array of real numbers", "Encode it as numbers first.")
+    if array.ndim not in (2, 3, 4) or 0 in array.shape:
+        raise InvalidArgumentError(key, array.shape, "a shape (N, D), (N, H, W), (N, H, W, C) or (N, C, H, W), none 0")
+    with np.errstate(over="ignore"):  # what overflows is refused below
+        inputs = array.astype(np.float32)
+    if array.dtype == np.uint8:
+        inputs /= 255
+    if not np.isfinite(inputs).all():
+        raise InvalidArgumentError(key, "an array with NaN or infinite entries", "finite in 32-bit floating point")
+    return _channels_first(inputs)
+
+
+def _channels_first(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    if inputs.ndim == 3:
+        return inputs[:, np.newaxis]
+    if inputs.ndim == 4 and inputs.shape[3] in _CHANNELS and inputs.shape[1] not in _CHANNELS:
+        return np.moveaxis(inputs, 3, 1)
+    return inputs
+
+
+def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic]) -> NDArray[np.int64]:
+    if labels.dtype.kind not in "iu":
+        raise InvalidArgumentError(key, str(labels.dtype), "an array of whole numbers", "Number the classes from 0.")
+    if labels.shape != inputs.shape[:1]:
+        raise InvalidArgumentError(key, labels.shape, f"of shape {inputs.shape[:1]}: one label for each input")
+    if labels.astype(np.int64).min() < 0:
+        raise InvalidArgumentError(key, "an array with negative entries", "0 or more", "Number the classes from 0.")
+    return labels.astype(np.int64)

@@ -1,0 +1,158 @@
+"""Labelled rows from the user's own CSV file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import zlib
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.data.dataset import DataSet, class_count, tensors
+from privet.data.split import public_split
+from privet.errors import InvalidArgumentError, choice, real
+
+Features = NDArray[np.float64]
+
+# Data-independent on purpose: standardising with means and deviations computed from private data would be a release of
+# its own, outside the guarantee. The logarithm tames columns of any magnitude without looking at the others.
+SCALINGS: dict[str, Callable[[Features], Features]] = {
+    "log": lambda values: np.sign(values) * np.log1p(np.abs(values)),
+    "raw": lambda values: values,
+}
+
+_DELIMITERS = (",", ";", "\t")
+_OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open}
+
+
+@dataclass(frozen=True)
+class _Table:
+    columns: tuple[str, ...]  # of the features
+    features: Features  # (rows, columns)
+    targets: tuple[str, ...]  # as written in the file
+
+
+def load_csv(path: Path, *, target: str | None = None, scaling: str = "log", test_fraction: float = 0.2) -> DataSet:
+    """Return the rows of a CSV file as a data set: one column is the label, all others are numbers.
+
+    The delimiter is whichever of comma, semicolon and tab cuts the header into most columns. The values of the target
+    are numbered in sorted order (as numbers if all of them are); the set of those values is treated as public, as are
+    the number of rows and the columns. The test part is drawn by position, the same on every machine.
+
+    Args:
+        path: a .csv or .csv.gz file in UTF-8 whose first line names the columns.
+        target: the column with the label.
+        scaling: "log" for sign(x)·log(1+|x|), which looks at nothing but the value itself, or "raw" for no change.
+            There is no standardising: means and deviations computed from private data would be a release outside the
+            guarantee. Scale by public constants in the file if you know some.
+        test_fraction: share of the rows that goes to the test part, in [0, 1); with 0 there is no test part.
+    Errors: InvalidArgumentError for a target that is no column, columns that are not numbers (named with the first
+        row, never with the value), and files that are not tables.
+    """
+    scale = SCALINGS[choice("scaling", scaling, SCALINGS)]
+    share = real("test_fraction", test_fraction)
+    if not 0 <= share < 1:
+        raise InvalidArgumentError("test_fraction", test_fraction, "at least 0 and less than 1")
+    table = _read(path, target)
+    classes, labels = _numbered(table.targets)
+    inputs = _finite(path, table.columns, scale(table.features))
+    train, test = public_split(len(labels), math.ceil(share * len(labels)))
+    if not len(train):
+        raise InvalidArgumentError("test_fraction", test_fraction, f"small enough to leave one of {len(labels)} rows")
+    return DataSet(
+        name=path.name.split(".")[0],
+        train=tensors(inputs[train], labels[train]),
+        test=tensors(inputs[test], labels[test]) if len(test) else None,
+        classes=class_count("target", classes),
+        provenance=f"{path.name} came from the file {path}, with the target {target!r} and {scaling} scaling; "
+        "every row was checked to be complete and numeric.",
+    )
+
+
+def _read(path: Path, target: str | None) -> _Table:
+    try:
+        with _OPEN.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+            header = file.readline()
+            delimiter = max(_DELIMITERS, key=lambda mark: len(_cells(header, mark)))
+            return _table(path, _cells(header, delimiter), csv.reader(file, delimiter=delimiter), target)
+    except (OSError, EOFError, UnicodeError, csv.Error, zlib.error) as error:
+        fix = f"Check that it can be opened ({type(error).__name__})."
+        raise InvalidArgumentError("source", str(path), "a readable CSV file in UTF-8, plain or .gz", fix) from error
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+
+
+def _table(path: Path, header: list[str], rows: Iterator[list[str]], target: str | None) -> _Table:
+    if len(set(header)) != len(header) or "" in header or _looks_like_data(header):
+        raise _bad(path, "a CSV file whose first line names each column once", "Add or mend the header.")
+    if target is None or target not in header:
+        fix = "Say which column holds the label."
+        raise InvalidArgumentError("target", target, f"one of the columns {', '.join(header)}", fix)
+    place = header.index(target)
+    columns = tuple(header[:place] + header[place + 1 :])
+    values, targets = array("d"), []
+    for number, row in enumerate(filter(None, rows), start=1):
+        if len(row) != len(header):
+            raise _bad(path, f"a table of {len(header)} columns", f"Row {number} after the header has {len(row)}.")
+        label = row.pop(place).strip()
+        if not label:
+            raise _bad(path, "a table without gaps", f"Column {target!r} is empty in row {number} after the header.")
+        targets.append(label)
+        try:
+            values.extend(map(float, row))
+        except ValueError:
+            culprit = next(column for column, cell in zip(columns, row, strict=True) if not _is_number(cell))
+            raise _not_numeric(path, culprit, number) from None
+    if not targets or not columns:
+        raise _bad(path, "a table with at least one row and one column beside the target", "Check the file.")
+    return _Table(columns, np.frombuffer(values, dtype=np.float64).reshape(len(targets), len(columns)), tuple(targets))
+
+
+def _numbered(targets: tuple[str, ...]) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of classes and each row's class, in [0, classes)."""
+    key: Callable[[str], float | str] = float if all(map(_is_number, set(targets))) else str
+    values = [key(target) for target in targets]
+    index = {value: position for position, value in enumerate(sorted(set(values)))}
+    return len(index), np.array([index[value] for value in values], dtype=np.int64)
+
+
+def _finite(path: Path, columns: tuple[str, ...], features: Features) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        inputs = features.astype(np.float32)
+    bad = np.argwhere(~np.isfinite(inputs))
+    if len(bad):
+        row, column = bad[0]
+        raise _not_numeric(path, columns[column], int(row) + 1)
+    return inputs
+
+
+def _looks_like_data(header: list[str]) -> bool:
+    # Without a header the first line is private, and must not end up in a message as the names of columns. Some names
+    # may be whole numbers, as data frames without names have them; fractions, and numbers only, are data.
+    numbers = list(filter(_is_number, header))
+    return len(numbers) == len(header) or not all(map(str.isdigit, numbers))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def _not_numeric(path: Path, column: str, row: int) -> InvalidArgumentError:
+    fix = f"Column {column!r} holds something else in row {row} after the header: encode it, fill the gap or drop it."
+    return _bad(path, "a table of finite numbers beside the target", fix)
+
+
+def _bad(path: Path, allowed: str, fix: str) -> InvalidArgumentError:
+    return InvalidArgumentError("source", str(path), allowed, fix)

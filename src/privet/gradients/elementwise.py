@@ -1,0 +1,160 @@
+"""Parameters that are added or multiplied elementwise, alone or after a normalisation.
+
+Such a parameter is replaced by one view of it per example; autograd reduces the gradient of each view as it does for any
+broadcast, and what arrives is the per-example gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from privet.gradients.recorder import Recorder
+from privet.gradients.uses import DirectUse
+
+
+class _PerExample(torch.autograd.Function):
+    """A view of a parameter for each example; the gradients of the views are recorded."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, parameter: Tensor, shape: tuple[int, ...], record: Any) -> Tensor:
+        ctx.record = record
+        return parameter.expand(shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        ctx.record(grad)
+        return None, None, None, None
+
+
+def per_example_view(recorder: Recorder, parameter: Tensor, dimensions: int) -> Tensor | None:
+    """Return the parameter as (B, 1, …, 1, *shape) with `dimensions` dimensions, one view per example.
+
+    A leading 1 of the parameter's own becomes the batch. None if the parameter would line up with the batch itself.
+    """
+    shape = tuple(parameter.shape)
+    own = shape[1:] if len(shape) == dimensions and shape[:1] == (1,) else shape
+    if len(own) >= dimensions:
+        return None
+    view = (recorder.examples, *(1,) * (dimensions - 1 - len(own)), *own)
+
+    def record(grad: Tensor) -> None:
+        recorder.add(parameter, DirectUse(grad.reshape(recorder.examples, *shape)))
+
+    return _PerExample.apply(recorder.anchor, parameter.detach(), view, record)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _arithmetic(function: Callable[..., Any]) -> Callable[..., Any]:
+    def handler(recorder: Recorder, *operands: Any, **options: Any) -> Any:
+        """Follow an elementwise operation of parameters with something that belongs to the examples."""
+        others = [x for x in operands if isinstance(x, Tensor) and not recorder.follows(x)]
+        if not others or others[0].dim() == 0 or others[0].shape[0] != recorder.examples:
+            return None
+        dimensions = others[0].dim()
+        seen = [per_example_view(recorder, x, dimensions) if recorder.follows(x) else x for x in operands]
+        return None if any(x is None for x in seen) else function(*seen, **options)
+
+    return handler
+
+
+def _expand(recorder: Recorder, parameter: Tensor, *sizes: Any) -> Tensor | None:
+    """Follow `parameter.expand(B, …)`, the usual way to give every example a class token."""
+    shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if not recorder.follows(parameter) or shape[0] != recorder.examples:
+        return None
+    view = per_example_view(recorder, parameter, len(shape))
+    return None if view is None else view.expand(shape)
+
+
+def _affine(recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor | None, channels: int | None) -> Tensor | None:
+    """Return weight ∘ x + bias; parameters of `channels` entries lie along dimension 1, others along the last ones."""
+    for parameter, combine in ((weight, torch.mul), (bias, torch.add)):
+        if parameter is None:
+            continue
+        shape = parameter.shape if channels is None else (channels, *(1,) * (x.dim() - 2))
+        view: Tensor | None = parameter.view(shape)
+        if recorder.follows(parameter):
+            dimensions = x.dim() if channels is None else 2
+            view = per_example_view(recorder, parameter, dimensions)
+            if view is not None and channels is not None:
+                view = view.view(recorder.examples, *shape)
+        if view is None:
+            return None
+        x = combine(x, view)
+    return x
+
+
+def _layer_norm(
+    recorder: Recorder,
+    x: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor | None:
+    """Follow `F.layer_norm`: torch's normalisation, then the affine part."""
+    if x.shape[0] != recorder.examples or x.dim() <= len(normalized_shape):
+        return None
+    return _affine(recorder, F.layer_norm(x, normalized_shape, None, None, eps), weight, bias, None)
+
+
+def _rms_norm(
+    recorder: Recorder, x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor | None:
+    """Follow `F.rms_norm`."""
+    if x.shape[0] != recorder.examples or x.dim() <= len(normalized_shape):
+        return None
+    return _affine(recorder, F.rms_norm(x, normalized_shape, None, eps), weight, None, None)
+
+
+def _group_norm(
+    recorder: Recorder,
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor | None:
+    """Follow `F.group_norm`."""
+    if x.shape[0] != recorder.examples:
+        return None
+    return _affine(recorder, F.group_norm(x, num_groups, None, None, eps), weight, bias, x.shape[1])
+
+
+def _instance_norm(
+    recorder: Recorder,
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | None:
+    """Follow `F.instance_norm`."""
+    if x.shape[0] != recorder.examples:
+        return None
+    normal = F.instance_norm(x, running_mean, running_var, None, None, use_input_stats, momentum, eps)
+    return _affine(recorder, normal, weight, bias, x.shape[1])
+
+
+_ARITHMETIC = [
+    *(getattr(torch, name) for name in ("add", "sub", "mul", "div")),
+    *(getattr(Tensor, name) for name in ("add", "sub", "mul", "div")),
+    *(getattr(Tensor, f"__{side}{name}__") for name in ("add", "sub", "mul") for side in ("", "r", "i")),
+    *(getattr(Tensor, f"__{side}truediv__") for side in ("", "r")),
+]
+
+HANDLERS: dict[Any, Callable[..., Any]] = {
+    **{function: _arithmetic(function) for function in _ARITHMETIC},
+    Tensor.expand: _expand,
+    F.layer_norm: _layer_norm,
+    F.rms_norm: _rms_norm,
+    F.group_norm: _group_norm,
+    F.instance_norm: _instance_norm,
+}

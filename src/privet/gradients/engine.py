@@ -1,0 +1,181 @@
+"""Per-example gradients, their norms and their clipped sum, for a model, a loss and a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privet.clipping import Rule
+from privet.errors import InvalidArgumentError, UnsupportedModelError, choice
+from privet.gradients.batches import examples_in, rows
+from privet.gradients.functional import one_by_one, vectorised
+from privet.gradients.interception import LossFunction, UntraceableError, record
+from privet.gradients.tape import Tape, clip
+from privet.values import ClippedSum, Part
+
+Method = Callable[[nn.Module, LossFunction, Any, Mapping[str, Tensor]], Iterator[Tape]]
+
+
+def _tape(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Iterator[Tape]:
+    yield record(model, loss_fn, batch, parameters)
+
+
+# From the fastest to the most general.
+METHODS: dict[str, Method] = {"tape": _tape, "vectorised": vectorised, "loop": one_by_one}
+
+_AGREEMENT = 1e-3
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return name → parameter for those that ask for a gradient, a shared one once.
+
+    Raises:
+        UnsupportedModelError: there are none, or one cannot be clipped (complex, sparse, or of lower precision).
+    """
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not parameters:
+        raise UnsupportedModelError("the model has no trainable parameter: none has requires_grad=True")
+    for name, parameter in parameters.items():
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise UnsupportedModelError(
+                f"parameter {name} is {parameter.dtype}; gradients are clipped in float32 or float64: keep the parameters in "
+                "float32"
+            )
+    return parameters
+
+
+def _agree(tape: Tape, model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> bool:
+    """Return whether the tape's norms of the first and last example are those of plain autograd."""
+    everything = (tuple(parameters),)
+    norms = tape.group_norms(everything)[0]
+    for position in {0, tape.examples - 1}:
+        (alone,) = one_by_one(model, loss_fn, rows(batch, slice(position, position + 1)), parameters)
+        expected = alone.group_norms(everything)[0, 0]
+        if not torch.isclose(norms[position], expected, rtol=_AGREEMENT, atol=1e-12, equal_nan=True):
+            return False
+    return True
+
+
+def tapes(
+    model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor], method: str = "auto"
+) -> Iterator[Tape]:
+    """Yield tapes that cover the batch in order.
+
+    Args:
+        model: any module, in the mode (train or eval) that is meant.
+        loss_fn: (model, batch) → (B,) losses.
+        batch: tree of tensors with examples along the first dimension.
+        parameters: name → parameter to differentiate by.
+        method: "tape", "vectorised", "loop", or "auto": the fastest that follows the model, where the tape is believed only
+            if it agrees with plain autograd on two examples.
+    """
+    choice("method", method, ("auto", *METHODS))
+    if examples_in(batch) == 0:
+        return
+    if method != "auto":
+        yield from METHODS[method](model, loss_fn, batch, parameters)
+        return
+    try:
+        tape = record(model, loss_fn, batch, parameters)
+        if _agree(tape, model, loss_fn, batch, parameters):
+            yield tape
+            return
+    except UntraceableError:
+        pass
+    try:
+        found = list(vectorised(model, loss_fn, batch, parameters))
+    except InvalidArgumentError:
+        raise
+    except Exception:  # torch raises many kinds for what it cannot vectorise
+        yield from one_by_one(model, loss_fn, batch, parameters)
+        return
+    yield from found
+
+
+def per_example_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto") -> dict[str, Tensor]:
+    """Return every example's gradient of every trainable parameter: a tool for research and tests, large and non-private.
+
+    Args:
+        model: any module; nothing is written to it.
+        loss_fn: (model, batch) → (B,) losses, one per example.
+        batch: a tensor, or a tuple, list or dict of them, with B examples along the first dimension.
+        method: how: "auto", "tape", "vectorised" or "loop".
+
+    Returns:
+        Parameter name → (B, *shape).
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> per_example_gradients(layer, lambda model, batch: model(batch).sum(1), x)["weight"]
+    tensor([[[1., 2.]],
+    <BLANKLINE>
+            [[3., 4.]]])
+    """
+    parameters = trainable(model)
+    found = [tape.gradients() for tape in tapes(model, loss_fn, batch, parameters, method)]
+    blank = {name: parameter.detach().new_zeros(0, *parameter.shape) for name, parameter in parameters.items()}
+    return {name: torch.cat([part[name] for part in (blank, *found)]).detach() for name in parameters}
+
+
+def per_example_norms(model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto") -> Tensor:
+    """Return the L2 norm of every example's gradient over all trainable parameters, without forming the gradients.
+
+    Args: as for `per_example_gradients`.
+
+    Returns:
+        (B,) float64; infinite or NaN where the gradient is not finite in the model's precision.
+    """
+    parameters = trainable(model)
+    everything = (tuple(parameters),)
+    norms = [tape.group_norms(everything)[0] for tape in tapes(model, loss_fn, batch, parameters, method)]
+    return torch.cat(norms) if norms else torch.zeros(0, dtype=torch.float64)
+
+
+def clipped_sum(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Any,
+    clipping: Rule,
+    *,
+    method: str = "auto",
+    part: Part | None = None,
+) -> ClippedSum:
+    """Return Σᵢ w(‖gᵢ‖)·gᵢ over the batch, with its sensitivity.
+
+    Args:
+        model: any module; its parameters' `.grad` is not touched.
+        loss_fn: (model, batch) → (B,) losses, one per example.
+        batch: B examples along the first dimension; B may be 0.
+        clipping: the rule that weights by norm.
+        method: as for `per_example_gradients`.
+        part: which positions of which draw these examples are, if parts are to be joined.
+
+    Guarantee:
+        If no example's loss depends on another example, adding or removing one moves the sum by at most the rule's
+        sensitivity. Gradients that are not finite contribute exactly zero. Training checks the condition; this function,
+        a tool for research, does not.
+
+    Source:
+        Goodfellow 2015; Li et al. 2022 (norms from factors); Bu et al. 2023, "Book-Keeping" (one backward pass).
+    """
+    if not isinstance(clipping, Rule):
+        raise InvalidArgumentError("clipping", clipping, "a rule such as privet.clipping.Flat(bound=1.0)")
+    parameters = trainable(model)
+    groups = clipping.groups(tuple(parameters))
+    sums = None
+    norms = []
+    for tape in tapes(model, loss_fn, batch, parameters, method):
+        found, measured = clip(tape, clipping, groups)
+        norms.append(measured)
+        if sums is None:
+            sums = found
+        else:
+            for name, value in found.items():
+                sums[name] += value
+    if sums is None:
+        return ClippedSum.zero(parameters, clipping.sensitivity, part)
+    together = torch.cat(norms, dim=1)
+    return ClippedSum(sums, clipping.sensitivity, together[0] if len(groups) == 1 else together, part)

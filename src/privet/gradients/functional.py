@@ -1,0 +1,67 @@
+"""Per-example gradients for models that the tape cannot follow: by `torch.func`, or one example at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.utils import _pytree as pytree
+
+from privet.gradients.batches import belongs, examples_in, rows
+from privet.gradients.interception import LossFunction, checked_losses
+from privet.gradients.tape import Tape
+from privet.gradients.uses import DirectUse
+
+# Numbers of per-example gradients held at a time.
+_HELD = 1 << 24
+
+
+class _Loss(nn.Module):
+    """The loss as a module, so that its parameters can be swapped by name."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
+        super().__init__()
+        self.model, self.loss_fn = model, loss_fn
+
+    def forward(self, batch: Any) -> Tensor:
+        return checked_losses(self.loss_fn(self.model, batch), 1)[0]
+
+
+def vectorised(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Iterator[Tape]:
+    """Yield tapes over the batch by `vmap(grad)`, a bounded number of gradients at a time.
+
+    Raises:
+        Exception: whatever torch raises for a model that it cannot vectorise.
+    """
+    examples = examples_in(batch)
+    leaves, tree = pytree.tree_flatten(batch)
+    mapped = [0 if belongs(leaf, examples) else None for leaf in leaves]
+    module = _Loss(model, loss_fn)
+
+    def loss(values: dict[str, Tensor], *example: Any) -> Tensor:
+        single = [leaf if where is None else leaf[None] for leaf, where in zip(example, mapped, strict=True)]
+        named = {f"model.{name}": value for name, value in values.items()}
+        result: Tensor = functional_call(module, named, (pytree.tree_unflatten(single, tree),))
+        return result
+
+    values = {name: parameter.detach() for name, parameter in parameters.items()}
+    size = max(1, _HELD // max(1, sum(value.numel() for value in values.values())))
+    for start in range(0, examples, size):
+        part = [leaf if where is None else leaf[start : start + size] for leaf, where in zip(leaves, mapped, strict=True)]
+        grads = vmap(grad(loss), in_dims=(None, *mapped), randomness="different")(values, *part)
+        held = min(size, examples - start)
+        yield Tape(held, parameters, {name: DirectUse(value.detach()) for name, value in grads.items()})
+
+
+def one_by_one(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Iterator[Tape]:
+    """Yield a tape per example by plain autograd: slow, and right for every model whose examples are independent."""
+    for position in range(examples_in(batch)):
+        with torch.enable_grad():
+            loss = checked_losses(loss_fn(model, rows(batch, slice(position, position + 1))), 1).sum()
+            wanted = list(parameters.values())
+            found = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None] * len(wanted)
+        used = {name: DirectUse(value[None]) for name, value in zip(parameters, found, strict=True) if value is not None}
+        yield Tape(1, parameters, used)

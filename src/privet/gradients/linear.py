@@ -1,0 +1,123 @@
+"""Linear maps: y = x Wᵀ + b over any number of positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from privet.gradients.norms import blocks, squared_norms
+from privet.gradients.recorder import Recorder
+from privet.gradients.uses import DirectUse, Use
+
+# Per-example gradients are kept, rather than formed again, while those of one weight take no more numbers than this.
+KEEP = 1 << 23
+
+
+@dataclass(frozen=True, eq=False)
+class LinearUse(Use):
+    """A weight used as y = x Wᵀ: the gradient is Σₜ gₜ aₜᵀ over the positions t of an example.
+
+    Args:
+        inputs: aₜ, (B, T, d).
+        gradients: gₜ, (B, T, p).
+    """
+
+    inputs: Tensor
+    gradients: Tensor
+
+    @property
+    def examples(self) -> int:
+        """B."""
+        return self.inputs.shape[0]
+
+    @property
+    def cost(self) -> int:
+        """d·p."""
+        return self.inputs.shape[2] * self.gradients.shape[2]
+
+    def per_example(self) -> Tensor:
+        """Return the gradients, (B, p, d)."""
+        return torch.bmm(self.gradients.transpose(1, 2), self.inputs)
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖²: a product of norms for one position, else whichever of Gram matrices and gradients is cheaper.
+
+        ‖Σₜ gₜ aₜᵀ‖² = Σₛₜ ⟨aₛ, aₜ⟩⟨gₛ, gₜ⟩ costs T²(d + p) products instead of T·d·p (Goodfellow 2015; Li et al. 2022).
+        """
+        _, positions, d = self.inputs.shape
+        p = self.gradients.shape[2]
+        if positions == 1:
+            return squared_norms(self.inputs) * squared_norms(self.gradients)
+        if positions * (d + p) >= d * p:
+            return super().squared_norms()
+        parts = []
+        for block in blocks(self.examples, positions * (d + p + 2 * positions)):
+            a, g = self.inputs[block], self.gradients[block]
+            products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
+            parts.append(products.flatten(1).sum(1, dtype=torch.float64).clamp_(min=0))
+        return torch.cat(parts)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ by one product, with the weights on the narrower factor."""
+        a, g, w = self.inputs, self.gradients, weights.to(self.inputs.dtype)[:, None, None]
+        a, g = (a * w, g) if a.shape[2] <= g.shape[2] else (a, g * w)
+        return g.flatten(0, 1).t() @ a.flatten(0, 1)
+
+    def rows(self, index: Tensor | slice) -> LinearUse:
+        """Return the same use by some of the examples."""
+        return LinearUse(self.inputs[index], self.gradients[index])
+
+    def double(self) -> LinearUse:
+        """Return the same use in float64."""
+        return LinearUse(self.inputs.double(), self.gradients.double())
+
+
+class _Linear(torch.autograd.Function):
+    """F.linear whose backward passes on the input gradient only and records the rest."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, record: Any) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.record = record
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        ctx.record(x.detach(), grad)
+        return None, grad @ weight if ctx.needs_input_grad[1] else None, None, None, None
+
+
+def linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """Follow `F.linear`; None if the first dimension of `x` is not the batch."""
+    if x.dim() < 2 or x.shape[0] != recorder.examples:
+        return None
+
+    def record(inputs: Tensor, grad: Tensor) -> None:
+        g = grad.reshape(recorder.examples, -1, grad.shape[-1])
+        if recorder.follows(weight):
+            recorder.add(weight, _cheapest(inputs.reshape(recorder.examples, -1, inputs.shape[-1]), g))
+        if recorder.follows(bias):
+            recorder.add(bias, DirectUse(g.sum(1)))
+
+    plain_bias = None if bias is None else bias.detach() if recorder.follows(bias) else bias
+    plain_weight = weight.detach() if recorder.follows(weight) else weight
+    if plain_weight.requires_grad or (plain_bias is not None and plain_bias.requires_grad):
+        return None
+    return _Linear.apply(recorder.anchor, x, plain_weight, plain_bias, record)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _cheapest(inputs: Tensor, gradients: Tensor) -> Use:
+    """Return the factors, or the gradients themselves where those are smaller or needed for the norm anyway."""
+    use = LinearUse(inputs, gradients)
+    positions, d, p = inputs.shape[1], inputs.shape[2], gradients.shape[2]
+    if positions * (d + p) >= d * p and use.examples * use.cost <= KEEP:
+        return DirectUse(use.per_example())
+    return use
+
+
+HANDLERS = {F.linear: linear}

@@ -1,0 +1,37 @@
+"""Squared norms per example that neither overflow, nor under-estimate long rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# float32 vector norms lose up to 1 % over rows of 10⁸ numbers; over pieces of this length they are exact to 1e-7.
+_PIECE = 1024
+# Size of a working set that stays in a core's cache, in numbers.
+CACHE = 1 << 18
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """Return ‖xᵢ‖² for each row i of the first dimension, (B, …) → (B,) float64.
+
+    Pieces of a row are measured in the tensor's own precision and added in float64. A result of infinity or NaN means that
+    the row cannot be measured in this precision.
+    """
+    rows = x.reshape(x.shape[0], -1)
+    length = rows.shape[1]
+    if length == 0:
+        return torch.zeros(len(rows), dtype=torch.float64, device=x.device)
+    whole = length // _PIECE * _PIECE
+    total = torch.zeros(len(rows), dtype=torch.float64, device=x.device)
+    if whole:
+        pieces = torch.linalg.vector_norm(rows[:, :whole].view(len(rows), -1, _PIECE), dim=2)
+        total += pieces.double().square_().sum(1)
+    if whole < length:
+        total += torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square_()
+    return total
+
+
+def blocks(examples: int, numbers_per_example: int) -> list[slice]:
+    """Return slices over the examples, each of a working set that stays in cache."""
+    size = max(1, CACHE // max(1, numbers_per_example))
+    return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]

@@ -1,0 +1,251 @@
+"""The probe: before training, check on made-up examples that clipping this model means what it promises.
+
+Two or three made-up examples of the real shapes go through a float64 copy of the model, with random layers such as
+dropout switched off:
+
+1. each example's gradient must be the same with and without its neighbours, or no clip bound limits what one person does;
+2. the norms of the fast method must be those of plain autograd, one example at a time;
+3. no buffer may change, as buffers are released with the model.
+
+No private value is looked at, so what the probe says tells nobody anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from privet.errors import PrivetError, UnsupportedModelError
+from privet.gradients.batches import belongs, examples_in, rows
+from privet.gradients.engine import METHODS, Method, trainable
+from privet.gradients.functional import one_by_one
+from privet.gradients.interception import LossFunction, checked_losses
+
+_TOLERANCE = 1e-7
+_DROPOUT = {
+    F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout,
+}  # fmt: skip
+
+
+class _WithoutRandomness(TorchFunctionMode):
+    """Makes dropout the identity, so that two passes can be compared."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        if func in _DROPOUT:
+            return args[0] if args else options["input"]
+        if func is F.scaled_dot_product_attention and "dropout_p" in options:
+            options["dropout_p"] = 0.0
+        return func(*args, **options)
+
+
+@contextlib.contextmanager
+def _inner_dropout_off(model: nn.Module) -> Iterator[None]:
+    """Switch off the dropout that recurrent and attention layers apply inside one call."""
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
+    before = [layer.dropout for layer in layers]
+    for layer in layers:
+        layer.dropout = 0.0
+    try:
+        yield
+    finally:
+        for layer, value in zip(layers, before, strict=True):
+            layer.dropout = value
+
+
+def made_up(batch: Any, examples: int) -> Any:
+    """Return a batch of the same structure with made-up content.
+
+    Numbers with a fraction become standard normal; whole numbers become 0 or 1, which nearly every vocabulary and label set
+    has. Leaves without an example dimension (a shared mask, say) are kept.
+
+    Args:
+        batch: a real batch, of which only structure, shapes and types are used.
+        examples: how many examples to make up.
+    """
+    real = examples_in(batch)
+    generator = torch.Generator().manual_seed(0)
+
+    def invent(leaf: object) -> object:
+        if not isinstance(leaf, Tensor) or not belongs(leaf, real):
+            return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+        shape = (examples, *leaf.shape[1:])
+        if leaf.is_floating_point():
+            return torch.randn(shape, generator=generator, dtype=torch.float64).to(leaf.device)
+        if leaf.dtype == torch.bool:
+            return torch.ones(shape, dtype=torch.bool, device=leaf.device)
+        return torch.randint(0, 2, shape, generator=generator).to(leaf)
+
+    return pytree.tree_map(invent, batch)
+
+
+def _gradients_within(model: nn.Module, loss_fn: LossFunction, batch: Any, position: int) -> dict[str, Tensor]:
+    """Return one example's gradients, computed with the whole batch beside it."""
+    parameters = trainable(model)
+    loss = checked_losses(loss_fn(model, batch), examples_in(batch))[position]
+    if not loss.requires_grad:
+        return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(parameter) if value is None else value
+        for (name, parameter), value in zip(parameters.items(), found, strict=True)
+    }
+
+
+def _differs(one: Tensor, other: Tensor, scale: float) -> bool:
+    return not bool((one - other).abs().max() <= _TOLERANCE * scale) if one.numel() else False
+
+
+def _first_coupled_module(model: nn.Module, loss_fn: LossFunction, batch: Any, position: int) -> str:
+    """Return the name of the first module whose output for one example changes with its neighbours."""
+
+    def outputs(part: Any, examples: int, row: int) -> list[tuple[str, Tensor]]:
+        seen: list[tuple[str, Tensor]] = []
+
+        def keep(name: str) -> Any:
+            def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+                if isinstance(output, Tensor) and belongs(output, examples):
+                    seen.append((name, output[row].detach()))
+
+            return hook
+
+        handles = [module.register_forward_hook(keep(name)) for name, module in model.named_modules() if name]
+        try:
+            loss_fn(model, part)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return seen
+
+    alone = outputs(rows(batch, slice(position, position + 1)), 1, 0)
+    beside = outputs(batch, examples_in(batch), position)
+    for (name, one), (_, other) in zip(alone, beside, strict=False):
+        if one.shape == other.shape and _differs(one, other, 1.0 + float(one.abs().max() if one.numel() else 0)):
+            return f"module {name!r} ({type(model.get_submodule(name)).__name__})"
+    return "the loss, or code outside any submodule"
+
+
+def refuse_batch_statistics(model: nn.Module) -> None:
+    """Refuse layers that are known to normalise over the batch.
+
+    Raises:
+        UnsupportedModelError: a batch normalisation layer is in training mode, whether or not it is trainable.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+            raise UnsupportedModelError(
+                f"module {name!r} is a {type(module).__name__} that normalises over the batch, so one example changes the "
+                "gradients of all others; use nn.GroupNorm, or keep it frozen in eval() mode with its running statistics"
+            )
+
+
+def _float64_copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model).double()
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"the model cannot be copied for the check before training ({type(error).__name__}: {error}); Training(probe=False) "
+            "skips it, on your own responsibility"
+        ) from error
+
+
+def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
+    """Check a model and a loss on made-up examples, and return the fastest method that is right for them.
+
+    Args:
+        model: the module in the mode in which it will be trained; it is copied, not changed.
+        loss_fn: (model, batch) → (B,) losses.
+        batch: a batch with the real structure, shapes and types; its content is not used.
+
+    Returns:
+        "tape", "vectorised" or "loop".
+
+    Raises:
+        UnsupportedModelError: examples are coupled, a buffer changes, or no method gives the gradients of plain autograd. The
+            message names the culprit.
+        InvalidArgumentError: the loss function does not return one loss per example.
+    """
+    refuse_batch_statistics(model)
+    trainable(model)
+    twin = _float64_copy(model)
+    batches = [made_up(batch, examples) for examples in (3, 2)]
+    with _WithoutRandomness(), _inner_dropout_off(twin):
+        buffers = {name: buffer.clone() for name, buffer in twin.named_buffers()}
+        try:
+            alone = [_one_at_a_time(twin, loss_fn, made) for made in batches]
+        except PrivetError:
+            raise
+        except Exception as error:
+            raise UnsupportedModelError(
+                f"the model or loss fails on a made-up batch of the real shapes ({type(error).__name__}: {error}); pass "
+                "probe_batch=, a public batch that it accepts, or fix the model for a single example"
+            ) from error
+        for name, buffer in twin.named_buffers():
+            if not torch.equal(buffer, buffers[name]):
+                raise UnsupportedModelError(
+                    f"buffer {name!r} changes during the forward pass, so the released model would hold private data that no noise "
+                    "covers; freeze it (track_running_stats=False, eval() mode), or keep it out of the model"
+                )
+        for made, expected in zip(batches, alone, strict=True):
+            _check_isolation(twin, loss_fn, made, expected)
+        return _fastest(twin, loss_fn, batches, alone)
+
+
+def _check_isolation(model: nn.Module, loss_fn: LossFunction, batch: Any, alone: list[dict[str, Tensor]]) -> None:
+    for position, expected in enumerate(alone):
+        scale = 1.0 + max(float(value.abs().max()) for value in expected.values() if value.numel())
+        with torch.enable_grad():
+            within = _gradients_within(model, loss_fn, batch, position)
+        for name, value in within.items():
+            if _differs(value, expected[name], scale):
+                culprit = _first_coupled_module(model, loss_fn, batch, position)
+                raise UnsupportedModelError(
+                    f"an example's gradient of {name!r} changes with its neighbours in the batch: {culprit} mixes examples. "
+                    "Clipping cannot bound what one example does to the sum; compute on each example by itself"
+                )
+
+
+def _one_at_a_time(model: nn.Module, loss_fn: LossFunction, batch: Any) -> list[dict[str, Tensor]]:
+    tapes = one_by_one(model, loss_fn, batch, trainable(model))
+    return [{name: value[0] for name, value in tape.gradients().items()} for tape in tapes]
+
+
+def _norm(gradients: dict[str, Tensor]) -> float:
+    return float(torch.stack([value.square().sum() for value in gradients.values()]).sum().sqrt())
+
+
+def _refuse_difference(
+    method: Method, model: nn.Module, loss_fn: LossFunction, batch: Any, alone: list[dict[str, Tensor]]
+) -> None:
+    """Raise if a method's gradients or norms are not those of plain autograd."""
+    parameters = trainable(model)
+    tapes = list(method(model, loss_fn, batch, parameters))
+    norms = torch.cat([tape.group_norms((tuple(parameters),))[0] for tape in tapes])
+    gradients = [tape.gradients() for tape in tapes]
+    for position, expected in enumerate(alone):
+        size = _norm(expected)
+        for name, value in expected.items():
+            if _differs(torch.cat([part[name] for part in gradients])[position], value, 1 + size):
+                raise UnsupportedModelError(f"wrong gradient of {name}")
+        if abs(float(norms[position]) - size) > _TOLERANCE * (1 + size):
+            raise UnsupportedModelError("wrong norm over all parameters")
+
+
+def _fastest(model: nn.Module, loss_fn: LossFunction, batches: list[Any], alone: list[list[dict[str, Tensor]]]) -> str:
+    problems = []
+    for name, method in METHODS.items():
+        try:
+            for batch, expected in zip(batches, alone, strict=True):
+                _refuse_difference(method, model, loss_fn, batch, expected)
+            return name
+        except Exception as error:  # a method that fails here is not used; the next one is more general
+            problems.append(f"{name}: {error}")
+    raise UnsupportedModelError("no method gives the gradients of plain autograd; " + "; ".join(problems))

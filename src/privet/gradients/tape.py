@@ -1,0 +1,95 @@
+"""The tape: what a backward pass left behind about every parameter, and what clipping needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privet.clipping import Rule
+from privet.gradients.uses import Use
+
+Groups = Sequence[Sequence[str]]
+
+# Weights are shrunk by this much, so that rounding in the float32 sum cannot carry a contribution over the bound.
+_MARGIN = 1 - 2.0**-20
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """Uses of parameters by the same B examples, all uses of one parameter as one.
+
+    Args:
+        examples: B.
+        parameters: name → parameter, every trainable one.
+        uses: name → use; a parameter that was not used is missing and contributes zero.
+    """
+
+    examples: int
+    parameters: Mapping[str, Tensor]
+    uses: Mapping[str, Use]
+
+    def group_norms(self, groups: Groups) -> Tensor:
+        """Return the norm of every group's gradients, (G, B) float64."""
+        device = next(iter(self.parameters.values())).device
+        squares = torch.zeros(len(groups), self.examples, dtype=torch.float64, device=device)
+        for row, names in zip(squares, groups, strict=True):
+            for name in names:
+                if name in self.uses:
+                    row += self.uses[name].squared_norms()
+        return squares.sqrt_()
+
+    def weighted_sum(self, groups: Groups, weights: Tensor) -> dict[str, Tensor]:
+        """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B)."""
+        sums = {}
+        for row, names in zip(weights, groups, strict=True):
+            for name in names:
+                use, parameter = self.uses.get(name), self.parameters[name]
+                blank = use is None or self.examples == 0
+                sums[name] = torch.zeros_like(parameter, requires_grad=False) if blank else use.weighted_sum(row)  # type: ignore[union-attr]
+        return sums
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return every example's gradients, name → (B, *shape): large."""
+        return {
+            name: self.uses[name].per_example()
+            if name in self.uses
+            else parameter.detach().new_zeros(self.examples, *parameter.shape)
+            for name, parameter in self.parameters.items()
+        }
+
+    def rows(self, index: Tensor) -> Tape:
+        """Return the tape of some of the examples."""
+        return Tape(len(index), self.parameters, {name: use.rows(index) for name, use in self.uses.items()})
+
+    def double(self) -> Tape:
+        """Return the tape in float64."""
+        return Tape(self.examples, self.parameters, {name: use.double() for name, use in self.uses.items()})
+
+
+def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the clipped sum and the norms that it was clipped by.
+
+    Examples whose norm overflows float32 are measured and summed in float64. Those whose gradient is not finite even there
+    contribute exactly zero: they are left out of the sum, as 0·∞ would be NaN.
+
+    Returns:
+        Parameter name → Σᵢ wᵢ·gᵢ, and the norms, (G, B) float64 (infinite where the gradient is not finite).
+    """
+    norms = tape.group_norms(groups)
+    ordinary = norms.isfinite().all(0)
+    if bool(ordinary.all()):
+        return tape.weighted_sum(groups, rule.weights(norms) * _MARGIN), norms
+    odd = (~ordinary).nonzero().flatten()
+    precise = tape.rows(odd).double()
+    exact = precise.group_norms(groups)
+    finite = exact.isfinite().all(0)
+    norms[:, odd] = torch.where(finite, exact, torch.inf)
+    weights = rule.weights(norms) * _MARGIN
+    regular, large = ordinary.nonzero().flatten(), finite.nonzero().flatten()
+    sums = tape.rows(regular).weighted_sum(groups, weights[:, regular])
+    for name, extra in precise.rows(large).weighted_sum(groups, weights[:, odd[large]]).items():
+        sums[name] += extra.to(sums[name].dtype)
+    return sums, norms

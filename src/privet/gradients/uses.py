@@ -1,0 +1,143 @@
+"""A use of a parameter, seen from the backward pass: what its per-example gradients are made of.
+
+Each kind of use answers the same four questions. Norms and weighted sums come from the factors, so that per-example
+gradients are formed only where that is cheaper, and in blocks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privet.gradients.norms import blocks, squared_norms
+
+
+class Use(ABC):
+    """One use of one parameter by B examples; its per-example gradients are never stored unless the kind says so."""
+
+    @property
+    @abstractmethod
+    def examples(self) -> int:
+        """B."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """Numbers that one example's materialised gradient (and what forming it needs) takes."""
+
+    @abstractmethod
+    def per_example(self) -> Tensor:
+        """Return the gradients, (B, *shape of the parameter)."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ, shaped like the parameter, for weights (B,)."""
+
+    @abstractmethod
+    def rows(self, index: Tensor | slice) -> Use:
+        """Return the same use by some of the examples."""
+
+    @abstractmethod
+    def double(self) -> Use:
+        """Return the same use in float64."""
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖², (B,) float64; by default from gradients that are formed in blocks and dropped."""
+        parts = [squared_norms(self.rows(block).per_example()) for block in blocks(self.examples, self.cost)]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class DirectUse(Use):
+    """Gradients that are at hand: small parameters, and whatever was cheaper to form at once.
+
+    Args:
+        gradients: (B, *shape of the parameter).
+    """
+
+    gradients: Tensor
+
+    @property
+    def examples(self) -> int:
+        """B."""
+        return self.gradients.shape[0]
+
+    @property
+    def cost(self) -> int:
+        """Size of the parameter."""
+        return self.gradients[:1].numel()
+
+    def per_example(self) -> Tensor:
+        """Return the gradients, (B, *shape)."""
+        return self.gradients
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖², (B,) float64."""
+        return squared_norms(self.gradients)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ."""
+        flat = self.gradients.flatten(1) if self.gradients.dim() > 1 else self.gradients[:, None]
+        return (weights.to(flat.dtype) @ flat).view(self.gradients.shape[1:])
+
+    def rows(self, index: Tensor | slice) -> DirectUse:
+        """Return the same use by some of the examples."""
+        return DirectUse(self.gradients[index])
+
+    def double(self) -> DirectUse:
+        """Return the same use in float64."""
+        return DirectUse(self.gradients.double())
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralUses(Use):
+    """Several uses of one parameter (ties, modules called twice): gradients add up *before* the norm is taken.
+
+    ‖Σᵤ gᵤ‖² is not Σᵤ ‖gᵤ‖²; norms come from the sums, formed in blocks. The weighted sum is linear, so each use gives its own.
+
+    Args:
+        uses: of the same parameter, by the same examples.
+    """
+
+    uses: tuple[Use, ...]
+
+    @property
+    def examples(self) -> int:
+        """B."""
+        return self.uses[0].examples
+
+    @property
+    def cost(self) -> int:
+        """The most that one of the uses takes."""
+        return max(use.cost for use in self.uses)
+
+    def per_example(self) -> Tensor:
+        """Return the gradients, (B, *shape)."""
+        total = self.uses[0].per_example()
+        for use in self.uses[1:]:
+            total = total + use.per_example()
+        return total
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ."""
+        total = self.uses[0].weighted_sum(weights)
+        for use in self.uses[1:]:
+            total = total + use.weighted_sum(weights)
+        return total
+
+    def rows(self, index: Tensor | slice) -> SeveralUses:
+        """Return the same uses by some of the examples."""
+        return SeveralUses(tuple(use.rows(index) for use in self.uses))
+
+    def double(self) -> SeveralUses:
+        """Return the same uses in float64."""
+        return SeveralUses(tuple(use.double() for use in self.uses))
+
+
+def together(uses: Sequence[Use]) -> Use:
+    """Return all uses of one parameter as one."""
+    return uses[0] if len(uses) == 1 else SeveralUses(tuple(uses))

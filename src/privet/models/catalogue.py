@@ -1,0 +1,68 @@
+"""The networks by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from privet.errors import InvalidArgumentError, choice, count
+from privet.models.convolutional import CNN_SMALLEST_SIDE, TANH_CNN_SMALLEST_SIDE, cnn, tanh_cnn
+from privet.models.dense import logistic, mlp
+
+
+@dataclass(frozen=True)
+class _Network:
+    construct: Callable[..., nn.Module]
+    smallest_side: int | None = None  # of an image in pixels; None takes inputs of any shape
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        if self.smallest_side is None:
+            return len(shape) > 0
+        return len(shape) == 3 and min(shape[1:]) >= self.smallest_side
+
+
+_NETWORKS = {
+    "logistic": _Network(logistic),
+    "mlp": _Network(mlp),
+    "cnn": _Network(cnn, CNN_SMALLEST_SIDE),
+    "tanh-cnn": _Network(tanh_cnn, TANH_CNN_SMALLEST_SIDE),
+}
+
+NAMES: tuple[str, ...] = tuple(_NETWORKS)
+
+
+def build(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
+    """Return a new network with PyTorch's default initial values; it maps (N, *input_shape) to (N, classes) logits.
+
+    Args:
+        name: one of `NAMES`.
+        input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14) and "tanh-cnn" (at least 8).
+        classes: number of labels, at least 2.
+        options: `width` and `activation` for "mlp", `activation` for "cnn", `pooling` for "tanh-cnn".
+    Errors: InvalidArgumentError for an unknown name or option, and for an input shape that does not fit.
+    """
+    network = _NETWORKS[choice("name", name, NAMES)]
+    shape = tuple(count("input_shape", side) for side in input_shape)
+    if not network.fits(shape):
+        raise _unfit(name, shape)
+    _check_options(name, network, options)
+    return network.construct(shape, count("classes", classes, minimum=2), **options)
+
+
+def _unfit(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
+    side = _NETWORKS[name].smallest_side
+    images = f"(channels, height, width) with height and width at least {side}"
+    allowed = f"{images if side else 'one dimension or more'} for the model {name!r}"
+    others = ", ".join(other for other, network in _NETWORKS.items() if network.fits(shape))
+    return InvalidArgumentError("input_shape", shape, allowed, f"Models that take this shape: {others or 'none'}.")
+
+
+def _check_options(name: str, network: _Network, options: dict[str, object]) -> None:
+    parameters = inspect.signature(network.construct).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in sorted(options.keys() - set(known)):
+        allowed = f"one of {', '.join(known)}" if known else "left out"
+        raise InvalidArgumentError("option", option, f"{allowed} for the model {name!r}")

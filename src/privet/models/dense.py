@@ -1,0 +1,47 @@
+"""Networks of fully connected layers; they take inputs of any shape."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+
+from torch import nn
+
+from privet.errors import count
+from privet.models.layers import activation_layer
+
+
+def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Return multinomial logistic regression: one linear layer, a convex problem.
+
+    Args:
+        input_shape: of one input; it is flattened.
+        classes: number of outputs.
+    Source: the convex model of Yu et al. 2020, "Improve the gradient perturbation approach for differentially private
+        optimization" (784×10 on MNIST).
+    """
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), output=nn.Linear(math.prod(input_shape), classes)))
+
+
+def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activation: str = "tanh") -> nn.Sequential:
+    """Return a network of two hidden layers.
+
+    Args:
+        input_shape: of one input; it is flattened.
+        classes: number of outputs.
+        width: units in each hidden layer, at least 1.
+        activation: "tanh" or "relu".
+    Source: with width 100, the network for covertype in Yu et al. 2020, "Improve the gradient perturbation approach for
+        differentially private optimization".
+    """
+    width = count("width", width)
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden1=nn.Linear(math.prod(input_shape), width),
+            activation1=activation_layer(activation),
+            hidden2=nn.Linear(width, width),
+            activation2=activation_layer(activation),
+            output=nn.Linear(width, classes),
+        )
+    )

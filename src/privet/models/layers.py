@@ -1,0 +1,29 @@
+"""What the networks share: activations, pooling and the arithmetic of sliding windows."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from privet.errors import choice
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+_POOLINGS: dict[str, type[nn.AvgPool2d] | type[nn.MaxPool2d]] = {"average": nn.AvgPool2d, "max": nn.MaxPool2d}
+
+
+def activation_layer(activation: str) -> nn.Module:
+    """Return a new layer for "tanh" or "relu".
+
+    Bounded activations keep gradients small, so that clipping distorts them less: Papernot et al. 2021, "Tempered
+    sigmoid activations for deep learning with differential privacy".
+    """
+    return _ACTIVATIONS[choice("activation", activation, _ACTIVATIONS)]()
+
+
+def pooling_layer(pooling: str, size: int) -> nn.Module:
+    """Return a new layer for "average" or "max" pooling over disjoint windows of `size`×`size`."""
+    return _POOLINGS[choice("pooling", pooling, _POOLINGS)](size)
+
+
+def windows(side: int, size: int, stride: int = 1, padding: int = 0) -> int:
+    """Return how many windows of `size` fit side by side into `side` pixels, padded on both ends."""
+    return (side + 2 * padding - size) // stride + 1

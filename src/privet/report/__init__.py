@@ -1,0 +1,5 @@
+"""The report of a run: one self-contained page that says what was trained and what is guaranteed."""
+
+from privet.report.writing import write
+
+__all__ = ["write"]

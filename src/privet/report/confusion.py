@@ -1,0 +1,46 @@
+"""The confusion matrix as a table: numbers stay numbers, shade shows where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privet.report.markup import Markup, element, text
+
+LARGEST = 20  # classes; more columns than that do not fit on a page
+
+
+def to_markup(confusion: Sequence[Sequence[int]]) -> Markup:
+    """Return a table of counts with a row for each true class and its recall at the end.
+
+    Args:
+        confusion: confusion[i][j] examples of class i were taken for class j; at most `LARGEST` classes.
+    """
+    classes = range(len(confusion))
+    head = element(
+        "tr",
+        element("th", text("true"), scope="col"),
+        *(element("th", text(str(label)), scope="col") for label in classes),
+        element("th", text("recall %"), scope="col", class_="recall"),
+    )
+    body = (
+        element(
+            "tr",
+            element("th", text(str(label)), scope="row"),
+            *(_cell(count, sum(confusion[label]), correct=label == other) for other, count in enumerate(confusion[label])),
+            element("td", text(_recall(confusion[label], label)), class_="recall"),
+        )
+        for label in classes
+    )
+    content = element("table", element("thead", head), element("tbody", *body), class_="confusion")
+    return element("div", content, class_="scroll")
+
+
+def _cell(count: int, total: int, *, correct: bool) -> Markup:
+    kind = "correct" if correct else "wrong" if count else "none"
+    # The square root brings out rare mistakes, which a linear shade would leave white.
+    shade = (count / total) ** 0.5 if total else 0.0
+    return element("td", text(str(count)), class_=kind, style=f"--shade: {shade:.0%}" if count else "")
+
+
+def _recall(row: Sequence[int], label: int) -> str:
+    return f"{100 * row[label] / sum(row):.1f}" if sum(row) else "—"

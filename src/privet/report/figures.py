@@ -1,0 +1,149 @@
+"""The figures of a report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from privet.evaluation import wilson_interval
+from privet.report import accountants, numbers
+from privet.report.run_files import Run
+from privet.report.svg import BLUE, INK, ORANGE, PAPER, render
+
+_WIDTH = 6.4  # inches; all figures share it, so that their text has one size on the page
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """A panel of the progress figure: a quantity against steps, with what is written at its end and on its axis."""
+
+    title: str
+    axis: str
+    points: Sequence[tuple[int, float]]
+    last: str
+    colour: str
+    from_zero: bool = False
+    band: Sequence[tuple[float, float]] = ()
+    band_meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure, drawn.
+
+    Args:
+        name: its file name without ending.
+        svg: the text of its file.
+        label: what it shows, for those who cannot see it.
+        caption: what to know when reading it.
+    """
+
+    name: str
+    svg: str
+    label: str
+    caption: str
+
+
+def draw(run: Run) -> tuple[Figure, ...]:
+    """Return the figures that a run has the numbers for.
+
+    Args:
+        run: a run directory, read.
+
+    Returns:
+        `progress` (ε and test accuracy against steps) and `accountants` (ε under each), or those of them that exist.
+    """
+    return (*_progress(run), *_accountants(run))
+
+
+def _progress(run: Run) -> Iterator[Figure]:
+    examples = run.evaluation.examples if run.evaluation else None
+    curves = [curve for curve in (_spent(run), _accuracy(run, examples)) if curve.points]
+    if not curves:
+        return
+
+    def drawing(canvas: Canvas) -> None:
+        panels = canvas.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, curve in zip(panels, curves, strict=True):
+            _draw_curve(axes, curve)
+        panels[-1].set_xlabel("training step")
+        # An unfinished run shows the room that is left to the end of its plan.
+        panels[-1].set_xlim(left=0, right=run.status.steps_planned if run.status and not run.status.complete else None)
+
+    titles = " and ".join(curve.title for curve in curves)
+    sentences = [f"{titles[0].upper()}{titles[1:]} during training.", *(curve.band_meaning for curve in curves)]
+    ends = "; ".join(f"{curve.title} is {curve.last} after step {curve.points[-1][0]:,}" for curve in curves)
+    yield Figure(
+        "progress",
+        render("progress", drawing, (_WIDTH, 0.5 + 1.75 * len(curves))),
+        f"Line chart of {titles} against the training step; {ends}.",
+        " ".join(filter(None, sentences)),
+    )
+
+
+def _spent(run: Run) -> _Curve:
+    points = [(m.step, m.epsilon) for m in run.measurements if m.epsilon is not None and math.isfinite(m.epsilon)]
+    last = numbers.epsilon(points[-1][1]) if points else ""
+    return _Curve("privacy loss ε", "privacy loss ε", points, last, BLUE, from_zero=True)
+
+
+def _accuracy(run: Run, examples: int | None) -> _Curve:
+    shares = [(m.step, m.test_accuracy) for m in run.measurements if m.test_accuracy is not None]
+    points = [(step, 100 * share) for step, share in shares]
+    last = numbers.percent(shares[-1][1]) if shares else ""
+    curve = _Curve("test accuracy", "test accuracy in %", points, last, ORANGE)
+    if examples is None or not shares:
+        return curve
+    intervals = [wilson_interval(share, examples) for _, share in shares]
+    return replace(
+        curve,
+        band=[(100 * low, 100 * high) for low, high in intervals],
+        band_meaning=f"Band: 95 % Wilson interval from {examples:,} test examples; "
+        "it does not show how much repeated runs differ.",
+    )
+
+
+def _draw_curve(axes: Axes, curve: _Curve) -> None:
+    steps, values = zip(*curve.points, strict=True)
+    if curve.band:
+        low, high = zip(*curve.band, strict=True)
+        axes.fill_between(steps, low, high, color=curve.colour, alpha=0.22, linewidth=0)
+    axes.plot(steps, values, color=curve.colour, linewidth=1.4)
+    axes.plot(steps[-1:], values[-1:], color=curve.colour, marker="o", markersize=4)
+    axes.annotate(curve.last, (steps[-1], values[-1]), (7, 0), textcoords="offset points", va="center", annotation_clip=False)
+    axes.set_ylabel(curve.axis)
+    axes.set_ylim(bottom=0 if curve.from_zero else None)
+    axes.grid(axis="y")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def _accountants(run: Run) -> Iterator[Figure]:
+    claimed = run.guarantee.epsilon_by_accountant if run.guarantee else {}
+    bars = [(accountants.describe(key), value) for key, value in claimed.items() if value is not None and math.isfinite(value)]
+    if not bars:
+        return
+
+    def drawing(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        for place, (accountant, value) in enumerate(bars):
+            sure = accountant.is_bound
+            axes.barh(place, value, 0.6, facecolor=BLUE if sure else PAPER, edgecolor=BLUE, hatch="" if sure else "/////")
+            axes.annotate(accountant.show(value), (value, place), (5, 0), textcoords="offset points", va="center", color=INK)
+        axes.set_yticks(range(len(bars)), [f"{accountant.name}\n{accountant.direction}" for accountant, _ in bars])
+        axes.tick_params(axis="y", length=0)
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("privacy loss ε of the whole run")
+
+    shown = (f"{known.name} {known.show(value)} ({known.direction})" for known, value in bars)
+    yield Figure(
+        "accountants",
+        render("accountants", drawing, (_WIDTH, 0.65 + 0.45 * len(bars))),
+        f"Bar chart of ε by accountant: {', '.join(shown)}.",
+        "Solid bars are upper bounds: the true ε is at most that. Hatched bars can be too small and promise nothing.",
+    )

@@ -1,0 +1,183 @@
+"""Assemble the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
+from string import Template
+from typing import Any
+
+from privet.evaluation import wilson_interval
+from privet.report import accountants, confusion, numbers, prose, settings
+from privet.report.figures import Figure
+from privet.report.markup import NOTHING, Markup, element, join, table, text
+from privet.report.releases import Release, releases
+from privet.report.run_files import Run
+from privet.report.svg import inline
+
+_NEIGHBOURS = {
+    "add-remove": "one example added or removed",
+    "replace-one": "one example replaced",
+    "zero-out": "one example blanked out",
+}
+
+Section = Callable[[Run, dict[str, Figure]], Markup]
+
+
+def page(run: Run, figures: tuple[Figure, ...]) -> str:
+    """Return the report as one HTML document that loads nothing.
+
+    Args:
+        run: a run directory, read.
+        figures: its figures, drawn; those that a section asks for are put into it.
+    """
+    named = {figure.name: figure for figure in figures}
+    files = resources.files(__package__)
+    return Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=text(f"{_subject(run)}: Privet report"),
+        style=files.joinpath("style.css").read_text(encoding="utf-8"),
+        content=join(section(run, named) for section in _SECTIONS),
+    )
+
+
+def _subject(run: Run) -> str:
+    words = [str(run.setup[key]) for key in ("model", "data") if run.setup.get(key)]
+    return " on ".join(words) or run.directory.resolve().name
+
+
+def _header(run: Run, _: dict[str, Figure]) -> Markup:
+    tiles = element("dl", *_tiles(run), class_="tiles")
+    return element(
+        "header",
+        element("h1", text("Private training report")),
+        element("p", text(_subject(run)), class_="subtitle"),
+        *(element("p", words, class_="banner", role="note") for words in _banners(run)),
+        tiles if any(_tiles(run)) else NOTHING,
+    )
+
+
+def _banners(run: Run) -> Iterator[Markup]:
+    if run.status and not run.status.complete:
+        spent = next((m.epsilon for m in reversed(run.measurements) if m.epsilon is not None), None)
+        so_far = "" if spent is None else f" At the last recorded step ε was {numbers.epsilon(spent)}."
+        planned = "" if run.status.steps_planned is None else f" of {run.status.steps_planned:,} planned"
+        words = f" {run.status.steps_done:,}{planned} steps were taken.{so_far}"
+        yield Markup(element("strong", text("This run is unfinished.")) + text(words))
+    if run.guarantee and math.isinf(run.guarantee.epsilon):
+        words = " ε is infinite, which promises nothing: treat the model like the examples it was trained on."
+        yield Markup(element("strong", text("No privacy.")) + text(words))
+
+
+def _tiles(run: Run) -> Iterator[Markup]:
+    if run.guarantee:
+        neighbours = _NEIGHBOURS.get(run.guarantee.adjacency, run.guarantee.adjacency)
+        yield _tile("Privacy loss ε", numbers.epsilon(run.guarantee.epsilon), neighbours and f"for {neighbours}")
+        yield _tile("Slack δ", numbers.power_of_ten(run.guarantee.delta), "the probability that ε leaves unbounded")
+    if run.evaluation:
+        low, high = wilson_interval(run.evaluation.accuracy, run.evaluation.examples)
+        interval = f"95 % interval {100 * low:.2f} to {numbers.percent(high)}, {run.evaluation.examples:,} examples"
+        yield _tile("Test accuracy", numbers.percent(run.evaluation.accuracy), interval)
+    else:
+        measured = [m for m in run.measurements if m.test_accuracy is not None]
+        for m in measured[-1:]:
+            yield _tile("Test accuracy", numbers.percent(m.test_accuracy or 0.0), f"after step {m.step:,}")
+
+
+def _tile(name: str, value: str, about: str) -> Markup:
+    return element(
+        "div",
+        element("dt", text(name)),
+        element("dd", text(value), class_="value"),
+        element("dd", text(about), class_="about") if about else NOTHING,
+        class_="tile",
+    )
+
+
+def _guarantee(run: Run, _: dict[str, Figure]) -> Markup:
+    return _section("The guarantee", prose.to_markup(run.guarantee.prose) if run.guarantee else NOTHING)
+
+
+def _progress(_: Run, figures: dict[str, Figure]) -> Markup:
+    return _section("Training", _figure(figures, "progress"))
+
+
+def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
+    if not run.guarantee or not run.guarantee.epsilon_by_accountant:
+        return NOTHING
+    claims = [(accountants.describe(key), value) for key, value in run.guarantee.epsilon_by_accountant.items()]
+    rows = (
+        (
+            Markup(text(known.name) + element("span", text(f" {known.full_name}"), class_="note")),
+            text(known.show(value)),
+            text(known.direction),
+            text(known.meaning),
+        )
+        for known, value in claims
+    )
+    grid = table(("Accountant", "ε", "Direction of error", "What it means"), rows, class_="accountants")
+    return _section("ε by accountant", _figure(figures, "accountants"), grid)
+
+
+def _confusion(run: Run, _: dict[str, Figure]) -> Markup:
+    if not run.evaluation:
+        return NOTHING
+    classes, loss = len(run.evaluation.confusion), run.evaluation.negative_log_likelihood
+    summary = f"{run.evaluation.examples:,} test examples; mean negative log-likelihood {loss:.4f} nats."
+    if classes > confusion.LARGEST:
+        words = f"The confusion matrix has {classes:,} classes, too many to show; evaluation.json holds it."
+        return _section("Test set", element("p", text(f"{summary} {words}")))
+    legend = "Rows are true classes, columns predicted ones."
+    return _section("Test set", element("p", text(f"{summary} {legend}")), confusion.to_markup(run.evaluation.confusion))
+
+
+def _plan(run: Run, _: dict[str, Figure]) -> Markup:
+    return _section("The plan", _settings(run.plan))
+
+
+def _setup(run: Run, _: dict[str, Figure]) -> Markup:
+    return _section("Training set-up", _settings(run.setup) if run.setup else NOTHING)
+
+
+def _releases(run: Run, _: dict[str, Figure]) -> Markup:
+    rows = ((text(release.what), _files(release), _standing(release), text(release.why)) for release in releases(run))
+    return _section(
+        "What is and what is not a private release",
+        table(("What", "Where", "Standing", "Why"), rows, class_="releases"),
+    )
+
+
+def _files(release: Release) -> Markup:
+    return join((element("code", text(name)) for name in release.files), separator=", ") or text("—")
+
+
+def _standing(release: Release) -> Markup:
+    return element("span", text(release.standing.value), class_=f"standing {release.standing.name.lower()}")
+
+
+def _settings(values: Mapping[str, Any]) -> Markup:
+    return table((), ((text(name), text(value)) for name, value in settings.rows(values)), class_="settings")
+
+
+def _figure(figures: dict[str, Figure], name: str) -> Markup:
+    if name not in figures:
+        return NOTHING
+    figure = figures[name]
+    drawing = element("div", inline(figure.svg, figure.label), class_="scroll")
+    return element("figure", drawing, element("figcaption", text(figure.caption)))
+
+
+def _section(title: str, *content: Markup) -> Markup:
+    return element("section", element("h2", text(title)), *content) if any(content) else NOTHING
+
+
+_SECTIONS: tuple[Section, ...] = (
+    _header,
+    _guarantee,
+    _progress,
+    _accountants,
+    _confusion,
+    _plan,
+    _setup,
+    _releases,
+)

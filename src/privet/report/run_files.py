@@ -1,0 +1,163 @@
+"""Read what training left in a run directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from privet.errors import InvalidArgumentError
+from privet.evaluation import Evaluation
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """`guarantee.json`: what is promised, by which account.
+
+    Args:
+        epsilon: the ε that is promised; infinity promises nothing.
+        delta: the δ that goes with it.
+        adjacency: what neighbouring data sets are; empty if not recorded.
+        prose: the statement in words.
+        epsilon_by_accountant: the same run's ε under each accountant; None where that accountant has no answer.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    prose: str
+    epsilon_by_accountant: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A line of `metrics.jsonl`: what was known after a step; None where it was not measured."""
+
+    step: int
+    epsilon: float | None
+    test_accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """`status.json`: how far the run came; no steps are planned where training lasts until the budget is gone."""
+
+    complete: bool
+    steps_done: int
+    steps_planned: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run directory, read; None and empty stand for files that are not there.
+
+    Args:
+        directory: where it was read from.
+        plan: `plan.json`.
+        guarantee: `guarantee.json`.
+        measurements: `metrics.jsonl` in order of steps, the last word on each step.
+        recorded: names of the quantities that `metrics.jsonl` holds.
+        evaluation: `evaluation.json`, the final model on the test set.
+        setup: `run.json`.
+        status: `status.json`.
+        files: names of the visible entries of the directory, sorted.
+    """
+
+    directory: Path
+    plan: Mapping[str, Any]
+    guarantee: Guarantee | None
+    measurements: tuple[Measurement, ...]
+    recorded: frozenset[str]
+    evaluation: Evaluation | None
+    setup: Mapping[str, Any]
+    status: Status | None
+    files: tuple[str, ...]
+
+
+def read(directory: Path) -> Run:
+    """Read a run directory.
+
+    Args:
+        directory: a folder with `plan.json`, and as many of the other files as the run got to write.
+
+    Returns:
+        What the files say.
+
+    Raises:
+        InvalidArgumentError: there is no `plan.json`, or a file is damaged; the message names it.
+    """
+    plan = _load(directory / "plan.json", _mapping)
+    if plan is None:
+        raise InvalidArgumentError(
+            "directory", str(directory), "a run directory that holds plan.json", "Give the folder that training wrote."
+        )
+    measurements, recorded = _load(directory / "metrics.jsonl", _metrics, decode=_json_lines) or ((), frozenset())
+    return Run(
+        directory=directory,
+        plan=plan,
+        guarantee=_load(directory / "guarantee.json", _guarantee),
+        measurements=measurements,
+        recorded=recorded,
+        evaluation=_load(directory / "evaluation.json", Evaluation.from_dict),
+        setup=_load(directory / "run.json", _mapping) or {},
+        status=_load(directory / "status.json", _status),
+        files=tuple(sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))),
+    )
+
+
+def _load(path: Path, parse: Callable[[Any], T], decode: Callable[[str], Any] = json.loads) -> T | None:
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
+    try:
+        return parse(decode(text))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            str(path), text[:60], "what training writes there", f"It cannot be read ({error!r}); restore or remove it."
+        ) from error
+
+
+def _json_lines(text: str) -> list[Any]:
+    # A crash can tear the line that was being written; that line ends the file without a newline and is not used.
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.strip()]
+
+
+def _metrics(lines: list[Any]) -> tuple[tuple[Measurement, ...], frozenset[str]]:
+    # A run that was resumed writes some steps twice; the later line knows of everything that was spent.
+    last_words = {measurement.step: measurement for measurement in map(_measurement, lines)}
+    names = frozenset(name for line in lines for name in line)
+    return tuple(last_words[step] for step in sorted(last_words)), names
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError("not a JSON object")
+    return value
+
+
+def _guarantee(value: Any) -> Guarantee:
+    by_accountant = value.get("epsilon_by_accountant") or {}
+    return Guarantee(
+        epsilon=float(value["epsilon"]),
+        delta=float(value["delta"]),
+        adjacency=str(value.get("adjacency") or ""),
+        prose=str(value.get("prose") or ""),
+        epsilon_by_accountant={str(name): _optional(epsilon) for name, epsilon in by_accountant.items()},
+    )
+
+
+def _measurement(value: Any) -> Measurement:
+    return Measurement(int(value["step"]), _optional(value.get("epsilon")), _optional(value.get("test_accuracy")))
+
+
+def _status(value: Any) -> Status:
+    planned = value.get("steps_planned")
+    return Status(value["state"] == "complete", int(value["steps_done"]), None if planned is None else int(planned))
+
+
+def _optional(value: Any) -> float | None:
+    return None if value is None else float(value)

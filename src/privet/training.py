@@ -1,0 +1,355 @@
+"""The loop: reserve → sample → gradients → clip → noise → divide → optimizer, for every step alike."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count as counting
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from privet import checkpoint
+from privet.accounting.statement import Guarantee
+from privet.batches import Collate, PhysicalBatch, Rows, check_dataset, check_sizes, physical_batches, split
+from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError, count
+from privet.files import write_text
+from privet.gradients import METHODS, clipped_sum, trainable
+from privet.gradients.batches import examples_in, to_device
+from privet.gradients.interception import LossFunction
+from privet.gradients.probe import probe as probe_model
+from privet.ledger import Ledger
+from privet.noise import release
+from privet.plan import Plan
+from privet.values import ClippedSum
+
+
+@dataclass(frozen=True)
+class Step:
+    """One completed step. It says nothing about the data: not even how many examples were drawn.
+
+    Args:
+        number: of the step within the run, from 1; steps lost to a crash are not numbered again.
+        total: steps of the plan.
+    """
+
+    number: int
+    total: int
+
+
+class Training:
+    """Trains a plain module with a plain optimizer so that the plan's guarantee holds.
+
+    Args:
+        plan: the promise; its noise and steps must be known (see `Plan.calibrate`).
+        model: any `nn.Module`; it is not wrapped, and its state_dict keeps its names.
+        loss_fn: (model, batch) → (B,) losses, one per example.
+        optimizer: any first-order `torch.optim.Optimizer` over exactly the model's trainable parameters.
+        dataset: map-style, of exactly `plan.examples` examples.
+        directory: where ledger and checkpoints are kept; None keeps the ledger in memory and cannot be resumed.
+        physical_batch_size: most examples that go through the model at once; bounds memory, does not change the result.
+        scheduler: of the learning rate, stepped once per step.
+        collate: list of examples → batch, for data sets that are not a `TensorDataset`.
+        workers: processes that read examples ahead.
+        checkpoint_every: steps between checkpoints.
+        probe: whether to check on made-up examples that clipping this model means what it promises. Without it, examples
+            that influence each other's gradients would go unnoticed and the guarantee would be void.
+        probe_batch: a public batch to make the examples up from, if one read from the data set does not do.
+        method: how per-example gradients are computed; "auto" takes what the probe found.
+
+    Guarantee:
+        Every release is a Gaussian mechanism on a fresh Poisson sample with exactly the plan's rate, sensitivity and
+        multiplier, reserved in the ledger before noise is drawn; empty samples are steps like any other; nothing else that
+        depends on the data leaves this object. So parameters after any number of steps satisfy `guarantee()`.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or data set and plan disagree.
+        UnsupportedModelError: the model or loss cannot be trained with this guarantee.
+        LedgerError: the directory holds a run already, or is in use.
+
+    >>> import torch, privet
+    >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
+    >>> model = torch.nn.Linear(3, 1)
+    >>> plan = privet.Plan(
+    ...     examples=100, sampling=privet.sampling.Poisson(batch_size=20), steps=5, delta=1e-5,
+    ...     clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
+    ... )
+    >>> def loss_fn(model, batch):
+    ...     return (model(batch[0])[:, 0] - batch[1]).square()
+    >>> training = privet.Training(plan, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data)
+    >>> training.run()
+    >>> training.steps_spent
+    5
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        optimizer: torch.optim.Optimizer,
+        dataset: Dataset[Any],
+        directory: str | Path | None = None,
+        *,
+        physical_batch_size: int = 256,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        collate: Collate | None = None,
+        workers: int = 0,
+        checkpoint_every: int = 100,
+        probe: bool = True,
+        probe_batch: Any = None,
+        method: str = "auto",
+        _resume: bool = False,
+    ) -> None:
+        if not isinstance(plan, Plan):
+            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+        self._total, multiplier = plan.total_steps, plan.noise_multiplier
+        check_dataset(dataset, plan.examples)
+        check_sizes(physical_batch_size, workers)
+        count("checkpoint_every", checkpoint_every)
+        if method not in ("auto", *METHODS):
+            raise InvalidArgumentError("method", method, "one of 'auto', " + ", ".join(map(repr, METHODS)))
+        self.plan, self.model, self.loss_fn, self.optimizer = plan, model, loss_fn, optimizer
+        self._parameters = trainable(model)
+        _check_optimizer(optimizer, self._parameters, fresh=not _resume)
+        self._device = next(iter(self._parameters.values())).device
+        self._rows = Rows(dataset, collate)
+        self._physical_batch_size, self._workers, self._checkpoint_every = (
+            physical_batch_size,
+            workers,
+            checkpoint_every,
+        )
+        self._stateful: dict[str, checkpoint.Stateful] = {"optimizer": optimizer}
+        self._scheduler = scheduler
+        if scheduler is not None:
+            self._stateful["scheduler"] = scheduler
+        self._method = self._choose_method(method, probe, probe_batch)
+        self._source = plan.noise.make_source()
+        self.directory = None if directory is None else Path(directory)
+        self._completed = 0
+        path = None
+        if self.directory is not None:
+            path = self.directory / "ledger"
+            if not _resume:
+                _claim(self.directory)
+                write_text(self.directory / "plan.json", plan.to_json(indent=2) + "\n")
+        self._ledger = Ledger(plan.to_dict(), self._total, multiplier, path)
+        if self.directory is not None and _resume:
+            self._completed = checkpoint.load(self.directory / "checkpoint.pt", model, self._stateful, self._ledger)
+        self._write_status()
+
+    @classmethod
+    def resume(
+        cls,
+        directory: str | Path,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        optimizer: torch.optim.Optimizer,
+        dataset: Dataset[Any],
+        **options: Any,
+    ) -> Training:
+        """Return the training of a run that was interrupted, from its last checkpoint and its ledger.
+
+        Parameters, optimizer and scheduler are restored to the last checkpoint; randomness is fresh. Steps that were reserved
+        stay spent, also those whose result was lost, so ε never exceeds the plan's and fewer updates may remain.
+
+        Args:
+            directory: of the run; its `plan.json` is the plan.
+            model, loss_fn, optimizer, dataset: as they were at the start.
+            options: the keyword arguments of `Training`.
+
+        Raises:
+            LedgerError: there is no run there, or ledger and checkpoint do not belong together.
+        """
+        folder = Path(directory)
+        try:
+            plan = Plan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise LedgerError(f"{folder} holds no run to resume: there is no plan.json") from None
+        if not (folder / "ledger").exists():
+            raise LedgerError(f"{folder} has lost its ledger: what was spent is not known, so it cannot be resumed")
+        return cls(plan, model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
+
+    @property
+    def steps_spent(self) -> int:
+        """Steps that the ledger counts: those taken, and those lost to a crash."""
+        return len(self) - self.steps_left
+
+    @property
+    def steps_left(self) -> int:
+        """Steps that may still be taken."""
+        upcoming = self._ledger.next_step
+        return 0 if upcoming is None else self._total - upcoming + 1
+
+    @property
+    def method(self) -> str:
+        """How per-example gradients are computed: "tape", "vectorised", "loop", or "auto" without a probe."""
+        return self._method
+
+    def __len__(self) -> int:
+        """Return the number of steps of the plan."""
+        return self._total
+
+    def epsilon(self, accountant: str = "pld") -> float:
+        """Return ε at the plan's δ for the steps spent so far."""
+        return self.plan.epsilon(accountant, steps=self.steps_spent)
+
+    def guarantee(self) -> Guarantee:
+        """Return the statement for the steps spent so far."""
+        return self.plan.guarantee(steps=self.steps_spent)
+
+    def run(self, *, progress: bool = False) -> None:
+        """Take all remaining steps.
+
+        Args:
+            progress: show steps, ε spent and the time left on standard error.
+        """
+        if not progress:
+            for _ in self:
+                pass
+            return
+        from privet.progress import shown
+
+        for _ in shown(self):
+            pass
+
+    def __iter__(self) -> Iterator[Step]:
+        """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends."""
+        try:
+            reading = iter(physical_batches(self._rows, self._draws(), self._workers))
+            while self._ledger.next_step is not None:
+                yield self._step(reading)
+        finally:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint now (done by itself every `checkpoint_every` steps and when the loop ends)."""
+        if self.directory is not None:
+            checkpoint.save(self.directory / "checkpoint.pt", self._completed, self.model, self._stateful, self._ledger)
+            self._write_status()
+
+    def close(self) -> None:
+        """Give back what was reserved and not used, and release the ledger."""
+        self._ledger.close()
+        self._write_status()
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _draws(self) -> Iterator[PhysicalBatch]:
+        for number in counting():
+            draw = self.plan.sampling.draw(self.plan.examples, self._source.words)
+            yield from split(draw, number, self._physical_batch_size)
+
+    def _step(self, reading: Iterator[tuple[PhysicalBatch, Any]]) -> Step:
+        self._check_unchanged()
+        token = self._ledger.reserve()
+        noised = release(self._clipped_sum(reading), token, self._source) / self.plan.divisor
+        for name, parameter in self._parameters.items():
+            parameter.grad = noised.tensors[name]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self._scheduler is not None:
+            self._scheduler.step()
+        self._completed += 1
+        if self._completed % self._checkpoint_every == 0:
+            self.save()
+        return Step(token.step, self._total)
+
+    def _clipped_sum(self, reading: Iterator[tuple[PhysicalBatch, Any]]) -> ClippedSum:
+        """Return the clipped sum over one whole draw, read in physical batches."""
+        total: ClippedSum | None = None
+        for physical, content in reading:
+            if content is None:
+                summed = ClippedSum.zero(self._parameters, self.plan.clipping.sensitivity, physical.part)
+            else:
+                batch = to_device(content, self._device)
+                summed = clipped_sum(self.model, self.loss_fn, batch, self.plan.clipping, method=self._method, part=physical.part)
+            total = summed if total is None else total.join(summed)
+            if physical.last:
+                break
+        if total is None:
+            raise LedgerError("the reader of the data set ended early; the step is counted")
+        return total
+
+    def _choose_method(self, method: str, probe: bool, probe_batch: Any) -> str:
+        batch = probe_batch
+        if batch is None:
+            batch = to_device(self._rows.read(_first_examples(self.plan.examples)), self._device)
+            if examples_in(batch) != min(3, self.plan.examples):
+                raise InvalidArgumentError(
+                    "collate", f"a first dimension of {examples_in(batch)} for {min(3, self.plan.examples)} examples",
+                    "a batch with one entry per example along its first dimension",
+                    "An example with several entries would be counted several times.",
+                )  # fmt: skip
+        if not probe:
+            return method
+        found = probe_model(self.model, self.loss_fn, batch)
+        return found if method == "auto" else method
+
+    def _check_unchanged(self) -> None:
+        """Refuse a step if what is trained is no longer what was checked."""
+        now = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        if now.keys() != self._parameters.keys() or any(now[name] is not self._parameters[name] for name in now):
+            raise UnsupportedModelError(
+                "the set of trainable parameters changed after the training was set up; make a new Training for the new set"
+            )
+        _check_optimizer(self.optimizer, self._parameters, fresh=False)
+
+    def _write_status(self) -> None:
+        if self.directory is not None:
+            done = self.steps_left == 0
+            status = {
+                "state": "trained" if done else "unfinished", "steps_done": self._completed,
+                "steps_spent": self.steps_spent, "steps_planned": self._total, "written": math.floor(time.time()),
+            }  # fmt: skip
+            write_text(self.directory / "status.json", json.dumps(status) + "\n")
+
+
+def _first_examples(examples: int) -> Any:
+    import numpy as np
+
+    return np.arange(min(3, examples), dtype=np.int64)
+
+
+def _claim(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError("directory", str(directory), "a folder that can be made", f"{error.strerror}.") from None
+    if (directory / "ledger").exists() or (directory / "plan.json").exists():
+        raise LedgerError(f"{directory} holds a run already; resume it (Training.resume) or choose another directory")
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter], *, fresh: bool) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgumentError(
+            "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",
+            "An optimizer that evaluates the loss again (LBFGS, closures) would see the data outside the plan.",
+        )  # fmt: skip
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    if left_out := [name for key, name in names.items() if key not in held]:
+        raise InvalidArgumentError(
+            "optimizer", f"without {', '.join(left_out[:3])}", "over every trainable parameter of the model",
+            "Pass model.parameters(), or freeze those with requires_grad_(False).",
+        )  # fmt: skip
+    if held - names.keys():
+        raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
+    if fresh and optimizer.state:
+        raise InvalidArgumentError(
+            "optimizer",
+            "with state from earlier steps",
+            "new",
+            "State from non-private steps would carry their data along.",
+        )

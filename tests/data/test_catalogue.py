@@ -1,0 +1,32 @@
+import subprocess
+import sys
+
+import pytest
+import tiny
+
+from privet import data
+from privet.data import cache
+from privet.errors import InvalidArgumentError
+
+
+def test_the_catalogue_describes_every_set_and_what_is_cached():
+    entries = {entry.name: entry for entry in data.catalogue()}
+    assert list(entries) == ["mnist", "fashion-mnist", "digits"]
+    assert (entries["mnist"].train, entries["mnist"].test, entries["mnist"].input_shape) == (
+        60_000,
+        10_000,
+        (1, 28, 28),
+    )
+    assert not any(entry.cached for entry in entries.values())
+    cache.write(cache.path("mnist"), tiny.ARRAYS._asdict())
+    assert [entry.name for entry in data.catalogue() if entry.cached] == ["mnist"]
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(InvalidArgumentError, match=r"name is 'cifar'; it must be one of 'mnist', 'fashion-mnist', 'digits'"):
+        data.fetch("cifar")
+
+
+def test_importing_the_package_does_not_import_scikit_learn():
+    code = "import sys, privet.data; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,48 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tiny
+
+from privet import data
+from privet.data import loading
+from privet.errors import InvalidArgumentError
+
+
+def test_a_name_of_the_catalogue_takes_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setitem(loading.IMAGE_SETS, "mnist", replace(tiny.image_set(tiny.unreachable), name="mnist"))
+    folder = tiny.write_idx(tmp_path / "mine", packed=True)
+    assert str(folder) in data.load("mnist", folder=folder).provenance
+
+
+@pytest.mark.parametrize("ending", [".csv", ".CSV"])
+def test_a_path_may_be_text_or_a_path(tmp_path, ending):
+    path = tmp_path / f"rows{ending}"
+    path.write_text("a,y\n1,0\n2,1\n3,0\n")
+    assert data.load(str(path), target="y").classes == data.load(path, target="y").classes == 2
+
+
+@pytest.mark.parametrize("source", ["cifar", "rows.parquet", "mnist.gz"])
+def test_an_unknown_source_is_answered_with_what_there_is(source):
+    with pytest.raises(InvalidArgumentError, match=r"source is .*mnist, fashion-mnist, digits .*\.npz, \.csv, \.csv\.gz"):
+        data.load(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "culprit"),
+    [
+        ("mnist", {"target": "y"}, "target"),
+        ("digits", {"test_fraction": 0.5}, "test_fraction"),
+        ("arrays.npz", {"scaling": "raw"}, "scaling"),
+        ("arrays.npz", {"folder": "somewhere"}, "folder"),
+        ("rows.csv", {"target": "y", "folder": "somewhere"}, "folder"),
+    ],
+)
+def test_an_option_that_does_not_apply_is_refused(source, options, culprit):
+    with pytest.raises(InvalidArgumentError, match=f"^{culprit} is .* it must be left out for '{source}'"):
+        data.load(source, **options)
+
+
+def test_an_npz_file_is_loaded_by_its_ending(tmp_path):
+    np.savez(tmp_path / "arrays.npz", x_train=np.zeros((3, 5)), y_train=np.array([0, 1, 1]))
+    assert data.load(tmp_path / "arrays.npz").input_shape == (5,)

@@ -1,0 +1,155 @@
+"""Evaluation: the right numbers, a model left alone, and a value that survives JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from privet.errors import InvalidArgumentError
+from privet.evaluation import Evaluation, evaluate
+
+
+class Pairs(Dataset):
+    """A map-style data set that is no TensorDataset, with labels as plain integers."""
+
+    def __init__(self, inputs, labels):
+        self.pairs = [(row, int(label)) for row, label in zip(inputs, labels, strict=True)]
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, index):
+        return self.pairs[index]
+
+
+@pytest.fixture
+def examples():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(103, 5, generator=generator), torch.randint(0, 4, (103,), generator=generator)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 4))
+
+
+@pytest.mark.parametrize("batch_size", [1, 10, 103, 1024])
+@pytest.mark.parametrize("kind", [TensorDataset, Pairs])
+def test_numbers_are_those_of_scikit_learn(model, examples, kind, batch_size):
+    inputs, labels = examples
+    with torch.no_grad():
+        probabilities = model.eval()(inputs).double().softmax(1).numpy()
+    predictions = probabilities.argmax(1)
+    result = evaluate(model, kind(inputs, labels), batch_size=batch_size)
+    assert result.examples == 103
+    assert result.accuracy == metrics.accuracy_score(labels, predictions)
+    assert result.negative_log_likelihood == pytest.approx(metrics.log_loss(labels, probabilities), rel=1e-6)
+    assert np.array_equal(result.confusion, metrics.confusion_matrix(labels, predictions))
+
+
+def test_classes_that_never_occur_still_have_their_row_and_column(model, examples):
+    inputs, labels = examples
+    result = evaluate(model, TensorDataset(inputs, torch.zeros_like(labels)))
+    assert [len(row) for row in result.confusion] == [4, 4, 4, 4]
+    assert [sum(row) for row in result.confusion] == [103, 0, 0, 0]
+
+
+def test_mixed_training_flags_weights_and_statistics_are_left_as_they_were(model, examples):
+    model.train()
+    model[1].training, model[4].training = False, False
+    flags = [module.training for module in model.modules()]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    evaluate(model, TensorDataset(*examples))
+    assert [module.training for module in model.modules()] == flags
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_training_flags_are_restored_when_the_model_fails(examples):
+    class Broken(nn.Linear):
+        def forward(self, inputs):
+            assert not self.training
+            raise RuntimeError("broken")
+
+    model = Broken(5, 4)
+    with pytest.raises(RuntimeError, match="broken"):
+        evaluate(model, TensorDataset(*examples))
+    assert model.training
+
+
+def test_layers_that_act_on_train_and_eval_are_not_set_off(examples):
+    class Merging(nn.Linear):
+        switched = 0
+
+        def train(self, mode=True):
+            self.switched += 1
+            return super().train(mode)
+
+    model = Merging(5, 4)
+    evaluate(model, TensorDataset(*examples))
+    assert model.switched == 0
+
+
+@pytest.mark.parametrize("kind", [TensorDataset, Pairs])
+def test_global_random_generator_is_not_moved(model, examples, kind):
+    before = torch.get_rng_state()
+    evaluate(model.train(), kind(*examples))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", [TensorDataset, Pairs])
+def test_empty_data_set_is_refused(model, kind):
+    with pytest.raises(InvalidArgumentError, match="at least 1"):
+        evaluate(model, kind(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_labels_that_are_no_class_are_refused(model, label):
+    with pytest.raises(InvalidArgumentError, match="from 0 to 3"):
+        evaluate(model, TensorDataset(torch.zeros(2, 5), torch.tensor([0, label])))
+
+
+def test_outputs_that_are_no_logits_are_refused(examples):
+    with pytest.raises(InvalidArgumentError, match=r"\(103, classes\)"):
+        evaluate(nn.Flatten(0), TensorDataset(*examples))
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, True])
+def test_batch_size_must_be_a_positive_whole_number(model, examples, batch_size):
+    with pytest.raises(InvalidArgumentError, match="batch_size"):
+        evaluate(model, TensorDataset(*examples), batch_size=batch_size)
+
+
+@pytest.mark.parametrize("loss", [0.1 + 0.2, math.inf])
+def test_evaluation_survives_json_exactly(loss):
+    evaluation = Evaluation(accuracy=2 / 3, negative_log_likelihood=loss, confusion=((1, 1), (0, 1)), examples=3)
+    text = json.dumps(evaluation.to_dict(), allow_nan=False)
+    assert Evaluation.from_dict(json.loads(text)) == evaluation
+
+
+def test_undefined_likelihood_survives_json():
+    evaluation = Evaluation(accuracy=1.0, negative_log_likelihood=math.nan, confusion=((1,),), examples=1)
+    assert math.isnan(Evaluation.from_dict(json.loads(json.dumps(evaluation.to_dict()))).negative_log_likelihood)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"examples": 4}, "sum of the confusion"),
+        ({"confusion": [[1, 1], [1]]}, "square"),
+        ({"accuracy": None}, "has accuracy"),
+    ],
+)
+def test_contradictory_or_incomplete_evaluation_is_refused(change, words):
+    whole = Evaluation(accuracy=2 / 3, negative_log_likelihood=0.5, confusion=((1, 1), (0, 1)), examples=3).to_dict()
+    values = {key: value for key, value in (whole | change).items() if value is not None}
+    with pytest.raises(InvalidArgumentError, match=words):
+        Evaluation.from_dict(values)

@@ -1,0 +1,102 @@
+import pytest
+import torch
+from torch import nn
+
+from privet import models
+from privet.errors import InvalidArgumentError
+
+SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
+FITTING = [(name, shape) for name in models.NAMES for shape in SHAPES if (name, shape) != ("cnn", (1, 8, 8))]
+OPTIONS = [
+    ("mlp", {"width": 7}),
+    ("mlp", {"activation": "relu"}),
+    ("cnn", {"activation": "relu"}),
+    ("tanh-cnn", {"pooling": "max"}),
+]
+
+
+def parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("name", "shape"), FITTING)
+def test_a_batch_of_any_size_becomes_logits(name, shape):
+    model = models.build(name, shape, classes=7)
+    for size in (0, 1, 3):
+        assert model(torch.rand(size, *shape)).shape == (size, 7)
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_every_option_builds_a_working_network(name, options):
+    assert models.build(name, (1, 28, 28), 10, **options)(torch.rand(2, 1, 28, 28)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "count"),
+    [
+        ("logistic", (1, 28, 28), 7_850),
+        ("mlp", (1, 28, 28), 269_322),
+        ("cnn", (1, 28, 28), 26_010),
+        ("cnn", (3, 32, 32), 37_274),
+        ("tanh-cnn", (1, 28, 28), 70_762),
+        ("tanh-cnn", (3, 32, 32), 75_818),
+        ("tanh-cnn", (1, 8, 8), 65_642),
+    ],
+)
+def test_parameter_counts_are_those_of_the_architecture(name, shape, count):
+    assert parameters(models.build(name, shape, 10)) == count
+
+
+def test_the_widths_of_the_covertype_network_can_be_had():
+    assert parameters(models.build("mlp", (54,), 7, width=100)) == 54 * 100 + 100 + 100 * 100 + 100 + 100 * 7 + 7
+
+
+@pytest.mark.parametrize(("name", "shape"), FITTING)
+def test_no_example_influences_another_and_training_is_deterministic(name, shape):
+    model = models.build(name, shape, 10).train().double()
+    batch = torch.rand(4, *shape, dtype=torch.float64)
+    alone = torch.cat([model(example[None]) for example in batch])
+    torch.testing.assert_close(model(batch), alone)
+    assert not list(model.buffers())
+
+
+@pytest.mark.parametrize(("name", "side"), [("cnn", 14), ("tanh-cnn", 8)])
+def test_the_smallest_image_is_exactly_the_documented_one(name, side):
+    assert models.build(name, (1, side, side), 2)(torch.rand(1, 1, side, side)).shape == (1, 2)
+    assert models.build(name, (2, side, side + 3), 2)(torch.rand(1, 2, side, side + 3)).shape == (1, 2)
+    with pytest.raises(InvalidArgumentError, match=f"height and width at least {side}"):
+        models.build(name, (1, side, side - 1), 2)
+
+
+def test_the_activation_is_bounded_unless_asked_otherwise():
+    for name in ("mlp", "cnn", "tanh-cnn"):
+        kinds = {type(module) for module in models.build(name, (1, 28, 28), 10).modules()}
+        assert nn.Tanh in kinds
+        assert nn.ReLU not in kinds
+
+
+def test_an_unfit_shape_is_answered_with_the_models_that_fit():
+    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn\."):
+        models.build("cnn", (1, 8, 8), 10)
+    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, mlp\."):
+        models.build("tanh-cnn", (54,), 7)
+    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(\).*one dimension or more"):
+        models.build("logistic", (), 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("resnet", (1, 28, 28), 10), {}, "name is 'resnet'; it must be one of 'logistic', 'mlp', 'cnn', 'tanh-cnn'"),
+        (("mlp", (0,), 10), {}, "input_shape is 0"),
+        (("mlp", (4,), 1), {}, "classes is 1; it must be at least 2"),
+        (("mlp", (4,), 2), {"width": 0}, "width is 0"),
+        (("mlp", (4,), 2), {"activation": "gelu"}, "activation is 'gelu'; it must be one of 'tanh', 'relu'"),
+        (("mlp", (4,), 2), {"depth": 3}, "option is 'depth'; it must be one of width, activation for the model 'mlp'"),
+        (("logistic", (4,), 2), {"width": 3}, "option is 'width'; it must be left out for the model 'logistic'"),
+        (("tanh-cnn", (1, 8, 8), 2), {"pooling": "sum"}, "pooling is 'sum'; it must be one of 'average', 'max'"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(arguments, options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        models.build(*arguments, **options)

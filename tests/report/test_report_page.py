@@ -1,0 +1,248 @@
+"""The page: whole, self-contained, honest about what is missing, infinite, unfinished or approximate."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from privet import report
+from privet.errors import InvalidArgumentError
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+HEADINGS = [
+    "The guarantee",
+    "Training",
+    "ε by accountant",
+    "Test set",
+    "The plan",
+    "Training set-up",
+    "What is and what is not a private release",
+]
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: every tag must be closed, in order."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open, self.tags, self.ids, self.links, self.words = [], Counter(), Counter(), [], []
+        self.feed(source)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.note(tag, attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self.note(tag, attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    def note(self, tag, attrs):
+        self.tags[tag] += 1
+        self.ids.update(value for name, value in attrs if name == "id")
+        self.links += [value for name, value in attrs if name in {"href", "src", "xlink:href"}]
+        self.links += [link for _, value in attrs for link in re.findall(r"url\(([^)]*)\)", value or "")]
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())  # also turns no-break spaces into plain ones
+
+
+def tile_texts(source: str) -> list[str]:
+    return re.findall(r'class="value">([^<]*)<', source)
+
+
+def test_page_is_balanced_and_has_every_section_in_order(report_of):
+    source = report_of()
+    Page(source)
+    assert re.findall(r"<h2>([^<]*)</h2>", source) == HEADINGS
+
+
+def test_page_loads_nothing_and_runs_nothing(report_of):
+    source = report_of()
+    page = Page(source)
+    assert not re.search(r"https?://|@import|javascript:", source)
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert page.links
+    assert all(link.startswith("#") for link in page.links)
+
+
+def test_identifiers_of_inlined_figures_are_unique_and_every_reference_has_one(report_of):
+    page = Page(report_of())
+    assert page.tags["svg"] == 2
+    assert max(page.ids.values()) == 1
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_figures_say_what_they_show_to_those_who_cannot_see_them(report_of):
+    source = report_of()
+    assert re.findall(r'<svg role="img" aria-label="([^"]+)"', source)[1].startswith("Bar chart of ε by accountant: PLD 2.999")
+    assert source.count("<figcaption>") == 2
+
+
+def test_headline_numbers_are_on_the_page(report_of):
+    source = report_of(evaluation={"accuracy": 0.9825, "examples": 10_000, "confusion": [[9825, 100], [75, 0]]})
+    assert tile_texts(source) == ["2.999", "10⁻⁵", "98.25\N{NO-BREAK SPACE}%"]
+    assert "95 % interval 97.97 to 98.49 %, 10,000 examples" in Page(source).text
+
+
+@pytest.mark.parametrize("hostile", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</style>&amp;", "$x $"])
+def test_hostile_words_are_shown_and_not_obeyed(report_of, hostile):
+    clean = Page(report_of())
+    source = report_of(
+        run={"data": hostile, "model": hostile, "versions": {"privet": hostile}},
+        plan={"adjacency": hostile},
+        guarantee={"prose": hostile, "adjacency": hostile, "epsilon_by_accountant": {"pld": 2.999, hostile: 3.0}},
+    )
+    page = Page(source)
+    assert page.tags["img"] == page.tags["script"] == 0
+    assert page.tags["style"] == clean.tags["style"]
+    assert page.text.count(hostile) >= 6
+
+
+@pytest.mark.parametrize("key", ["gdp", "something-new"])
+def test_accounts_that_are_no_bound_are_marked_as_such_in_figure_and_table(report_of, key):
+    directions = {"gdp": "approximation", "something-new": "unknown direction"}
+    source = report_of(guarantee={"epsilon_by_accountant": {"pld": 2.999, key: 2.713}})
+    drawing, table = source[source.index("<figure>", source.index("ε by accountant")) :].split("</figure>")[:2]
+    for part in (drawing, table.split("</table>")[0]):
+        assert directions[key] in part
+        assert "≈\N{NO-BREAK SPACE}2.713" in part
+        assert "≈\N{NO-BREAK SPACE}2.999" not in part
+
+
+def test_infinite_epsilon_is_called_no_privacy(report_of):
+    accounts = {"pld": "inf", "rdp": "inf", "gdp": None}
+    source = report_of(guarantee={"epsilon": "inf", "epsilon_by_accountant": accounts})
+    assert tile_texts(source)[0] == "∞"
+    assert "No privacy." in source
+    assert "standing unprotected" in source
+    assert "standing covered" not in source
+    assert Page(source).tags["figure"] == 1  # there is no bar of infinite length
+
+
+def test_unfinished_run_says_so_before_anything_else(report_of, metrics_until):
+    status = {"state": "unfinished", "steps_done": 940, "steps_planned": 2344}
+    source = report_of(status=status, metrics=metrics_until(940), evaluation=None)
+    words = "This run is unfinished. 940 of 2,344 planned steps were taken. At the last recorded step ε was 1.946."
+    assert words in Page(source).text
+    assert source.index("unfinished") < source.index('class="tiles"')
+    assert "after step 940" in source
+    assert "unfinished" not in report_of()
+
+
+def test_run_without_planned_steps_can_be_unfinished(report_of):
+    source = report_of(status={"state": "unfinished", "steps_done": 940, "steps_planned": None})
+    assert "940 steps were taken" in Page(source).text
+
+
+@pytest.mark.parametrize(
+    ("missing", "gone"),
+    [
+        ("guarantee", ["The guarantee", "ε by accountant"]),
+        ("metrics", ["Training"]),
+        ("evaluation", ["Test set"]),
+        ("run", ["Training set-up"]),
+        ("status", []),
+    ],
+)
+def test_section_of_a_missing_file_is_left_out_and_the_others_stay(report_of, missing, gone):
+    source = report_of(**{missing: None})
+    Page(source)
+    assert re.findall(r"<h2>([^<]*)</h2>", source) == [heading for heading in HEADINGS if heading not in gone]
+
+
+def test_plan_alone_makes_a_report(report_of):
+    source = report_of(guarantee=None, metrics=None, evaluation=None, run=None, status=None)
+    assert re.findall(r"<h2>([^<]*)</h2>", source) == [HEADINGS[4], HEADINGS[6]]
+
+
+def test_missing_plan_is_refused_with_the_directory_and_the_fix(write_run):
+    directory = write_run(plan=None)
+    with pytest.raises(InvalidArgumentError, match=r"plan\.json.*Give the folder") as caught:
+        report.write(directory)
+    assert str(directory) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "guarantee.json", "evaluation.json", "status.json", "run.json"])
+@pytest.mark.parametrize("content", ["{", "[1]", "3"])
+def test_damaged_file_is_refused_by_name(write_run, name, content):
+    directory = write_run()
+    (directory / name).write_text(content)
+    with pytest.raises(InvalidArgumentError, match=re.escape(name)):
+        report.write(directory)
+
+
+def test_line_that_a_crash_tore_is_not_used(write_run):
+    directory = write_run()
+    whole = report.write(directory).read_bytes()
+    with (directory / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 2345, "epsi')
+    assert report.write(directory).read_bytes() == whole
+
+
+def test_step_that_was_written_twice_counts_as_written_last(report_of, metrics_until):
+    lines = metrics_until(940)
+    again = lines[-1] | {"epsilon": 2.5}
+    source = report_of(status={"state": "unfinished"}, metrics=[*lines, again])
+    assert "At the last recorded step ε was 2.5." in Page(source).text
+
+
+def test_twenty_classes_are_shown_and_more_are_not(report_of, evaluation_of):
+    assert 'class="confusion"' in report_of(evaluation=evaluation_of(20))
+    source = report_of(evaluation=evaluation_of(21))
+    assert 'class="confusion"' not in source
+    assert "21 classes, too many to show" in source
+
+
+def test_confusion_shows_every_count_and_recall(report_of):
+    confusion = [[7, 2, 1], [0, 5, 0], [0, 0, 0]]
+    source = report_of(evaluation={"accuracy": 12 / 15, "confusion": confusion, "examples": 15})
+    table = source[source.index('class="confusion"') :].split("</table>")[0]
+    cells = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table.split("</tr>")[1:4]]
+    assert cells == [["7", "2", "1", "70.0"], ["0", "5", "0", "100.0"], ["0", "0", "0", "—"]]
+
+
+def test_report_is_the_same_every_time_and_leaves_no_temporary_file(write_run):
+    directory = write_run()
+    first = report.write(directory).read_bytes()
+    drawn = {path.name: path.read_bytes() for path in (directory / "figures").iterdir()}
+    assert report.write(directory).read_bytes() == first
+    assert {path.name: path.read_bytes() for path in (directory / "figures").iterdir()} == drawn
+    assert set(drawn) == {"progress.svg", "accountants.svg"}
+    assert not list(directory.rglob(".*"))
+
+
+def test_figure_files_keep_their_words_as_text(write_run):
+    directory = write_run()
+    report.write(directory)
+    drawing = (directory / "figures" / "progress.svg").read_text(encoding="utf-8")
+    assert ">training step</text>" in drawing
+    assert ">test accuracy in %</text>" in drawing
+    assert "DejaVu" not in drawing
+
+
+def test_band_needs_the_number_of_test_examples(report_of):
+    assert "Wilson interval from 10,000 test examples" in report_of()
+    assert "Wilson" not in report_of(evaluation=None).split("ε by accountant")[0]
+
+
+def test_matplotlib_is_not_loaded_before_a_report_is_wanted_and_pyplot_never(write_run):
+    program = (
+        "import sys, privet.evaluation; assert 'matplotlib' not in sys.modules; from privet import report; "
+        f"report.write({json.dumps(str(write_run()))}); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

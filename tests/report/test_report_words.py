@@ -1,0 +1,66 @@
+"""Numbers, prose and settings as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from privet.report import numbers, prose, settings
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2.999, "2.999"),
+        (2.9990001, "3.000"),
+        (3.0, "3.0"),
+        (12.34501, "12.35"),
+        (0.00123451, "0.001235"),
+        (0.0, "0.0"),
+        (math.inf, "∞"),
+        (0.00001, "10⁻⁵"),
+    ],
+)
+def test_epsilon_is_never_shown_smaller_than_it_is(value, shown):
+    assert numbers.epsilon(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1e-5, "10⁻⁵"), (2.5e-6, "2.5 × 10⁻⁶"), (1 / 4, "2.5 × 10⁻¹"), (0.0, "0")])
+def test_delta_is_shown_exactly(value, shown):
+    assert numbers.power_of_ten(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(60000, "60,000"), (1e-5, "1e-05"), (True, "yes"), (None, "—"), ("x", "x"), ([1, "a"], "1, a"), ([], "—")],
+)
+def test_setting_is_shown_with_all_its_digits(value, shown):
+    assert numbers.plain(value) == shown
+
+
+def test_settings_are_flattened_with_kinds_as_values():
+    nested = {"noise": {"kind": "Gaussian", "multiplier": 1.1}, "groups": [{"bound": 1}, {"bound": 2}], "kind": "x"}
+    assert list(settings.rows(nested)) == [
+        ("noise", "Gaussian"),
+        ("noise · multiplier", "1.1"),
+        ("groups · 1 · bound", "1"),
+        ("groups · 2 · bound", "2"),
+        ("kind", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "markup"),
+    [
+        ("one\ntwo\n\nthree", "<p>one two</p>\n<p>three</p>"),
+        ("list:\n- a\n  b\n- c\n\nend", "<p>list:</p>\n<ul><li>a b</li><li>c</li></ul>\n<p>end</p>"),
+        ("1. a\n2. b", "<ol><li>a</li><li>b</li></ol>"),
+        ("## head\ntext", "<h3>head</h3>\n<p>text</p>"),
+        ("`a<b` and **c**", "<p><code>a&lt;b</code> and <strong>c</strong></p>"),
+        ("-1 is a number, * is not", "<p>-1 is a number, * is not</p>"),
+        ("", ""),
+    ],
+)
+def test_prose_keeps_paragraphs_and_lists(words, markup):
+    assert prose.to_markup(words) == markup
