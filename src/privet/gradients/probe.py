@@ -191,7 +191,7 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
         for name, buffer in twin.named_buffers():
             if not torch.equal(buffer, buffers[name]):
                 raise UnsupportedModelError(
-                    f"buffer {name!r} changes during the forward pass, so the released model would hold private data that no noise "
+                    f"buffer {name!r} changes in the forward pass, so the released model would hold private data that no noise "
                     "covers; freeze it (track_running_stats=False, eval() mode), or keep it out of the model"
                 )
         for made, expected in zip(batches, alone, strict=True):

@@ -1,0 +1,20 @@
+"""How a verb answers: prose for people, or one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of standard output.")]
+
+
+def answer(as_json: bool, values: Mapping[str, object], prose: str) -> None:
+    """Print the values as JSON, with infinity as the word "inf", or the prose."""
+    if not as_json:
+        print(prose)
+        return
+    print(json.dumps({key: "inf" if value == math.inf else value for key, value in values.items()}, ensure_ascii=False))

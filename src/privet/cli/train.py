@@ -1,0 +1,140 @@
+"""`privet train`: from names to a run directory with model, guarantee and report."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privet import models, runs
+from privet.cli import settings
+from privet.cli.output import Json, answer
+from privet.data import DataSet, load
+from privet.errors import InvalidArgumentError
+from privet.noise import Gaussian
+from privet.plan import Plan
+from privet.sampling import Poisson
+
+# With per-example clipping only the product of learning rate and bound matters to SGD, so one default serves every bound.
+_RATE_TIMES_BOUND = {"sgd": 0.2, "adam": None}
+_ADAM_RATE = 2e-3
+_EPOCHS = 10.0
+_BATCH_SIZE, _LEAST_BATCHES = 512, 10
+
+
+def train(
+    data: Annotated[str | None, typer.Option(help="mnist, fashion-mnist, digits, or a path to an .npz or CSV file.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target ε, never exceeded.")] = None,
+    delta: settings.Delta = 1e-5,
+    model: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(models.NAMES)}; default: by the shape of the data.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.")] = None,
+    epochs: settings.EpochsOption = None,
+    steps: settings.Steps = None,
+    batch_size: Annotated[
+        float | None, typer.Option(help="Expected number of examples in a step; default: 512 or a tenth.")
+    ] = None,
+    clipping: settings.Clipping = "flat",
+    bound: Annotated[float, typer.Option(help="Clip bound.")] = 0.1,
+    stability: Annotated[float | None, typer.Option(help="Of the automatic rule.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Instead of --epsilon; or with it, to train until the budget is gone.")
+    ] = None,
+    adjacency: settings.Adjacency = "add-remove",
+    optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
+    learning_rate: Annotated[float | None, typer.Option("--learning-rate", "--lr", help="Default: 0.2 / bound for sgd.")] = None,
+    momentum: Annotated[float, typer.Option(help="Of sgd.")] = 0.9,
+    seed: Annotated[int, typer.Option(help="Of the initial parameters only: noise and sampling have none.")] = 0,
+    physical_batch_size: Annotated[int, typer.Option(help="Most examples in memory at once; does not change the result.")] = 256,
+    noise_source: settings.Source = "secure",
+    target: Annotated[str | None, typer.Option(help="Column with the labels, for a CSV file.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where the data set lies, if it is not to be fetched.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    resume: Annotated[Path | None, typer.Option(help="Go on with the unfinished run in this directory.")] = None,
+    quiet: Annotated[bool, typer.Option(help="Show no progress bar.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a model with differential privacy, evaluate it and write a report.
+
+    The directory gets plan.json, model.safetensors, ledger, metrics.jsonl, guarantee.md, report.html and figures/. The
+    guarantee covers the training set; the test set is evaluated on and assumed public.
+
+    Example: privet train --data mnist --model cnn --epsilon 3 --delta 1e-5 --out runs/mnist
+    """
+    if resume is not None:
+        outcome = runs.resume(resume, progress=not quiet)
+    else:
+        if data is None:
+            raise InvalidArgumentError("--data", None, "given", "Try: privet train --data mnist --epsilon 3 --delta 1e-5.")
+        if epsilon is None and noise_multiplier is None:
+            raise InvalidArgumentError(
+                "--epsilon", None, "given", "Say the budget, --epsilon 3, or the noise, --noise-multiplier 1.1."
+            )
+        rule = settings.clipping_rule(clipping, bound, stability)
+        place = None if folder is None else str(folder)
+        dataset = load(data, folder=place, target=target)
+        setup = runs.Setup(
+            data=data,
+            model=model or _fitting_model(dataset),
+            learning_rate=_learning_rate(learning_rate, optimizer, bound),
+            optimizer=optimizer,
+            momentum=momentum,
+            seed=seed,
+            physical_batch_size=physical_batch_size,
+            folder=place,
+            target=target,
+            device=device,
+        )
+        examples = len(dataset.train)
+        budget = epsilon is not None and noise_multiplier is not None
+        long = settings.length(steps, epochs if epochs is not None or steps is not None or budget else _EPOCHS, needed=not budget)
+        plan = Plan(
+            examples=examples,
+            sampling=Poisson(batch_size if batch_size is not None else min(_BATCH_SIZE, max(1, examples // _LEAST_BATCHES))),
+            steps=long,
+            clipping=rule,
+            delta=delta,
+            adjacency=adjacency,
+            noise=Gaussian(noise_multiplier, source=noise_source, non_private=noise_multiplier == 0),
+        )
+        plan = plan if epsilon is None else plan.calibrate(epsilon)
+        outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), progress=not quiet)
+    _tell(outcome, json)
+
+
+def _learning_rate(given: float | None, optimizer: str, bound: float) -> float:
+    product = _RATE_TIMES_BOUND.get(optimizer)
+    return given if given is not None else _ADAM_RATE if product is None else product / bound
+
+
+def _fitting_model(dataset: DataSet) -> str:
+    """Return the largest of the small networks that takes this input: by its public shape."""
+    shape = dataset.input_shape
+    return "cnn" if len(shape) == 3 and min(shape[1:]) >= 14 else "mlp"
+
+
+def _new_directory(setup: runs.Setup) -> Path:
+    name = re.sub(r"[^\w.-]+", "-", Path(setup.data).name)
+    return Path("runs") / f"{name}-{setup.model}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _tell(outcome: runs.Outcome, as_json: bool) -> None:
+    guarantee, evaluation = outcome.guarantee, outcome.evaluation
+    where = outcome.directory / "report.html"
+    accuracy = "" if evaluation is None else f"\n\nTest accuracy: {evaluation.accuracy:.2%} of {evaluation.examples:,} examples"
+    answer(
+        as_json,
+        {
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            "test_accuracy": evaluation and evaluation.accuracy,
+            "steps": guarantee.steps,
+            "seconds": round(outcome.seconds, 2),
+            "directory": str(outcome.directory),
+        },
+        f"{guarantee}{accuracy}, after {outcome.seconds:.0f} s of training.\nReport: {where.resolve().as_uri()}",
+    )
