@@ -20,10 +20,14 @@ from privet.errors import InvalidArgumentError, positive
 BOUND_RANGE = (1e-12, 1e12)
 
 
-def _check_bound(name: str, value: float) -> None:
+def _check_scale(name: str, value: float, fix: str) -> None:
     low, high = BOUND_RANGE
-    if not low <= positive(name, value, "Typical clip bounds lie between 0.01 and 10.") <= high:
+    if not low <= positive(name, value, fix) <= high:
         raise InvalidArgumentError(name, value, f"between {low:g} and {high:g}", "Rescale the loss instead.")
+
+
+def _check_bound(value: float) -> None:
+    _check_scale("clipping.bound", value, "Typical clip bounds lie between 0.01 and 10.")
 
 
 class Rule(ABC):
@@ -78,7 +82,7 @@ class Flat(Rule):
     bound: float
 
     def __post_init__(self) -> None:
-        _check_bound("clipping.bound", self.bound)
+        _check_bound(self.bound)
 
     @property
     def sensitivity(self) -> float:
@@ -98,7 +102,7 @@ class Automatic(Rule):
 
     Args:
         bound: C, in [1e-12, 1e12].
-        stability: r > 0; keeps the weight finite at ‖g‖ = 0 (there it is C/r).
+        stability: r, in [1e-12, 1e12]; keeps the weight finite at ‖g‖ = 0 (there it is C/r).
 
     Guarantee:
         C·‖g‖/(‖g‖ + r) < C, so the sensitivity is C.
@@ -114,8 +118,8 @@ class Automatic(Rule):
     stability: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_bound("clipping.bound", self.bound)
-        positive("clipping.stability", self.stability, "Without it a zero gradient would be divided by zero; 0.01 is usual.")
+        _check_bound(self.bound)
+        _check_scale("clipping.stability", self.stability, "Without it a zero gradient is divided by zero; 0.01 is usual.")
 
     @property
     def sensitivity(self) -> float:

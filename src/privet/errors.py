@@ -28,6 +28,9 @@ class InvalidArgumentError(PrivetError, ValueError):
         self.name, self.value, self.allowed, self.fix = name, value, allowed, fix
         super().__init__(f"{name} is {value!r}; it must be {allowed}." + (f" {fix}" if fix else ""))
 
+    def __reduce__(self) -> tuple[type[InvalidArgumentError], tuple[str, object, str, str]]:
+        return (type(self), (self.name, self.value, self.allowed, self.fix))
+
 
 class UnsupportedModelError(PrivetError):
     """This model or loss cannot be trained with the promised guarantee; the message names the culprit."""
@@ -45,9 +48,13 @@ def real(name: str, value: object, fix: str = "") -> float:
     """Return `value` as a float, refusing what is not a finite real number (booleans and strings included)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgumentError(name, value, "a real number", fix)
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise InvalidArgumentError(name, value, "finite", fix)
-    return float(value)
+    return number
 
 
 def positive(name: str, value: object, fix: str = "") -> float:

@@ -11,10 +11,12 @@ plan. A last line without its newline was never acknowledged and is dropped; any
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import secrets
 import socket
 import zlib
 from collections import deque
@@ -50,12 +52,13 @@ class Ledger:
         self._tip = _START
         self._descriptor: int | None = None
         self._known: set[str] = set()
+        self._closed: str | None = None
         self.path = path
         recorded: list[dict[str, Any]] = []
         if path is not None:
             recorded = self._open(path)
         if not recorded:
-            self._append({"record": "open", "format": FORMAT, "plan": plan})
+            self._append({"record": "open", "format": FORMAT, "run": secrets.token_hex(16), "plan": plan})
             if path is not None:
                 _synchronise_folder(path.parent)
         else:
@@ -83,6 +86,8 @@ class Ledger:
         Raises:
             LedgerError: the plan's steps are used up, the disk refused, or this is another process.
         """
+        if self._closed is not None:
+            raise LedgerError(f"nothing can be reserved in this ledger any more: {self._closed}")
         if self._process != os.getpid():
             raise LedgerError("this ledger was opened by another process; a fork must not train on the same budget")
         if not self._tokens:
@@ -95,17 +100,18 @@ class Ledger:
             self._tokens.extend(Token(first + i, self._multiplier) for i in range(number))
         return self._tokens.popleft()
 
-    def close(self) -> None:
-        """Give back reserved steps for which no noise was drawn, and release the lock."""
-        if self._process == os.getpid() and self._tokens:
+    def give_back(self) -> None:
+        """Return what was reserved but never handed out as a token: no noise can have been drawn for it."""
+        if self._tokens and self._process == os.getpid():
             number = len(self._tokens)
             self._append({"record": "return", "first": self._reserved - number + 1, "count": number})
             self._reserved -= number
             self._tokens.clear()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-            self._process = -1
+
+    def close(self) -> None:
+        """Give back what was not used and release the lock; nothing can be reserved afterwards."""
+        self.give_back()
+        self._close_file("it was closed")
 
     def includes(self, tip: str) -> bool:
         """Return whether a line with this hash stands in the file, so that a checkpoint that notes it belongs to this run."""
@@ -119,8 +125,7 @@ class Ledger:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._descriptor)
-            self._descriptor = None
+            self._close_file("another process has it")
             raise LedgerError(f"the ledger {path} is in use by another process; wait for it or stop it") from None
         content = path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
@@ -137,7 +142,8 @@ class Ledger:
         for name in sorted({*recorded, *plan}):
             if recorded.get(name) != plan.get(name):
                 raise LedgerError(
-                    f"the ledger {self.path} was opened for another plan: {name} was {recorded.get(name)!r}, now {plan.get(name)!r}"
+                    f"the ledger {self.path} was opened for another plan: {name} was {recorded.get(name)!r}, "
+                    f"now {plan.get(name)!r}"
                 )
         self._append({"record": "resume", "process": os.getpid(), "host": socket.gethostname()})
 
@@ -145,22 +151,23 @@ class Ledger:
         line = _line({**record, "previous": self._tip})
         if self._descriptor is not None:
             try:
-                written = os.write(self._descriptor, line)
+                if os.write(self._descriptor, line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(self._descriptor)
             except OSError as error:
-                # After a failed fsync the file's state is unknown: never try the same descriptor again.
-                with contextlib.suppress(OSError):
-                    os.close(self._descriptor)
-                self._descriptor, self._process = None, -1
-                raise LedgerError(
-                    f"the ledger {self.path} cannot be made durable: {error.strerror}; no noise was drawn"
-                ) from None
-            if written != len(line):
-                self._process = -1
-                raise LedgerError(f"the ledger {self.path} took only part of a record (disk full?); no noise was drawn")
+                # After a failed fsync the file's state is unknown: the same descriptor is never tried again.
+                self._close_file(f"{self.path} could not be made durable ({error.strerror})")
+                raise LedgerError(f"{self._closed}; no noise was drawn for the step") from None
         self._tip = _hash(line)
         if self._descriptor is not None:
             self._known.add(self._tip)
+
+    def _close_file(self, why: str) -> None:
+        self._closed = self._closed or why
+        if self._descriptor is not None and self._process == os.getpid():
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+        self._descriptor = None
 
 
 def replay(content: bytes, path: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from privet import accounting
-from privet.accounting.calibration import largest_count, smallest_multiplier
+from privet.accounting.calibration import largest_count
 from privet.accounting.statement import Guarantee
 from privet.clipping import RULES, Rule
 from privet.errors import InvalidArgumentError, between, choice, count, positive
@@ -98,12 +98,10 @@ class Plan:
                 "Publishing one random record outright would satisfy it; lower it, or say accept_large_delta=True.",
             )  # fmt: skip
         if isinstance(self.steps, Epochs):
-            if self.total_steps < 1:
+            an_epoch = self.examples / self.sampling.batch_size
+            if not 1 <= self.steps.epochs * an_epoch < 2**31:
                 raise InvalidArgumentError(
-                    "steps",
-                    self.steps,
-                    "at least one step",
-                    f"One epoch has {self.examples / self.sampling.batch_size:g} steps.",
+                    "steps", self.steps, "at least one step and less than 2**31", f"One epoch has {an_epoch:g} steps."
                 )
         elif self.steps is not None:
             count("steps", self.steps, fix="Give a number of steps, privet.epochs(n), or None to spend a budget.")
@@ -164,19 +162,20 @@ class Plan:
         if self._no_privacy():
             choice("accountant", accountant, accounting.ACCOUNTANTS)
             return math.inf
-        return accounting.composed_epsilon(self.events(steps), delta=self.delta, adjacency=self.adjacency, accountant=accountant)
+        return self._composed(accountant, steps)
 
-    def calibrate(self, epsilon: float, *, accountant: str = "pld") -> Plan:
+    def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Plan:
         """Return a new plan that meets (ε, δ), solving for whichever of noise and steps was left open.
 
         Args:
             epsilon: target ε > 0, never exceeded.
-            accountant: which ε is to meet it.
+            accountant: which ε is to meet it: "pld" or "rdp"; by default the tightest that is sound at this δ.
 
         Raises:
             InvalidArgumentError: both or neither are open, or the target cannot be met.
         """
         target = positive("epsilon", epsilon)
+        accountant = accounting.default_accountant(self.delta) if accountant is None else accountant
         choice("accountant", accountant, ("pld", "rdp"), "Only an upper bound can be a target.")
         open_noise, open_steps = self.noise.multiplier is None, self.steps is None
         if open_noise and open_steps:
@@ -190,21 +189,25 @@ class Plan:
             )  # fmt: skip
         if open_steps:
             positive("noise.multiplier", self.noise_multiplier, "Without noise no number of steps meets a target.")
-            return replace(self, steps=largest_count(lambda number: self.epsilon(accountant, steps=number), target))
+            return replace(self, steps=largest_count(lambda number: self._composed(accountant, number), target))
 
         def with_multiplier(multiplier: float) -> Plan:
             return replace(self, noise=replace(self.noise, multiplier=multiplier))
 
-        def private(multiplier: float, by: str) -> float:
-            return accounting.composed_epsilon(
-                with_multiplier(multiplier).events(), delta=self.delta, adjacency=self.adjacency, accountant=by
-            )
+        multiplier = accounting.composed_multiplier(
+            lambda multiplier: with_multiplier(multiplier).events(),
+            epsilon=target, delta=self.delta, adjacency=self.adjacency, accountant=accountant,
+        )  # fmt: skip
+        return with_multiplier(multiplier)
 
-        guess = smallest_multiplier(lambda multiplier: private(multiplier, "rdp"), target)
-        return with_multiplier(smallest_multiplier(lambda multiplier: private(multiplier, accountant), target, guess=guess))
+    def guarantee(self, *, steps: int | None = None, accountant: str | None = None) -> Guarantee:
+        """Return the statement of what this plan promises after `steps` steps (all of them by default).
 
-    def guarantee(self, *, steps: int | None = None, accountant: str = "pld") -> Guarantee:
-        """Return the statement of what this plan promises after `steps` steps (all of them by default)."""
+        Args:
+            steps: how many releases to count.
+            accountant: which ε is promised; by default the tightest bound that is sound at this δ.
+        """
+        accountant = accounting.default_accountant(self.delta) if accountant is None else accountant
         number = self.total_steps if steps is None else steps
         reasons = self._no_privacy()
         return Guarantee(
@@ -219,7 +222,7 @@ class Plan:
             noise_multiplier=self.noise_multiplier,
             sensitivity=self.clipping.sensitivity,
             accountant=accountant,
-            epsilon_by_accountant={name: self.epsilon(name, steps=number) for name in accounting.ACCOUNTANTS},
+            epsilon_by_accountant={name: self.epsilon(name, steps=number) for name in accounting.accountants(self.delta)},
             random_source=SOURCES[self.noise.source].claim,
             reasons=reasons,
             warnings=("That is at least 1/examples: weak for everybody",) if self.delta * self.examples >= 1 else (),
@@ -255,6 +258,9 @@ class Plan:
             raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
         plan: Plan = _construct(cls, "plan", {name: value for name, value in data.items() if name != "format"})
         return plan
+
+    def _composed(self, accountant: str, steps: int | None) -> float:
+        return accounting.composed_epsilon(self.events(steps), delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 
     def _no_privacy(self) -> tuple[str, ...]:
         reasons = []

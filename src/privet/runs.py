@@ -137,8 +137,8 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
         dataset.train,
         directory,
         physical_batch_size=setup.physical_batch_size,
+        _files={"run.json": json.dumps(asdict(setup), indent=2) + "\n"},
     )
-    write_text(directory / "run.json", json.dumps(asdict(setup), indent=2) + "\n")
     return _finish(setup, dataset, training, progress)
 
 

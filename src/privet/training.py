@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count as counting
 from pathlib import Path
@@ -107,6 +107,7 @@ class Training:
         probe_batch: Any = None,
         method: str = "auto",
         _resume: bool = False,
+        _files: Mapping[str, str] | None = None,
     ) -> None:
         if not isinstance(plan, Plan):
             raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
@@ -138,8 +139,10 @@ class Training:
         if self.directory is not None:
             path = self.directory / "ledger"
             if not _resume:
+                # Everything that resuming needs stands before the first step can be spent.
                 _claim(self.directory)
-                write_text(self.directory / "plan.json", plan.to_json(indent=2) + "\n")
+                for name, text in {"plan.json": plan.to_json(indent=2) + "\n", **(_files or {})}.items():
+                    write_text(self.directory / name, text)
         self._ledger = Ledger(plan.to_dict(), self._total, multiplier, path)
         if self.directory is not None and _resume:
             self._completed = checkpoint.load(self.directory / "checkpoint.pt", model, self._stateful, self._ledger)
@@ -227,6 +230,7 @@ class Training:
             while self._ledger.next_step is not None:
                 yield self._step(reading)
         finally:
+            self._ledger.give_back()
             self.save()
 
     def save(self) -> None:
@@ -323,11 +327,17 @@ def _first_examples(examples: int) -> Any:
 
 
 def _claim(directory: Path) -> None:
+    """Make the directory of a new run, refusing one in which something was spent already.
+
+    Raises:
+        LedgerError: it holds a run.
+        InvalidArgumentError: it cannot be made.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgumentError("directory", str(directory), "a folder that can be made", f"{error.strerror}.") from None
-    if (directory / "ledger").exists() or (directory / "plan.json").exists():
+    if (directory / "ledger").exists() or (directory / "checkpoint.pt").exists():
         raise LedgerError(f"{directory} holds a run already; resume it (Training.resume) or choose another directory")
 
 
@@ -346,7 +356,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.
         )  # fmt: skip
     if held - names.keys():
         raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
-    if fresh and optimizer.state:
+    if fresh and any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise InvalidArgumentError(
             "optimizer",
             "with state from earlier steps",

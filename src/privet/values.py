@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from privet.errors import positive
+
 Tensors = Mapping[str, Tensor]
 
 
@@ -60,6 +62,9 @@ class ClippedSum:
     norms: Tensor
     part: Part | None = None
 
+    def __post_init__(self) -> None:
+        positive("sensitivity", self.sensitivity, "Noise is scaled to it.")
+
     @staticmethod
     def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: Part | None = None) -> ClippedSum:
         """Return the sum over no examples: zeros shaped like the parameters, noised and counted like any other."""
@@ -67,7 +72,7 @@ class ClippedSum:
         return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
 
     def join(self, other: ClippedSum) -> ClippedSum:
-        """Return the sum over both parts of one draw; it reuses (and overwrites) this sum's memory.
+        """Return the sum over both parts of one draw; it takes over this sum's memory, which can then be joined no more.
 
         The parts hold different examples, so one example still moves the result by at most the larger sensitivity.
 
@@ -84,6 +89,7 @@ class ClippedSum:
             )
         for name, tensor in self.tensors.items():
             tensor.add_(other.tensors[name])
+        object.__setattr__(self, "part", None)
         return ClippedSum(
             self.tensors,
             max(self.sensitivity, other.sensitivity),

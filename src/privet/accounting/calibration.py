@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from privet.errors import InvalidArgumentError
 
-_LOWEST, _HIGHEST = 0.02, 1e5
+LOWEST, HIGHEST = 0.02, 1e5
 _PRECISION = 1e-5
 _MOST_STEPS = 2**31 - 1
 
@@ -26,16 +26,16 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
     low = high = guess
     while spent(high) > target:
         low, high = high, high * 1.5
-        if high > _HIGHEST:
+        if high > HIGHEST:
             raise InvalidArgumentError(
-                "epsilon", target, f"at least {spent(_HIGHEST):.3g}, which noise multiplier {_HIGHEST:g} gives",
+                "epsilon", target, f"at least {spent(HIGHEST):.3g}, which noise multiplier {HIGHEST:g} gives",
                 "Take fewer steps, a smaller batch or a larger delta.",
             )  # fmt: skip
     while low == high or spent(low) <= target:
         low, high = low / 1.5, low
-        if low < _LOWEST:
+        if low < LOWEST:
             raise InvalidArgumentError(
-                "epsilon", target, f"at most {spent(_LOWEST * 1.5):.3g}: there is no private noise so small",
+                "epsilon", target, f"at most {spent(LOWEST * 1.5):.3g}: there is no private noise so small",
                 "A guarantee this weak protects nobody; lower it.",
             )  # fmt: skip
     # log ε is nearly linear in log σ, so the secant lands close; every iterate keeps spent(low) > target ≥ spent(high).

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from privet.errors import InvalidArgumentError, between, choice, count, real
+from privet.noise.gaussian import MULTIPLIER_RANGE
 
 # Neighbouring data sets differ in one example, which is …
 ADJACENCIES = {
@@ -21,8 +22,8 @@ class Event:
 
     Args:
         sampling_rate: q in (0, 1].
-        noise_multiplier: σ ≥ 0, noise standard deviation over the norm bound C of one example's contribution. C, not 2C, also
-            for replace-one neighbours: the accountant knows that those can move the sum by twice the bound.
+        noise_multiplier: σ, 0 or in [1e-3, 1e6]: noise standard deviation over the norm bound C of one example's contribution.
+            C, not 2C, also for replace-one neighbours: the accountant knows that those can move the sum by twice the bound.
         count: number of releases.
     """
 
@@ -33,8 +34,9 @@ class Event:
     def __post_init__(self) -> None:
         if not 0 < real("sampling_rate", self.sampling_rate) <= 1:
             raise InvalidArgumentError("sampling_rate", self.sampling_rate, "greater than 0 and at most 1")
-        if real("noise_multiplier", self.noise_multiplier) < 0:
-            raise InvalidArgumentError("noise_multiplier", self.noise_multiplier, "at least 0")
+        low, high = MULTIPLIER_RANGE
+        if real("noise_multiplier", self.noise_multiplier) != 0 and not low <= self.noise_multiplier <= high:
+            raise InvalidArgumentError("noise_multiplier", self.noise_multiplier, f"0 or between {low:g} and {high:g}")
         count("steps", self.count, minimum=0)
 
 

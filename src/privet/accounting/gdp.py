@@ -11,6 +11,7 @@ from scipy.special import log_ndtr
 from privet.accounting.events import Event
 
 DIRECTION = "approximation that can be too small"
+_LARGEST_EXPONENT = 100.0
 
 
 def log_delta(mu: float, epsilon: float) -> float:
@@ -25,10 +26,12 @@ def _square(event: Event, adjacency: str) -> float:
     With r₁ and r₋₁ the likelihood ratios of N(±1, σ²) to N(0, σ²), E[r₁²] = exp(1/σ²) and E[r₁r₋₁] = exp(−1/σ²), so
     Var[q(r₁ − 1)] = q²(exp(1/σ²) − 1) and Var[q(r₁ − r₋₁)] = 4q²·sinh(1/σ²).
     """
-    q, inverse = event.sampling_rate, min(event.noise_multiplier**-2, 700.0)
-    if adjacency == "replace-one":
-        return event.count * (4 * inverse if q == 1.0 else 4 * q**2 * math.sinh(inverse))
-    return event.count * (inverse if q == 1.0 else q**2 * math.expm1(inverse))
+    q, inverse = event.sampling_rate, event.noise_multiplier**-2
+    if q == 1.0:
+        return event.count * inverse * (4 if adjacency == "replace-one" else 1)
+    if inverse > _LARGEST_EXPONENT:
+        return math.inf
+    return event.count * q**2 * (4 * math.sinh(inverse) if adjacency == "replace-one" else math.expm1(inverse))
 
 
 def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
@@ -38,6 +41,8 @@ def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
         Dong, Roth, Su 2022; Bu, Dong, Long, Su 2020, "Deep Learning with Gaussian Differential Privacy".
     """
     square = sum(_square(event, adjacency) for event in events)
+    if math.isinf(square):
+        return math.inf
     mu = math.sqrt(square)
     if mu == 0.0 or log_delta(mu, 0.0) <= math.log(delta):
         return 0.0

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 
 from privet.accounting import gdp, pld, rdp
-from privet.accounting.calibration import largest_count, smallest_multiplier
+from privet.accounting.calibration import HIGHEST, largest_count, smallest_multiplier
 from privet.accounting.events import Event, check_query, merged
 from privet.errors import choice, positive
 
+# From the tightest bound to the approximation.
 ACCOUNTANTS: dict[str, ModuleType] = {"pld": pld, "rdp": rdp, "gdp": gdp}
+
+
+def accountants(delta: float) -> tuple[str, ...]:
+    """Return the accountants that answer at this δ, the tightest bound first."""
+    return tuple(name for name in ACCOUNTANTS if name != "pld" or delta >= pld.SMALLEST_DELTA)
+
+
+def default_accountant(delta: float) -> str:
+    """Return the tightest accountant whose bound is sound at this δ: "pld", or "rdp" where rounding could mislead it."""
+    return accountants(delta)[0]
 
 
 def composed_epsilon(events: Iterable[Event], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld") -> float:
@@ -63,6 +74,37 @@ def epsilon(
     return composed_epsilon([event], delta=delta, adjacency=adjacency, accountant=accountant)
 
 
+def composed_multiplier(
+    events: Callable[[float], Iterable[Event]],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: str = "add-remove",
+    accountant: str = "pld",
+) -> float:
+    """Return the smallest noise multiplier whose events have an ε that does not exceed the target.
+
+    Args:
+        events: noise multiplier → what would be released with it.
+        epsilon: target ε > 0.
+        delta, adjacency, accountant: as for `composed_epsilon`.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or no multiplier meets the target.
+    """
+    target = positive("epsilon", epsilon)
+    choice("accountant", accountant, ACCOUNTANTS)
+
+    def spent(by: str) -> Callable[[float], float]:
+        return lambda sigma: composed_epsilon(events(sigma), delta=delta, adjacency=adjacency, accountant=by)
+
+    if accountant == "rdp":
+        return smallest_multiplier(spent("rdp"), target)
+    # RDP is quick and close, so it says where to look, unless the target is below everything that it can prove.
+    guess = smallest_multiplier(spent("rdp"), target) if spent("rdp")(HIGHEST) <= target else 1.0
+    return smallest_multiplier(spent(accountant), target, guess=guess)
+
+
 def noise_multiplier(
     *,
     epsilon: float,
@@ -82,16 +124,10 @@ def noise_multiplier(
     >>> round(noise_multiplier(epsilon=3.0, sampling_rate=512 / 60_000, steps=2343, delta=1e-5, accountant="rdp"), 2)
     0.94
     """
-    target = positive("epsilon", epsilon)
-
-    def spent(by: str) -> float:
-        return smallest_multiplier(
-            lambda sigma: composed_epsilon([Event(sampling_rate, sigma, steps)], delta=delta, adjacency=adjacency, accountant=by),
-            target,
-            guess=1.0 if by == "rdp" else spent("rdp"),
-        )
-
-    return spent(choice("accountant", accountant, ACCOUNTANTS))
+    return composed_multiplier(
+        lambda sigma: [Event(sampling_rate, sigma, steps)],
+        epsilon=epsilon, delta=delta, adjacency=adjacency, accountant=accountant,
+    )  # fmt: skip
 
 
 def steps(
@@ -120,17 +156,13 @@ def steps(
 def compare(
     *, sampling_rate: float, noise_multiplier: float, steps: int, delta: float, adjacency: str = "add-remove"
 ) -> dict[str, float]:
-    """Return ε by every accountant, name → ε; see `DIRECTIONS` for which are bounds.
+    """Return ε by every accountant that answers at this δ, name → ε; see `DIRECTIONS` for which are bounds.
 
     >>> sorted(compare(sampling_rate=0.01, noise_multiplier=4.0, steps=100, delta=1e-5))
     ['gdp', 'pld', 'rdp']
     """
     event = Event(sampling_rate, noise_multiplier, steps)
-    return {
-        name: composed_epsilon([event], delta=delta, adjacency=adjacency, accountant=name)
-        for name in ACCOUNTANTS
-        if name != "pld" or delta >= pld.SMALLEST_DELTA
-    }
+    return {name: composed_epsilon([event], delta=delta, adjacency=adjacency, accountant=name) for name in accountants(delta)}
 
 
 DIRECTIONS: dict[str, str] = {name: str(module.DIRECTION) for name, module in ACCOUNTANTS.items()}

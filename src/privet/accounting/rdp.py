@@ -31,7 +31,7 @@ ORDERS: Array = np.concatenate(
         np.geomspace(64.0, 512.0, 25),
     ]
 )
-_POINTS = 200_000
+_POINTS = 20_000
 
 
 def _log_mixture(x: Array, rate: float, deviation: float, centre: float) -> Array:

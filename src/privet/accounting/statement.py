@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from privet.accounting.events import ADJACENCIES
@@ -76,13 +77,13 @@ class Guarantee:
             return [f"NO PRIVACY (ε = ∞): {why}. What was released protects nobody.", setting]
         direction = DIRECTIONS[self.accountant]
         others = ", ".join(
-            f"{name} {value:.4g} ({DIRECTIONS[name]})"
+            f"{name} {_rounded_up(value)} ({DIRECTIONS[name]})"
             for name, value in self.epsilon_by_accountant.items()
             if name != self.accountant
         )
         return [
-            f"({self.epsilon:.4g}, {self.delta:g})-differential privacy for {self.unit}, when neighbouring data sets differ in "
-            f"one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
+            f"({_rounded_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
+            f"differ in one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
             f"It holds for everything the training steps released together: the final parameters and every one before them. Any "
             f"use of them keeps it. ε comes from the accountant \"{self.accountant}\" ({direction}); for comparison: {others}.",
             setting,
@@ -101,6 +102,11 @@ class Guarantee:
     def to_json(self) -> str:
         """Return the statement as one JSON object."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+def _rounded_up(value: float) -> str:
+    """Return four significant digits that are never less than the value."""
+    return f"{Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(value)))):g}"
 
 
 def _finite(value: float) -> float | str:

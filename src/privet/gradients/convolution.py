@@ -170,7 +170,7 @@ def _per_dimension(value: int | tuple[int, ...], dimensions: int) -> Sizes:
 
 def _convolution(
     recorder: Recorder,
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Any = 1,
@@ -178,14 +178,14 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    """Follow `F.conv1d` and `F.conv2d`; None if the first dimension of `x` is not the batch."""
+    """Follow `F.conv1d` and `F.conv2d`; None if the first dimension of the input is not the batch."""
     dimensions = weight.dim() - 2
-    if x.dim() != weight.dim() or x.shape[0] != recorder.examples:
+    if input.dim() != weight.dim() or input.shape[0] != recorder.examples:
         return None
     spread = _per_dimension(dilation, dimensions)
     if padding == "same":
         totals = [d * (k - 1) for d, k in zip(spread, weight.shape[2:], strict=True)]
-        x = F.pad(x, [side for total in reversed(totals) for side in (total // 2, total - total // 2)])
+        input = F.pad(input, [side for total in reversed(totals) for side in (total // 2, total - total // 2)])
     sides = _per_dimension(0 if isinstance(padding, str) else padding, dimensions)
     geometry = Geometry(tuple(weight.shape), _per_dimension(stride, dimensions), sides, spread, groups)
 
@@ -199,7 +199,7 @@ def _convolution(
     plain_bias = None if bias is None else bias.detach() if recorder.follows(bias) else bias
     if plain_weight.requires_grad or (plain_bias is not None and plain_bias.requires_grad):
         return None
-    return _Convolution.apply(recorder.anchor, x, plain_weight, plain_bias, geometry, record)  # type: ignore[no-any-return,no-untyped-call]
+    return _Convolution.apply(recorder.anchor, input, plain_weight, plain_bias, geometry, record)  # type: ignore[no-any-return,no-untyped-call]
 
 
 HANDLERS = {F.conv1d: _convolution, F.conv2d: _convolution}

@@ -51,6 +51,8 @@ def per_example_view(recorder: Recorder, parameter: Tensor, dimensions: int) -> 
 def _arithmetic(function: Callable[..., Any]) -> Callable[..., Any]:
     def handler(recorder: Recorder, *operands: Any, **options: Any) -> Any:
         """Follow an elementwise operation of parameters with something that belongs to the examples."""
+        if function in _IN_PLACE and recorder.follows(operands[0]):
+            return None
         others = [x for x in operands if isinstance(x, Tensor) and not recorder.follows(x)]
         if not others or others[0].dim() == 0 or others[0].shape[0] != recorder.examples:
             return None
@@ -90,44 +92,44 @@ def _affine(recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor |
 
 def _layer_norm(
     recorder: Recorder,
-    x: Tensor,
+    input: Tensor,
     normalized_shape: Any,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor | None:
     """Follow `F.layer_norm`: torch's normalisation, then the affine part."""
-    if x.shape[0] != recorder.examples or x.dim() <= len(normalized_shape):
+    if input.shape[0] != recorder.examples or input.dim() <= len(normalized_shape):
         return None
-    return _affine(recorder, F.layer_norm(x, normalized_shape, None, None, eps), weight, bias, None)
+    return _affine(recorder, F.layer_norm(input, normalized_shape, None, None, eps), weight, bias, None)
 
 
 def _rms_norm(
-    recorder: Recorder, x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+    recorder: Recorder, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor | None:
     """Follow `F.rms_norm`."""
-    if x.shape[0] != recorder.examples or x.dim() <= len(normalized_shape):
+    if input.shape[0] != recorder.examples or input.dim() <= len(normalized_shape):
         return None
-    return _affine(recorder, F.rms_norm(x, normalized_shape, None, eps), weight, None, None)
+    return _affine(recorder, F.rms_norm(input, normalized_shape, None, eps), weight, None, None)
 
 
 def _group_norm(
     recorder: Recorder,
-    x: Tensor,
+    input: Tensor,
     num_groups: int,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor | None:
     """Follow `F.group_norm`."""
-    if x.shape[0] != recorder.examples:
+    if input.shape[0] != recorder.examples:
         return None
-    return _affine(recorder, F.group_norm(x, num_groups, None, None, eps), weight, bias, x.shape[1])
+    return _affine(recorder, F.group_norm(input, num_groups, None, None, eps), weight, bias, input.shape[1])
 
 
 def _instance_norm(
     recorder: Recorder,
-    x: Tensor,
+    input: Tensor,
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
     weight: Tensor | None = None,
@@ -137,16 +139,18 @@ def _instance_norm(
     eps: float = 1e-5,
 ) -> Tensor | None:
     """Follow `F.instance_norm`."""
-    if x.shape[0] != recorder.examples:
+    if input.shape[0] != recorder.examples:
         return None
-    normal = F.instance_norm(x, running_mean, running_var, None, None, use_input_stats, momentum, eps)
-    return _affine(recorder, normal, weight, bias, x.shape[1])
+    normal = F.instance_norm(input, running_mean, running_var, None, None, use_input_stats, momentum, eps)
+    return _affine(recorder, normal, weight, bias, input.shape[1])
 
 
+_IN_PLACE = [getattr(Tensor, f"{name}_") for name in ("add", "sub", "mul", "div")]
 _ARITHMETIC = [
+    *_IN_PLACE,
     *(getattr(torch, name) for name in ("add", "sub", "mul", "div")),
     *(getattr(Tensor, name) for name in ("add", "sub", "mul", "div")),
-    *(getattr(Tensor, f"__{side}{name}__") for name in ("add", "sub", "mul") for side in ("", "r", "i")),
+    *(getattr(Tensor, f"__{side}{name}__") for name in ("add", "sub", "mul") for side in ("", "r")),
     *(getattr(Tensor, f"__{side}truediv__") for side in ("", "r")),
 ]
 

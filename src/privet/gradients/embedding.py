@@ -93,7 +93,7 @@ class _Embedding(torch.autograd.Function):
 
 def embedding(
     recorder: Recorder,
-    indices: Tensor,
+    input: Tensor,
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -106,8 +106,9 @@ def embedding(
     None if the first dimension of the indices is neither the batch nor 1, or for options that read the whole batch
     (`scale_grad_by_freq`) or change the table (`max_norm`).
     """
-    if max_norm is not None or scale_grad_by_freq or indices.dim() == 0:
+    if max_norm is not None or scale_grad_by_freq or input.dim() == 0:
         return None
+    indices = input
     if indices.shape[0] == 1 and indices.dim() > 1:
         # Position ids are often shared by the batch: each example uses them once.
         indices = indices.expand(recorder.examples, *indices.shape[1:])

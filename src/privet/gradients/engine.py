@@ -13,7 +13,7 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError, choice
 from privet.gradients.batches import examples_in, rows
 from privet.gradients.functional import one_by_one, vectorised
 from privet.gradients.interception import LossFunction, UntraceableError, record
-from privet.gradients.tape import Tape, clip
+from privet.gradients.tape import Tape, clip, precise_norms
 from privet.values import ClippedSum, Part
 
 Method = Callable[[nn.Module, LossFunction, Any, Mapping[str, Tensor]], Iterator[Tape]]
@@ -50,10 +50,10 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def _agree(tape: Tape, model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> bool:
     """Return whether the tape's norms of the first and last example are those of plain autograd."""
     everything = (tuple(parameters),)
-    norms = tape.group_norms(everything)[0]
+    norms = precise_norms(tape, everything)[0]
     for position in {0, tape.examples - 1}:
         (alone,) = one_by_one(model, loss_fn, rows(batch, slice(position, position + 1)), parameters)
-        expected = alone.group_norms(everything)[0, 0]
+        expected = precise_norms(alone, everything)[0, 0]
         if not torch.isclose(norms[position], expected, rtol=_AGREEMENT, atol=1e-12, equal_nan=True):
             return False
     return True
@@ -85,14 +85,16 @@ def tapes(
             return
     except UntraceableError:
         pass
+    several = vectorised(model, loss_fn, batch, parameters)
     try:
-        found = list(vectorised(model, loss_fn, batch, parameters))
+        first = next(several)
     except InvalidArgumentError:
         raise
     except Exception:  # torch raises many kinds for what it cannot vectorise
         yield from one_by_one(model, loss_fn, batch, parameters)
         return
-    yield from found
+    yield first
+    yield from several
 
 
 def per_example_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto") -> dict[str, Tensor]:
@@ -130,7 +132,7 @@ def per_example_norms(model: nn.Module, loss_fn: LossFunction, batch: Any, *, me
     """
     parameters = trainable(model)
     everything = (tuple(parameters),)
-    norms = [tape.group_norms(everything)[0] for tape in tapes(model, loss_fn, batch, parameters, method)]
+    norms = [precise_norms(tape, everything)[0] for tape in tapes(model, loss_fn, batch, parameters, method)]
     return torch.cat(norms) if norms else torch.zeros(0, dtype=torch.float64)
 
 

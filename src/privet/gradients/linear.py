@@ -13,6 +13,8 @@ from privet.gradients.norms import blocks, squared_norms
 from privet.gradients.recorder import Recorder
 from privet.gradients.uses import DirectUse, Use
 
+# A squared norm below this part of (Σₜ |aₜ||gₜ|)² is what cancellation left over, too little to be measured in float32.
+_CANCELLED = 1e-4
 # Per-example gradients are kept, rather than formed again, while those of one weight take no more numbers than this.
 KEEP = 1 << 23
 
@@ -58,7 +60,7 @@ class LinearUse(Use):
         for block in blocks(self.examples, positions * (d + p + 2 * positions)):
             a, g = self.inputs[block], self.gradients[block]
             products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
-            parts.append(products.flatten(1).sum(1, dtype=torch.float64).clamp_(min=0))
+            parts.append(_rounded_up(products))
         return torch.cat(parts)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -74,6 +76,19 @@ class LinearUse(Use):
     def double(self) -> LinearUse:
         """Return the same use in float64."""
         return LinearUse(self.inputs.double(), self.gradients.double())
+
+
+def _rounded_up(products: Tensor) -> Tensor:
+    """Return the sums of the products of Gram matrices, (B, T, T) → (B,) float64, never too small.
+
+    Terms that cancel leave a rounding error of about eps·(Σₜ |aₜ||gₜ|)², which would hide a long gradient. It is added, and
+    what is not much larger in float32 is NaN: not measurable in this precision.
+    """
+    squares = products.flatten(1).sum(1, dtype=torch.float64)
+    reach = products.diagonal(dim1=1, dim2=2).sqrt().sum(1, dtype=torch.float64).square_()
+    if products.dtype == torch.float32:
+        squares = squares.where(squares >= _CANCELLED * reach, torch.nan)
+    return squares.clamp_(min=0) + 2 * torch.finfo(products.dtype).eps * reach
 
 
 class _Linear(torch.autograd.Function):
@@ -92,9 +107,9 @@ class _Linear(torch.autograd.Function):
         return None, grad @ weight if ctx.needs_input_grad[1] else None, None, None, None
 
 
-def linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """Follow `F.linear`; None if the first dimension of `x` is not the batch."""
-    if x.dim() < 2 or x.shape[0] != recorder.examples:
+def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """Follow `F.linear`; None if the first dimension of the input is not the batch."""
+    if input.dim() < 2 or input.shape[0] != recorder.examples:
         return None
 
     def record(inputs: Tensor, grad: Tensor) -> None:
@@ -108,7 +123,7 @@ def linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = 
     plain_weight = weight.detach() if recorder.follows(weight) else weight
     if plain_weight.requires_grad or (plain_bias is not None and plain_bias.requires_grad):
         return None
-    return _Linear.apply(recorder.anchor, x, plain_weight, plain_bias, record)  # type: ignore[no-any-return,no-untyped-call]
+    return _Linear.apply(recorder.anchor, input, plain_weight, plain_bias, record)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def _cheapest(inputs: Tensor, gradients: Tensor) -> Use:

@@ -15,6 +15,8 @@ Groups = Sequence[Sequence[str]]
 
 # Weights are shrunk by this much, so that rounding in the float32 sum cannot carry a contribution over the bound.
 _MARGIN = 1 - 2.0**-20
+# Weights for longer gradients than this come close to the smallest numbers of float32.
+_LONG = 1e18
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +71,26 @@ class Tape:
         return Tape(self.examples, self.parameters, {name: use.double() for name, use in self.uses.items()})
 
 
+def precise_norms(tape: Tape, groups: Groups) -> Tensor:
+    """Return the norm of every group's gradients, (G, B) float64, measured in float64 where float32 does not do."""
+    norms = tape.group_norms(groups)
+    odd = (~norms.isfinite().all(0)).nonzero().flatten()
+    if len(odd):
+        norms[:, odd] = tape.rows(odd).double().group_norms(groups)
+    return norms
+
+
 def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
     """Return the clipped sum and the norms that it was clipped by.
 
-    Examples whose norm overflows float32 are measured and summed in float64. Those whose gradient is not finite even there
-    contribute exactly zero: they are left out of the sum, as 0·∞ would be NaN.
+    Examples whose norm float32 cannot hold or resolve are measured and summed in float64. Those whose gradient is not finite
+    even there contribute exactly zero: they are left out of the sum, as 0·∞ would be NaN.
 
     Returns:
         Parameter name → Σᵢ wᵢ·gᵢ, and the norms, (G, B) float64 (infinite where the gradient is not finite).
     """
     norms = tape.group_norms(groups)
-    ordinary = norms.isfinite().all(0)
+    ordinary = (norms < _LONG).all(0)
     if bool(ordinary.all()):
         return tape.weighted_sum(groups, rule.weights(norms) * _MARGIN), norms
     odd = (~ordinary).nonzero().flatten()

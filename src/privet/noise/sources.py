@@ -74,18 +74,26 @@ class SecureSource:
 class FastSource:
     """torch's own generator, seeded by the operating system, for the noise; sampling stays cryptographic.
 
-    Statistically sound but not unpredictable to an attacker who can search its seed space: on the CPU that is 32 bits.
+    Statistically sound but not unpredictable to an attacker who can search its seed space: on the CPU that is 32 bits. Copies
+    and forked processes take a seed of their own.
     """
 
     claim = "statistical, not cryptographic: torch's generator, seeded with at most 64 bits by the operating system"
     private = True
 
     def __init__(self) -> None:
-        self._generator = torch.Generator().manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
+        self._process = -1
+        self._generator = torch.Generator()
         self._stream = Keystream()
+
+    def __reduce__(self) -> tuple[type[FastSource], tuple[()]]:
+        return (FastSource, ())
 
     def normal(self, size: int) -> Tensor:
         """Return `size` independent standard normal float64 numbers on the CPU."""
+        if self._process != os.getpid():
+            self._generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
+            self._process = os.getpid()
         return torch.randn(size, dtype=torch.float64, generator=self._generator)
 
     def words(self, size: int) -> NDArray[np.uint64]:

@@ -1,0 +1,73 @@
+"""Ways to take one step: plain, Privet with and without noise, and Opacus where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks.models import Case, losses
+from privet.clipping import Flat
+from privet.gradients import clipped_sum
+from privet.noise import SecureSource, Token, release
+
+Step = Callable[[], object]
+BOUND, MULTIPLIER, RATE = 0.7, 1.1, 0.01
+
+
+def plain(case: Case) -> Step:
+    model, batch = case.build(), case.batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses(model, batch).mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def privet(case: Case, noise: bool) -> Step:
+    model, batch = case.build(), case.batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    source, size = SecureSource(), len(batch[1])
+
+    def step() -> None:
+        clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="tape")
+        tensors: Any = release(clipped, Token(1, MULTIPLIER), source).tensors if noise else clipped.tensors
+        for name, parameter in model.named_parameters():
+            parameter.grad = tensors[name].div_(size)
+        optimizer.step()
+
+    return step
+
+
+def opacus(case: Case, mode: str) -> Step:
+    from opacus import PrivacyEngine
+
+    model, (x, y) = case.build(), case.batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(y))
+    parts = PrivacyEngine().make_private(
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=MULTIPLIER, max_grad_norm=BOUND,
+        poisson_sampling=False, grad_sample_mode=mode, criterion=torch.nn.CrossEntropyLoss(),
+    )  # fmt: skip
+    private, wrapped = parts[0], parts[1]
+    criterion = parts[2] if len(parts) == 4 else torch.nn.CrossEntropyLoss()
+
+    def step() -> None:
+        wrapped.zero_grad()
+        criterion(private(x), y).backward()
+        wrapped.step()
+
+    return step
+
+
+ARMS: dict[str, Callable[[Case], Step]] = {
+    "plain": plain,
+    "privet, no noise": lambda case: privet(case, noise=False),
+    "privet, secure noise": lambda case: privet(case, noise=True),
+    "opacus hooks": lambda case: opacus(case, "hooks"),
+    "opacus ghost": lambda case: opacus(case, "ghost"),
+}

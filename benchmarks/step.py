@@ -1,0 +1,114 @@
+"""Step time and peak memory against a plain step of the same model: `make bench`.
+
+Times are medians over rounds in one process, in which the arms alternate; a ratio is the median of the ratios to the plain step
+of the same round. Peak memory is measured in a fresh process per arm, above what stood before its steps. Data loading is not
+part of a step; the optimizer is. Opacus' noise is torch's own, not a cryptographic one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.arms import ARMS, Step
+from benchmarks.models import CASES
+
+
+def steps_of(case: int) -> dict[str, Step]:
+    """Return the arms that run here on this case, warmed up."""
+    found = {}
+    for name, make in ARMS.items():
+        try:
+            torch.manual_seed(0)
+            step = make(CASES[case])
+            step()
+            found[name] = step
+        except Exception as error:
+            print(f"{CASES[case].name}: {name} does not run here ({type(error).__name__}: {error})", file=sys.stderr)
+    return found
+
+
+def ratios(case: int, rounds: int) -> tuple[float, dict[str, float]]:
+    """Return the plain step's median time in milliseconds and every arm's median ratio to it."""
+    steps = steps_of(case)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - start)
+    base = times["plain"]
+    paired = {name: statistics.median(x / y for x, y in zip(times[name], base, strict=True)) for name in steps}
+    return statistics.median(base) * 1e3, paired
+
+
+def peak(case: int, arm: str) -> float | None:
+    """Return the peak memory of three steps above what stood before, in MB, in this process (Linux only)."""
+    torch.manual_seed(0)
+    step = ARMS[arm](CASES[case])
+    status = Path("/proc/self/status")
+
+    def read(field: str) -> int:
+        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
+        return int(line.split()[1])
+
+    Path("/proc/self/clear_refs").write_text("5")
+    before = read("VmRSS")
+    for _ in range(3):
+        step()
+    return (read("VmHWM") - before) / 1024
+
+
+def peak_elsewhere(case: int, arm: str) -> float | None:
+    """Return `peak` from a fresh process that hands freed memory straight back."""
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+    command = [sys.executable, "-m", "benchmarks.step", "--peak-of", str(case), arm]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return float(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="one JSON object at the end")
+    parser.add_argument("--peak-of", nargs=2, metavar=("CASE", "ARM"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.peak_of:
+        print(peak(int(options.peak_of[0]), options.peak_of[1]))
+        return
+    console = Console(width=150)
+    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {options.threads} thread(s), torch {torch.__version__}"
+    table = Table(title=f"A step over a plain step: time ratio (peak memory in MB)\n{machine}")
+    table.add_column("model")
+    table.add_column("plain ms (MB)", justify="right")
+    for arm in list(ARMS)[1:]:
+        table.add_column(arm, justify="right")
+    results = []
+    for case, described in enumerate(CASES):
+        milliseconds, found = ratios(case, options.rounds)
+        peaks = {arm: peak_elsewhere(case, arm) for arm in found}
+        cells = [
+            f"{found[arm]:.2f} ({peaks[arm]:.0f})" if arm in found and peaks[arm] is not None else "–" for arm in list(ARMS)[1:]
+        ]
+        table.add_row(described.name, f"{milliseconds:.1f} ({peaks['plain'] or float('nan'):.0f})", *cells)
+        results.append({"model": described.name, "plain_ms": milliseconds, "ratios": found, "peak_mb": peaks})
+    console.print(table)
+    if options.json:
+        print(json.dumps({"machine": machine, "rounds": options.rounds, "results": results}))
+
+
+if __name__ == "__main__":
+    main()

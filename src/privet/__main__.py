@@ -1,0 +1,5 @@
+"""`python -m privet` is the command `privet`."""
+
+from privet.cli import main
+
+main()

@@ -1,0 +1,75 @@
+"""The verbs answer in prose, and with --json in one object as the last line of standard output."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from privet.cli import main
+
+
+def run(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main(command.split())
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+def values(capsys, command):
+    return json.loads(run(capsys, command + " --json").splitlines()[-1])
+
+
+QUESTION = "--examples 60000 --batch-size 256 --delta 1e-5"
+
+
+def test_epsilon_is_the_published_value(capsys):
+    found = values(capsys, f"epsilon {QUESTION} --steps 3515 --noise-multiplier 1.1")
+    assert found["epsilon"] == pytest.approx(1.13371, rel=2e-3)
+    assert found["direction"] == "upper bound"
+
+
+def test_epochs_and_steps_say_the_same(capsys):
+    steps = values(capsys, f"epsilon {QUESTION} --steps 3515 --noise-multiplier 1.1 --accountant rdp")
+    epochs = values(capsys, f"epsilon {QUESTION} --epochs 15 --noise-multiplier 1.1 --accountant rdp")
+    assert steps == epochs
+
+
+def test_noise_and_epsilon_are_inverse(capsys):
+    sigma = values(capsys, f"noise {QUESTION} --steps 1000 --epsilon 2 --accountant rdp")["noise_multiplier"]
+    spent = values(capsys, f"epsilon {QUESTION} --steps 1000 --noise-multiplier {sigma!r} --accountant rdp")["epsilon"]
+    assert 2 * (1 - 1e-3) < spent <= 2
+
+
+def test_no_noise_is_answered_in_words(capsys):
+    assert values(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")["epsilon"] == "inf"
+    assert "nothing is private" in run(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")
+
+
+def test_a_large_delta_is_remarked_on(capsys):
+    text = run(capsys, "epsilon --examples 100 --batch-size 10 --steps 1 --noise-multiplier 2 --delta 0.01 --accountant rdp")
+    assert "one random record" in text
+
+
+@pytest.mark.parametrize("verb", ["", "train", "epsilon", "noise", "report", "data", "data list", "data fetch"])
+def test_help_teaches(verb, capsys):
+    text = run(capsys, f"{verb} --help")
+    assert "Usage: privet" in text
+    if verb in ("train", "epsilon", "noise", "report", "data fetch"):
+        assert "Example: privet" in text
+
+
+def test_without_a_verb_the_help_is_shown(capsys):
+    with pytest.raises(SystemExit):
+        main([])
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_data_list_names_every_set(capsys):
+    assert {entry["name"] for entry in values(capsys, "data list")["data"]} == {"mnist", "fashion-mnist", "digits"}
+    assert "mnist" in run(capsys, "data list")
+
+
+def test_the_module_is_a_command_too():
+    done = subprocess.run([sys.executable, "-m", "privet", "data", "list"], capture_output=True, text=True, check=True)
+    assert "fashion-mnist" in done.stdout

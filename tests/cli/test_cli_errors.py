@@ -1,0 +1,99 @@
+"""Every bad argument gets one clear line on standard error and exit status 2, and nothing is written."""
+
+import pytest
+
+from privet.cli import main
+
+EPSILON = "epsilon --examples 60000 --batch-size 256 --steps 100 --noise-multiplier 1.1 --delta 1e-5"
+NOISE = "noise --examples 60000 --batch-size 256 --steps 100 --epsilon 3 --delta 1e-5"
+TRAIN = "train --data digits --epsilon 3 --out run"
+
+
+def changed(command, option, value):
+    words = command.split()
+    if option in words:
+        words[words.index(option) + 1] = value
+        return words
+    return [*words, option, value]
+
+
+CASES = [
+    (["dance"], "No such command"),
+    (["data", "fetch", "imagenet"], "fashion-mnist"),
+    (["report", "nowhere"], "plan.json"),
+    (["train", "--epsilon", "3"], "--data"),
+    (["train", "--data", "digits"], "--epsilon"),
+    (["train", "--resume", "nowhere"], "no readable run.json"),
+    ([*EPSILON.split(), "--frobnicate"], "No such option"),
+    ([word for word in EPSILON.split() if word not in ("--steps", "100")], "--steps"),
+    *[
+        (changed(EPSILON, option, value), says)
+        for option, value, says in [
+            ("--examples", "1", "examples"),
+            ("--examples", "many", "examples"),
+            ("--batch-size", "0", "sampling.batch_size"),
+            ("--batch-size", "60001", "sampling.batch_size"),
+            ("--batch-size", "nan", "sampling.batch_size"),
+            ("--steps", "0", "steps"),
+            ("--steps", "-5", "steps"),
+            ("--epochs", "3", "--epochs"),
+            ("--noise-multiplier", "-1", "noise.multiplier"),
+            ("--noise-multiplier", "nan", "noise.multiplier"),
+            ("--noise-multiplier", "inf", "noise.multiplier"),
+            ("--delta", "0", "delta"),
+            ("--delta", "1", "delta"),
+            ("--delta", "nan", "delta"),
+            ("--delta", "1e-12", "accountant='rdp'"),
+            ("--accountant", "crystal-ball", "--accountant"),
+            ("--sampling", "shuffle", "--sampling"),
+            ("--adjacency", "friends", "adjacency"),
+        ]
+    ],
+    *[
+        (changed(NOISE, option, value), says)
+        for option, value, says in [
+            ("--epsilon", "0", "epsilon"),
+            ("--epsilon", "nan", "epsilon"),
+            ("--accountant", "gdp", "upper bound"),
+        ]
+    ],
+    *[
+        (changed(TRAIN, option, value), says)
+        for option, value, says in [
+            ("--data", "nope", "mnist, fashion-mnist, digits"),
+            ("--data", "missing.npz", "missing.npz"),
+            ("--model", "gpt", "model"),
+            ("--model", "cnn", "tanh-cnn"),
+            ("--clipping", "wishful", "--clipping"),
+            ("--bound", "0", "clipping.bound"),
+            ("--bound", "inf", "clipping.bound"),
+            ("--stability", "0.1", "--stability"),
+            ("--optimizer", "lbfgs", "optimizer"),
+            ("--lr", "-1", "learning_rate"),
+            ("--lr", "nan", "learning_rate"),
+            ("--momentum", "1", "momentum"),
+            ("--batch-size", "5000", "sampling.batch_size"),
+            ("--physical-batch-size", "0", "physical_batch_size"),
+            ("--seed", "-1", "seed"),
+            ("--noise-source", "dice", "noise.source"),
+            ("--delta", "0.01", "below 1 / examples"),
+            ("--device", "abacus", "device"),
+            ("--target", "label", "target"),
+            ("--steps", "x", "--steps"),
+        ]
+    ],
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), CASES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_refused_in_one_line(arguments, says, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert says in err
+    assert err.startswith("privet: error: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []

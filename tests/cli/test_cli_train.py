@@ -1,0 +1,136 @@
+"""A stranger's first run: one command leaves a complete directory, an interrupted one a directory that can be gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from privet import Plan, models
+from privet.cli import main
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
+
+QUICK = "--epsilon 8 --delta 1e-5 --quiet --json"
+
+
+def train(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *command.split()])
+    output = capsys.readouterr()
+    assert stop.value.code == 0, output.err
+    return json.loads(output.out.splitlines()[-1])
+
+
+def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
+    found = train(capsys, f"--data digits --epochs 4 --out {tmp_path}/run {QUICK}")
+    assert found.keys() >= {"epsilon", "delta", "test_accuracy", "steps", "seconds", "directory"}
+    run = tmp_path / "run"
+    assert {path.name for path in run.iterdir()} == {
+        "plan.json", "run.json", "ledger", "checkpoint.pt", "metrics.jsonl", "model.safetensors", "evaluation.json",
+        "guarantee.json", "guarantee.md", "report.html", "figures", "status.json",
+    }  # fmt: skip
+    plan = Plan.from_json((run / "plan.json").read_text())
+    assert plan.epsilon() == found["epsilon"] <= 8
+    assert found["steps"] == plan.total_steps == 40
+    assert json.loads((run / "status.json").read_text())["state"] == "complete"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == 40
+    assert lines[-1]["epsilon"] == found["epsilon"]
+    assert lines[-1]["test_accuracy"] == found["test_accuracy"] > 0.5
+    model = models.build("mlp", (1, 8, 8), 10)
+    model.load_state_dict(load_file(run / "model.safetensors"))
+    assert "(8.000, 1e-05)-differential privacy" in (run / "guarantee.md").read_text()
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp", "tanh-cnn"])
+@pytest.mark.parametrize("options", ["--clipping flat", "--clipping automatic --stability 0.05 --optimizer adam"])
+def test_models_rules_and_optimizers_go_together(capsys, tmp_path, model, options):
+    assert train(capsys, f"--data digits --model {model} --steps 3 {options} --out {tmp_path}/run {QUICK}")["steps"] == 3
+
+
+def test_noise_and_budget_give_the_steps(capsys, tmp_path):
+    found = train(capsys, f"--data digits --noise-multiplier 3 --batch-size 200 --out {tmp_path}/run {QUICK}")
+    assert 7.5 < found["epsilon"] <= 8
+
+
+def test_noise_alone_and_no_noise(capsys, tmp_path):
+    options = f"--data digits --steps 2 --delta 1e-5 --quiet --json --out {tmp_path}"
+    assert train(capsys, f"{options}/a --noise-multiplier 3")["epsilon"] < 8
+    assert train(capsys, f"{options}/b --noise-multiplier 0")["epsilon"] == "inf"
+    assert "NO PRIVACY" in (tmp_path / "b" / "guarantee.md").read_text()
+
+
+def test_arrays_and_tables_of_ones_own(capsys, tmp_path):
+    generator = np.random.default_rng(0)
+    x, y = generator.integers(0, 256, (120, 16, 16), dtype=np.uint8), generator.integers(0, 3, 120)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y)
+    assert train(capsys, f"--data {tmp_path}/own.npz --steps 2 --out {tmp_path}/a {QUICK}")["test_accuracy"] is None
+    rows = "\n".join(f"{a:.3f},{b:.3f},{'yes' if a > b else 'no'}" for a, b in generator.normal(size=(150, 2)))
+    (tmp_path / "own.csv").write_text(f"left,right,bigger\n{rows}\n")
+    found = train(capsys, f"--data {tmp_path}/own.csv --target bigger --steps 5 --out {tmp_path}/b {QUICK}")
+    assert found["test_accuracy"] is not None
+
+
+def test_prose_tells_guarantee_accuracy_and_report(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["train", "--data", "digits", "--steps", "2", "--epsilon", "8", "--quiet", "--out", str(tmp_path / "run")])
+    text = capsys.readouterr().out
+    assert "differential privacy for one example" in text
+    assert "Test accuracy" in text
+    assert (tmp_path / "run" / "report.html").as_uri() in text
+
+
+def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
+    train(capsys, f"--data digits --steps 2 --out {tmp_path}/run {QUICK}")
+    before = (tmp_path / "run" / "run.json").read_text()
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--data", "digits", "--model", "logistic", "--epsilon", "3", "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert (tmp_path / "run" / "run.json").read_text() == before
+
+
+def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "privet", "train", "--data", "digits", "--steps", "3000", "--epsilon", "8", "--out", run]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not (run / "checkpoint.pt").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert json.loads((run / "status.json").read_text())["state"] == "unfinished"
+    assert not (run / "model.safetensors").exists()
+    found = train(capsys, f"--resume {run} --quiet --json")
+    assert found["epsilon"] <= 8
+    assert found["steps"] == 3000
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--resume", str(run)])
+    assert stop.value.code == 2
+    assert "complete" in capsys.readouterr().err
+
+
+def test_the_report_can_be_written_again(capsys, tmp_path):
+    train(capsys, f"--data digits --steps 2 --out {tmp_path}/run {QUICK}")
+    os.unlink(tmp_path / "run" / "report.html")
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path / "run"), "--json"])
+    assert stop.value.code == 0
+    assert (tmp_path / "run" / "report.html").exists()
+    assert json.loads(capsys.readouterr().out)["report"].endswith("report.html")
+
+
+def test_the_seed_is_of_the_initial_parameters_only(capsys, tmp_path):
+    state = torch.get_rng_state()
+    for name in "ab":
+        train(capsys, f"--data digits --model logistic --seed 7 --steps 2 --out {tmp_path}/{name} {QUICK}")
+    assert torch.equal(torch.get_rng_state(), state)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
+    assert not torch.equal(one["output.weight"], other["output.weight"])

@@ -1,0 +1,352 @@
+"""The models that every battery runs over: a layer or a network joins all of them by adding a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet import models
+
+VOCABULARY = 11
+CLASSES = 4
+
+
+def energy(model, batch):
+    """A loss for whatever a layer returns: not linear, so that every output has a gradient of its own."""
+    out = model(*batch)
+    out = out.reshape(len(out), -1)
+    return ((out - 1).square() * torch.linspace(0.5, 1.5, out.shape[1], dtype=out.dtype)).mean(1)
+
+
+def cross_entropy(model, batch):
+    *inputs, labels = batch
+    return F.cross_entropy(model(*inputs), labels, reduction="none")
+
+
+def next_token(model, batch):
+    """Mean over an example's own positions."""
+    tokens, targets = batch
+    return F.cross_entropy(model(tokens).transpose(1, 2), targets, reduction="none").mean(1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, the batches it takes and its loss; random parameters and contents come from fixed seeds."""
+
+    name: str
+    module: Callable[[], nn.Module]
+    contents: Callable[[int], tuple[Any, ...]]
+    loss: Callable[[Any, Any], torch.Tensor] = energy
+    smooth: bool = True  # whether inputs 10⁴ times larger or smaller leave the gradient well conditioned
+
+    def model(self, dtype=torch.float32):
+        torch.manual_seed(1)
+        model = self.module().to(dtype)
+        with torch.no_grad():
+            for parameter in model.parameters():  # no gradient may vanish by a lucky initial value
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        return model
+
+    def batch(self, examples, dtype=torch.float32, seed=2):
+        torch.manual_seed(seed)
+        return tuple(x.to(dtype) if x.is_floating_point() else x for x in self.contents(examples))
+
+    def __str__(self):
+        return self.name
+
+
+def numbers(*shape):
+    return lambda examples: (torch.randn(examples, *shape),)
+
+
+def labelled(*shape, classes=CLASSES):
+    return lambda examples: (torch.randn(examples, *shape), torch.randint(classes, (examples,)))
+
+
+def tokens(*shape):
+    return lambda examples: (torch.randint(VOCABULARY, (examples, *shape)),)
+
+
+def sentences(length):
+    return lambda examples: (
+        torch.randint(VOCABULARY, (examples, length)),
+        torch.randint(VOCABULARY, (examples, length)),
+    )
+
+
+def frozen(module, *names):
+    for name in names:
+        module.get_parameter(name).requires_grad_(False)
+    return module
+
+
+class Bare(nn.Module):
+    """Parameters of its own, and a function of them and the input."""
+
+    def __init__(self, forward, **shapes):
+        super().__init__()
+        self.function = forward
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape)))
+
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
+
+
+class With(nn.Module):
+    """Submodules, and a function of them and the input."""
+
+    def __init__(self, forward, **children):
+        super().__init__()
+        self.function = forward
+        for name, child in children.items():
+            self.add_module(name, child)
+
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
+
+
+class SharedParameter(nn.Module):
+    """One parameter under two names, in two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+class Positions(nn.Module):
+    """Token embeddings plus position embeddings, looked up by indices of shape (1, T) that all examples share."""
+
+    def __init__(self, length):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, 5), nn.Embedding(length + 2, 5)
+        self.register_buffer("order", torch.arange(length)[None])
+
+    def forward(self, x):
+        return self.tokens(x) + self.positions(self.order)
+
+
+class Transformer(nn.Module):
+    """A pre-norm decoder block by hand, its head tied to the embedding."""
+
+    def __init__(self, width=8, length=6):
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, width)
+        self.places = nn.Parameter(torch.randn(1, length, width))
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        h = self.table(x) + self.places
+        q, k, v = self.qkv(self.norm1(h)).chunk(3, -1)
+        scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
+        hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
+        h = h + self.out(torch.softmax(scores.masked_fill(hidden, -torch.inf), -1) @ v)
+        h = h + self.down(F.gelu(self.up(self.norm2(h))))
+        return F.linear(self.norm3(h), self.table.weight)
+
+
+def convolution(name, layer, *shape, **options):
+    kind = nn.Conv1d if len(shape) == 2 else nn.Conv2d
+    return Case(f"conv{len(shape) - 1}d {name}", lambda: kind(*layer, **options), numbers(*shape))
+
+
+LINEAR = [
+    Case("linear", lambda: nn.Linear(7, 4), numbers(7)),
+    Case("linear without bias", lambda: nn.Linear(7, 4, bias=False), numbers(7)),
+    Case("linear, few positions", lambda: nn.Linear(14, 9), numbers(2, 14)),
+    Case("linear, few positions, no bias", lambda: nn.Linear(14, 9, bias=False), numbers(2, 14)),
+    Case("linear, one position", lambda: nn.Linear(14, 9), numbers(1, 14)),
+    Case("linear, many positions", lambda: nn.Linear(4, 3), numbers(11, 4)),
+    Case("linear, many positions, no bias", lambda: nn.Linear(4, 3, bias=False), numbers(11, 4)),
+    Case("linear on 4-D, few positions", lambda: nn.Linear(14, 9), numbers(2, 1, 14)),
+    Case("linear on 4-D, many positions", lambda: nn.Linear(3, 9), numbers(3, 4, 3)),
+    Case("linear to one number", lambda: nn.Linear(7, 1), numbers(7)),
+    Case("linear, named arguments", lambda: With(lambda m, x: F.linear(input=x, weight=m.a.weight), a=nn.Linear(7, 4)), numbers(7)),
+    Case("linear, frozen weight", lambda: frozen(nn.Linear(7, 4), "weight"), numbers(7)),
+    Case("linear, frozen bias", lambda: frozen(nn.Linear(7, 4), "bias"), numbers(7)),
+]
+
+CONVOLUTION = [
+    convolution("plain", (3, 4, 3), 3, 9),
+    convolution("stride", (3, 4, 3), 3, 10, stride=2),
+    convolution("padding", (3, 4, 3), 3, 9, padding=2),
+    convolution("same", (3, 4, 4), 3, 9, padding="same", dilation=2),
+    convolution("valid", (3, 4, 3), 3, 9, padding="valid"),
+    convolution("circular", (3, 4, 3), 3, 9, padding=1, padding_mode="circular"),
+    convolution("groups", (4, 6, 3), 4, 9, groups=2, dilation=2),
+    convolution("one position", (3, 9, 6), 3, 6),
+    convolution("plain", (2, 3, 3), 2, 7, 6),
+    convolution("without bias", (2, 3, 3), 2, 7, 6, bias=False),
+    convolution("1×1", (3, 4, 1), 3, 4, 4),
+    convolution("stride that leaves a rest", (2, 3, 3), 2, 8, 9, stride=(2, 3)),
+    convolution("padding", (2, 3, (3, 2)), 2, 7, 6, padding=(2, 1)),
+    convolution("same", (2, 3, (4, 3)), 2, 7, 6, padding="same"),
+    convolution("same, dilated", (2, 3, (2, 3)), 2, 7, 8, padding="same", dilation=(3, 2)),
+    convolution("valid", (2, 3, 3), 2, 7, 6, padding="valid"),
+    convolution("circular", (2, 3, 3), 2, 7, 6, padding=1, padding_mode="circular"),
+    convolution("reflect", (2, 3, 3), 2, 7, 6, padding=(2, 1), padding_mode="reflect"),
+    convolution("replicate", (2, 3, 3), 2, 7, 6, padding="same", padding_mode="replicate"),
+    convolution("dilation", (2, 3, 3), 2, 9, 8, dilation=(2, 1), stride=2, padding=1),
+    convolution("groups", (4, 6, 3), 4, 6, 7, groups=2, padding=1),
+    convolution("depthwise", (3, 3, 3), 3, 6, 7, groups=3),
+    convolution("depthwise, two each", (3, 6, 3), 3, 6, 7, groups=3, stride=2, padding=1),
+    convolution("few positions, wide", (8, 12, 3), 8, 4, 4),
+    Case("conv2d frozen weight", lambda: frozen(nn.Conv2d(2, 3, 3), "weight"), numbers(2, 7, 6)),
+    Case("conv2d frozen bias", lambda: frozen(nn.Conv2d(2, 3, 3), "bias"), numbers(2, 7, 6)),
+    Case("conv2d, named arguments", lambda: With(
+        lambda m, x: F.conv2d(input=x, weight=m.a.weight, padding=1), a=nn.Conv2d(2, 3, 3)), numbers(2, 7, 6)),
+    Case("conv2d called twice", lambda: With(
+        lambda m, x: m.a(torch.tanh(m.a(x))), a=nn.Conv2d(3, 3, 3, padding=1)), numbers(3, 6, 7), smooth=False),
+]  # fmt: skip
+
+EMBEDDING = [
+    Case("embedding", lambda: nn.Embedding(VOCABULARY, 5), tokens(9)),
+    Case("embedding of one index", lambda: nn.Embedding(VOCABULARY, 5), tokens()),
+    Case("embedding of 2-D indices", lambda: nn.Embedding(VOCABULARY, 5), tokens(3, 4)),
+    Case("embedding with padding index", lambda: nn.Embedding(VOCABULARY, 5, padding_idx=3), tokens(30)),
+    Case("embedding with negative padding index", lambda: nn.Embedding(VOCABULARY, 5, padding_idx=-2), tokens(30)),
+    Case("embedding of repeated tokens", lambda: nn.Embedding(VOCABULARY, 5), lambda n: (torch.full((n, 7), 3),)),
+    Case("embedding, shared position ids", lambda: Positions(7), tokens(7)),
+    Case("embedding, named arguments", lambda: With(
+        lambda m, x: F.embedding(input=x, weight=m.a.weight), a=nn.Embedding(VOCABULARY, 5)), tokens(9)),
+]  # fmt: skip
+
+NORMALISATION = [
+    Case("layer norm", lambda: nn.LayerNorm(6), numbers(6)),
+    Case("layer norm over positions", lambda: nn.LayerNorm(6), numbers(3, 6)),
+    Case("layer norm without bias", lambda: nn.LayerNorm(6, bias=False), numbers(3, 6)),
+    Case("layer norm over two dimensions", lambda: nn.LayerNorm((3, 6)), numbers(2, 3, 6)),
+    Case("layer norm, frozen weight", lambda: frozen(nn.LayerNorm(6), "weight"), numbers(3, 6)),
+    Case("layer norm, frozen bias", lambda: frozen(nn.LayerNorm(6), "bias"), numbers(3, 6)),
+    Case("layer norm, named arguments", lambda: With(
+        lambda m, x: F.layer_norm(input=x, normalized_shape=(6,), weight=m.a.weight), a=nn.LayerNorm(6)), numbers(3, 6)),
+    Case("rms norm", lambda: nn.RMSNorm(6, eps=1e-6), numbers(3, 6)),
+    Case("rms norm over two dimensions", lambda: nn.RMSNorm((3, 6), eps=1e-6), numbers(2, 3, 6)),
+    Case("group norm", lambda: nn.GroupNorm(2, 6), numbers(6, 4, 3)),
+    Case("group norm of features", lambda: nn.GroupNorm(2, 6), numbers(6)),
+    Case("instance norm 1d", lambda: nn.InstanceNorm1d(3, affine=True), numbers(3, 8)),
+    Case("instance norm 2d", lambda: nn.InstanceNorm2d(3, affine=True), numbers(3, 4, 5)),
+]  # fmt: skip
+
+ELEMENTWISE = [
+    Case("scale and shift", lambda: Bare(lambda m, x: x * m.scale + m.shift, scale=(6,), shift=(6,)), numbers(3, 6)),
+    Case("scale from the left", lambda: Bare(lambda m, x: m.shift - m.scale * x, scale=(6,), shift=(6,)), numbers(3, 6)),
+    Case("scale in place", lambda: Bare(lambda m, x: x.clone().__imul__(m.scale), scale=(6,)), numbers(3, 6)),
+    Case("division", lambda: Bare(lambda m, x: x / (m.scale) + torch.add(x, m.shift, alpha=2), scale=(6,), shift=(6,)), numbers(6)),
+    Case("scale per channel", lambda: Bare(lambda m, x: x * m.scale, scale=(3, 1, 1)), numbers(3, 4, 2)),
+    Case("scalar", lambda: Bare(lambda m, x: torch.tanh(x * m.scale) + m.shift, scale=(), shift=()), numbers(6), smooth=False),
+    Case("scalar times one number", lambda: Bare(lambda m, x: x * m.scale, scale=()), numbers()),
+    Case("one-entry parameter", lambda: Bare(lambda m, x: x * m.scale, scale=(1,)), numbers()),
+    Case("position table", lambda: Bare(lambda m, x: torch.tanh(x + m.table), table=(1, 4, 6)), numbers(4, 6), smooth=False),
+    Case("position table, 2-D", lambda: Bare(lambda m, x: torch.tanh(x + m.table), table=(4, 6)), numbers(4, 6), smooth=False),
+    Case("class token", lambda: Bare(
+        lambda m, x: torch.cat([m.token.expand(len(x), -1, -1), x], 1) * m.scale, token=(1, 1, 6), scale=(6,)), numbers(3, 6)),
+    Case("broadcast input", lambda: Bare(lambda m, x: x[:, None] * m.table, table=(4, 6)), numbers(6)),
+]  # fmt: skip
+
+TIED = [
+    Case("module called twice", lambda: With(lambda m, x: m.a(torch.tanh(m.a(x))), a=nn.Linear(6, 6)), numbers(6), smooth=False),
+    Case("module called three times", lambda: With(
+        lambda m, x: m.a(torch.tanh(m.a(torch.tanh(m.a(x))))), a=nn.Linear(6, 6)), numbers(3, 6), smooth=False),
+    Case("module called on different lengths", lambda: With(
+        lambda m, x: m.a(x[:, :2]).sum(1) * m.a(x).sum(1), a=nn.Linear(9, 8)), numbers(7, 9)),
+    Case("shared parameter", SharedParameter, numbers(6), smooth=False),
+    Case("autoencoder with tied weights", lambda: With(
+        lambda m, x: torch.tanh(m.a(x)) * m.b(x) + F.linear(x, m.a.weight), a=nn.Linear(6, 5), b=nn.Linear(6, 5)),
+        numbers(6), smooth=False),
+    Case("tied head", lambda: With(
+        lambda m, x: F.linear(torch.tanh(m.a(m.e(x))), m.e.weight), e=nn.Embedding(VOCABULARY, 5), a=nn.Linear(5, 5)),
+        sentences(7), next_token),
+    Case("norm called twice", lambda: With(lambda m, x: m.a(torch.exp(m.a(x))), a=nn.LayerNorm(6)), numbers(6), smooth=False),
+]  # fmt: skip
+
+PARTIAL = [
+    Case("unused layer", lambda: With(lambda m, x: m.a(x), a=nn.Linear(6, 3), b=nn.Linear(6, 3)), numbers(6)),
+    Case("detached layer", lambda: With(
+        lambda m, x: m.a(x) * m.b(x).detach(), a=nn.Linear(6, 3), b=nn.Linear(6, 3)), numbers(6)),
+    Case("frozen first layer", lambda: With(
+        lambda m, x: m.b(torch.tanh(m.a(x))),
+        a=frozen(nn.Linear(6, 5), "weight", "bias"), b=nn.Linear(5, 3)), numbers(6), smooth=False),
+    Case("frozen last layer", lambda: With(
+        lambda m, x: m.b(torch.tanh(m.a(x))),
+        a=nn.Linear(6, 5), b=frozen(nn.Linear(5, 3), "weight", "bias")), numbers(6), smooth=False),
+    Case("biases only", lambda: With(
+        lambda m, x: m.b(torch.tanh(m.a(x))),
+        a=frozen(nn.Conv1d(2, 3, 3), "weight"), b=frozen(nn.Linear(4, 3), "weight")), numbers(2, 6), smooth=False),
+]  # fmt: skip
+
+NETWORKS = [
+    Case("logistic", lambda: models.build("logistic", (1, 9, 9), CLASSES), labelled(1, 9, 9), cross_entropy, smooth=False),
+    Case("mlp", lambda: models.build("mlp", (1, 9, 9), CLASSES, width=16), labelled(1, 9, 9), cross_entropy, smooth=False),
+    Case("cnn", lambda: models.build("cnn", (1, 28, 28), 10), labelled(1, 28, 28, classes=10), cross_entropy, smooth=False),
+    Case("tanh-cnn", lambda: models.build("tanh-cnn", (1, 10, 10), CLASSES), labelled(1, 10, 10), cross_entropy, smooth=False),
+    Case("transformer", Transformer, sentences(6), next_token),
+]
+
+CASES = [*LINEAR, *CONVOLUTION, *EMBEDDING, *NORMALISATION, *ELEMENTWISE, *TIED, *PARTIAL, *NETWORKS]
+
+
+def _weight_norm(m, x):
+    return x @ (m.direction / m.direction.norm(dim=0) * m.size)
+
+
+def _attention(m, x):
+    return m.a(x, x, x, need_weights=False)[0]
+
+
+def _summed_positions(model, batch):
+    """The head sees (B·T, d); losses of an example's positions are added up afterwards."""
+    x, labels = batch
+    flat = F.cross_entropy(model(x.flatten(0, 1)), labels.flatten(), reduction="none")
+    return flat.view(labels.shape).sum(1)
+
+
+# The tape must see that it cannot follow these; "auto" must still be right.
+UNFOLLOWED = [
+    Case("product with a parameter", lambda: Bare(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(6)),
+    Case("view of a parameter", lambda: With(lambda m, x: F.linear(x, m.a.weight[:3]), a=nn.Linear(6, 4)), numbers(6)),
+    Case("weight normalisation", lambda: Bare(_weight_norm, direction=(6, 4), size=(4,)), numbers(6)),
+    Case("followed and not followed", lambda: With(
+        lambda m, x: m.a(x) + x @ m.a.weight.t() + m.b(x), a=nn.Linear(6, 4), b=nn.Linear(6, 4)), numbers(6)),
+    Case("regularised loss", lambda: nn.Linear(6, 4), numbers(6),
+         lambda m, batch: energy(m, batch) + m.weight.square().sum()),
+    Case("lstm", lambda: With(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, batch_first=True)), numbers(3, 6)),
+    Case("attention", lambda: With(_attention, a=nn.MultiheadAttention(6, 2, batch_first=True)), numbers(3, 6)),
+    Case("time first", lambda: With(lambda m, x: m.a(x.transpose(0, 1)).tanh().sum(0), a=nn.Linear(6, 4)), numbers(3, 6)),
+    Case("flattened positions", lambda: nn.Linear(6, CLASSES),
+         lambda n: (torch.randn(n, 3, 6), torch.randint(CLASSES, (n, 3))), _summed_positions),
+    Case("several lines per example", lambda: With(
+        lambda m, x: m.a(x.reshape(-1, 6)).tanh().view(len(x), -1), a=nn.Linear(6, 4)), numbers(3, 6)),
+]  # fmt: skip
+
+# Sizes that happen to equal the number of examples, which for these is COINCIDENCE.
+COINCIDENCE = 5
+COINCIDENCES = [
+    Case("time first, as long as the batch", lambda: With(
+        lambda m, x: m.a(x.transpose(0, 1)).tanh().sum(0), a=nn.Linear(6, 4)), numbers(COINCIDENCE, 6)),
+    Case("shift as long as the batch", lambda: Bare(
+        lambda m, x: x * (m.scale * torch.arange(1.0, 1 + COINCIDENCE).to(x)), scale=(COINCIDENCE,)), numbers(COINCIDENCE)),
+    Case("weight computed from a table as long as the batch", lambda: Bare(
+        lambda m, x: x @ (torch.arange(1.0, 1 + 6 * COINCIDENCE).view(COINCIDENCE, 6).to(x) * m.scale).t(), scale=(6,)),
+        numbers(6)),
+    Case("position ids as long as the batch", lambda: With(
+        lambda m, x: x + m.a(torch.arange(COINCIDENCE)), a=nn.Embedding(COINCIDENCE, 6)), numbers(COINCIDENCE, 6)),
+    Case("table expanded to the length of the batch", lambda: Bare(
+        lambda m, x: x * m.row.expand(COINCIDENCE, 6), row=(1, 6)), numbers(COINCIDENCE, 6)),
+]  # fmt: skip
+
+
+def by_name(*names):
+    found = {case.name: case for case in (*CASES, *UNFOLLOWED, *COINCIDENCES)}
+    return [found[name] for name in names]

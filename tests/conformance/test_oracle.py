@@ -1,0 +1,90 @@
+"""ORACLE: whatever the method, gradients, norms and clipped sums are those of plain autograd, one example at a time."""
+
+from __future__ import annotations
+
+import cases
+import oracle
+import pytest
+import torch
+
+from privet.clipping import RULES
+from privet.gradients import clipped_sum, convolution, functional, linear, norms, per_example_gradients, per_example_norms
+
+EXAMPLES = 5
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+BOUNDS = (1e-3, 0.7, 50.0)
+PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
+
+
+def check(case, dtype, method, examples=EXAMPLES, scale=1.0):
+    model, batch = case.model(dtype), case.batch(examples, dtype)
+    batch = tuple(x * scale if x.is_floating_point() else x for x in batch)
+    tolerance = TOLERANCE[dtype]
+    expected = oracle.plain_gradients(model, case.loss, batch)
+    found = per_example_gradients(model, case.loss, batch, method=method)
+    assert all(value.dtype == dtype for value in found.values())
+    assert oracle.relative_error_per_example(found, expected) <= tolerance
+    wanted = oracle.norms_of(expected)
+    assert ((per_example_norms(model, case.loss, batch, method=method) - wanted).abs() <= tolerance * wanted).all()
+    for kind, rule in RULES.items():
+        for bound in BOUNDS:
+            result = clipped_sum(model, case.loss, batch, rule(bound=bound), method=method)
+            assert oracle.relative_error(result.tensors, oracle.plain_clipped_sum(expected, kind, bound)) <= tolerance
+            assert result.sensitivity == bound
+            assert ((result.norms - wanted).abs() <= tolerance * wanted).all()
+
+
+@pytest.fixture
+def scarce(monkeypatch):
+    """So little memory that nothing is kept and everything is done in blocks of an example or two."""
+    monkeypatch.setattr(linear, "KEEP", 0)
+    monkeypatch.setattr(convolution, "KEEP", 0)
+    monkeypatch.setattr(norms, "CACHE", 300)
+    monkeypatch.setattr(functional, "_HELD", 50)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("case", cases.CASES, ids=str)
+def test_the_tape_agrees_with_plain_autograd(case, dtype):
+    check(case, dtype, "tape")
+
+
+@PRECISIONS
+@pytest.mark.parametrize("case", cases.CASES, ids=str)
+def test_the_tape_agrees_when_memory_is_scarce(case, dtype, scarce):
+    check(case, dtype, "tape")
+
+
+@PRECISIONS
+@pytest.mark.parametrize("case", cases.CASES, ids=str)
+def test_vectorised_gradients_agree_with_plain_autograd(case, dtype):
+    check(case, dtype, "vectorised")
+
+
+@pytest.mark.parametrize("case", cases.NETWORKS, ids=str)
+@pytest.mark.parametrize("method", ["vectorised", "loop"])
+def test_the_other_methods_agree_when_memory_is_scarce(case, method, scarce):
+    check(case, torch.float64, method)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+@pytest.mark.parametrize("case", [case for case in cases.CASES if case.smooth and "embedding" not in case.name], ids=str)
+def test_small_and_large_inputs_make_no_difference(case, scale, dtype):
+    check(case, dtype, "tape", scale=scale)
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=str)
+def test_auto_agrees_on_a_single_example(case):
+    check(case, torch.float32, "auto", examples=1)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
+def test_auto_is_right_where_the_tape_does_not_follow(case, dtype):
+    check(case, dtype, "auto")
+
+
+@pytest.mark.parametrize("case", cases.COINCIDENCES, ids=str)
+def test_auto_is_not_fooled_by_sizes_that_equal_the_number_of_examples(case):
+    check(case, torch.float64, "auto", examples=cases.COINCIDENCE)

@@ -1,0 +1,26 @@
+"""Files are written whole or not at all."""
+
+import pytest
+
+from privet.files import write_atomically, write_text
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "kept.txt"
+    write_text(path, "old")
+
+    def half(temporary):
+        temporary.write_text("ne")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, half)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_replaces(tmp_path):
+    path = tmp_path / "kept.txt"
+    write_text(path, "old")
+    write_text(path, "new ε")
+    assert path.read_text(encoding="utf-8") == "new ε"
