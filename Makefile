@@ -36,10 +36,10 @@ lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/mypy
 
 test: lint  ## lint and the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" src tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
 
 test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
-	$(BIN)/python -m pytest -q -m slow tests
+	$(BIN)/python -m pytest -q -m slow
 
 bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 	$(BIN)/python -m benchmarks.step

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a temporary file beside `path`, make it durable, and put it in place in one move.
 
+    A reader sees the old file or the new one, and two writers do no harm.
+
     Args:
-        path: where the file is to be.
+        path: where the file is to be; missing folders are made.
         write: called with the temporary path.
+
+    Returns:
+        `path`.
+
+    Raises:
+        OSError: the place cannot be written; nothing is left behind.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, because a rename is atomic only within one file system.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         write(temporary)
         with temporary.open("rb") as file:
@@ -25,8 +33,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+    return path
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> Path:
     """Write a text file whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privet.files import write_atomically
 
 
 def directory() -> Path:
@@ -34,13 +35,9 @@ def write(target: Path, arrays: Mapping[str, NDArray[np.generic]]) -> Path:
     Returns: `target`.
     Errors: OSError if the place cannot be written; nothing is left behind.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because a rename is atomic only within one file system.
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with open(temporary, "xb") as file:
+
+    def save(temporary: Path) -> None:
+        with temporary.open("xb") as file:  # a path without its suffix would be given one
             np.savez(file, **dict(arrays))  # type: ignore[arg-type]
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return target
+
+    return write_atomically(target, save)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from privet.files import write_text
 from privet.report import run_files
 from privet.report.figures import draw
 from privet.report.page import page
@@ -28,17 +28,5 @@ def write(directory: Path | str) -> Path:
     run = run_files.read(Path(directory))
     figures = draw(run)
     for figure in figures:
-        _replace(run.directory / "figures" / f"{figure.name}.svg", figure.svg)
-    return _replace(run.directory / "report.html", page(run, figures))
-
-
-def _replace(path: Path, text: str) -> Path:
-    """Put `text` at `path` so that a reader sees the old file or the new one, never half of one."""
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+        write_text(run.directory / "figures" / f"{figure.name}.svg", figure.svg)
+    return write_text(run.directory / "report.html", page(run, figures))

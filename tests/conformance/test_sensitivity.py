@@ -1,0 +1,195 @@
+"""SENS: without noise, no one example moves a clipped sum by more than the sensitivity that it declares."""
+
+from __future__ import annotations
+
+import cases
+import oracle
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.clipping import RULES, Automatic, Flat
+from privet.gradients import clipped_sum, convolution, linear, per_example_norms
+
+BOUNDS = (1e-3, 0.7, 50.0)
+SLACK = 1 + 1e-6
+METHODS = ["tape", "vectorised"]
+MODELS = cases.by_name(
+    "logistic", "mlp", "tanh-cnn", "transformer", "tied head", "shared parameter", "module called on different lengths",
+    "linear, few positions", "linear, many positions", "conv2d few positions, wide", "scale and shift", "layer norm over positions",
+)  # fmt: skip
+RULE = pytest.mark.parametrize("rule", [kind(bound=bound) for kind in RULES.values() for bound in BOUNDS], ids=str)
+
+
+def heavy_tailed(case, examples, dtype):
+    """Examples whose inputs differ in size by eight orders of magnitude."""
+    torch.manual_seed(3)
+    sizes = 10 ** (8 * torch.rand(examples) - 4)
+
+    def scaled(leaf):
+        return leaf * sizes.to(dtype).view(-1, *[1] * (leaf.dim() - 1)) if leaf.is_floating_point() else leaf
+
+    return tuple(map(scaled, case.batch(examples, dtype)))
+
+
+@pytest.mark.parametrize("examples", [1, 7, 64])
+@pytest.mark.parametrize("case", MODELS, ids=str)
+@RULE
+def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, rule, examples):
+    model, batch = case.model(torch.float64), heavy_tailed(case, examples, torch.float64)
+    whole = clipped_sum(model, case.loss, batch, rule, method="tape")
+    assert whole.sensitivity == rule.bound
+    for position in range(0, examples, max(1, examples // 3)):
+        rest = clipped_sum(model, case.loss, oracle.without(batch, position), rule, method="tape")
+        assert oracle.distance(whole.tensors, rest.tensors) <= rule.bound * SLACK
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", MODELS, ids=str)
+@RULE
+def test_one_example_contributes_at_most_the_bound_in_float32(case, rule, method):
+    model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
+    for position in range(7):
+        alone = oracle.select(batch, slice(position, position + 1))
+        assert oracle.size(clipped_sum(model, case.loss, alone, rule, method=method).tensors) <= rule.bound * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf], ids=str)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "case", cases.by_name("logistic", "mlp", "tanh-cnn", "linear", "linear, few positions", "layer norm", "scale and shift"), ids=str
+)
+def test_a_gradient_that_is_not_finite_contributes_nothing(case, value, method):
+    model, batch = case.model(), case.batch(7)
+    batch[0][3] = value
+    for rule in (Flat(0.7), Automatic(0.7)):
+        with_it = clipped_sum(model, case.loss, batch, rule, method=method)
+        expected = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method=method)
+        if torch.isfinite(with_it.norms[3]):  # a saturated tanh has a gradient all the same
+            assert oracle.distance(with_it.tensors, expected.tensors) <= 0.7 * SLACK
+        else:
+            assert oracle.distance(with_it.tensors, expected.tensors) <= 1e-6
+
+
+@pytest.mark.parametrize("method", [*METHODS, "loop", "auto"])
+def test_a_nan_example_is_dropped_by_every_method(method):
+    case = cases.by_name("cnn")[0]
+    model, batch = case.model(), case.batch(4)
+    batch[0][0, 0, 5, 5] = torch.nan
+    with_it = clipped_sum(model, case.loss, batch, Flat(0.7), method=method)
+    expected = clipped_sum(model, case.loss, oracle.without(batch, 0), Flat(0.7), method=method)
+    assert oracle.distance(with_it.tensors, expected.tensors) <= 1e-6
+    assert not torch.isfinite(with_it.norms[0])
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38, 1e25, 1e19, 0.0], ids=str)
+@pytest.mark.parametrize("whole", [True, False], ids=["everywhere", "in one place"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", cases.by_name("logistic", "mlp", "tanh-cnn", "linear, few positions", "layer norm"), ids=str)
+def test_huge_and_zero_inputs_stay_within_the_bound(case, value, whole, method):
+    model, batch = case.model(), case.batch(7)
+    batch[0][3].view(-1)[slice(None) if whole else 2] = value
+    for rule in (Flat(0.7), Automatic(50.0)):
+        with_it = clipped_sum(model, case.loss, batch, rule, method=method)
+        rest = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method=method)
+        assert oracle.distance(with_it.tensors, rest.tensors) <= rule.bound * SLACK
+
+
+def steady(model, batch):
+    """A loss that is linear in the output, so that the gradient is as large as the input."""
+    out = model(*batch)
+    out = out.reshape(len(out), -1)
+    return (out * torch.linspace(-1, 1.5, out.shape[1]).to(out)).sum(1)
+
+
+OVERFLOWING = cases.by_name(
+    "logistic", "linear", "linear, few positions", "linear, many positions", "linear, one position", "conv2d plain", "conv2d groups",
+    "conv2d few positions, wide", "scale and shift", "scalar times one number", "module called on different lengths",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [0, 1 << 23])
+@pytest.mark.parametrize("rule", [Flat(1e-3), Flat(0.7), Automatic(50.0)], ids=str)
+@pytest.mark.parametrize("value", [1e18, 1e25, 1e30], ids=str)
+@pytest.mark.parametrize("case", OVERFLOWING[:-1], ids=str)
+def test_where_only_the_squared_norm_overflows_the_example_is_clipped_exactly(case, value, rule, keep, monkeypatch):
+    monkeypatch.setattr(linear, "KEEP", keep)
+    monkeypatch.setattr(convolution, "KEEP", keep)
+    model, batch = case.model(), case.batch(3)[:1]
+    batch[0][1] *= value
+    alone = oracle.select(batch, slice(1, 2))
+    expected = oracle.plain_gradients(model, steady, alone)
+    length = oracle.size(expected)
+    found = clipped_sum(model, steady, alone, rule, method="tape")
+    direction = {name: tensor[0] * (oracle.SHRINK * rule.bound / length) for name, tensor in expected.items()}
+    assert oracle.distance(found.tensors, direction) <= 1e-6 * rule.bound
+    assert found.norms.item() == pytest.approx(length, rel=1e-6)
+    assert per_example_norms(model, steady, alone, method="tape").item() == pytest.approx(length, rel=1e-6)
+    assert oracle.size(found.tensors) <= rule.bound
+    among = clipped_sum(model, steady, batch, rule, method="tape")
+    rest = clipped_sum(model, steady, oracle.without(batch, 1), rule, method="tape")
+    difference = {name: among.tensors[name] - rest.tensors[name] for name in rest.tensors}
+    assert oracle.distance(difference, direction) <= 2e-6 * (rule.bound + oracle.size(rest.tensors))
+
+
+@pytest.mark.parametrize("loss_scale", [1e12, 1e17, 1e19])
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_weights_too_small_for_float32_do_not_round_up(bound, loss_scale):
+    model, batch = nn.Linear(3, 2, bias=False), torch.full((1, 3), 1e18)
+    found = clipped_sum(model, lambda m, x: (m(x) * loss_scale).sum(1), batch, Flat(bound), method="tape")
+    assert bound * (1 - 2e-6) <= oracle.size(found.tensors) <= bound
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e3, 1e4, 1e6])
+@pytest.mark.parametrize("kind", ["linear", "convolution"])
+def test_positions_that_cancel_do_not_hide_a_long_gradient(kind, scale):
+    """Gram matrices square the terms; what is left after they cancel is lost to rounding unless it is measured with care."""
+    torch.manual_seed(0)
+    long, short, pattern = scale * torch.randn(5, 1, 40), torch.randn(5, 1, 40), torch.randn(30)
+    x = torch.cat([long, long + short], 1)
+    if kind == "linear":
+        model = nn.Linear(40, 30, bias=False)
+        monitored = x
+    else:
+        model = nn.Conv1d(40, 30, 1, bias=False)
+        monitored = x.transpose(1, 2)
+
+    def difference(m, batch):
+        out = m(batch) if kind == "linear" else m(batch).transpose(1, 2)
+        return ((out[:, 0] - out[:, 1]) * pattern).sum(1)
+
+    keep, convolution.KEEP = convolution.KEEP, 0
+    try:
+        for position in range(5):
+            alone = monitored[position : position + 1]
+            found = clipped_sum(model, difference, alone, Flat(0.7), method="tape")
+            assert oracle.size(found.tensors) <= 0.7 * SLACK
+            length = oracle.size(oracle.plain_gradients(model, difference, (alone,)) if False else {
+                "weight": pattern.double()[:, None] * (x[position, 0].double() - x[position, 1].double())
+            })  # fmt: skip
+            assert found.norms.item() >= length * (1 - 1e-6)
+    finally:
+        convolution.KEEP = keep
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_opposite_giants_do_not_cancel_before_they_are_clipped(method):
+    """Clipping the sum, or the mean, instead of every example lets 1000 and −999 pass as 1."""
+    model = nn.Linear(2, 1, bias=False)
+    giants = torch.tensor([[1000.0, 0.0], [-999.0, 0.0], [0.0, 0.5]])
+    found = clipped_sum(model, lambda m, x: m(x)[:, 0], giants, Flat(0.7), method=method).tensors["weight"]
+    assert torch.allclose(found, torch.tensor([[0.0, 0.5]]), atol=1e-6)
+
+
+def test_the_largest_batch_counts_every_example_once():
+    model, batch = nn.Linear(3, CLASSES := 4), (torch.randn(64, 3) * 100, torch.zeros(64, dtype=torch.long))
+    same = tuple(leaf[:1].expand(64, *leaf.shape[1:]).contiguous() for leaf in batch)
+
+    def loss(m, b):
+        return F.cross_entropy(m(b[0]), b[1], reduction="none", label_smoothing=1 / CLASSES)
+
+    one = clipped_sum(model, loss, oracle.select(same, slice(0, 1)), Flat(0.7))
+    many = clipped_sum(model, loss, same, Flat(0.7))
+    assert oracle.relative_error(many.tensors, {name: 64 * tensor for name, tensor in one.tensors.items()}) <= 1e-6
+    assert oracle.size(many.tensors) == pytest.approx(64 * 0.7, rel=1e-5)

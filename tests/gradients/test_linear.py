@@ -1,0 +1,80 @@
+"""Linear maps: which way of measuring is taken when, and that all ways agree."""
+
+import pytest
+import torch
+from torch import nn
+
+from privet.gradients import linear, norms
+from privet.gradients.interception import UntraceableError, record
+from privet.gradients.linear import LinearUse
+from privet.gradients.uses import DirectUse
+
+
+def use(positions, d, p, examples=6):
+    torch.manual_seed(0)
+    return LinearUse(torch.randn(examples, positions, d), torch.randn(examples, positions, p))
+
+
+def recorded(positions, d, p):
+    model, x = nn.Linear(d, p, bias=False), torch.randn(3, positions, d)
+    return record(model, lambda m, x: m(x).square().sum((1, 2)), x, dict(model.named_parameters())).uses["weight"]
+
+
+@pytest.mark.parametrize("cache", [1, 1000, 1 << 18])
+@pytest.mark.parametrize(("positions", "d", "p"), [(1, 8, 9), (3, 30, 20), (40, 5, 6), (3, 30, 1)])
+def test_norms_are_those_of_the_materialised_gradients(positions, d, p, cache, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", cache)
+    some = use(positions, d, p)
+    gradients = torch.einsum("btp,btd->bpd", some.gradients.double(), some.inputs.double())
+    assert torch.allclose(some.squared_norms(), gradients.square().sum((1, 2)), rtol=1e-5)
+    assert torch.allclose(some.double().squared_norms(), gradients.square().sum((1, 2)), rtol=1e-12)
+    assert torch.allclose(some.per_example().double(), gradients, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("d", "p"), [(5, 9), (9, 5)])
+def test_the_weighted_sum_does_not_depend_on_which_factor_carries_the_weights(d, p):
+    some, weights = use(3, d, p), torch.rand(6, dtype=torch.float64)
+    expected = torch.einsum("b,btp,btd->pd", weights, some.gradients.double(), some.inputs.double())
+    assert torch.allclose(some.weighted_sum(weights).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_kept_only_where_they_are_needed_anyway_and_small(monkeypatch):
+    assert isinstance(recorded(2, 30, 20), LinearUse)
+    assert isinstance(recorded(40, 5, 6), DirectUse)
+    monkeypatch.setattr(linear, "KEEP", 3 * 5 * 6 - 1)
+    assert isinstance(recorded(40, 5, 6), LinearUse)
+
+
+def test_few_positions_are_measured_without_forming_a_gradient(monkeypatch):
+    def never(self):
+        raise AssertionError("a gradient was formed")
+
+    some = use(3, 30, 20)
+    monkeypatch.setattr(LinearUse, "per_example", never)
+    some.squared_norms()
+    use(1, 30, 20).squared_norms()
+
+
+def test_rows_pick_the_same_examples_from_both_factors():
+    some = use(3, 30, 20)
+    index = torch.tensor([4, 1])
+    assert torch.allclose(some.rows(index).squared_norms(), some.squared_norms()[index])
+    assert some.rows(index).examples == 2
+
+
+def test_gram_matrices_never_under_estimate_what_cancels():
+    torch.manual_seed(0)
+    a, g = 1e5 * torch.randn(4, 1, 40), torch.randn(4, 1, 30)
+    some = LinearUse(torch.cat([a, a + torch.randn(4, 1, 40)], 1), torch.cat([g, -g], 1))
+    exact = some.double().per_example().square().sum((1, 2))
+    found = some.squared_norms()
+    assert (torch.isnan(found) | (found >= exact * (1 - 1e-6))).all()
+    precise = some.double().squared_norms()
+    assert (precise >= exact * (1 - 1e-12)).all()
+    assert torch.allclose(precise, exact, rtol=1e-4)
+
+
+def test_a_layer_whose_first_dimension_is_not_the_batch_is_not_followed():
+    model, x = nn.Linear(4, 3), torch.randn(5, 2, 4)
+    with pytest.raises(UntraceableError, match="weight, bias"):
+        record(model, lambda m, x: m(x.flatten(0, 1)).view(5, 6).sum(1), x, dict(model.named_parameters()))

@@ -1,0 +1,144 @@
+import math
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from privet.errors import InvalidArgumentError
+from privet.noise import FixedSource, Keystream
+from privet.sampling import SCHEMES, Poisson, binomial, distinct
+
+
+@pytest.mark.parametrize("trials", [1, 2, 37, 60_000, 10**8])
+@pytest.mark.parametrize("probability", [1e-7, 0.0085, 0.3, 0.5, 0.97, 1.0])
+def test_binomial_inverts_the_distribution_function(trials, probability):
+    uniforms = np.concatenate([np.linspace(0.0005, 0.9995, 211), np.logspace(-9, -4, 11), 1 - np.logspace(-9, -4, 11)])
+    drawn = [binomial(trials, probability, float(uniform)) for uniform in uniforms]
+    np.testing.assert_array_equal(drawn, stats.binom.ppf(uniforms, trials, probability))
+
+
+@pytest.mark.parametrize(("trials", "probability"), [(1, 0.3), (50, 0.02), (10**8, 1e-7), (60_000, 0.0085), (1000, 1 - 1e-12)])
+def test_binomial_stays_in_range_at_the_ends_of_the_uniform(trials, probability):
+    lowest, highest = binomial(trials, probability, 0.0), binomial(trials, probability, 1 - 2.0**-53)
+    assert 0 <= lowest <= trials * probability <= highest <= trials
+    assert stats.binom.cdf(lowest, trials, probability) > 0
+    assert stats.binom.sf(highest, trials, probability) < 1e-14
+
+
+@pytest.mark.parametrize(("size", "population"), [(0, 6), (1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6), (2, 8), (3, 7), (1, 1)])
+def test_every_subset_is_equally_likely(size, population, holds_twice):
+    stream, subsets = Keystream(), list(combinations(range(population), size))
+
+    def experiment():
+        found = Counter(tuple(distinct(size, population, stream.words).tolist()) for _ in range(3000))
+        assert set(found) <= set(subsets)
+        return {"subsets": stats.chisquare([found[subset] for subset in subsets]).pvalue if len(subsets) > 1 else 1.0}
+
+    holds_twice(experiment)
+
+
+def test_words_beyond_the_largest_multiple_of_the_population_are_rejected():
+    population = 2**63 + 1  # almost half of all words
+    words = iter([np.array([2**63 + 1, 2**64 - 1, 5], dtype=np.uint64), np.array([7], dtype=np.uint64)])
+    assert distinct(1, population, lambda _: next(words)).tolist() == [5]
+
+
+def test_repeated_candidates_are_drawn_again():
+    given = iter([np.array([4, 4, 14, 4], dtype=np.uint64), np.array([21, 2, 3], dtype=np.uint64)])
+    assert distinct(3, 10, lambda _: next(given)).tolist() == [1, 2, 4]
+
+
+@pytest.mark.parametrize(("examples", "batch_size"), [(40, 5.5), (40, 28.0), (40, 40), (10_000, 3), (10_000, 9_000)])
+def test_a_draw_is_sorted_distinct_and_in_range(examples, batch_size):
+    stream = Keystream()
+    for _ in range(50):
+        drawn = Poisson(batch_size).draw(examples, stream.words)
+        assert drawn.dtype == np.int64
+        assert (np.diff(drawn) > 0).all()
+        assert len(drawn) == 0 or 0 <= drawn[0] <= drawn[-1] < examples
+
+
+@pytest.mark.parametrize("batch_size", [3.7, 16.0, 33.0])
+def test_inclusion_is_an_independent_coin_for_every_example_and_step(batch_size, holds_twice):
+    examples, steps = 40, 6000
+    q, stream = batch_size / examples, Keystream()
+
+    def pairs(table):
+        """Return the p-value of the z-scores of all products of different columns being standard normal in square sum."""
+        centred = (table - q) / math.sqrt(q * (1 - q))
+        products = centred.T @ centred / math.sqrt(steps)
+        upper = products[np.triu_indices(examples, 1)]
+        return stats.norm.sf(abs((upper**2).sum() - len(upper)) / math.sqrt(2.2 * len(upper))) * 2
+
+    def experiment():
+        table = np.zeros((steps, examples))
+        for row in table:
+            row[Poisson(batch_size).draw(examples, stream.words)] = 1
+        z = (table.mean(0) - q) / math.sqrt(q * (1 - q) / steps)
+        centred = (table - q) / math.sqrt(q * (1 - q))
+        lag = (centred[1:] * centred[:-1]).sum() / math.sqrt((steps - 1) * examples)
+        far = (centred[1:] @ centred[:-1].T).trace() / math.sqrt((steps - 1) * examples)
+        shifted = (centred[1:, 1:] * centred[:-1, :-1]).sum() / math.sqrt((steps - 1) * (examples - 1))
+        sizes = table.sum(1)
+        spread = sizes.var() / (examples * q * (1 - q))
+        kurtosis = stats.binom.stats(examples, q, moments="k")
+        return {
+            "frequency of every example": stats.chi2.sf((z**2).sum(), examples),
+            "mean size": 2 * stats.norm.sf(abs(sizes.mean() - batch_size) / math.sqrt(examples * q * (1 - q) / steps)),
+            "variance of the size": 2 * stats.norm.sf(abs(spread - 1) / math.sqrt((2 + float(kurtosis)) / steps)),
+            "pairs of examples": pairs(table),
+            "one example over steps": 2 * stats.norm.sf(abs(lag)),
+            "steps": 2 * stats.norm.sf(abs(far)),
+            "neighbours over steps": 2 * stats.norm.sf(abs(shifted)),
+        }
+
+    holds_twice(experiment)
+
+
+def test_tiny_rates_give_empty_draws(holds_twice):
+    examples, stream = 1000, Keystream()
+
+    def experiment():
+        sizes = np.array([len(Poisson(0.05).draw(examples, stream.words)) for _ in range(4000)])
+        return {"empty": stats.binomtest(int((sizes == 0).sum()), len(sizes), (1 - 5e-5) ** examples).pvalue}
+
+    holds_twice(experiment)
+
+
+def test_the_full_batch_takes_everybody():
+    assert Poisson(25).draw(25, Keystream().words).tolist() == list(range(25))
+
+
+def test_a_draw_is_made_of_the_words_it_is_given():
+    one, other = FixedSource(), FixedSource()
+    for _ in range(20):
+        np.testing.assert_array_equal(Poisson(12).draw(100, one.words), Poisson(12).draw(100, other.words))
+
+
+def test_the_first_word_decides_the_size():
+    def words(first):
+        stream = iter([np.array([first], dtype=np.uint64)])
+        rest = Keystream()
+        return lambda size: next(stream, None) if size == 1 else rest.words(size)
+
+    median = stats.binom.ppf(0.5, 100, 0.12)
+    assert len(Poisson(12).draw(100, words(2**63))) == median
+    assert len(Poisson(12).draw(100, words(0))) == 0
+    assert len(Poisson(12).draw(100, words(2**64 - 1))) > 40
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, math.nan, math.inf, True, "512", None])
+def test_a_bad_batch_size_is_refused_by_name(batch_size):
+    with pytest.raises(InvalidArgumentError, match=r"^sampling\.batch_size is"):
+        Poisson(batch_size)
+
+
+def test_a_batch_larger_than_the_data_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"^sampling\.batch_size is 101; it must be at most the number of examples, 100"):
+        Poisson(101).rate(100)
+
+
+def test_schemes_are_named_after_their_classes():
+    assert {name: scheme.__name__ for name, scheme in SCHEMES.items()} == {name: name for name in SCHEMES}
