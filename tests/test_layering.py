@@ -11,7 +11,7 @@ import privet
 
 ORDER = (
     "errors files values schedules clipping sampling noise accounting plan batches gradients ledger checkpoint training progress "
-    "evaluation data models report cli"
+    "evaluation data models report runs cli"
 ).split()
 # Imported when it is used, for the sake of a method on a lower layer.
 BY_NAME = {("training", "progress")}

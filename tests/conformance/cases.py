@@ -172,7 +172,9 @@ LINEAR = [
     Case("linear on 4-D, few positions", lambda: nn.Linear(14, 9), numbers(2, 1, 14)),
     Case("linear on 4-D, many positions", lambda: nn.Linear(3, 9), numbers(3, 4, 3)),
     Case("linear to one number", lambda: nn.Linear(7, 1), numbers(7)),
-    Case("linear, named arguments", lambda: With(lambda m, x: F.linear(input=x, weight=m.a.weight), a=nn.Linear(7, 4)), numbers(7)),
+    Case(
+        "linear, named arguments", lambda: With(lambda m, x: F.linear(input=x, weight=m.a.weight), a=nn.Linear(7, 4)), numbers(7)
+    ),
     Case("linear, frozen weight", lambda: frozen(nn.Linear(7, 4), "weight"), numbers(7)),
     Case("linear, frozen bias", lambda: frozen(nn.Linear(7, 4), "bias"), numbers(7)),
 ]

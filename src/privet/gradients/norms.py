@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -17,8 +19,8 @@ def squared_norms(x: Tensor) -> Tensor:
     Pieces of a row are measured in the tensor's own precision and added in float64. A result of infinity or NaN means that
     the row cannot be measured in this precision.
     """
-    rows = x.reshape(x.shape[0], -1)
-    length = rows.shape[1]
+    length = math.prod(x.shape[1:])
+    rows = x.reshape(len(x), length)
     if length == 0:
         return torch.zeros(len(rows), dtype=torch.float64, device=x.device)
     whole = length // _PIECE * _PIECE

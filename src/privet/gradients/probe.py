@@ -30,21 +30,27 @@ from privet.gradients.functional import one_by_one
 from privet.gradients.interception import LossFunction, checked_losses
 
 _TOLERANCE = 1e-7
+# Gradients are compared relative to their size; below this size, what rounding leaves of a saturated loss is not a difference.
+_NEGLIGIBLE = 1e-8
 _DROPOUT = {
     F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout,
 }  # fmt: skip
 
 
-class _WithoutRandomness(TorchFunctionMode):
-    """Makes dropout the identity, so that two passes can be compared."""
+class _Comparable(TorchFunctionMode):
+    """Makes dropout the identity and single precision double, so that two passes can be compared."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        options = dict(kwargs or {})
+        args, options = pytree.tree_map(_in_double, (tuple(args), dict(kwargs or {})))
         if func in _DROPOUT:
             return args[0] if args else options["input"]
         if func is F.scaled_dot_product_attention and "dropout_p" in options:
             options["dropout_p"] = 0.0
-        return func(*args, **options)
+        return func(*args, **options) if func is not Tensor.float else args[0].double()
+
+
+def _in_double(argument: object) -> object:
+    return torch.float64 if argument is torch.float32 else argument
 
 
 @contextlib.contextmanager
@@ -177,7 +183,7 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
     trainable(model)
     twin = _float64_copy(model)
     batches = [made_up(batch, examples) for examples in (3, 2)]
-    with _WithoutRandomness(), _inner_dropout_off(twin):
+    with _Comparable(), _inner_dropout_off(twin):
         buffers = {name: buffer.clone() for name, buffer in twin.named_buffers()}
         try:
             alone = [_one_at_a_time(twin, loss_fn, made) for made in batches]
@@ -188,6 +194,12 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
                 f"the model or loss fails on a made-up batch of the real shapes ({type(error).__name__}: {error}); pass "
                 "probe_batch=, a public batch that it accepts, or fix the model for a single example"
             ) from error
+        for name, value in ((name, value) for example in sum(alone, []) for name, value in example.items()):
+            if not bool(value.isfinite().all()):
+                raise UnsupportedModelError(
+                    f"the gradient of {name!r} is not finite on made-up examples (standard normal numbers), so nothing can be "
+                    "checked; clamp what the model or loss divides by or takes the logarithm of"
+                )
         for name, buffer in twin.named_buffers():
             if not torch.equal(buffer, buffers[name]):
                 raise UnsupportedModelError(
@@ -201,7 +213,7 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
 
 def _check_isolation(model: nn.Module, loss_fn: LossFunction, batch: Any, alone: list[dict[str, Tensor]]) -> None:
     for position, expected in enumerate(alone):
-        scale = 1.0 + max(float(value.abs().max()) for value in expected.values() if value.numel())
+        scale = _NEGLIGIBLE + max(float(value.abs().max()) for value in expected.values() if value.numel())
         with torch.enable_grad():
             within = _gradients_within(model, loss_fn, batch, position)
         for name, value in within.items():
@@ -233,9 +245,9 @@ def _refuse_difference(
     for position, expected in enumerate(alone):
         size = _norm(expected)
         for name, value in expected.items():
-            if _differs(torch.cat([part[name] for part in gradients])[position], value, 1 + size):
+            if _differs(torch.cat([part[name] for part in gradients])[position], value, _NEGLIGIBLE + size):
                 raise UnsupportedModelError(f"wrong gradient of {name}")
-        if abs(float(norms[position]) - size) > _TOLERANCE * (1 + size):
+        if abs(float(norms[position]) - size) > _TOLERANCE * (_NEGLIGIBLE + size):
             raise UnsupportedModelError("wrong norm over all parameters")
 
 

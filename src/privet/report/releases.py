@@ -39,7 +39,8 @@ class Release:
 
 
 _WEIGHTS = "Model weights, and the noisy gradient of every step"
-_MODEL_FILES = ("model.safetensors",)
+# A checkpoint holds released parameters and what an optimizer made of them, and no random state.
+_MODEL_FILES = ("model.safetensors", "checkpoint.pt")
 
 _FILES = (
     Release(
@@ -74,12 +75,6 @@ _FILES = (
         ("metrics.jsonl", "run.json"),
         Standing.OUTSIDE,
         "Timing is outside the guarantee: how long a step takes can depend on how many examples it drew.",
-    ),
-    Release(
-        "Checkpoints",
-        ("checkpoint*",),
-        Standing.OUTSIDE,
-        "Working state for resuming, which can tell whom later steps draw. Keep them; release the model.",
     ),
 )
 _REPORT = Release(

@@ -1,0 +1,171 @@
+"""The three questions: their answers for few examples, and that asking changes nothing."""
+
+import copy
+import gc
+import weakref
+
+import cases
+import oracle
+import pytest
+import torch
+from torch import nn
+
+from privet.clipping import Automatic, Flat
+from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.gradients import METHODS, clipped_sum, engine, per_example_gradients, per_example_norms, trainable
+from privet.values import Part
+
+WAYS = ["auto", *METHODS]
+MODELS = cases.by_name("logistic", "cnn", "transformer", "scalar")
+ALL_WAYS = [
+    *((case, method) for case in MODELS for method in WAYS),
+    *((case, method) for case in cases.by_name("product with a parameter", "lstm") for method in ("auto", "loop")),
+]
+EVERY_WAY = pytest.mark.parametrize(("case", "method"), ALL_WAYS, ids=str)
+
+
+@EVERY_WAY
+def test_an_empty_batch_has_an_empty_answer(case, method):
+    model, batch = case.model(), case.batch(0)
+    result = clipped_sum(model, case.loss, batch, Flat(0.7), method=method, part=Part(3, 5, 5))
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    assert {name: tuple(value.shape) for name, value in result.tensors.items()} == shapes
+    assert not any(value.any() or value.requires_grad for value in result.tensors.values())
+    assert (result.sensitivity, result.norms.shape, result.part) == (0.7, (0,), Part(3, 5, 5))
+    assert per_example_norms(model, case.loss, batch, method=method).shape == (0,)
+    gradients = per_example_gradients(model, case.loss, batch, method=method)
+    assert {name: tuple(value.shape) for name, value in gradients.items()} == {
+        name: (0, *shape) for name, shape in shapes.items()
+    }
+
+
+@EVERY_WAY
+def test_asking_changes_nothing_of_the_model(case, method):
+    model, batch = case.model(), case.batch(3)
+    model.train()
+    for index, parameter in enumerate(model.parameters()):
+        parameter.grad = torch.full_like(parameter, 1e6) if index % 2 else None
+    before = copy.deepcopy(model.state_dict())
+    grads = {name: copy.deepcopy(parameter.grad) for name, parameter in model.named_parameters()}
+    inputs = copy.deepcopy(batch)
+    clipped_sum(model, case.loss, batch, Flat(0.7), method=method)
+    per_example_gradients(model, case.loss, batch, method=method)
+    per_example_norms(model, case.loss, batch, method=method)
+    assert all(torch.equal(one, other) for one, other in zip(batch, inputs, strict=True))
+    assert model.state_dict().keys() == before.keys()
+    assert all(module.training for module in model.modules())
+    for name, now in model.named_parameters():
+        assert type(now) is nn.Parameter, name
+        assert torch.equal(now, before[name]), name
+        assert now.requires_grad
+        assert now.grad is None if grads[name] is None else torch.equal(now.grad, grads[name])
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_mode_of_the_model_is_respected_and_kept(mode):
+    model = nn.Sequential(nn.Linear(30, 30), nn.Dropout(0.5)).train(mode)
+    gradient = per_example_gradients(model, lambda m, x: m(x).sum(1), torch.ones(2, 30), method="tape")["0.bias"]
+    assert bool((gradient == 0).any()) is mode
+    assert all(module.training is mode for module in model.modules())
+
+
+@EVERY_WAY
+def test_the_answer_holds_no_graph_and_shares_no_memory_with_the_model(case, method):
+    model, batch = case.model(), case.batch(3)
+    found = clipped_sum(model, case.loss, batch, Automatic(0.7), method=method)
+    gradients = per_example_gradients(model, case.loss, batch, method=method)
+    for name, parameter in model.named_parameters():
+        for value in (found.tensors[name], gradients[name]):
+            assert not value.requires_grad
+            assert value.untyped_storage().data_ptr() != parameter.untyped_storage().data_ptr()
+
+
+@EVERY_WAY
+def test_asking_twice_gives_the_same_answer(case, method):
+    model, batch = case.model(), case.batch(4)
+    first, second = (clipped_sum(model, case.loss, batch, Flat(0.7), method=method) for _ in range(2))
+    assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
+    assert torch.equal(first.norms, second.norms)
+
+
+@pytest.mark.parametrize("method", ["tape", "loop"])
+@pytest.mark.parametrize("case", cases.by_name("cnn", "transformer", "conv2d few positions, wide"), ids=str)
+def test_activations_are_freed_at_once_without_the_garbage_collector(case, method):
+    model, batch, alive = case.model(), case.batch(3), []
+
+    def remember(_module, inputs, output):
+        alive.extend(weakref.ref(tensor) for tensor in (*inputs, output) if tensor.grad_fn is not None)
+
+    handles = [module.register_forward_hook(remember) for module in model.modules()]
+    gc.collect()
+    gc.disable()
+    try:
+        clipped_sum(model, case.loss, batch, Flat(0.7), method=method)
+        assert alive
+        assert not any(reference() is not None for reference in alive)
+    finally:
+        gc.enable()
+        for handle in handles:
+            handle.remove()
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_the_parts_of_a_batch_join_to_the_whole(case):
+    model, batch = case.model(torch.float64), case.batch(7, torch.float64)
+    whole = clipped_sum(model, case.loss, batch, Flat(0.7))
+    parts = [
+        clipped_sum(model, case.loss, oracle.select(batch, slice(*ends)), Flat(0.7), part=Part(0, *ends))
+        for ends in [(0, 3), (3, 3), (3, 7)]
+    ]
+    joined = parts[0].join(parts[1]).join(parts[2])
+    assert oracle.relative_error(joined.tensors, whole.tensors) <= 1e-10
+    assert torch.allclose(joined.norms, whole.norms, rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_norms_are_in_the_order_of_the_batch(method):
+    model, x = nn.Linear(1, 1, bias=False), torch.tensor([[3.0], [1.0], [2.0]])
+    assert per_example_norms(model, lambda m, x: m(x)[:, 0], x, method=method).tolist() == [3.0, 1.0, 2.0]
+    assert clipped_sum(model, lambda m, x: m(x)[:, 0], x, Flat(0.7), method=method).norms.tolist() == [3.0, 1.0, 2.0]
+
+
+def test_what_is_frozen_has_no_gradient_and_what_is_shared_has_one():
+    assert set(trainable(cases.frozen(nn.Linear(3, 2), "bias"))) == {"weight"}
+    assert set(trainable(cases.SharedParameter())) == {"first.weight", "first.bias", "second.bias"}
+
+
+def test_a_model_with_nothing_to_train_is_refused():
+    with pytest.raises(UnsupportedModelError, match="no trainable parameter"):
+        clipped_sum(nn.Linear(3, 2).requires_grad_(False), lambda m, x: m(x).sum(1), torch.ones(2, 3), Flat(0.7))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex64])
+def test_a_precision_that_cannot_be_clipped_is_refused_by_name(dtype):
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2).to(dtype))
+    with pytest.raises(UnsupportedModelError, match=r"parameter 1\.weight is torch\."):
+        per_example_norms(model, lambda m, x: m(x).sum(1), torch.ones(2, 3))
+
+
+def test_a_rule_of_the_wrong_kind_is_refused():
+    with pytest.raises(InvalidArgumentError, match="clipping is 1.0"):
+        clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), 1.0)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InvalidArgumentError, match="'auto', 'tape', 'vectorised', 'loop'"):
+        per_example_norms(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), method="ghost")
+
+
+def test_a_batch_without_a_tensor_is_refused():
+    with pytest.raises(InvalidArgumentError, match="batch is 'list'"):
+        per_example_norms(nn.Linear(3, 2), lambda m, x: m(x).sum(1), [1, 2])
+
+
+def test_auto_believes_the_tape_where_it_agrees(monkeypatch):
+    def never(*_):
+        raise AssertionError("the tape was not believed")
+
+    monkeypatch.setattr(engine, "vectorised", never)
+    for case in cases.by_name("cnn", "transformer", "tied head", "linear, few positions"):
+        model = case.model()
+        per_example_norms(model, case.loss, case.batch(5))

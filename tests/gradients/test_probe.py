@@ -1,0 +1,281 @@
+"""The probe: what may be trained, how fast, what is refused and by which name; nothing is changed and no content is seen."""
+
+import copy
+
+import cases
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.gradients import probe as module_of_probe
+from privet.gradients.functional import one_by_one
+from privet.gradients.probe import made_up, probe
+
+MODEL_NAMES = [
+    "logistic",
+    "mlp",
+    "cnn",
+    "tanh-cnn",
+    "transformer",
+    "tied head",
+    "shared parameter",
+    "class token",
+    "unused layer",
+]
+
+
+def labelled(*shape, examples=6):
+    return torch.randn(examples, *shape), torch.randint(3, (examples,))
+
+
+def classify(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += 1
+        return x
+
+
+@pytest.mark.parametrize("case", cases.by_name(*MODEL_NAMES), ids=str)
+def test_ordinary_models_train_by_the_tape(case):
+    assert probe(case.model(), case.loss, case.batch(6)) == "tape"
+
+
+@pytest.mark.parametrize("case", [case for case in cases.UNFOLLOWED if case.name != "lstm"], ids=str)
+def test_what_the_tape_does_not_follow_is_vectorised(case):
+    assert probe(case.model(), case.loss, case.batch(6)) == "vectorised"
+
+
+@pytest.mark.parametrize("examples", [2, 3, 5])
+@pytest.mark.parametrize("case", cases.COINCIDENCES, ids=str)
+def test_sizes_that_equal_the_number_of_examples_do_not_fool_it(case, examples):
+    assert probe(case.model(), case.loss, case.batch(examples)) != "tape"
+
+
+@pytest.mark.parametrize("layer", [
+    nn.BatchNorm1d(5), nn.BatchNorm1d(5, affine=False), nn.BatchNorm1d(5).requires_grad_(False),
+    nn.BatchNorm1d(5, track_running_stats=False), nn.BatchNorm1d(5, track_running_stats=False).eval(),
+], ids=["training", "without parameters", "frozen", "without statistics", "without statistics in eval mode"])  # fmt: skip
+def test_normalising_over_the_batch_is_refused_by_name(layer):
+    model = nn.Sequential(nn.Linear(4, 5), layer, nn.Linear(5, 3))
+    with pytest.raises(UnsupportedModelError, match=r"module '1' is a BatchNorm1d.*GroupNorm"):
+        probe(model, classify, labelled(4))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_batch_normalisation_by_running_statistics_is_fine(frozen):
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5).requires_grad_(not frozen).eval(), nn.Linear(5, 3))
+    assert probe(model, classify, labelled(4)) in ("tape", "vectorised")
+
+
+@pytest.mark.parametrize("loss_scale", [1e-9, 1.0, 1e9])
+def test_a_layer_that_centres_over_the_batch_is_refused_by_name(loss_scale):
+    model = nn.Sequential(nn.Linear(4, 5), nn.Sequential(nn.Tanh(), Centred()), nn.Linear(5, 3))
+    with pytest.raises(UnsupportedModelError, match=r"changes with its neighbours.*module '1\.1' \(Centred\) mixes"):
+        probe(model, lambda m, b: loss_scale * classify(m, b), labelled(4))
+
+
+@pytest.mark.parametrize("loss_scale", [1e-9, 1.0, 1e9])
+def test_a_contrastive_loss_is_refused_as_the_culprit(loss_scale):
+    def contrast(model, batch):
+        features = F.normalize(model(batch[0]), dim=1)
+        return loss_scale * F.cross_entropy(features @ features.t(), torch.arange(len(features)), reduction="none")
+
+    with pytest.raises(UnsupportedModelError, match="the loss, or code outside any submodule mixes"):
+        probe(nn.Linear(4, 3), contrast, labelled(4))
+
+
+def test_a_loss_divided_by_the_weights_of_the_batch_is_refused():
+    weights = torch.tensor([1.0, 2.0, 3.0])
+
+    def weighted(model, batch):
+        of_examples = weights.to(batch[0].dtype)[batch[1]]
+        return of_examples * classify(model, batch) / of_examples.sum()
+
+    with pytest.raises(UnsupportedModelError, match="the loss, or code outside"):
+        probe(nn.Linear(4, 3), weighted, labelled(4))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_reduced_loss_is_refused(reduction):
+    with pytest.raises(InvalidArgumentError, match="loss_fn"):
+        probe(nn.Linear(4, 3), lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction=reduction), labelled(4))
+
+
+@pytest.mark.parametrize("model", [
+    nn.Sequential(nn.Linear(4, 5), Counting(), nn.Linear(5, 3)),
+    nn.Sequential(nn.Linear(4, 5), nn.Unflatten(1, (1, 5)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten(), nn.Linear(5, 3)),
+    nn.Sequential(nn.Linear(4, 5), nn.utils.parametrizations.spectral_norm(nn.Linear(5, 3))),
+], ids=["counter", "running statistics", "spectral norm"])  # fmt: skip
+def test_a_buffer_that_changes_is_refused_by_name(model):
+    with pytest.raises(
+        UnsupportedModelError, match=r"buffer '(1\.seen|2\.running_mean|1\.parametrizations.weight.0._[uv])' changes"
+    ):
+        probe(model, classify, labelled(4))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(4, 5, num_layers=2, dropout=0.5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.out(self.lstm(x)[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.out = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(self.attention(x, x, x, need_weights=False)[0].sum(1))
+
+
+class FunctionalDropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], dropout_p=0.5)[:, 0]
+        return self.out(F.dropout(x, 0.5, training=True)).sum(1)
+
+
+DROPOUT = [
+    (lambda: nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(0.1, inplace=True), nn.Linear(50, 3)), (4,)),
+    (lambda: nn.Sequential(nn.Linear(4, 50), nn.AlphaDropout(0.5), nn.Linear(50, 3)), (4,)),
+    (lambda: nn.Sequential(nn.Conv2d(1, 9, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(36, 3)), (1, 4, 4)),
+    (FunctionalDropout, (5, 4)),
+    (Recurrent, (5, 4)),
+    (Attention, (5, 4)),
+    (
+        lambda: nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), nn.Flatten(), nn.Linear(20, 3)),
+        (5, 4),
+    ),
+]
+NAMES = ["dropout", "alpha dropout", "dropout of channels", "functional", "lstm", "attention", "transformer layer"]
+
+
+@pytest.mark.parametrize(("factory", "shape"), DROPOUT, ids=NAMES)
+def test_dropout_is_fine_and_uses_none_of_the_users_randomness(factory, shape):
+    model = factory()
+    torch.manual_seed(7)
+    batch = labelled(*shape)
+    state = torch.get_rng_state()
+    rates = [module.dropout for module in model.modules() if isinstance(getattr(module, "dropout", None), float)]
+    assert probe(model, classify, batch) in ("tape", "vectorised", "loop")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert rates == [module.dropout for module in model.modules() if isinstance(getattr(module, "dropout", None), float)]
+
+
+@pytest.mark.parametrize("case", cases.by_name("cnn", "transformer", "product with a parameter"), ids=str)
+def test_the_model_and_the_batch_stay_as_they_are(case):
+    model, batch = case.model(), case.batch(6)
+    model.eval()
+    next(model.children(), model).train()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before, then, modes = copy.deepcopy(model.state_dict()), copy.deepcopy(batch), [m.training for m in model.modules()]
+    state = torch.get_rng_state()
+    probe(model, case.loss, batch)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [m.training for m in model.modules()] == modes
+    assert all(
+        torch.equal(value, before[name]) and value.dtype == before[name].dtype for name, value in model.state_dict().items()
+    )
+    assert all(torch.equal(parameter.grad, torch.ones_like(parameter)) for parameter in model.parameters())
+    assert all(torch.equal(one, other) for one, other in zip(batch, then, strict=True))
+
+
+@pytest.mark.parametrize("content", [0.0, 1e30, torch.nan, torch.inf], ids=str)
+def test_the_verdict_does_not_depend_on_the_content_of_the_batch(content):
+    batch = (torch.full((6, 4), content), torch.full((6,), 2))
+    assert probe(nn.Linear(4, 3), classify, batch) == "tape"
+    with pytest.raises(UnsupportedModelError, match="Centred"):
+        probe(nn.Sequential(nn.Linear(4, 3), Centred()), classify, batch)
+
+
+@pytest.mark.parametrize("examples", [0, 1, 2, 3, 50])
+def test_a_batch_of_any_size_shows_the_shapes(examples):
+    assert probe(nn.Linear(4, 3), classify, labelled(4, examples=examples)) == "tape"
+
+
+def test_made_up_batches_keep_structure_and_types_only():
+    batch = {
+        "x": torch.full((5, 2), 7.0),
+        "y": torch.full((5,), 7, dtype=torch.int32),
+        "m": torch.zeros(5, dtype=torch.bool),
+        "k": 3,
+    }
+    batch["shared"] = torch.full((2, 2), 7.0)
+    found = made_up(batch, 2)
+    assert {name: tuple(value.shape) for name, value in found.items() if name != "k"} == {
+        "x": (2, 2), "y": (2,), "m": (2,), "shared": (2, 2)
+    }  # fmt: skip
+    assert found["x"].dtype == torch.float64
+    assert found["y"].dtype == torch.int32
+    assert found["m"].dtype == torch.bool
+    assert set(found["y"].tolist()) <= {0, 1}
+    assert not (found["x"] == 7).any()
+    assert found["k"] == 3
+    assert torch.equal(found["shared"], torch.full((2, 2), 7.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("cast", [
+    lambda x: x.float(), lambda x: x.to(torch.float32), lambda x: x.to(dtype=torch.float32), lambda x: x.type(torch.float32),
+])  # fmt: skip
+def test_images_in_bytes_may_be_converted_in_the_loss(cast):
+    batch = (torch.zeros(6, 4, dtype=torch.uint8), torch.zeros(6, dtype=torch.long))
+
+    def loss(model, batch):
+        return classify(model, (cast(batch[0]) / 255, batch[1]))
+
+    assert probe(nn.Linear(4, 3), loss, batch) == "tape"
+
+
+def test_gradients_that_are_not_finite_on_made_up_numbers_are_not_blamed_on_neighbours():
+    def loss(model, batch):
+        return classify(model, (batch[0].log(), batch[1]))
+
+    with pytest.raises(UnsupportedModelError, match="not finite") as caught:
+        probe(nn.Linear(4, 3), loss, labelled(4))
+    assert "neighbours" not in str(caught.value)
+
+
+def test_a_model_that_fails_on_the_made_up_batch_says_so():
+    with pytest.raises(UnsupportedModelError, match=r"fails on a made-up batch.*probe_batch"):
+        probe(nn.Linear(4, 3), classify, labelled(5))
+
+
+def test_a_model_that_cannot_be_copied_says_so():
+    model = nn.Linear(4, 3)
+    model.extra = model.weight * 2  # not a leaf
+    with pytest.raises(UnsupportedModelError, match="cannot be copied"):
+        probe(model, classify, labelled(4))
+
+
+def test_a_method_that_is_wrong_is_not_used(monkeypatch):
+    def half(model, loss_fn, batch, parameters):
+        for tape in one_by_one(model, loss_fn, batch, parameters):
+            yield type(tape)(1, tape.parameters, {name: use for name, use in tape.uses.items() if name != "bias"})
+
+    monkeypatch.setattr(module_of_probe, "METHODS", {"tape": half, "loop": one_by_one})
+    for scale in (1e-6, 1.0):
+        assert probe(nn.Linear(4, 3), lambda m, b, scale=scale: scale * classify(m, b), labelled(4)) == "loop"
+    monkeypatch.setattr(module_of_probe, "METHODS", {"tape": half})
+    with pytest.raises(UnsupportedModelError, match="no method gives.*tape: wrong gradient of bias"):
+        probe(nn.Linear(4, 3), classify, labelled(4))

@@ -1,0 +1,221 @@
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from privet.errors import InvalidArgumentError, LedgerError
+from privet.noise import FastSource, FixedSource, Gaussian, SecureSource, Token, release
+from privet.values import ClippedSum, NoisedSum
+
+SIGMA, C = 2.3, 0.7
+GRID = 2.0 ** (math.floor(math.log2(SIGMA * C)) - 30)
+
+
+def clipped(sensitivity=C, **tensors):
+    return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64))
+
+
+def noised(source, step=1, sigma=SIGMA, **tensors):
+    return release(clipped(**tensors), Token(step, sigma), source)
+
+
+def standardised(out, **sums):
+    return [((out.tensors[name].double() - total.double()) / (SIGMA * C)).flatten().numpy() for name, total in sums.items()]
+
+
+def p_of_correlation(first, second):
+    return 2 * stats.norm.sf(abs(float(np.dot(first, second))) / math.sqrt(len(first)))
+
+
+def p_of_deviation(x):
+    return 2 * min(stats.chi2.cdf((x**2).sum(), len(x)), stats.chi2.sf((x**2).sum(), len(x)), 0.5)
+
+
+@pytest.mark.parametrize("kind", [SecureSource, FastSource])
+def test_noise_is_normal_with_deviation_multiplier_times_sensitivity_and_independent(kind, holds_twice):
+    source, steps, size = kind(), 60, 2000
+
+    def experiment():
+        generator = torch.Generator().manual_seed(1)
+        sums = {
+            "w": torch.randn(size // 50, 50, generator=generator),
+            "zero": torch.zeros(size),
+            "b": 3 * torch.randn(size, generator=generator),
+        }
+        drawn = np.array([standardised(noised(source, step, **sums), **sums) for step in range(steps)])  # step × parameter × coordinate
+        x = drawn.ravel()
+        return {
+            "deviation": p_of_deviation(x),
+            "distribution": stats.kstest(x, "norm").pvalue,
+            "steps": p_of_correlation(drawn[1:].ravel(), drawn[:-1].ravel()),
+            "steps in groups of 16": p_of_correlation(drawn[16:].ravel(), drawn[:-16].ravel()),
+            "parameters": p_of_correlation(drawn[:, 0].ravel(), drawn[:, 1].ravel()),
+            "neighbouring coordinates": p_of_correlation(drawn[:, :, 1:].ravel(), drawn[:, :, :-1].ravel()),
+            "far coordinates": p_of_correlation(drawn[:, :, : size // 2].ravel(), drawn[:, :, size // 2 :].ravel()),
+            # Every step and every parameter is noised as much as any other.
+            "quietest step": min(1.0, steps * min(p_of_deviation(step.ravel()) for step in drawn)),
+            **{f"deviation of {name}": p_of_deviation(drawn[:, i].ravel()) for i, name in enumerate(sums)},
+            "one coordinate over steps": stats.kstest(drawn.sum(0).ravel() / math.sqrt(steps), "norm").pvalue,
+        }
+
+    holds_twice(experiment)
+
+
+@pytest.mark.parametrize("share", [0.97, 1.03])
+def test_three_per_cent_too_little_or_too_much_would_be_noticed(share):
+    out = noised(SecureSource(), sigma=SIGMA * share, w=torch.zeros(360_000))
+    assert p_of_deviation(standardised(out, w=torch.zeros(360_000))[0]) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_release_lies_on_the_public_grid(dtype):
+    size = 1 << 20
+    sums = {"none": torch.zeros(size), "one": torch.full((size,), C), "odd": torch.rand(size) * 1e-3}
+    out = noised(SecureSource(), **{name: total.to(dtype) for name, total in sums.items()})
+    for name, tensor in out.tensors.items():
+        x = tensor.double()
+        assert (tensor.dtype, int((x != (x / GRID).round() * GRID).sum())) == (dtype, 0), name
+
+
+def test_the_low_bits_do_not_tell_neighbours_apart():
+    """The event |out| < 2⁻⁴ and not a multiple of 2⁻²⁶·σC-grid has the same rate with the example and without it."""
+    out = noised(SecureSource(), without=torch.zeros(1 << 20), one=torch.full((1 << 20,), C))
+    fine = GRID * 2**4
+
+    def rate(tensor):
+        near = tensor.double()[tensor.abs() < 2**-4]
+        return len(near), int((near % fine != 0).sum())
+
+    (n, a), (m, b) = rate(out.tensors["without"]), rate(out.tensors["one"])
+    assert stats.fisher_exact([[a, n - a], [b, m - b]]).pvalue > 1e-6
+
+
+def test_the_grid_costs_next_to_nothing():
+    out = noised(SecureSource(), w=torch.zeros(10**6))
+    assert C < out.sensitivity < C * (1 + 1e-5)
+    assert out.standard_deviation == SIGMA * out.sensitivity
+    assert out.sensitivity >= C + GRID * math.sqrt(10**6)
+
+
+@pytest.mark.parametrize("sensitivity", [1e-12, 0.7, 1e12])
+@pytest.mark.parametrize("sigma", [1e-3, 2.3, 1e6])
+def test_noise_has_the_right_size_for_every_scale(sigma, sensitivity):
+    size = 20_000
+    out = release(clipped(sensitivity, w=torch.zeros(size, dtype=torch.float64)), Token(1, sigma), SecureSource())
+    assert out.tensors["w"].std().item() == pytest.approx(sigma * sensitivity, rel=0.05)
+
+
+def test_shapes_dtypes_and_names_are_kept():
+    sums = {"scalar": torch.tensor(1.0), "none": torch.zeros(0, 3), "wide": torch.zeros(2, 3, 4, dtype=torch.float64)}
+    out = noised(SecureSource(), **sums)
+    assert isinstance(out, NoisedSum)
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in out.tensors.items()} == {
+        name: (tensor.shape, tensor.dtype) for name, tensor in sums.items()
+    }
+
+
+def test_the_sum_itself_is_left_alone():
+    total = torch.ones(50)
+    noised(SecureSource(), w=total)
+    assert total.eq(1).all()
+
+
+def test_a_sum_that_is_not_contiguous_is_noised_in_place():
+    total = torch.arange(12.0).view(3, 4).t() * 1e6
+    assert (noised(SecureSource(), w=total).tensors["w"] - total).abs().max() < 20
+
+
+@pytest.mark.parametrize(("kind", "same"), [(SecureSource, False), (FastSource, False), (FixedSource, True)])
+def test_a_seed_of_the_user_does_not_reach_private_noise(kind, same):
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(noised(kind(), w=torch.zeros(64)).tensors["w"])
+    assert torch.equal(*found) is same
+
+
+def test_multiplier_zero_adds_nothing():
+    total = torch.randn(100)
+    out = noised(SecureSource(), sigma=0.0, w=total)
+    assert torch.equal(out.tensors["w"], total)
+    assert out.standard_deviation == 0
+
+
+def test_a_token_is_good_for_one_release():
+    token, source = Token(5, SIGMA), SecureSource()
+    assert not token.spent
+    release(clipped(w=torch.zeros(2)), token, source)
+    assert token.spent
+    with pytest.raises(LedgerError, match="step 5 was spent already"):
+        release(clipped(w=torch.zeros(2)), token, source)
+
+
+def test_a_token_of_another_process_is_refused():
+    code = """
+import os
+from privet.errors import LedgerError
+from privet.noise import Token
+token = Token(5, 2.3)
+if os.fork() == 0:
+    try:
+        token.spend()
+    except LedgerError as error:
+        os._exit(7 if "a fork cannot spend it" in str(error) else 8)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+assert token.spend() == 2.3
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.zeros(3), {"w": torch.zeros(3)}, NoisedSum({"w": torch.zeros(3)}, C, SIGMA * C), None],
+    ids=["tensor", "mapping", "noised", "none"],
+)
+def test_only_a_clipped_sum_is_noised_and_a_refusal_spends_nothing(value):
+    token = Token(1, SIGMA)
+    with pytest.raises(TypeError, match="only a ClippedSum can be noised"):
+        release(value, token, SecureSource())
+    assert not token.spent
+
+
+@pytest.mark.parametrize("token", [None, 1, SIGMA])
+def test_noise_needs_a_token(token):
+    with pytest.raises(TypeError, match="against a Token from a ledger"):
+        release(clipped(w=torch.zeros(3)), token, SecureSource())
+
+
+@pytest.mark.parametrize("multiplier", [-1, math.nan, math.inf, True, "1.0", 1e-4, 1e7, torch.tensor(1.0), 0, 0.0])
+def test_a_bad_multiplier_is_refused_by_name(multiplier):
+    with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is"):
+        Gaussian(multiplier)
+
+
+@pytest.mark.parametrize("source", ["Secure", "", None, 0, SecureSource])
+def test_an_unknown_source_is_refused_by_name(source):
+    with pytest.raises(InvalidArgumentError, match=r"^noise\.source is .*one of 'secure', 'fast', 'fixed'"):
+        Gaussian(SIGMA, source=source)
+
+
+@pytest.mark.parametrize("non_private", [1, None, "yes"])
+def test_non_private_is_yes_or_no(non_private):
+    with pytest.raises(InvalidArgumentError, match=r"^noise\.non_private is"):
+        Gaussian(SIGMA, non_private=non_private)
+
+
+def test_no_noise_has_to_be_asked_for_in_words():
+    assert Gaussian(0.0, non_private=True).multiplier == 0
+    with pytest.raises(InvalidArgumentError, match="say non_private=True"):
+        Gaussian(0.0)
+
+
+@pytest.mark.parametrize(("source", "kind"), [("secure", SecureSource), ("fast", FastSource), ("fixed", FixedSource)])
+def test_gaussian_makes_a_new_source_of_its_tier(source, kind):
+    gaussian = Gaussian(SIGMA, source=source)
+    assert type(gaussian.make_source()) is kind
+    assert gaussian.make_source() is not gaussian.make_source()

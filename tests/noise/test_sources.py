@@ -1,0 +1,99 @@
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from privet.noise import SOURCES, FastSource, FixedSource, SecureSource
+
+EVERY = pytest.mark.parametrize("kind", SOURCES.values(), ids=SOURCES)
+
+
+def correlation(first, second):
+    """Return the p-value of two independent standard normal samples having this correlation."""
+    return 2 * stats.norm.sf(abs(float(np.dot(first, second))) / math.sqrt(len(first)))
+
+
+@pytest.mark.parametrize("kind", [SecureSource, FastSource])
+def test_normals_are_independent_and_standard_normal(kind, holds_twice):
+    source, n, block = kind(), 1 << 20, 1 << 16
+
+    def experiment():
+        x = source.normal(n).numpy()
+        # A block of the transform holds the cosines of its pairs, then their sines: same radius, same angle.
+        halves = x.reshape(-1, 2, block // 2)
+        beyond = {"right": int((x > 4.5).sum()), "left": int((x < -4.5).sum())}
+        rare = n * stats.norm.sf(4.5)
+        return {
+            "distribution": stats.kstest(x, "norm").pvalue,
+            "variance": 2 * stats.norm.sf(abs((x**2).sum() - n) / math.sqrt(2 * n)),
+            "mean": 2 * stats.norm.sf(abs(x.mean()) * math.sqrt(n)),
+            "skewness": 2 * stats.norm.sf(abs((x**3).mean()) / math.sqrt(15 / n)),
+            "kurtosis": 2 * stats.norm.sf(abs((x**4).mean() - 3) / math.sqrt(96 / n)),
+            "lag 1": correlation(x[1:], x[:-1]),
+            "halves": correlation(halves[:, 0].ravel(), halves[:, 1].ravel()),
+            "squares of halves": correlation(*((halves[:, i].ravel() ** 2 - 1) / math.sqrt(2) for i in (0, 1))),
+            "product with square": correlation(halves[:, 0].ravel(), (halves[:, 1].ravel() ** 2 - 1) / math.sqrt(2)),
+            **{f"{side} tail": 2 * min(stats.poisson.cdf(k, rare), stats.poisson.sf(k - 1, rare), 0.5) for side, k in beyond.items()},
+            "chi-square of cells": stats.chisquare(np.bincount((stats.norm.cdf(x) * 1024).astype(int), minlength=1024)).pvalue,
+        }
+
+    holds_twice(experiment)
+
+
+@EVERY
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 65_535, 65_536, 65_537, 131_073])
+def test_as_many_normals_as_asked_for(kind, size):
+    drawn = kind().normal(size)
+    assert (drawn.shape, drawn.dtype, drawn.device.type) == ((size,), torch.float64, "cpu")
+    assert drawn.isfinite().all()
+    assert len(drawn.unique()) == size
+
+
+@EVERY
+def test_words_are_64_bits_wide(kind):
+    words = kind().words(1000)
+    assert (words.dtype, words.shape) == (np.dtype(np.uint64), (1000,))
+    assert np.bitwise_or.reduce(words) == 2**64 - 1
+    assert np.bitwise_and.reduce(words) == 0
+
+
+@pytest.mark.parametrize(("kind", "same"), [(SecureSource, False), (FastSource, False), (FixedSource, True)])
+def test_only_the_test_source_repeats_itself_and_no_seed_reaches_the_others(kind, same):
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        source = kind()
+        draws.append((source.normal(16).tolist(), source.words(16).tolist()))
+    (first_noise, first_words), (second_noise, second_words) = draws
+    assert (first_noise == second_noise) is same
+    assert (first_words == second_words) is same
+
+
+@pytest.mark.parametrize("kind", [SecureSource, FastSource])
+def test_copies_and_pickles_of_a_source_share_nothing(kind):
+    source = kind()
+    source.normal(4)
+    sources = [source, copy.copy(source), copy.deepcopy(source), pickle.loads(pickle.dumps(source))]
+    assert len({tuple(each.normal(2).tolist()) for each in sources}) == 4
+    assert len({tuple(each.words(2).tolist()) for each in sources}) == 4
+
+
+@pytest.mark.parametrize("kind", [SecureSource, FastSource])
+def test_drawing_leaves_the_global_generator_alone(kind):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    kind().normal(100)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_tiers_say_what_they_are():
+    assert {name: kind.private for name, kind in SOURCES.items()} == {"secure": True, "fast": True, "fixed": False}
+    assert "AES-256-CTR" in SecureSource.claim
+    assert "not cryptographic" in FastSource.claim
+    assert "no privacy" in FixedSource.claim
