@@ -252,6 +252,31 @@ def test_a_collate_that_makes_one_example_many_is_refused():
         )  # fmt: skip
 
 
+def test_a_collate_that_does_so_for_some_examples_only_is_refused_when_it_does():
+    def collate(examples):
+        x = torch.stack([example[0] for example in examples])
+        return (torch.cat([x, x]) if len(examples) > 3 else x,)
+
+    model = Probe()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = privet.Training(plan(), model, linear_loss, optimizer, TensorDataset(torch.randn(N, D)), collate=collate)
+    with pytest.raises(InvalidArgumentError, match="one entry per example"):
+        training.run()
+
+
+def test_a_branch_that_only_some_examples_take_neither_stops_the_run_nor_escapes_the_bound():
+    class Branching(Probe):
+        def forward(self, x):
+            if bool((x > 50).any()):
+                return x @ self.w  # a use that the tape does not follow
+            return super().forward(x)
+
+    x = torch.randn(N, D)
+    x[7] = 100.0
+    clean = released(setup(plan(N, multiplier=0.0), x))
+    assert torch.allclose(clean, released(setup(plan(N, multiplier=0.0), x, model=Branching())), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("physical_batch_size", 0), ("workers", -1), ("checkpoint_every", 0), ("method", "magic")]
 )

@@ -23,7 +23,7 @@ from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelErr
 from privet.files import write_text
 from privet.gradients import METHODS, clipped_sum, trainable
 from privet.gradients.batches import examples_in, to_device
-from privet.gradients.interception import LossFunction
+from privet.gradients.interception import LossFunction, UntraceableError
 from privet.gradients.probe import probe as probe_model
 from privet.ledger import Ledger
 from privet.noise import release
@@ -277,8 +277,7 @@ class Training:
             if content is None:
                 summed = ClippedSum.zero(self._parameters, self.plan.clipping.sensitivity, physical.part)
             else:
-                batch = to_device(content, self._device)
-                summed = clipped_sum(self.model, self.loss_fn, batch, self.plan.clipping, method=self._method, part=physical.part)
+                summed = self._summed(to_device(content, self._device), physical)
             total = summed if total is None else total.join(summed)
             if physical.last:
                 break
@@ -286,16 +285,21 @@ class Training:
             raise LedgerError("the reader of the data set ended early; the step is counted")
         return total
 
+    def _summed(self, batch: Any, physical: PhysicalBatch) -> ClippedSum:
+        """Return the clipped sum over one physical batch."""
+        _check_one_entry_each(batch, len(physical.indices))
+        arguments = (self.model, self.loss_fn, batch, self.plan.clipping)
+        try:
+            return clipped_sum(*arguments, method=self._method, part=physical.part)
+        except UntraceableError:
+            # A branch that only these examples take; stopping here would tell that they were drawn.
+            return clipped_sum(*arguments, method="loop", part=physical.part)
+
     def _choose_method(self, method: str, probe: bool, probe_batch: Any) -> str:
         batch = probe_batch
         if batch is None:
             batch = to_device(self._rows.read(_first_examples(self.plan.examples)), self._device)
-            if examples_in(batch) != min(3, self.plan.examples):
-                raise InvalidArgumentError(
-                    "collate", f"a first dimension of {examples_in(batch)} for {min(3, self.plan.examples)} examples",
-                    "a batch with one entry per example along its first dimension",
-                    "An example with several entries would be counted several times.",
-                )  # fmt: skip
+            _check_one_entry_each(batch, min(3, self.plan.examples))
         if not probe:
             return method
         found = probe_model(self.model, self.loss_fn, batch)
@@ -318,6 +322,15 @@ class Training:
                 "steps_spent": self.steps_spent, "steps_planned": self._total, "written": math.floor(time.time()),
             }  # fmt: skip
             write_text(self.directory / "status.json", json.dumps(status) + "\n")
+
+
+def _check_one_entry_each(batch: Any, examples: int) -> None:
+    """Refuse a batch in which an example has several entries: each would be clipped by itself."""
+    if examples_in(batch) != examples:
+        raise InvalidArgumentError(
+            "collate", f"a first dimension of {examples_in(batch)} for {examples} examples",
+            "a batch with one entry per example along its first dimension",
+        )  # fmt: skip
 
 
 def _first_examples(examples: int) -> Any:
