@@ -14,7 +14,7 @@ from privet.sampling import SCHEMES, Poisson, binomial, distinct
 @pytest.mark.parametrize("trials", [1, 2, 37, 60_000, 10**8])
 @pytest.mark.parametrize("probability", [1e-7, 0.0085, 0.3, 0.5, 0.97, 1.0])
 def test_binomial_inverts_the_distribution_function(trials, probability):
-    uniforms = np.concatenate([np.linspace(0.0005, 0.9995, 210), np.logspace(-9, -4, 11), 1 - np.logspace(-9, -4, 11)])
+    uniforms = np.concatenate([np.linspace(0.0005, 0.9995, 210), np.logspace(-9.1, -4.1, 11), 1 - np.logspace(-9.1, -4.1, 11)])
     drawn = [binomial(trials, probability, float(uniform)) for uniform in uniforms]
     np.testing.assert_array_equal(drawn, stats.binom.ppf(uniforms, trials, probability))
 

@@ -244,8 +244,8 @@ NORMALISATION = [
 ELEMENTWISE = [
     Case("scale and shift", lambda: Bare(lambda m, x: x * m.scale + m.shift, scale=(6,), shift=(6,)), numbers(3, 6)),
     Case("scale from the left", lambda: Bare(lambda m, x: m.shift - m.scale * x, scale=(6,), shift=(6,)), numbers(3, 6)),
-    Case("scale in place", lambda: Bare(lambda m, x: x.clone().__imul__(m.scale), scale=(6,)), numbers(3, 6)),
-    Case("division", lambda: Bare(lambda m, x: x / (m.scale) + torch.add(x, m.shift, alpha=2), scale=(6,), shift=(6,)), numbers(6)),
+    Case("scale in place", lambda: Bare(lambda m, x: x.clone().mul_(m.scale), scale=(6,)), numbers(3, 6)),
+    Case("division", lambda: Bare(lambda m, x: x / m.scale + torch.add(x, m.shift, alpha=2), scale=(6,), shift=(6,)), numbers(6)),
     Case("scale per channel", lambda: Bare(lambda m, x: x * m.scale, scale=(3, 1, 1)), numbers(3, 4, 2)),
     Case("scalar", lambda: Bare(lambda m, x: torch.tanh(x * m.scale) + m.shift, scale=(), shift=()), numbers(6), smooth=False),
     Case("scalar times one number", lambda: Bare(lambda m, x: x * m.scale, scale=()), numbers()),
@@ -332,6 +332,12 @@ UNFOLLOWED = [
         lambda m, x: m.a(x.reshape(-1, 6)).tanh().view(len(x), -1), a=nn.Linear(6, 4)), numbers(3, 6)),
 ]  # fmt: skip
 
+
+def _sorted_by_length(m, x, lengths):
+    order = lengths.argsort()
+    return torch.tanh(m.a(x[order]))[order.argsort()]
+
+
 # Sizes that happen to equal the number of examples, which for these is COINCIDENCE.
 COINCIDENCE = 5
 COINCIDENCES = [
@@ -346,6 +352,8 @@ COINCIDENCES = [
         lambda m, x: x + m.a(torch.arange(COINCIDENCE)), a=nn.Embedding(COINCIDENCE, 6)), numbers(COINCIDENCE, 6)),
     Case("table expanded to the length of the batch", lambda: Bare(
         lambda m, x: x * m.row.expand(COINCIDENCE, 6), row=(1, 6)), numbers(COINCIDENCE, 6)),
+    Case("examples in another order inside", lambda: With(_sorted_by_length, a=nn.Linear(6, 4)),
+         lambda n: (torch.randn(n, 6), torch.tensor([1.0, 2.0, 3.0, 5.0, 4.0])[:n])),
 ]  # fmt: skip
 
 

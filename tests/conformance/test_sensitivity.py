@@ -16,7 +16,8 @@ SLACK = 1 + 1e-6
 METHODS = ["tape", "vectorised"]
 MODELS = cases.by_name(
     "logistic", "mlp", "tanh-cnn", "transformer", "tied head", "shared parameter", "module called on different lengths",
-    "linear, few positions", "linear, many positions", "conv2d few positions, wide", "scale and shift", "layer norm over positions",
+    "linear, few positions", "linear, many positions", "conv2d few positions, wide", "scale and shift",
+    "layer norm over positions",
 )  # fmt: skip
 RULE = pytest.mark.parametrize("rule", [kind(bound=bound) for kind in RULES.values() for bound in BOUNDS], ids=str)
 
@@ -105,8 +106,8 @@ def steady(model, batch):
 
 
 OVERFLOWING = cases.by_name(
-    "logistic", "linear", "linear, few positions", "linear, many positions", "linear, one position", "conv2d plain", "conv2d groups",
-    "conv2d few positions, wide", "scale and shift", "scalar times one number",
+    "logistic", "linear", "linear, few positions", "linear, many positions", "linear, one position", "conv2d plain",
+    "conv2d groups", "conv2d few positions, wide", "scale and shift", "scalar times one number",
 )  # fmt: skip
 
 

@@ -65,7 +65,8 @@ def test_gradients_are_kept_while_they_are_few(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [
-    {"kernel_size": (3, 2), "padding": "same"}, {"kernel_size": 4, "padding": "same", "dilation": 2}, {"kernel_size": 3, "padding": "valid"},
+    {"kernel_size": (3, 2), "padding": "same"}, {"kernel_size": 4, "padding": "same", "dilation": 2},
+    {"kernel_size": 3, "padding": "valid"},
 ], ids=str)  # fmt: skip
 def test_the_forward_pass_is_torchs_own(options):
     model, x, seen = nn.Conv2d(2, 3, **options), torch.randn(4, 2, 9, 8), []

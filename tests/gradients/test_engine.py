@@ -147,7 +147,7 @@ def test_a_precision_that_cannot_be_clipped_is_refused_by_name(dtype):
 
 
 def test_a_rule_of_the_wrong_kind_is_refused():
-    with pytest.raises(InvalidArgumentError, match="clipping is 1.0"):
+    with pytest.raises(InvalidArgumentError, match=r"clipping is 1\.0"):
         clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), 1.0)
 
 

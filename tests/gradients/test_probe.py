@@ -117,7 +117,9 @@ def test_a_reduced_loss_is_refused(reduction):
 
 @pytest.mark.parametrize("model", [
     nn.Sequential(nn.Linear(4, 5), Counting(), nn.Linear(5, 3)),
-    nn.Sequential(nn.Linear(4, 5), nn.Unflatten(1, (1, 5)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten(), nn.Linear(5, 3)),
+    nn.Sequential(
+        nn.Linear(4, 5), nn.Unflatten(1, (1, 5)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten(), nn.Linear(5, 3)
+    ),
     nn.Sequential(nn.Linear(4, 5), nn.utils.parametrizations.spectral_norm(nn.Linear(5, 3))),
 ], ids=["counter", "running statistics", "spectral norm"])  # fmt: skip
 def test_a_buffer_that_changes_is_refused_by_name(model):
@@ -277,5 +279,5 @@ def test_a_method_that_is_wrong_is_not_used(monkeypatch):
     for scale in (1e-6, 1.0):
         assert probe(nn.Linear(4, 3), lambda m, b, scale=scale: scale * classify(m, b), labelled(4)) == "loop"
     monkeypatch.setattr(module_of_probe, "METHODS", {"tape": half})
-    with pytest.raises(UnsupportedModelError, match="no method gives.*tape: wrong gradient of bias"):
+    with pytest.raises(UnsupportedModelError, match=r"no method gives.*tape: wrong gradient of bias"):
         probe(nn.Linear(4, 3), classify, labelled(4))

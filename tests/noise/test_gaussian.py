@@ -82,7 +82,7 @@ def test_a_release_lies_on_the_public_grid(dtype):
 
 
 def test_the_low_bits_do_not_tell_neighbours_apart():
-    """The event |out| < 2⁻⁴ and not a multiple of 2⁻²⁶·σC-grid has the same rate with the example and without it."""
+    """Being small and off a coarser grid, which gives float32 noise away, is as likely with the example as without it."""
     out = noised(SecureSource(), without=torch.zeros(1 << 20), one=torch.full((1 << 20,), C))
     fine = GRID * 2**4
 
@@ -106,7 +106,8 @@ def test_the_grid_costs_next_to_nothing():
 def test_noise_has_the_right_size_for_every_scale(sigma, sensitivity):
     size = 20_000
     out = release(clipped(sensitivity, w=torch.zeros(size, dtype=torch.float64)), Token(1, sigma), SecureSource())
-    assert out.tensors["w"].std().item() == pytest.approx(sigma * sensitivity, rel=0.05)
+    assert out.standard_deviation == sigma * out.sensitivity >= sigma * sensitivity
+    assert out.tensors["w"].std().item() == pytest.approx(out.standard_deviation, rel=0.05)
 
 
 def test_shapes_dtypes_and_names_are_kept():

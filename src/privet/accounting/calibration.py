@@ -25,24 +25,27 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
     """
     low = high = guess
     while spent(high) > target:
-        low, high = high, high * 1.5
-        if high > HIGHEST:
+        if high >= HIGHEST:
             raise InvalidArgumentError(
                 "epsilon", target, f"at least {spent(HIGHEST):.3g}, which noise multiplier {HIGHEST:g} gives",
                 "Take fewer steps, a smaller batch or a larger delta.",
             )  # fmt: skip
+        low, high = high, min(high * 1.5, HIGHEST)
     while low == high or spent(low) <= target:
-        low, high = low / 1.5, low
-        if low < LOWEST:
+        if low <= LOWEST:
             raise InvalidArgumentError(
-                "epsilon", target, f"at most {spent(LOWEST * 1.5):.3g}: there is no private noise so small",
+                "epsilon", target, f"at most {spent(LOWEST):.3g}: there is no private noise so small",
                 "A guarantee this weak protects nobody; lower it.",
             )  # fmt: skip
+        low, high = max(low / 1.5, LOWEST), low
     # log ε is nearly linear in log σ, so the secant lands close; every iterate keeps spent(low) > target ≥ spent(high).
+    # Where the secant did not halve the interval, bisection is next.
     at_low, at_high = spent(low), spent(high)
+    before = math.inf
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low * high)
-        if 0.0 < at_high < at_low < math.inf:
+        halved, before = math.log(high / low) <= before / 2, math.log(high / low)
+        if halved and 0.0 < at_high < at_low < math.inf:
             share = math.log(at_low / target) / math.log(at_low / at_high)
             middle = low * (high / low) ** min(max(share * (1 + 1e-3), 1e-2), 1 - 1e-2)
         at = spent(middle)

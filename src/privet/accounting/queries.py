@@ -43,6 +43,8 @@ def composed_epsilon(events: Iterable[Event], *, delta: float, adjacency: str = 
     check_query(delta, adjacency)
     choice("accountant", accountant, ACCOUNTANTS)
     together = merged(events)
+    if not together:
+        return 0.0
     if any(event.noise_multiplier == 0 for event in together):
         return math.inf
     return float(ACCOUNTANTS[accountant].epsilon(together, delta, adjacency))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,7 +47,9 @@ class _Comparable(TorchFunctionMode):
             return args[0] if args else options["input"]
         if func is F.scaled_dot_product_attention and "dropout_p" in options:
             options["dropout_p"] = 0.0
-        return func(*args, **options) if func is not Tensor.float else args[0].double()
+        if func is Tensor.float:
+            return args[0].double()
+        return func(*args, **options)
 
 
 def _in_double(argument: object) -> object:
@@ -194,8 +197,8 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
                 f"the model or loss fails on a made-up batch of the real shapes ({type(error).__name__}: {error}); pass "
                 "probe_batch=, a public batch that it accepts, or fix the model for a single example"
             ) from error
-        for name, value in ((name, value) for example in sum(alone, []) for name, value in example.items()):
-            if not bool(value.isfinite().all()):
+        for example in itertools.chain(*alone):
+            for name in (name for name, value in example.items() if not bool(value.isfinite().all())):
                 raise UnsupportedModelError(
                     f"the gradient of {name!r} is not finite on made-up examples (standard normal numbers), so nothing can be "
                     "checked; clamp what the model or loss divides by or takes the logarithm of"

@@ -1,0 +1,56 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.accounting.calibration import HIGHEST, LOWEST, largest_count, smallest_multiplier
+from privet.errors import InvalidArgumentError
+
+SPENDING = {
+    "power": lambda sigma: 3 * sigma**-1.4,
+    "steep": lambda sigma: math.exp(min(700.0, 5 / sigma)) - 1,
+    "two regimes": lambda sigma: 1 / sigma + 1e-4 * sigma**-6,
+    "unbounded below one half": lambda sigma: math.inf if sigma < 0.5 else 5 - math.log(sigma) if sigma < 140 else 0.0,
+    "in steps": lambda sigma: math.ceil(200 / sigma) / 20,
+}
+
+
+@pytest.mark.parametrize("spent", SPENDING.values(), ids=SPENDING)
+@settings(deadline=None, max_examples=60)
+@given(target=st.floats(0.06, 50), guess=st.floats(0.05, 300))
+def test_the_root_is_met_from_above_in_few_questions(spent, target, guess):
+    asked = []
+
+    def counted(sigma):
+        asked.append(sigma)
+        return spent(sigma)
+
+    found = smallest_multiplier(counted, target, guess)
+    assert spent(found) <= target < spent(found * (1 - 2e-5))
+    assert len(asked) <= 60
+
+
+def test_a_good_guess_is_quick():
+    asked = []
+    smallest_multiplier(lambda sigma: asked.append(sigma) or 3 * sigma**-1.4, 2.0, guess=1.4)
+    assert len(asked) <= 12
+
+
+def test_targets_out_of_reach_say_what_is_in_reach():
+    with pytest.raises(InvalidArgumentError, match=f"epsilon is 0.001; it must be at least 7, which noise multiplier {HIGHEST:g}"):
+        smallest_multiplier(lambda _: 7.0, 0.001)
+    with pytest.raises(InvalidArgumentError, match="epsilon is 9; it must be at most 7"):
+        smallest_multiplier(lambda _: 7.0, 9)
+    for edge in (LOWEST * 1.01, HIGHEST / 1.01):
+        assert smallest_multiplier(lambda sigma: 1 / sigma, 1 / edge) == pytest.approx(edge, rel=2e-5)
+
+
+@given(limit=st.integers(1, 2**31 - 3))
+def test_the_largest_count_is_found(limit):
+    assert largest_count(float, limit + 0.5) == limit
+
+
+def test_one_step_too_many_is_refused():
+    with pytest.raises(InvalidArgumentError, match="epsilon is 1; it must be at least 2, the cost of one step"):
+        largest_count(lambda number: 2.0 * number, 1)

@@ -1,0 +1,196 @@
+"""What every ε must do: grow with what is released, not depend on order, and refuse nonsense."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from privet.accounting import (
+    ACCOUNTANTS,
+    ADJACENCIES,
+    DIRECTIONS,
+    Event,
+    accountants,
+    compare,
+    composed_epsilon,
+    default_accountant,
+    epsilon,
+    noise_multiplier,
+    steps,
+)
+from privet.errors import InvalidArgumentError
+
+EVERY = pytest.mark.parametrize("accountant", ACCOUNTANTS)
+PLAIN = {"sampling_rate": 0.01, "noise_multiplier": 2.3, "steps": 500, "delta": 1e-5}
+QUIET = settings(deadline=None, max_examples=8)
+# Buckets are cut by powers of two, so two neighbouring settings can be off by a part in a thousand from each other.
+SLACK = {"pld": 1 + 3e-3, "rdp": 1 + 1e-9, "gdp": 1 + 1e-9}
+
+
+def varied(**changes):
+    return epsilon(**{**PLAIN, **changes})
+
+
+@EVERY
+@QUIET
+@given(
+    q=st.floats(1e-3, 1.0), sigma=st.floats(0.7, 20.0), number=st.integers(1, 2000), delta=st.floats(1e-8, 1e-2), by=st.floats(1.05, 3)
+)
+def test_epsilon_grows_with_everything_that_is_released(accountant, q, sigma, number, delta, by):
+    def ask(rate=q, multiplier=sigma, times=number, at=delta):
+        return epsilon(sampling_rate=rate, noise_multiplier=multiplier, steps=times, delta=at, accountant=accountant)
+
+    base, slack = ask(), SLACK[accountant]
+    assert 0 <= base < math.inf
+    assert ask(times=math.ceil(number * by)) * slack + 1e-9 >= base
+    assert ask(multiplier=sigma / by) * slack + 1e-9 >= base
+    assert ask(at=delta / by) * slack + 1e-9 >= base if delta / by >= 1e-8 else True
+    # The approximation of q < 1 need not meet the exact value of q = 1.
+    if accountant != "gdp" or q * by < 1:
+        assert ask(rate=min(1.0, q * by)) * slack + 1e-9 >= base
+
+
+@QUIET
+@given(q=st.floats(1e-3, 1.0), sigma=st.floats(0.5, 20.0), number=st.integers(1, 2000), delta=st.floats(1e-8, 1e-2))
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_pld_is_below_rdp(adjacency, q, sigma, number, delta):
+    both = compare(sampling_rate=q, noise_multiplier=sigma, steps=number, delta=delta, adjacency=adjacency)
+    assert both["pld"] <= both["rdp"] * (1 + 1e-3) + 1e-4
+
+
+@EVERY
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_composition_does_not_depend_on_order(accountant, adjacency):
+    history = [Event(0.01, 2.3, 30), Event(0.01, 1.1, 20), Event(0.02, 2.3, 5)]
+    found = {
+        composed_epsilon(order, delta=1e-5, adjacency=adjacency, accountant=accountant) for order in itertools.permutations(history)
+    }
+    assert max(found) == pytest.approx(min(found), rel=1e-9)
+
+
+@EVERY
+def test_a_release_n_times_is_n_releases(accountant):
+    together = composed_epsilon([Event(0.01, 2.3, 60)], delta=1e-5, accountant=accountant)
+    assert composed_epsilon([Event(0.01, 2.3)] * 60, delta=1e-5, accountant=accountant) == together
+    assert composed_epsilon((Event(0.01, 2.3, 20) for _ in range(3)), delta=1e-5, accountant=accountant) == together
+
+
+@EVERY
+def test_a_slightly_different_release_counts_like_the_same(accountant):
+    apart = composed_epsilon([Event(0.01, 2.3, 250), Event(0.01, 2.3 + 1e-9, 250)], delta=1e-5, accountant=accountant)
+    assert apart == pytest.approx(varied(accountant=accountant), rel=1e-4)
+
+
+@EVERY
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_nearly_always_sampled_is_nearly_the_gaussian(accountant, adjacency):
+    near = varied(sampling_rate=1 - 1e-9, accountant=accountant, adjacency=adjacency, steps=10)
+    whole = varied(sampling_rate=1.0, accountant=accountant, adjacency=adjacency, steps=10)
+    assert near == pytest.approx(whole, rel=0.15 if accountant == "gdp" else 1e-3)
+
+
+@EVERY
+def test_nothing_released_costs_nothing_and_no_noise_costs_everything(accountant):
+    assert varied(steps=0, accountant=accountant) == 0
+    assert composed_epsilon([], delta=1e-5, accountant=accountant) == 0
+    assert varied(noise_multiplier=0, accountant=accountant) == math.inf
+    assert varied(noise_multiplier=0, steps=0, accountant=accountant) == 0
+    assert composed_epsilon([Event(0.01, 2.3, 5), Event(0.01, 0.0)], delta=1e-5, accountant=accountant) == math.inf
+
+
+@EVERY
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("sigma", [1e-3, 0.05, 1e6])
+@pytest.mark.parametrize("q", [1e-6, 1.0])
+def test_every_allowed_noise_has_an_answer(accountant, adjacency, sigma, q):
+    assert 0 <= varied(noise_multiplier=sigma, sampling_rate=q, accountant=accountant, adjacency=adjacency) <= math.inf
+
+
+@EVERY
+@pytest.mark.parametrize("delta", [0, 1, -1e-5, math.nan, math.inf, True, "1e-5", None])
+def test_a_bad_delta_is_refused_by_name(accountant, delta):
+    with pytest.raises(InvalidArgumentError, match="^delta is"):
+        varied(delta=delta, accountant=accountant)
+
+
+@pytest.mark.parametrize("word", ["add", "", None, 1, "Add-Remove"])
+def test_unknown_words_are_refused_with_the_known_ones(word):
+    with pytest.raises(InvalidArgumentError, match="^adjacency is .*'add-remove', 'replace-one', 'zero-out'"):
+        varied(adjacency=word)
+    with pytest.raises(InvalidArgumentError, match="^accountant is .*'pld', 'rdp', 'gdp'"):
+        varied(accountant=word)
+    with pytest.raises(InvalidArgumentError, match="^accountant is .*'pld', 'rdp', 'gdp'"):
+        noise_multiplier(epsilon=3, sampling_rate=0.01, steps=500, delta=1e-5, accountant=word)
+
+
+def test_pld_refuses_the_deltas_that_rounding_spoils_and_names_the_fix():
+    with pytest.raises(InvalidArgumentError, match="^delta is 1e-09; it must be at least 1e-08 .*Use accountant='rdp'"):
+        varied(delta=1e-9)
+    assert varied(delta=1e-8) < varied(delta=1e-8, accountant="rdp") < varied(delta=1e-9, accountant="rdp")
+
+
+def test_the_default_accountant_is_the_tightest_that_is_sound():
+    assert (default_accountant(1e-5), default_accountant(1e-8)) == ("pld", "pld")
+    assert default_accountant(9.9e-9) == default_accountant(1e-20) == "rdp"
+    assert accountants(1e-5) == tuple(ACCOUNTANTS)
+    assert accountants(1e-9) == ("rdp", "gdp")
+    assert DIRECTIONS[default_accountant(1e-5)] == DIRECTIONS[default_accountant(1e-9)] == "upper bound"
+    assert "too small" in DIRECTIONS["gdp"]
+
+
+def test_compare_asks_everybody_who_can_answer():
+    assert compare(**PLAIN) == {name: varied(accountant=name) for name in ACCOUNTANTS}
+    assert set(compare(**{**PLAIN, "delta": 1e-12})) == {"rdp", "gdp"}
+
+
+def test_questions_leave_no_trace():
+    first = varied()
+    varied(steps=70), noise_multiplier(epsilon=3, sampling_rate=0.01, steps=50, delta=1e-5, accountant="rdp")
+    assert varied() == first
+
+
+@EVERY
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("target", [0.05, 1.7])
+def test_calibrated_noise_never_overshoots_and_is_no_more_than_needed(accountant, adjacency, target):
+    setting = {"sampling_rate": 0.01, "steps": 200, "delta": 1e-5, "adjacency": adjacency, "accountant": accountant}
+    sigma = noise_multiplier(epsilon=target, **setting)
+    assert epsilon(noise_multiplier=sigma, **setting) <= target < epsilon(noise_multiplier=sigma * (1 - 1e-4), **setting)
+
+
+def test_a_target_below_what_rdp_can_prove_is_met_by_pld():
+    setting = {"sampling_rate": 0.01, "steps": 200, "delta": 1e-5}
+    with pytest.raises(InvalidArgumentError, match="^epsilon is 0.003; it must be at least 0.0"):
+        noise_multiplier(epsilon=0.003, accountant="rdp", **setting)
+    assert epsilon(noise_multiplier=noise_multiplier(epsilon=0.003, **setting), **setting) <= 0.003
+
+
+@EVERY
+@settings(deadline=None, max_examples=5)
+@given(target=st.floats(0.3, 3.0), sigma=st.floats(1.0, 5.0), q=st.floats(1e-3, 0.05))
+def test_solved_steps_are_as_many_as_fit(accountant, target, sigma, q):
+    setting = {"sampling_rate": q, "noise_multiplier": sigma, "delta": 1e-5, "accountant": accountant}
+    assume(epsilon(steps=1, **setting) <= target < epsilon(steps=2000, **setting))
+    number = steps(epsilon=target, **setting)
+    assert epsilon(steps=number, **setting) <= target < epsilon(steps=number + 1, **setting)
+
+
+@pytest.mark.parametrize("target", [0, -1, math.nan, math.inf, True, "3", None])
+def test_a_bad_target_is_refused_by_name(target):
+    with pytest.raises(InvalidArgumentError, match="^epsilon is"):
+        noise_multiplier(epsilon=target, sampling_rate=0.01, steps=500, delta=1e-5)
+    with pytest.raises(InvalidArgumentError, match="^epsilon is"):
+        steps(epsilon=target, sampling_rate=0.01, noise_multiplier=2.3, delta=1e-5)
+
+
+def test_impossible_targets_are_refused_with_what_is_possible():
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 1000000000\.0; it must be at most .* no private noise so small"):
+        noise_multiplier(epsilon=1e9, sampling_rate=0.01, steps=10, delta=1e-5)
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 1e-06; it must be at least .* Take fewer steps"):
+        noise_multiplier(epsilon=1e-6, sampling_rate=1.0, steps=10**9, delta=1e-5, accountant="gdp")
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 0\.1; it must be at least .*the cost of one step"):
+        steps(epsilon=0.1, sampling_rate=1.0, noise_multiplier=2.3, delta=1e-5)
+    with pytest.raises(InvalidArgumentError, match="^noise_multiplier is 0"):
+        steps(epsilon=3, sampling_rate=0.01, noise_multiplier=0, delta=1e-5)
