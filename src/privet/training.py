@@ -61,7 +61,7 @@ class Training:
         checkpoint_every: steps between checkpoints.
         probe: whether to check on made-up examples that clipping this model means what it promises. Without it, examples
             that influence each other's gradients would go unnoticed and the guarantee would be void.
-        probe_batch: a public batch to make the examples up from, if one read from the data set does not do.
+        probe_batch: a public batch to check with, for models that made-up numbers do not suit.
         method: how per-example gradients are computed; "auto" takes what the probe found.
 
     Guarantee:
@@ -302,7 +302,7 @@ class Training:
             _check_one_entry_each(batch, min(3, self.plan.examples))
         if not probe:
             return method
-        found = probe_model(self.model, self.loss_fn, batch)
+        found = probe_model(self.model, self.loss_fn, batch, public=probe_batch is not None)
         return found if method == "auto" else method
 
     def _check_unchanged(self) -> None:

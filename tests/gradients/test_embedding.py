@@ -21,7 +21,7 @@ def test_equal_indices_add_up_before_they_are_measured():
 
 def test_opposite_gradients_of_one_row_cancel():
     some = EmbeddingUse(torch.tensor([[1, 3, 1]]), torch.tensor([[[5.0], [2.0], [-5.0]]]), 5)
-    assert some.squared_norms().tolist() == pytest.approx([4.0])
+    assert some.squared_norms().tolist() == pytest.approx([4.0], rel=1e-5)
 
 
 @pytest.mark.parametrize("cache", [1, 100, 1 << 18])

@@ -9,9 +9,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.gradients import per_example_norms
 from privet.gradients import probe as module_of_probe
 from privet.gradients.functional import one_by_one
-from privet.gradients.probe import made_up, probe
+from privet.gradients.made_up import made_up
+from privet.gradients.probe import probe
 
 MODEL_NAMES = [
     "logistic",
@@ -281,3 +283,42 @@ def test_a_method_that_is_wrong_is_not_used(monkeypatch):
     monkeypatch.setattr(module_of_probe, "METHODS", {"tape": half})
     with pytest.raises(UnsupportedModelError, match=r"no method gives.*tape: wrong gradient of bias"):
         probe(nn.Linear(4, 3), classify, labelled(4))
+
+
+class SortsInside(nn.Module):
+    """Orders the examples by a whole number, applies a layer, and puts them back."""
+
+    def __init__(self, descending):
+        super().__init__()
+        self.layer, self.descending = nn.Linear(4, 3), descending
+
+    def forward(self, x, keys):
+        order = keys.argsort(descending=self.descending)
+        return self.layer(x[order])[order.argsort()]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_examples_in_another_order_inside_are_not_given_each_others_norms(descending):
+    model = SortsInside(descending)
+    batch = (
+        torch.randn(6, 4) * torch.arange(1.0, 7.0)[:, None],
+        torch.tensor([1, 5, 2, 4, 3, 6]),
+        torch.zeros(6, dtype=torch.long),
+    )
+
+    def loss(m, b):
+        return F.cross_entropy(m(b[0], b[1]), b[2], reduction="none")
+
+    assert probe(model, loss, batch) in ("vectorised", "loop")
+    right = per_example_norms(model, loss, batch, method="loop")
+    torch.testing.assert_close(per_example_norms(model, loss, batch), right, rtol=1e-5, atol=0)
+
+
+def test_a_public_batch_is_used_as_it_is():
+    def loss(m, b):
+        return m(b.log()).square().sum(1)
+
+    model, batch = nn.Linear(4, 3), torch.rand(5, 4) + 0.5
+    with pytest.raises(UnsupportedModelError, match="not finite"):
+        probe(model, loss, batch)
+    assert probe(model, loss, batch, public=True) == "tape"

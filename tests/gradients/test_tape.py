@@ -87,9 +87,9 @@ def test_norms_that_float32_cannot_hold_are_measured_in_float64():
 def test_uses_add_up_before_they_are_measured():
     opposite = together([DirectUse(A), DirectUse(-A)])
     assert isinstance(opposite, SeveralUses)
-    assert opposite.squared_norms().tolist() == [0.0] * 3
+    assert opposite.squared_norms().tolist() == pytest.approx([0.0] * 3, abs=1e-10)
     doubled = together([DirectUse(A), DirectUse(A)])
-    assert doubled.squared_norms().tolist() == [36.0, 4.0, 0.0]
+    assert doubled.squared_norms().tolist() == pytest.approx([36.0, 4.0, 0.0])
     assert doubled.weighted_sum(torch.ones(3, dtype=torch.float64)).tolist() == [6.0, 2.0]
 
 

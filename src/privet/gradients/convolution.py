@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,11 @@ class ConvolutionUse(Use):
         return math.prod(self.gradients.shape[2:])
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the gradients."""
+        return self.gradients.dtype
+
+    @property
     def cost(self) -> int:
         """Size of one example's patches and kernel gradient."""
         taps = math.prod(self.geometry.shape[2:]) * self.inputs.shape[1]
@@ -109,18 +115,22 @@ class ConvolutionUse(Use):
         """Return the gradients, (B, *shape of the kernel)."""
         out, per_group, *kernel = self.geometry.shape
         grads = self.gradients.new_empty(self.examples, out, math.prod(kernel) * per_group)
-        for block in blocks(self.examples, self.cost):
-            g, patches = self.geometry.per_group(self.gradients[block]), self.geometry.patches(self.inputs[block])
-            grads[block] = torch.bmm(g.transpose(1, 2), patches).reshape(-1, out, grads.shape[2])
+        for block, use in zip(blocks(self.examples, self.cost), self._linear_uses(), strict=True):
+            grads[block] = use.per_example().reshape(-1, out, grads.shape[2])
         return grads.view(self.examples, out, *kernel, per_group).movedim(-1, 2)
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², as for a linear map over the patches: each group's kernels are a matrix of their own."""
-        parts = []
+        return torch.cat([use.squared_norms().view(-1, self.geometry.groups).sum(1) for use in self._linear_uses()])
+
+    def reach(self) -> Tensor:
+        """Return the sum over the positions, as for a linear map over the patches."""
+        return torch.cat([use.reach().view(-1, self.geometry.groups).sum(1) for use in self._linear_uses()])
+
+    def _linear_uses(self) -> Iterator[LinearUse]:
+        """Yield the kernel's use as a linear map over the patches, a block of examples at a time, (block·groups, T, …)."""
         for block in blocks(self.examples, self.cost):
-            use = LinearUse(self.geometry.patches(self.inputs[block]), self.geometry.per_group(self.gradients[block]))
-            parts.append(use.squared_norms().view(-1, self.geometry.groups).sum(1))
-        return torch.cat(parts)
+            yield LinearUse(self.geometry.patches(self.inputs[block]), self.geometry.per_group(self.gradients[block]))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with the weights on the output gradients."""

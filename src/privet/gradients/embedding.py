@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from privet.gradients.norms import blocks, squared_norms
 from privet.gradients.recorder import Recorder
-from privet.gradients.uses import Use
+from privet.gradients.uses import Use, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,11 @@ class EmbeddingUse(Use):
         return self.indices.shape[0]
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the gradients."""
+        return self.gradients.dtype
+
+    @property
     def cost(self) -> int:
         """V·d."""
         return self.size * self.gradients.shape[2]
@@ -47,7 +52,12 @@ class EmbeddingUse(Use):
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖²: gradients of equal indices within an example are added up before they are measured."""
         parts = [self.rows(block)._merged_squares() for block in blocks(self.examples, 4 * self.gradients[:1].numel())]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+        return rounded_up(torch.cat(parts), self)
+
+    def reach(self) -> Tensor:
+        """Return Σₜ |gₜ|."""
+        lengths: Tensor = torch.linalg.vector_norm(self.gradients, dim=2)
+        return lengths.sum(1, dtype=torch.float64)
 
     def _merged_squares(self) -> Tensor:
         batch, positions, width = self.gradients.shape

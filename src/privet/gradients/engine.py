@@ -48,15 +48,18 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _agree(tape: Tape, model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> bool:
-    """Return whether the tape's norms of the first and last example are those of plain autograd."""
+    """Return whether the tape's norms of the first and last example are those of plain autograd.
+
+    Both are also followed as a pair in reverse order: a model that orders examples inside would give one the other's norm.
+    """
     everything = (tuple(parameters),)
-    norms = precise_norms(tape, everything)[0]
-    for position in {0, tape.examples - 1}:
-        (alone,) = one_by_one(model, loss_fn, rows(batch, slice(position, position + 1)), parameters)
-        expected = precise_norms(alone, everything)[0, 0]
-        if not torch.isclose(norms[position], expected, rtol=_AGREEMENT, atol=1e-12, equal_nan=True):
-            return False
-    return True
+    ends = torch.tensor(sorted({0, tape.examples - 1}))
+    expected = torch.cat([precise_norms(one, everything)[0] for one in one_by_one(model, loss_fn, rows(batch, ends), parameters)])
+    reverse = record(model, loss_fn, rows(batch, ends.flip(0)), parameters)
+    return all(
+        torch.allclose(norms, expected, rtol=_AGREEMENT, atol=1e-12, equal_nan=True)
+        for norms in (precise_norms(tape, everything)[0][ends], precise_norms(reverse, everything)[0].flip(0))
+    )
 
 
 def tapes(

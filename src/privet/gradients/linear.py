@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,11 @@ class LinearUse(Use):
         return self.inputs.shape[0]
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the gradients."""
+        return self.gradients.dtype
+
+    @property
     def cost(self) -> int:
         """d·p."""
         return self.inputs.shape[2] * self.gradients.shape[2]
@@ -63,6 +69,12 @@ class LinearUse(Use):
             parts.append(_rounded_up(products))
         return torch.cat(parts)
 
+    def reach(self) -> Tensor:
+        """Return Σₜ |gₜ||aₜ|."""
+        a, g = (torch.linalg.vector_norm(x, dim=2) for x in (self.inputs, self.gradients))
+        lengths: Tensor = a.double() * g.double()
+        return lengths.sum(1)
+
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by one product, with the weights on the narrower factor."""
         a, g, w = self.inputs, self.gradients, weights.to(self.inputs.dtype)[:, None, None]
@@ -81,14 +93,15 @@ class LinearUse(Use):
 def _rounded_up(products: Tensor) -> Tensor:
     """Return the sums of the products of Gram matrices, (B, T, T) → (B,) float64, never too small.
 
-    Terms that cancel leave a rounding error of about eps·(Σₜ |aₜ||gₜ|)², which would hide a long gradient. It is added, and
-    what is not much larger in float32 is NaN: not measurable in this precision.
+    Terms that cancel leave a rounding error, which would hide a long gradient. The T² products, each as large as
+    (Σₜ |aₜ||gₜ|)²/T² on average, are off by eps in either direction: by eps·(Σₜ |aₜ||gₜ|)²/T together, of which √T times as
+    much is added. What is not much larger in float32 is NaN: not measurable in this precision.
     """
     squares = products.flatten(1).sum(1, dtype=torch.float64)
     reach = products.diagonal(dim1=1, dim2=2).sqrt().sum(1, dtype=torch.float64).square_()
     if products.dtype == torch.float32:
         squares = squares.where(squares >= _CANCELLED * reach, torch.nan)
-    return squares.clamp_(min=0) + 2 * torch.finfo(products.dtype).eps * reach
+    return squares.clamp_(min=0) + 2 * torch.finfo(products.dtype).eps / math.sqrt(products.shape[1]) * reach
 
 
 class _Linear(torch.autograd.Function):

@@ -29,6 +29,7 @@ from privet.gradients.batches import belongs, examples_in, rows
 from privet.gradients.engine import METHODS, Method, trainable
 from privet.gradients.functional import one_by_one
 from privet.gradients.interception import LossFunction, checked_losses
+from privet.gradients.made_up import small_batches
 
 _TOLERANCE = 1e-7
 # Gradients are compared relative to their size; below this size, what rounding leaves of a saturated loss is not a difference.
@@ -68,32 +69,6 @@ def _inner_dropout_off(model: nn.Module) -> Iterator[None]:
     finally:
         for layer, value in zip(layers, before, strict=True):
             layer.dropout = value
-
-
-def made_up(batch: Any, examples: int) -> Any:
-    """Return a batch of the same structure with made-up content.
-
-    Numbers with a fraction become standard normal; whole numbers become 0 or 1, which nearly every vocabulary and label set
-    has. Leaves without an example dimension (a shared mask, say) are kept.
-
-    Args:
-        batch: a real batch, of which only structure, shapes and types are used.
-        examples: how many examples to make up.
-    """
-    real = examples_in(batch)
-    generator = torch.Generator().manual_seed(0)
-
-    def invent(leaf: object) -> object:
-        if not isinstance(leaf, Tensor) or not belongs(leaf, real):
-            return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-        shape = (examples, *leaf.shape[1:])
-        if leaf.is_floating_point():
-            return torch.randn(shape, generator=generator, dtype=torch.float64).to(leaf.device)
-        if leaf.dtype == torch.bool:
-            return torch.ones(shape, dtype=torch.bool, device=leaf.device)
-        return torch.randint(0, 2, shape, generator=generator).to(leaf)
-
-    return pytree.tree_map(invent, batch)
 
 
 def _gradients_within(model: nn.Module, loss_fn: LossFunction, batch: Any, position: int) -> dict[str, Tensor]:
@@ -166,13 +141,14 @@ def _float64_copy(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
+def probe(model: nn.Module, loss_fn: LossFunction, batch: Any, *, public: bool = False) -> str:
     """Check a model and a loss on made-up examples, and return the fastest method that is right for them.
 
     Args:
         model: the module in the mode in which it will be trained; it is copied, not changed.
         loss_fn: (model, batch) → (B,) losses.
-        batch: a batch with the real structure, shapes and types; its content is not used.
+        batch: a batch with the real structure, shapes and types; its content is used only if it is public.
+        public: whether the batch may be used as it is.
 
     Returns:
         "tape", "vectorised" or "loop".
@@ -185,7 +161,7 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any) -> str:
     refuse_batch_statistics(model)
     trainable(model)
     twin = _float64_copy(model)
-    batches = [made_up(batch, examples) for examples in (3, 2)]
+    batches = small_batches(batch, public)
     with _Comparable(), _inner_dropout_off(twin):
         buffers = {name: buffer.clone() for name, buffer in twin.named_buffers()}
         try:

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from privet.gradients.norms import blocks, squared_norms
 
+# Units in the last place of the sizes of the terms by which two orders of summation are taken to differ.
+_ROUNDING = 1
+
 
 class Use(ABC):
     """One use of one parameter by B examples; its per-example gradients are never stored unless the kind says so."""
@@ -23,6 +26,11 @@ class Use(ABC):
     @abstractmethod
     def examples(self) -> int:
         """B."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Precision of the gradients."""
 
     @property
     @abstractmethod
@@ -45,10 +53,23 @@ class Use(ABC):
     def double(self) -> Use:
         """Return the same use in float64."""
 
+    @abstractmethod
+    def reach(self) -> Tensor:
+        """Return the sum of the norms of the terms that add up to each gradient, (B,) float64: ‖gᵢ‖ if none cancelled."""
+
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², (B,) float64; by default from gradients that are formed in blocks and dropped."""
         parts = [squared_norms(self.rows(block).per_example()) for block in blocks(self.examples, self.cost)]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+        return rounded_up(torch.cat(parts), self)
+
+
+def rounded_up(squares: Tensor, use: Use) -> Tensor:
+    """Return squared norms with what rounding may have hidden added to the norms.
+
+    A norm and a weighted sum that add the same terms in another order differ by a unit in the last place of the terms'
+    sizes, which is much of a gradient whose terms nearly cancel. Norms may be too large; too small would break the bound.
+    """
+    return (squares.sqrt() + _ROUNDING * torch.finfo(use.dtype).eps * use.reach()).square_()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +88,11 @@ class DirectUse(Use):
         return self.gradients.shape[0]
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the gradients."""
+        return self.gradients.dtype
+
+    @property
     def cost(self) -> int:
         """Size of the parameter."""
         return self.gradients[:1].numel()
@@ -74,6 +100,10 @@ class DirectUse(Use):
     def per_example(self) -> Tensor:
         """Return the gradients, (B, *shape)."""
         return self.gradients
+
+    def reach(self) -> Tensor:
+        """Return ‖gᵢ‖: these very numbers are summed."""
+        return squared_norms(self.gradients).sqrt_()
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², (B,) float64."""
@@ -111,9 +141,18 @@ class SeveralUses(Use):
         return self.uses[0].examples
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the gradients."""
+        return self.uses[0].dtype
+
+    @property
     def cost(self) -> int:
         """The most that one of the uses takes."""
         return max(use.cost for use in self.uses)
+
+    def reach(self) -> Tensor:
+        """Return the sum over the uses."""
+        return torch.stack([use.reach() for use in self.uses]).sum(0)
 
     def per_example(self) -> Tensor:
         """Return the gradients, (B, *shape)."""

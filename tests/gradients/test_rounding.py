@@ -1,0 +1,48 @@
+"""Terms that nearly cancel: what float32 makes of the weighted sum stays within the bound that the norm promised."""
+
+import pytest
+import torch
+
+from privet.clipping import Flat
+from privet.gradients import convolution
+from privet.gradients.convolution import ConvolutionUse, Geometry
+from privet.gradients.embedding import EmbeddingUse
+from privet.gradients.linear import LinearUse
+from privet.gradients.tape import Tape, clip
+from privet.gradients.uses import DirectUse, together
+
+T, D = 40, 6
+GEOMETRY = Geometry((D, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1)
+
+
+def cancelling(shape, dim, left, seed):
+    """Numbers that add up to about `left` times their size along a dimension."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = x - x.mean(dim, keepdim=True) * (1 - left)
+    return x.float()
+
+
+def uses(size, left, seed):
+    a, g = size * torch.ones(1, T, D), cancelling((1, T, D), 1, left, seed)
+    table = EmbeddingUse(torch.zeros(1, T, dtype=torch.long), size * g, 2)
+    images, out = size * torch.ones(1, 3, 8, 8), cancelling((1, D, 64), 2, left, seed).view(1, D, 8, 8)
+    return {
+        "linear": LinearUse(a, g),
+        "embedding": table,
+        "two tables": together([table, EmbeddingUse(table.indices, -table.gradients.flip(1), 2)]),
+        "table and head": together([EmbeddingUse(table.indices, size * g[..., :2], D), LinearUse(a[..., :2], -g)]),
+        "direct": together([DirectUse(size * g[:, 0]), DirectUse(-size * g[:, 0] * (1 - left))]),
+        "convolution": ConvolutionUse(images, out, GEOMETRY),
+    }
+
+
+@pytest.mark.parametrize("name", list(uses(1.0, 1.0, 0)))
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
+@pytest.mark.parametrize("left", [1.0, 1e-3, 1e-6, 1e-8])
+def test_no_contribution_exceeds_the_bound(name, size, left, monkeypatch):
+    monkeypatch.setattr(convolution, "KEEP", 0)
+    for seed in range(5):
+        use = uses(size, left, seed)[name]
+        parameters = {"w": torch.zeros(use.per_example().shape[1:])}
+        sums, _ = clip(Tape(1, parameters, {"w": use}), Flat(0.7), (("w",),))
+        assert float(sums["w"].double().norm()) <= 0.7
