@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class Case:
 def mlp() -> nn.Module:
     widths = (784, 1024, 1024, 10)
     layers: list[nn.Module] = []
-    for width, following in zip(widths, widths[1:], strict=False):
+    for width, following in pairwise(widths):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

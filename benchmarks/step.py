@@ -90,7 +90,7 @@ def main() -> None:
         print(peak(int(options.peak_of[0]), options.peak_of[1]))
         return
     console = Console(width=150)
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {options.threads} thread(s), torch {torch.__version__}"
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, {options.threads} thread(s), torch {torch.__version__}"
     table = Table(title=f"A step over a plain step: time ratio (peak memory in MB)\n{machine}")
     table.add_column("model")
     table.add_column("plain ms (MB)", justify="right")

@@ -19,25 +19,25 @@ def test_what_is_not_a_finite_real_number_is_refused_by_name(check, value):
 
 @pytest.mark.parametrize("value", [0, -0.0, -1, -1e-300])
 def test_positive_refuses_zero_and_below(value):
-    with pytest.raises(InvalidArgumentError, match="rate is .*greater than 0"):
+    with pytest.raises(InvalidArgumentError, match=r"rate is .*greater than 0"):
         errors.positive("rate", value)
 
 
 @pytest.mark.parametrize("value", [0, 1, 1.0, -0.5, 1.5])
 def test_between_excludes_its_ends(value):
-    with pytest.raises(InvalidArgumentError, match="rate is .*between 0 and 1, both excluded"):
+    with pytest.raises(InvalidArgumentError, match=r"rate is .*between 0 and 1, both excluded"):
         errors.between("rate", value, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "3", None, math.nan])
 def test_a_count_is_a_whole_number(value):
-    with pytest.raises(InvalidArgumentError, match="steps is .*a whole number"):
+    with pytest.raises(InvalidArgumentError, match=r"steps is .*a whole number"):
         errors.count("steps", value)
 
 
 @pytest.mark.parametrize("value", [1, -3, 2**31, 10**400])
 def test_a_count_is_in_range(value):
-    with pytest.raises(InvalidArgumentError, match="steps is .*at least 2 and less than"):
+    with pytest.raises(InvalidArgumentError, match=r"steps is .*at least 2 and less than"):
         errors.count("steps", value, minimum=2)
 
 

@@ -9,10 +9,29 @@ import pytest
 
 import privet
 
-ORDER = (
-    "errors files values schedules clipping sampling noise accounting plan batches gradients ledger checkpoint training progress "
-    "evaluation data models report runs cli"
-).split()
+ORDER = [
+    "errors",
+    "files",
+    "values",
+    "schedules",
+    "clipping",
+    "sampling",
+    "noise",
+    "accounting",
+    "plan",
+    "batches",
+    "gradients",
+    "ledger",
+    "checkpoint",
+    "training",
+    "progress",
+    "evaluation",
+    "data",
+    "models",
+    "report",
+    "runs",
+    "cli",
+]
 # Imported when it is used, for the sake of a method on a lower layer.
 BY_NAME = {("training", "progress")}
 TOP = {"__init__", "__main__"}

@@ -136,7 +136,9 @@ def test_a_bad_batch_size_is_refused_by_name(batch_size):
 
 
 def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"^sampling\.batch_size is 101; it must be at most the number of examples, 100"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"^sampling\.batch_size is 101; it must be at most the number of examples, 100"
+    ):
         Poisson(101).rate(100)
 
 

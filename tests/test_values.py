@@ -69,13 +69,13 @@ def test_scaling_leaves_the_original_alone():
 
 @pytest.mark.parametrize("sensitivity", [0.0, -C, math.nan, math.inf, "0.7", None, True, torch.tensor(C)])
 def test_a_clipped_sum_has_a_positive_sensitivity(sensitivity):
-    with pytest.raises(InvalidArgumentError, match="^sensitivity is"):
+    with pytest.raises(InvalidArgumentError, match=r"^sensitivity is"):
         clipped(sensitivity=sensitivity)
 
 
 @pytest.mark.parametrize("factor", [0, math.nan, math.inf])
 def test_scaling_to_no_sensitivity_is_refused(factor):
-    with pytest.raises(InvalidArgumentError, match="^sensitivity is"):
+    with pytest.raises(InvalidArgumentError, match=r"^sensitivity is"):
         clipped() * factor
 
 

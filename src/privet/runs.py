@@ -7,6 +7,7 @@ model.safetensors  evaluation.json  guarantee.json  guarantee.md  report.html  f
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
@@ -200,14 +201,15 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     with training, (directory / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
         for number in _evaluation_points(training, progress):
             evaluation = evaluate(model, dataset.test, device=setup.device) if dataset.test is not None else None
+            spent = training.epsilon()
             line = {
                 "step": number,
-                "epsilon": training.plan.epsilon(steps=number),
+                "epsilon": spent if math.isfinite(spent) else None,
                 "seconds": before + time.monotonic() - started,
                 "test_accuracy": evaluation and evaluation.accuracy,
                 "test_negative_log_likelihood": evaluation and evaluation.to_dict()["negative_log_likelihood"],
             }
-            metrics.write(json.dumps(line) + "\n")
+            metrics.write(json.dumps(line, allow_nan=False) + "\n")
             metrics.flush()
         seconds = before + time.monotonic() - started
         if evaluation is None and dataset.test is not None:  # a resumed run whose last step was taken before

@@ -17,14 +17,15 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from privet import checkpoint
+from privet.accounting import default_accountant
 from privet.accounting.statement import Guarantee
 from privet.batches import Collate, PhysicalBatch, Rows, check_dataset, check_sizes, physical_batches, split
 from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError, count
 from privet.files import write_text
 from privet.gradients import METHODS, clipped_sum, trainable
-from privet.gradients.batches import examples_in, to_device
 from privet.gradients.interception import LossFunction, UntraceableError
 from privet.gradients.probe import probe as probe_model
+from privet.gradients.trees import examples_in, to_device
 from privet.ledger import Ledger
 from privet.noise import release
 from privet.plan import Plan
@@ -200,9 +201,9 @@ class Training:
         """Return the number of steps of the plan."""
         return self._total
 
-    def epsilon(self, accountant: str = "pld") -> float:
-        """Return ε at the plan's δ for the steps spent so far."""
-        return self.plan.epsilon(accountant, steps=self.steps_spent)
+    def epsilon(self, accountant: str | None = None) -> float:
+        """Return ε at the plan's δ for the steps spent so far, by the tightest sound accountant or the one named."""
+        return self.plan.epsilon(accountant or default_accountant(self.plan.delta), steps=self.steps_spent)
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the steps spent so far."""

@@ -36,7 +36,11 @@ def varied(**changes):
 @EVERY
 @QUIET
 @given(
-    q=st.floats(1e-3, 1.0), sigma=st.floats(0.7, 20.0), number=st.integers(1, 2000), delta=st.floats(1e-8, 1e-2), by=st.floats(1.05, 3)
+    q=st.floats(1e-3, 1.0),
+    sigma=st.floats(0.7, 20.0),
+    number=st.integers(1, 2000),
+    delta=st.floats(1e-8, 1e-2),
+    by=st.floats(1.05, 3),
 )
 def test_epsilon_grows_with_everything_that_is_released(accountant, q, sigma, number, delta, by):
     def ask(rate=q, multiplier=sigma, times=number, at=delta):
@@ -65,7 +69,8 @@ def test_pld_is_below_rdp(adjacency, q, sigma, number, delta):
 def test_composition_does_not_depend_on_order(accountant, adjacency):
     history = [Event(0.01, 2.3, 30), Event(0.01, 1.1, 20), Event(0.02, 2.3, 5)]
     found = {
-        composed_epsilon(order, delta=1e-5, adjacency=adjacency, accountant=accountant) for order in itertools.permutations(history)
+        composed_epsilon(order, delta=1e-5, adjacency=adjacency, accountant=accountant)
+        for order in itertools.permutations(history)
     }
     assert max(found) == pytest.approx(min(found), rel=1e-9)
 
@@ -111,22 +116,22 @@ def test_every_allowed_noise_has_an_answer(accountant, adjacency, sigma, q):
 @EVERY
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, math.nan, math.inf, True, "1e-5", None])
 def test_a_bad_delta_is_refused_by_name(accountant, delta):
-    with pytest.raises(InvalidArgumentError, match="^delta is"):
+    with pytest.raises(InvalidArgumentError, match=r"^delta is"):
         varied(delta=delta, accountant=accountant)
 
 
 @pytest.mark.parametrize("word", ["add", "", None, 1, "Add-Remove"])
 def test_unknown_words_are_refused_with_the_known_ones(word):
-    with pytest.raises(InvalidArgumentError, match="^adjacency is .*'add-remove', 'replace-one', 'zero-out'"):
+    with pytest.raises(InvalidArgumentError, match=r"^adjacency is .*'add-remove', 'replace-one', 'zero-out'"):
         varied(adjacency=word)
-    with pytest.raises(InvalidArgumentError, match="^accountant is .*'pld', 'rdp', 'gdp'"):
+    with pytest.raises(InvalidArgumentError, match=r"^accountant is .*'pld', 'rdp', 'gdp'"):
         varied(accountant=word)
-    with pytest.raises(InvalidArgumentError, match="^accountant is .*'pld', 'rdp', 'gdp'"):
+    with pytest.raises(InvalidArgumentError, match=r"^accountant is .*'pld', 'rdp', 'gdp'"):
         noise_multiplier(epsilon=3, sampling_rate=0.01, steps=500, delta=1e-5, accountant=word)
 
 
 def test_pld_refuses_the_deltas_that_rounding_spoils_and_names_the_fix():
-    with pytest.raises(InvalidArgumentError, match="^delta is 1e-09; it must be at least 1e-08 .*Use accountant='rdp'"):
+    with pytest.raises(InvalidArgumentError, match=r"^delta is 1e-09; it must be at least 1e-08 .*Use accountant='rdp'"):
         varied(delta=1e-9)
     assert varied(delta=1e-8) < varied(delta=1e-8, accountant="rdp") < varied(delta=1e-9, accountant="rdp")
 
@@ -162,7 +167,7 @@ def test_calibrated_noise_never_overshoots_and_is_no_more_than_needed(accountant
 
 def test_a_target_below_what_rdp_can_prove_is_met_by_pld():
     setting = {"sampling_rate": 0.01, "steps": 200, "delta": 1e-5}
-    with pytest.raises(InvalidArgumentError, match="^epsilon is 0.003; it must be at least 0.0"):
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 0.003; it must be at least 0.0"):
         noise_multiplier(epsilon=0.003, accountant="rdp", **setting)
     assert epsilon(noise_multiplier=noise_multiplier(epsilon=0.003, **setting), **setting) <= 0.003
 
@@ -179,9 +184,9 @@ def test_solved_steps_are_as_many_as_fit(accountant, target, sigma, q):
 
 @pytest.mark.parametrize("target", [0, -1, math.nan, math.inf, True, "3", None])
 def test_a_bad_target_is_refused_by_name(target):
-    with pytest.raises(InvalidArgumentError, match="^epsilon is"):
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is"):
         noise_multiplier(epsilon=target, sampling_rate=0.01, steps=500, delta=1e-5)
-    with pytest.raises(InvalidArgumentError, match="^epsilon is"):
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is"):
         steps(epsilon=target, sampling_rate=0.01, noise_multiplier=2.3, delta=1e-5)
 
 
@@ -192,5 +197,5 @@ def test_impossible_targets_are_refused_with_what_is_possible():
         noise_multiplier(epsilon=1e-6, sampling_rate=1.0, steps=10**9, delta=1e-5, accountant="gdp")
     with pytest.raises(InvalidArgumentError, match=r"^epsilon is 0\.1; it must be at least .*the cost of one step"):
         steps(epsilon=0.1, sampling_rate=1.0, noise_multiplier=2.3, delta=1e-5)
-    with pytest.raises(InvalidArgumentError, match="^noise_multiplier is 0"):
+    with pytest.raises(InvalidArgumentError, match=r"^noise_multiplier is 0"):
         steps(epsilon=3, sampling_rate=0.01, noise_multiplier=0, delta=1e-5)

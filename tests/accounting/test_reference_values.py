@@ -28,9 +28,7 @@ cases = pytest.mark.parametrize(("setting", "pld", "by_rdp", "by_gdp"), TABLE.va
 
 def ask(setting, accountant, adjacency="add-remove"):
     q, sigma, steps, delta = setting
-    return epsilon(
-        sampling_rate=q, noise_multiplier=sigma, steps=steps, delta=delta, adjacency=adjacency, accountant=accountant
-    )
+    return epsilon(sampling_rate=q, noise_multiplier=sigma, steps=steps, delta=delta, adjacency=adjacency, accountant=accountant)
 
 
 @cases
@@ -146,7 +144,9 @@ def test_opacus_agrees(history):
     estimate = prv.get_epsilon(1e-5, eps_error=0.02)  # an upper end: the truth lies within twice the error below it
     assert estimate - 0.05 <= composed_epsilon(events, delta=1e-5) <= estimate + 1e-3
     ours = composed_epsilon(events, delta=1e-5, accountant="rdp")
-    assert ours == pytest.approx(theirs.get_epsilon(1e-5, alphas=[1 + x / 10 for x in range(1, 100)] + list(range(12, 64))), rel=2e-3)
+    assert ours == pytest.approx(
+        theirs.get_epsilon(1e-5, alphas=[1 + x / 10 for x in range(1, 100)] + list(range(12, 64))), rel=2e-3
+    )
 
 
 def test_a_schedule_of_many_multipliers_agrees_with_dp_accounting():

@@ -46,7 +46,9 @@ def test_noise_is_normal_with_deviation_multiplier_times_sensitivity_and_indepen
             "zero": torch.zeros(size),
             "b": 3 * torch.randn(size, generator=generator),
         }
-        drawn = np.array([standardised(noised(source, step, **sums), **sums) for step in range(steps)])  # step × parameter × coordinate
+        drawn = np.array(
+            [standardised(noised(source, step, **sums), **sums) for step in range(steps)]
+        )  # step × parameter × coordinate
         x = drawn.ravel()
         return {
             "deviation": p_of_deviation(x),

@@ -57,8 +57,7 @@ def test_threads_never_see_the_same_words():
 
     def draw():
         start.wait()
-        for _ in range(50):
-            found.append(stream.words(97))
+        found.extend(stream.words(97) for _ in range(50))
 
     threads = [threading.Thread(target=draw) for _ in range(8)]
     for thread in threads:

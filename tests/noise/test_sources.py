@@ -37,7 +37,10 @@ def test_normals_are_independent_and_standard_normal(kind, holds_twice):
             "halves": correlation(halves[:, 0].ravel(), halves[:, 1].ravel()),
             "squares of halves": correlation(*((halves[:, i].ravel() ** 2 - 1) / math.sqrt(2) for i in (0, 1))),
             "product with square": correlation(halves[:, 0].ravel(), (halves[:, 1].ravel() ** 2 - 1) / math.sqrt(2)),
-            **{f"{side} tail": 2 * min(stats.poisson.cdf(k, rare), stats.poisson.sf(k - 1, rare), 0.5) for side, k in beyond.items()},
+            **{
+                f"{side} tail": 2 * min(stats.poisson.cdf(k, rare), stats.poisson.sf(k - 1, rare), 0.5)
+                for side, k in beyond.items()
+            },
             "chi-square of cells": stats.chisquare(np.bincount((stats.norm.cdf(x) * 1024).astype(int), minlength=1024)).pvalue,
         }
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils import _pytree as pytree
 
-from privet.gradients.batches import belongs, examples_in, rows
 from privet.gradients.interception import LossFunction, checked_losses
 from privet.gradients.tape import Tape
+from privet.gradients.trees import belongs, examples_in, rows
 from privet.gradients.uses import DirectUse
 
 # Numbers of per-example gradients held at a time.

@@ -17,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients import convolution, elementwise, embedding, linear
-from privet.gradients.batches import examples_in
 from privet.gradients.recorder import Recorder
 from privet.gradients.tape import Tape
+from privet.gradients.trees import examples_in
 
 LossFunction = Callable[[Any, Any], Tensor]
 

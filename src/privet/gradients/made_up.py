@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.gradients.batches import belongs, examples_in, rows
+from privet.gradients.trees import belongs, examples_in, rows
 
 
 def made_up(batch: Any, examples: int) -> Any:

@@ -25,11 +25,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from privet.errors import PrivetError, UnsupportedModelError
-from privet.gradients.batches import belongs, examples_in, rows
 from privet.gradients.engine import METHODS, Method, trainable
 from privet.gradients.functional import one_by_one
 from privet.gradients.interception import LossFunction, checked_losses
 from privet.gradients.made_up import small_batches
+from privet.gradients.trees import belongs, examples_in, rows
 
 _TOLERANCE = 1e-7
 # Gradients are compared relative to their size; below this size, what rounding leaves of a saturated loss is not a difference.
