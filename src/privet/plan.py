@@ -242,7 +242,7 @@ class Plan:
         """Return the plan that `to_json` wrote.
 
         Raises:
-            InvalidArgumentError: the text is not a plan, has unknown or missing fields, or another format.
+            InvalidArgumentError: the text is not a plan, lacks a field without a default, has an unknown one, or another format.
         """
         try:
             data = json.loads(text)

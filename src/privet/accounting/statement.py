@@ -77,12 +77,12 @@ class Guarantee:
             return [f"NO PRIVACY (ε = ∞): {why}. What was released protects nobody.", setting]
         direction = DIRECTIONS[self.accountant]
         others = ", ".join(
-            f"{name} {_rounded_up(value)} ({DIRECTIONS[name]})"
+            f"{name} {rounded_up(value):g} ({DIRECTIONS[name]})"
             for name, value in self.epsilon_by_accountant.items()
             if name != self.accountant
         )
         return [
-            f"({_rounded_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
+            f"({rounded_up(self.epsilon):g}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
             f"differ in one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
             f"It holds for everything the training steps released together: the final parameters and every one before them. Any "
             f"use of them keeps it. ε comes from the accountant \"{self.accountant}\" ({direction}); for comparison: {others}.",
@@ -104,9 +104,10 @@ class Guarantee:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
-def _rounded_up(value: float) -> str:
-    """Return four significant digits that are never less than the value."""
-    return f"{Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(value)))):g}"
+def rounded_up(value: float) -> Decimal:
+    """Return four significant digits that are never less than the value: a privacy loss is not shown smaller than it is."""
+    # Decimal(repr) is the number as it is written: 2.999 stays 2.999 instead of becoming 3.000.
+    return Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(value))))
 
 
 def _finite(value: float) -> float | str:

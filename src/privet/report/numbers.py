@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Decimal
 from typing import Any
+
+from privet.accounting.statement import rounded_up
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -13,8 +15,7 @@ def epsilon(value: float) -> str:
     """Return a privacy loss with four significant digits, rounded up; ∞ for infinity."""
     if not math.isfinite(value):
         return "∞" if value > 0 else str(value)
-    # Decimal(repr) is the number that was written to the file: 2.999 stays 2.999 instead of becoming 3.000.
-    rounded = Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(repr(value)))
+    rounded = rounded_up(value)
     return f"{rounded:f}" if rounded == 0 or 1e-4 <= abs(rounded) < 1e6 else power_of_ten(float(rounded))
 
 
