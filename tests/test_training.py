@@ -277,6 +277,23 @@ def test_a_branch_that_only_some_examples_take_neither_stops_the_run_nor_escapes
     assert torch.allclose(clean, released(setup(plan(N, multiplier=0.0), x, model=Branching())), atol=1e-5)
 
 
+def test_a_method_that_is_wrong_for_the_model_is_refused_also_when_asked_for():
+    class Product(Probe):
+        def forward(self, x):
+            return x @ self.w
+
+    for method in ("auto", "vectorised", "loop"):
+        setup(plan(), torch.randn(N, D), model=Product(), method=method).run()
+    with pytest.raises(UnsupportedModelError, match="tape: the tape does not follow"):
+        setup(plan(), torch.randn(N, D), model=Product(), method="tape")
+
+
+def test_a_statement_says_when_the_check_was_switched_off():
+    x = torch.randn(N, D)
+    assert "switched off" in str(setup(plan(), x, probe=False).guarantee())
+    assert "switched off" not in str(setup(plan(), x).guarantee())
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("physical_batch_size", 0), ("workers", -1), ("checkpoint_every", 0), ("method", "magic")]
 )

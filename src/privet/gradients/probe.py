@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -141,7 +141,9 @@ def _float64_copy(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def probe(model: nn.Module, loss_fn: LossFunction, batch: Any, *, public: bool = False) -> str:
+def probe(
+    model: nn.Module, loss_fn: LossFunction, batch: Any, *, public: bool = False, methods: Sequence[str] = tuple(METHODS)
+) -> str:
     """Check a model and a loss on made-up examples, and return the fastest method that is right for them.
 
     Args:
@@ -149,9 +151,10 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any, *, public: bool =
         loss_fn: (model, batch) → (B,) losses.
         batch: a batch with the real structure, shapes and types; its content is used only if it is public.
         public: whether the batch may be used as it is.
+        methods: the methods to choose from, the most wanted first.
 
     Returns:
-        "tape", "vectorised" or "loop".
+        The first of the methods that gives the gradients and norms of plain autograd.
 
     Raises:
         UnsupportedModelError: examples are coupled, a buffer changes, or no method gives the gradients of plain autograd. The
@@ -187,7 +190,7 @@ def probe(model: nn.Module, loss_fn: LossFunction, batch: Any, *, public: bool =
                 )
         for made, expected in zip(batches, alone, strict=True):
             _check_isolation(twin, loss_fn, made, expected)
-        return _fastest(twin, loss_fn, batches, alone)
+        return _first_right(methods, twin, loss_fn, batches, alone)
 
 
 def _check_isolation(model: nn.Module, loss_fn: LossFunction, batch: Any, alone: list[dict[str, Tensor]]) -> None:
@@ -230,12 +233,14 @@ def _refuse_difference(
             raise UnsupportedModelError("wrong norm over all parameters")
 
 
-def _fastest(model: nn.Module, loss_fn: LossFunction, batches: list[Any], alone: list[list[dict[str, Tensor]]]) -> str:
+def _first_right(
+    methods: Sequence[str], model: nn.Module, loss_fn: LossFunction, batches: list[Any], alone: list[list[dict[str, Tensor]]]
+) -> str:
     problems = []
-    for name, method in METHODS.items():
+    for name in methods:
         try:
             for batch, expected in zip(batches, alone, strict=True):
-                _refuse_difference(method, model, loss_fn, batch, expected)
+                _refuse_difference(METHODS[name], model, loss_fn, batch, expected)
             return name
         except Exception as error:  # a method that fails here is not used; the next one is more general
             problems.append(f"{name}: {error}")
