@@ -147,6 +147,30 @@ def test_steps_have_independent_noise():
     assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 6 / math.sqrt(50_000)
 
 
+def test_training_draws_by_the_plans_sampling():
+    """The number of contributions varies like Binomial(N, q), and every example takes part as often as q says."""
+    q, steps = 20 / N, 400
+
+    def as_planned():
+        counted, seen = [], torch.zeros(N)
+
+        def loss(model, batch):
+            counted.append(len(batch[0]))
+            seen.add_(batch[0].sum(0))
+            return model(batch[0])
+
+        model = Probe(N)
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+        data = TensorDataset(torch.eye(N))
+        privet.Training(plan(20.0, steps=steps), model, loss, optimizer, data, probe=False, method="tape").run()
+        # Six standard errors of a variance and of a count: a fixed batch has variance 0, and a slice leaves examples out.
+        variance = torch.tensor(counted).double().var().item() / (N * q * (1 - q))
+        shares = (seen - steps * q).abs().max().item()
+        return abs(variance - 1) < 6 * math.sqrt(2 / steps) and shares < 6 * math.sqrt(steps * q * (1 - q))
+
+    assert as_planned() or as_planned()
+
+
 def test_empty_draws_are_steps_like_any_other():
     training = setup(plan(1e-6, steps=5), torch.randn(N, D))
     for _ in training:
@@ -326,6 +350,15 @@ def test_stopping_and_resuming_takes_every_step_once(tmp_path):
     assert torch.equal(model.w.detach(), after_four)
     assert [step.number for step in again] == list(range(5, 11))
     assert json.loads((tmp_path / "status.json").read_text())["state"] == "trained"
+
+
+def test_a_loop_that_ends_early_gives_back_what_it_did_not_use(tmp_path):
+    training = setup(plan(steps=40), torch.randn(N, D), tmp_path)
+    for step in training:
+        if step.number == 4:
+            break
+    os.close(training._ledger._descriptor)  # what the end of a process does, without close()
+    assert Ledger(plan(steps=40).to_dict(), 40, SIGMA, tmp_path / "ledger").spent == 4
 
 
 def test_a_checkpoint_from_another_run_is_refused(tmp_path):
