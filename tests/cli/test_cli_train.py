@@ -97,15 +97,20 @@ def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
     assert (tmp_path / "run" / "run.json").read_text() == before
 
 
-def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
-    run = tmp_path / "run"
+def interrupted(run, how):
+    """Start a long run, stop it after its first checkpoint, and return the process's exit status and standard error."""
     command = [sys.executable, "-m", "privet", "train", "--data", "digits", "--steps", "3000", "--epsilon", "8", "--out", run]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     while not (run / "checkpoint.pt").exists() and time.monotonic() < until:
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(how)
+    return process, process.communicate()[1]
+
+
+def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
+    run = tmp_path / "run"
+    interrupted(run, signal.SIGKILL)
     assert json.loads((run / "status.json").read_text())["state"] == "unfinished"
     assert not (run / "model.safetensors").exists()
     found = train(capsys, f"--resume {run} --quiet --json")
@@ -115,6 +120,14 @@ def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
         main(["train", "--resume", str(run)])
     assert stop.value.code == 2
     assert "complete" in capsys.readouterr().err
+
+
+def test_stopped_by_its_user_it_says_how_to_go_on(tmp_path):
+    process, errors = interrupted(tmp_path / "run", signal.SIGINT)
+    assert process.returncode == 130
+    assert errors.strip().splitlines()[-1].endswith("privet train --resume RUN")
+    assert "Traceback" not in errors
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "unfinished"
 
 
 def test_the_report_can_be_written_again(capsys, tmp_path):

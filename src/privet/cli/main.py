@@ -13,6 +13,8 @@ from privet.errors import PrivetError
 
 # typer brings its own copy of click or uses the installed one; its errors share this base either way.
 _UsageProblem = typer.BadParameter.__mro__[2]
+# What shells report for a program that Ctrl-C ended.
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="privet",
@@ -44,13 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False)
     except PrivetError as error:
         _refuse(str(error))
-    except KeyboardInterrupt:
-        print("privet: stopped; an unfinished run goes on with: privet train --resume RUN", file=sys.stderr)
-        raise SystemExit(130) from None
+    except (KeyboardInterrupt, typer.Abort):
+        status = _INTERRUPTED
     except Exception as error:
-        if isinstance(error, typer.Abort):
-            raise SystemExit(130) from None
         if not isinstance(error, _UsageProblem):
             raise
         _refuse(getattr(error, "format_message", error.__str__)())
+    if status == _INTERRUPTED:  # typer turns the interrupt into this status, or into Abort, depending on its version
+        print("privet: stopped; an unfinished run goes on with: privet train --resume RUN", file=sys.stderr)
     raise SystemExit(status if isinstance(status, int) else 0)
