@@ -30,6 +30,13 @@ class Recorder:
         """Return whether this very tensor is a followed parameter."""
         return id(tensor) in self._names
 
+    def dimension(self, x: Tensor, trailing: int) -> int | None:
+        """Return the dimension along which `x` holds the examples: one of the first two, before the last `trailing`; else None."""
+        for dimension in range(min(2, x.dim() - trailing)):
+            if x.shape[dimension] == self.examples:
+                return dimension
+        return None
+
     def add(self, parameter: Tensor | None, use: Use) -> None:
         """Record one use."""
         self._uses.setdefault(self._names[id(parameter)], []).append(use)
