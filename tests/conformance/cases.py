@@ -273,6 +273,149 @@ TIED = [
     Case("norm called twice", lambda: With(lambda m, x: m.a(torch.exp(m.a(x))), a=nn.LayerNorm(6)), numbers(6), smooth=False),
 ]  # fmt: skip
 
+
+def _summed_positions(model, batch):
+    """The head sees (B·T, d); losses of an example's positions are added up afterwards."""
+    x, labels = batch
+    flat = F.cross_entropy(model(x.flatten(0, 1)), labels.flatten(), reduction="none")
+    return flat.view(labels.shape).sum(1)
+
+
+def with_attention(*arguments, forward=None, **options):
+    chosen = forward or (lambda m, x: m.a(x, x, x, need_weights=False)[0])
+    return lambda: With(chosen, a=nn.MultiheadAttention(*arguments, **options))
+
+
+def _time_major(function):
+    """Run a function of (T, B, …) on (B, T, …)."""
+    return lambda m, x: function(m, x.transpose(0, 1)).transpose(0, 1)
+
+
+PRODUCTS = [
+    Case("x @ W", lambda: Bare(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(6)),
+    Case("x @ W, many positions", lambda: Bare(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(7, 6)),
+    Case("x @ W, few positions, wide", lambda: Bare(lambda m, x: x @ m.weight, weight=(14, 9)), numbers(2, 14)),
+    Case("x @ v", lambda: Bare(lambda m, x: x @ m.weight, weight=(6,)), numbers(3, 6)),
+    Case("W @ x", lambda: Bare(lambda m, x: m.weight @ x, weight=(4, 3)), numbers(3, 6)),
+    Case("x @ Wᵀ", lambda: Bare(lambda m, x: x @ m.weight.t(), weight=(4, 6)), numbers(3, 6)),
+    Case("x @ W and x @ W again", lambda: Bare(lambda m, x: (x @ m.weight) * torch.tanh(x @ m.weight), weight=(14, 9)),
+         numbers(2, 14), smooth=False),
+    Case("W and its transpose", lambda: Bare(lambda m, x: torch.tanh(x @ m.weight) @ m.weight.t(), weight=(14, 9)),
+         numbers(2, 14), smooth=False),
+    Case("addmm of flattened positions", lambda: Bare(
+        lambda m, x: torch.addmm(m.bias, x.view(-1, x.shape[-1]), m.weight).view(*x.shape[:-1], -1), weight=(6, 4), bias=(4,)),
+        numbers(3, 6)),
+    Case("addmm, scaled", lambda: Bare(
+        lambda m, x: torch.addmm(m.bias, x, m.weight, alpha=0.5), weight=(6, 4), bias=(4,)), numbers(6)),
+    Case("einsum", lambda: Bare(lambda m, x: torch.einsum("btd,dp->btp", x, m.weight), weight=(6, 4)), numbers(3, 6)),
+    Case("einsum into heads", lambda: Bare(
+        lambda m, x: torch.einsum("btd,dhk->bhtk", x, m.weight), weight=(6, 2, 3)), numbers(3, 6)),
+    Case("einsum out of heads", lambda: Bare(
+        lambda m, x: torch.einsum("hkd,bhtk->btd", m.weight, x), weight=(2, 3, 6)), numbers(2, 3, 3)),
+    Case("einsum, one weight per head", lambda: Bare(
+        lambda m, x: torch.einsum("bhtd,hdp->bhtp", x, m.weight), weight=(2, 6, 4)), numbers(2, 3, 6)),
+    Case("batched matmul", lambda: Bare(lambda m, x: torch.matmul(x, m.weight), weight=(2, 6, 4)), numbers(2, 3, 6)),
+    Case("bilinear", lambda: nn.Bilinear(3, 4, 5), lambda n: (torch.randn(n, 3), torch.randn(n, 4))),
+    Case("bilinear over positions", lambda: nn.Bilinear(3, 4, 5), lambda n: (torch.randn(n, 6, 3), torch.randn(n, 6, 4))),
+    Case("bilinear without bias", lambda: nn.Bilinear(3, 4, 5, bias=False), lambda n: (torch.randn(n, 3), torch.randn(n, 4))),
+    Case("time-major linear", lambda: With(_time_major(lambda m, x: m.a(x)), a=nn.Linear(14, 9)), numbers(2, 14)),
+    Case("flattened positions", lambda: With(
+        lambda m, x: m.b(torch.relu(m.a(x.reshape(-1, 6)))).view(len(x), -1), a=nn.Linear(6, 5), b=nn.Linear(5, 4)),
+        numbers(3, 6), smooth=False),
+    Case("flattened time-major positions", lambda: With(
+        lambda m, x: m.b(m.a(x.transpose(0, 1).reshape(-1, 6)).tanh()).view(3, len(x), -1).transpose(0, 1),
+        a=nn.Linear(6, 5), b=nn.Linear(5, 4)), numbers(3, 6), smooth=False),
+    Case("as many positions as examples", lambda: With(
+        lambda m, x: m.b(m.a(x).tanh()), a=nn.Linear(6, 5), b=nn.Linear(5, 4)), numbers(5, 6), smooth=False),
+    Case("as many time-major positions as examples", lambda: With(
+        _time_major(lambda m, x: m.b(m.a(x).tanh())), a=nn.Linear(6, 5), b=nn.Linear(5, 4)), numbers(5, 6), smooth=False),
+    Case("losses of flattened positions", lambda: nn.Linear(6, CLASSES),
+         lambda n: (torch.randn(n, 3, 6), torch.randint(CLASSES, (n, 3))), _summed_positions),
+]  # fmt: skip
+
+DERIVED = [
+    Case("view of a weight", lambda: With(lambda m, x: F.linear(x, m.a.weight[:3]), a=nn.Linear(6, 4)), numbers(6)),
+    Case("columns of a weight", lambda: With(lambda m, x: F.linear(x, m.a.weight[:, :6]), a=nn.Linear(9, 4)), numbers(2, 6)),
+    Case("disjoint parts of a weight", lambda: Bare(
+        lambda m, x: F.linear(x, m.w[:9]) * F.linear(x, m.w[9:]), w=(18, 14)), numbers(2, 14), smooth=False),
+    Case("overlapping parts of a weight", lambda: Bare(
+        lambda m, x: F.linear(x, m.w[:9]) * F.linear(x, m.w[6:15]), w=(18, 14)), numbers(2, 14), smooth=False),
+    Case("weight normalisation by hand", lambda: Bare(
+        lambda m, x: x @ (m.direction / m.direction.norm(dim=0) * m.size), direction=(6, 4), size=(4,)), numbers(6)),
+    Case("weight norm", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), numbers(3, 6)),
+    Case("weight norm of a convolution", lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3)), numbers(3, 8)),
+    Case("spectral norm", lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)).eval(), numbers(3, 6)),
+    Case("merged low-rank adapter", lambda: With(
+        lambda m, x: F.linear(x, m.a.weight + m.c.weight @ m.b.weight), a=frozen(nn.Linear(6, 5, bias=False), "weight"),
+        b=nn.Linear(6, 2, bias=False), c=nn.Linear(2, 5, bias=False)), numbers(3, 6)),
+    Case("low-rank adapter", lambda: With(
+        lambda m, x: m.a(x) + 0.5 * m.c(m.b(x)), a=frozen(nn.Linear(6, 5, bias=False), "weight"),
+        b=nn.Linear(6, 2, bias=False), c=nn.Linear(2, 5, bias=False)), numbers(3, 6)),
+    Case("table of relative positions", lambda: With(
+        lambda m, x: x + m.a((torch.arange(4)[:, None] - torch.arange(4)).abs()).permute(2, 0, 1), a=nn.Embedding(4, 3)),
+        numbers(3, 4, 4)),
+    Case("learned temperature", lambda: Bare(lambda m, x: x * m.logit_scale.exp(), logit_scale=()), numbers(6), smooth=False),
+    Case("regularised loss", lambda: nn.Linear(6, 4), numbers(6),
+         lambda m, batch: energy(m, batch) + m.weight.square().sum(), smooth=False),
+    Case("hidden state that starts at zero", lambda: With(
+        lambda m, x: m.b(m.a(x[:, 0]) + m.c(x.new_zeros(len(x), 5))).tanh() + m.c(torch.zeros(len(x), 5).to(x.dtype)).tanh(),
+        a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 5)), numbers(3, 6), smooth=False),
+]  # fmt: skip
+
+ATTENTION = [
+    Case("attention", with_attention(6, 2, batch_first=True), numbers(3, 6), smooth=False),
+    Case("attention, time-major", with_attention(
+        6, 2, forward=_time_major(lambda m, x: m.a(x, x, x, need_weights=False)[0])), numbers(3, 6), smooth=False),
+    Case("attention with weights", with_attention(
+        6, 2, batch_first=True, forward=lambda m, x: torch.cat([y.flatten(1) for y in m.a(x, x, x)], 1)),
+        numbers(3, 6), smooth=False),
+    Case("attention without bias", with_attention(6, 2, bias=False, batch_first=True), numbers(3, 6), smooth=False),
+    Case("attention from a query to a memory", with_attention(
+        6, 2, batch_first=True, forward=lambda m, x, y: m.a(x, y, y, need_weights=False)[0]),
+        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 6)), smooth=False),
+    Case("attention with three inputs", with_attention(
+        6, 2, batch_first=True, forward=lambda m, x, y: m.a(x, y, y.tanh(), need_weights=False)[0]),
+        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 6)), smooth=False),
+    Case("attention of other widths", with_attention(
+        6, 2, kdim=4, vdim=3, batch_first=True, forward=lambda m, x, y: m.a(x, y, y[..., :3], need_weights=False)[0]),
+        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 4)), smooth=False),
+    Case("causal attention", with_attention(
+        6, 2, batch_first=True, forward=lambda m, x: m.a(
+            x, x, x, need_weights=False, attn_mask=nn.Transformer.generate_square_subsequent_mask(3).to(x.dtype), is_causal=True
+        )[0]), numbers(3, 6), smooth=False),
+    Case("attention with padding", with_attention(
+        6, 2, batch_first=True, forward=lambda m, x, y: m.a(x, x, x, key_padding_mask=y > 5)[0]),
+        lambda n: (torch.randn(n, 3, 6), torch.tensor([[0, 0, 9], [0, 0, 0], [0, 9, 9]] * n)[:n]), smooth=False),
+    Case("attention with extra keys", with_attention(6, 2, batch_first=True, add_bias_kv=True), numbers(3, 6), smooth=False),
+    Case("encoder layer", lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0, batch_first=True), numbers(3, 6), smooth=False),
+    Case("encoder layer, time-major", lambda: With(
+        _time_major(lambda m, x: m.a(x)), a=nn.TransformerEncoderLayer(6, 2, 8, dropout=0, norm_first=True)),
+        numbers(3, 6), smooth=False),
+    Case("encoder", lambda: nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(6, 2, 8, dropout=0, batch_first=True), 2), numbers(5, 6), smooth=False),
+    Case("transformer of torch", lambda: nn.Transformer(6, 2, 1, 1, 8, dropout=0, batch_first=True),
+         lambda n: (torch.randn(n, 3, 6), torch.randn(n, 2, 6)), smooth=False),
+    Case("transformer of torch, time-major", lambda: With(
+        lambda m, x, y: m.a(x.transpose(0, 1), y.transpose(0, 1)).transpose(0, 1), a=nn.Transformer(6, 2, 1, 1, 8, dropout=0)),
+        lambda n: (torch.randn(n, 5, 6), torch.randn(n, 2, 6)), smooth=False),
+]  # fmt: skip
+
+ODD = [
+    Case("prelu", lambda: nn.PReLU(), numbers(6)),
+    Case("prelu per channel", lambda: nn.PReLU(3), numbers(3, 4, 2)),
+    Case("repeated class token", lambda: Bare(
+        lambda m, x: torch.cat([m.token.repeat(len(x), 1, 1), x], 1), token=(1, 1, 6)), numbers(3, 6)),
+    Case("mask token", lambda: Bare(lambda m, x: torch.where(x[..., :1] > 0, x, m.token), token=(6,)), numbers(3, 6)),
+    Case("embedding, time-major", lambda: With(
+        lambda m, x: m.a(x.t()).transpose(0, 1), a=nn.Embedding(VOCABULARY, 5)), tokens(9)),
+    Case("softmax of a parameter", lambda: Bare(lambda m, x: (x * m.mix.softmax(0)).sum(1), mix=(6,)), numbers(6)),
+    Case("triangle of a weight", lambda: Bare(lambda m, x: torch.cumsum(x, 1) @ m.weight.tril(), weight=(6, 6)), numbers(6)),
+    Case("distances to prototypes", lambda: Bare(lambda m, x: torch.cdist(x[:, None], m.weight), weight=(4, 6)), numbers(6)),
+    Case("cosine similarity", lambda: Bare(lambda m, x: F.cosine_similarity(x, m.weight, dim=-1), weight=(6,)), numbers(3, 6),
+         smooth=False),
+]  # fmt: skip
+
+
 PARTIAL = [
     Case("unused layer", lambda: With(lambda m, x: m.a(x), a=nn.Linear(6, 3), b=nn.Linear(6, 3)), numbers(6)),
     Case("detached layer", lambda: With(
@@ -296,40 +439,30 @@ NETWORKS = [
     Case("transformer", Transformer, sentences(6), next_token),
 ]
 
-CASES = [*LINEAR, *CONVOLUTION, *EMBEDDING, *NORMALISATION, *ELEMENTWISE, *TIED, *PARTIAL, *NETWORKS]
-
-
-def _weight_norm(m, x):
-    return x @ (m.direction / m.direction.norm(dim=0) * m.size)
-
-
-def _attention(m, x):
-    return m.a(x, x, x, need_weights=False)[0]
-
-
-def _summed_positions(model, batch):
-    """The head sees (B·T, d); losses of an example's positions are added up afterwards."""
-    x, labels = batch
-    flat = F.cross_entropy(model(x.flatten(0, 1)), labels.flatten(), reduction="none")
-    return flat.view(labels.shape).sum(1)
+CASES = [
+    *LINEAR,
+    *CONVOLUTION,
+    *EMBEDDING,
+    *NORMALISATION,
+    *ELEMENTWISE,
+    *PRODUCTS,
+    *DERIVED,
+    *ATTENTION,
+    *ODD,
+    *TIED,
+    *PARTIAL,
+    *NETWORKS,
+]
 
 
 # The tape must see that it cannot follow these; "auto" must still be right.
 UNFOLLOWED = [
-    Case("product with a parameter", lambda: Bare(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(6)),
-    Case("view of a parameter", lambda: With(lambda m, x: F.linear(x, m.a.weight[:3]), a=nn.Linear(6, 4)), numbers(6)),
-    Case("weight normalisation", lambda: Bare(_weight_norm, direction=(6, 4), size=(4,)), numbers(6)),
-    Case("followed and not followed", lambda: With(
-        lambda m, x: m.a(x) + x @ m.a.weight.t() + m.b(x), a=nn.Linear(6, 4), b=nn.Linear(6, 4)), numbers(6)),
-    Case("regularised loss", lambda: nn.Linear(6, 4), numbers(6),
-         lambda m, batch: energy(m, batch) + m.weight.square().sum()),
     Case("lstm", lambda: With(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, batch_first=True)), numbers(3, 6)),
-    Case("attention", lambda: With(_attention, a=nn.MultiheadAttention(6, 2, batch_first=True)), numbers(3, 6)),
-    Case("time first", lambda: With(lambda m, x: m.a(x.transpose(0, 1)).tanh().sum(0), a=nn.Linear(6, 4)), numbers(3, 6)),
-    Case("flattened positions", lambda: nn.Linear(6, CLASSES),
-         lambda n: (torch.randn(n, 3, 6), torch.randint(CLASSES, (n, 3))), _summed_positions),
-    Case("several lines per example", lambda: With(
-        lambda m, x: m.a(x.reshape(-1, 6)).tanh().view(len(x), -1), a=nn.Linear(6, 4)), numbers(3, 6)),
+    Case("positions of several examples in another order", lambda: With(
+        lambda m, x: m.a(x.flatten(0, 1)[torch.arange(3 * len(x)).flip(0)]).tanh().view(len(x), -1).flip(0), a=nn.Linear(6, 4)),
+        numbers(3, 6)),
+    Case("function with a parameter in place", lambda: Bare(
+        lambda m, x: torch.zeros_like(x).copy_(m.row), row=(6,)), numbers(6)),
 ]  # fmt: skip
 
 
@@ -341,8 +474,6 @@ def _sorted_by_length(m, x, lengths):
 # Sizes that happen to equal the number of examples, which for these is COINCIDENCE.
 COINCIDENCE = 5
 COINCIDENCES = [
-    Case("time first, as long as the batch", lambda: With(
-        lambda m, x: m.a(x.transpose(0, 1)).tanh().sum(0), a=nn.Linear(6, 4)), numbers(COINCIDENCE, 6)),
     Case("shift as long as the batch", lambda: Bare(
         lambda m, x: x * (m.scale * torch.arange(1.0, 1 + COINCIDENCE).to(x)), scale=(COINCIDENCE,)), numbers(COINCIDENCE)),
     Case("weight computed from a table as long as the batch", lambda: Bare(

@@ -33,9 +33,9 @@ def test_memory_is_bounded_by_what_is_held(monkeypatch):
 
 
 def test_auto_forms_the_next_gradients_only_after_the_first_were_used(monkeypatch):
-    (case,) = cases.by_name("product with a parameter")
+    (case,) = cases.by_name("positions of several examples in another order")
     model, batch = case.model(), case.batch(6)
-    monkeypatch.setattr(functional, "_HELD", 2 * 24)
+    monkeypatch.setattr(functional, "_HELD", 2 * 28)
     seen = []
 
     def loss(m, b):

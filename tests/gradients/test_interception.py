@@ -7,7 +7,7 @@ from torch import nn
 
 from privet.errors import InvalidArgumentError
 from privet.gradients.interception import UntraceableError, record
-from privet.gradients.uses import SeveralUses
+from privet.gradients.several import SeveralUses
 
 
 def named(model):
@@ -22,10 +22,10 @@ def test_what_no_handler_knows_is_never_claimed_to_be_followed(case):
 
 
 def test_one_use_that_is_not_followed_spoils_the_others_and_is_named():
-    case = cases.by_name("followed and not followed")[0]
-    model = case.model()
-    with pytest.raises(UntraceableError, match=r"every use of a\.weight$"):
-        record(model, case.loss, case.batch(5), named(model))
+    layers = {"a": nn.Linear(6, 4), "b": nn.Linear(6, 4)}
+    model = cases.With(lambda m, x: m.a(x) + torch.zeros(len(x), 4).copy_(m.a.bias) + m.b(x), **layers)
+    with pytest.raises(UntraceableError, match=r"every use of a\.bias$"):
+        record(model, lambda m, x: m(x).sum(1), torch.randn(5, 6), named(model))
 
 
 @pytest.mark.parametrize("case", cases.CASES, ids=str)
@@ -38,7 +38,7 @@ def test_the_losses_are_those_of_the_plain_model(case):
 
     tape = record(model, loss, batch, named(model))
     assert tape.examples == 5
-    assert torch.allclose(seen[0], case.loss(model, batch), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(seen[-1], case.loss(model, batch), rtol=1e-5, atol=1e-6)
 
 
 def test_several_uses_of_one_parameter_are_one():

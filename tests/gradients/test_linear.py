@@ -77,4 +77,4 @@ def test_gram_matrices_never_under_estimate_what_cancels():
 def test_a_layer_whose_first_dimension_is_not_the_batch_is_not_followed():
     model, x = nn.Linear(4, 3), torch.randn(5, 2, 4)
     with pytest.raises(UntraceableError, match="weight, bias"):
-        record(model, lambda m, x: m(x.flatten(0, 1)).view(5, 6).sum(1), x, dict(model.named_parameters()))
+        record(model, lambda m, x: m(x.flatten(0, 1)[torch.arange(10)]).view(5, 6).sum(1), x, dict(model.named_parameters()))

@@ -8,8 +8,9 @@ from privet.gradients import convolution
 from privet.gradients.convolution import ConvolutionUse, Geometry
 from privet.gradients.embedding import EmbeddingUse
 from privet.gradients.linear import LinearUse
+from privet.gradients.several import together
 from privet.gradients.tape import Tape, clip
-from privet.gradients.uses import DirectUse, together
+from privet.gradients.uses import DirectUse
 
 T, D = 40, 6
 GEOMETRY = Geometry((D, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1)
@@ -31,6 +32,7 @@ def uses(size, left, seed):
         "embedding": table,
         "two tables": together([table, EmbeddingUse(table.indices, -table.gradients.flip(1), 2)]),
         "table and head": together([EmbeddingUse(table.indices, size * g[..., :2], D), LinearUse(a[..., :2], -g)]),
+        "two linear maps": together([LinearUse(a, g), LinearUse(a, -g.flip(1))]),
         "direct": together([DirectUse(size * g[:, 0]), DirectUse(-size * g[:, 0] * (1 - left))]),
         "convolution": ConvolutionUse(images, out, GEOMETRY),
     }

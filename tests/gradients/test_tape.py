@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from privet.clipping import Flat
+from privet.gradients.several import SeveralUses, together
 from privet.gradients.tape import Tape, clip, precise_norms
-from privet.gradients.uses import DirectUse, SeveralUses, together
+from privet.gradients.uses import DirectUse
 
 A = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
 B = torch.tensor([[[4.0]], [[0.0]], [[2.0]]])
@@ -85,9 +86,8 @@ def test_norms_that_float32_cannot_hold_are_measured_in_float64():
 
 
 def test_uses_add_up_before_they_are_measured():
-    opposite = together([DirectUse(A), DirectUse(-A)])
-    assert isinstance(opposite, SeveralUses)
-    assert opposite.squared_norms().tolist() == pytest.approx([0.0] * 3, abs=1e-10)
+    for opposite in (together([DirectUse(A), DirectUse(-A)]), SeveralUses((DirectUse(A), DirectUse(-A)))):
+        assert opposite.squared_norms().tolist() == pytest.approx([0.0] * 3, abs=1e-10)
     doubled = together([DirectUse(A), DirectUse(A)])
     assert doubled.squared_norms().tolist() == pytest.approx([36.0, 4.0, 0.0])
     assert doubled.weighted_sum(torch.ones(3, dtype=torch.float64)).tolist() == [6.0, 2.0]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from privet.gradients.layout import Layout
 from privet.gradients.recorder import Recorder
 from privet.gradients.uses import DirectUse
 
@@ -31,45 +32,90 @@ class _PerExample(torch.autograd.Function):
         return None, None, None, None
 
 
-def per_example_view(recorder: Recorder, parameter: Tensor, dimensions: int) -> Tensor | None:
-    """Return the parameter as (B, 1, …, 1, *shape) with `dimensions` dimensions, one view per example.
+def per_example_leaf(recorder: Recorder, leaf: Tensor) -> Tensor:
+    """Return a followed tensor as (B, *shape), one view per example."""
+    return _per_example(recorder, leaf, (recorder.examples, *leaf.shape), 0)
 
-    A leading 1 of the parameter's own becomes the batch. None if the parameter would line up with the batch itself.
-    """
-    shape = tuple(parameter.shape)
-    own = shape[1:] if len(shape) == dimensions and shape[:1] == (1,) else shape
-    if len(own) >= dimensions:
-        return None
-    view = (recorder.examples, *(1,) * (dimensions - 1 - len(own)), *own)
+
+def _per_example(recorder: Recorder, leaf: Tensor, shape: tuple[int, ...], dimension: int) -> Tensor:
+    """Return a followed tensor expanded to a shape that has the examples along one dimension, and else only its own entries."""
 
     def record(grad: Tensor) -> None:
-        recorder.add(parameter, DirectUse(grad.reshape(recorder.examples, *shape)))
+        own = grad.movedim(dimension, 0).reshape(recorder.examples, *leaf.shape)
+        recorder.add(leaf, DirectUse(own.to(leaf.dtype)))
 
-    return _PerExample.apply(recorder.anchor, parameter.detach(), view, record)  # type: ignore[no-any-return,no-untyped-call]
+    return _PerExample.apply(recorder.anchor, leaf.detach(), shape, record)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def per_example_view(recorder: Recorder, leaf: Tensor, dimensions: int, layout: Layout) -> Tensor | None:
+    """Return a followed tensor, one view per example, to be broadcast with a tensor of so many dimensions and that layout.
+
+    None if the followed tensor has a dimension of its own where the examples are.
+    """
+    own = (1,) * (dimensions - leaf.dim()) + tuple(leaf.shape)
+    if len(own) != dimensions or own[0 if layout.flat else layout.dimension] != 1:
+        return None
+    if layout.flat is None:
+        shape = (*own[: layout.dimension], recorder.examples, *own[layout.dimension + 1 :])
+        return _per_example(recorder, leaf, shape, layout.dimension)
+    pair = [1, 1]
+    pair[layout.dimension] = recorder.examples
+    view = _per_example(recorder, leaf, (*pair, *own[1:]), layout.dimension)
+    pair[1 - layout.dimension] = layout.flat
+    return view.expand(*pair, *own[1:]).flatten(0, 1)
 
 
 def _arithmetic(function: Callable[..., Any]) -> Callable[..., Any]:
     def handler(recorder: Recorder, *operands: Any, **options: Any) -> Any:
-        """Follow an elementwise operation of parameters with something that belongs to the examples."""
+        """Follow an elementwise operation of followed tensors with something that belongs to the examples."""
         if function in _IN_PLACE and recorder.follows(operands[0]):
             return None
         others = [x for x in operands if isinstance(x, Tensor) and not recorder.follows(x)]
-        if not others or others[0].dim() == 0 or others[0].shape[0] != recorder.examples:
+        widest = max(others, key=Tensor.dim, default=None)
+        layout = None if widest is None else recorder.layout(widest, 0)
+        if widest is None or layout is None:
             return None
-        dimensions = others[0].dim()
-        seen = [per_example_view(recorder, x, dimensions) if recorder.follows(x) else x for x in operands]
-        return None if any(x is None for x in seen) else function(*seen, **options)
+        seen = [
+            per_example_view(recorder, x, widest.dim(), layout) if isinstance(x, Tensor) and recorder.follows(x) else x
+            for x in operands
+        ]
+        if any(new is None and old is not None for new, old in zip(seen, operands, strict=True)):
+            return None
+        result = function(*seen, **options)
+        recorder.pass_on(widest, result)
+        return result
 
     return handler
 
 
-def _expand(recorder: Recorder, parameter: Tensor, *sizes: Any) -> Tensor | None:
-    """Follow `parameter.expand(B, …)`, the usual way to give every example a class token."""
+def _expand(recorder: Recorder, leaf: Tensor, *sizes: Any) -> Tensor | None:
+    """Follow `leaf.expand(B, …)`, the usual way to give every example a class token."""
     shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-    if not recorder.follows(parameter) or shape[0] != recorder.examples:
+    dimension = recorder.dimension_of(shape, 0) if recorder.follows(leaf) else None
+    if dimension is None:
         return None
-    view = per_example_view(recorder, parameter, len(shape))
+    view = per_example_view(recorder, leaf, len(shape), Layout(recorder.examples, dimension))
     return None if view is None else view.expand(shape)
+
+
+def _repeat(recorder: Recorder, leaf: Tensor, *sizes: Any) -> Tensor | None:
+    """Follow `leaf.repeat(B, 1, …)`."""
+    times = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if not recorder.follows(leaf) or any(size != 1 for size in times[1:]):
+        return None
+    own = (1,) * (len(times) - leaf.dim()) + tuple(leaf.shape)
+    return _expand(recorder, leaf, (times[0], *own[1:])) if own[0] == 1 else None
+
+
+def _prelu(recorder: Recorder, input: Tensor, weight: Tensor) -> Tensor | None:
+    """Follow `F.prelu`: one slope, or one per channel."""
+    layout = recorder.layout(input, 0)
+    per_channel = weight.reshape(-1, *(1,) * max(0, input.dim() - 2))
+    if layout is None or layout.dimension != 0 or not recorder.follows(weight):
+        return None
+    recorder.note_derived(per_channel, [weight])
+    slopes = per_example_view(recorder, per_channel, input.dim(), layout)
+    return None if slopes is None else torch.where(input > 0, input, slopes * input)
 
 
 def _affine(recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor | None, channels: int | None) -> Tensor | None:
@@ -81,7 +127,7 @@ def _affine(recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor |
         view: Tensor | None = parameter.view(shape)
         if recorder.follows(parameter):
             dimensions = x.dim() if channels is None else 2
-            view = per_example_view(recorder, parameter, dimensions)
+            view = per_example_view(recorder, parameter, dimensions, Layout(recorder.examples, 0))
             if view is not None and channels is not None:
                 view = view.view(recorder.examples, *shape)
         if view is None:
@@ -145,18 +191,26 @@ def _instance_norm(
     return _affine(recorder, normal, weight, bias, input.shape[1])
 
 
-_IN_PLACE = [getattr(Tensor, f"{name}_") for name in ("add", "sub", "mul", "div")]
+_IN_PLACE = [
+    *(getattr(Tensor, f"{name}_") for name in ("add", "sub", "mul", "div")),
+    *(getattr(Tensor, f"__i{name}__") for name in ("add", "sub", "mul", "truediv")),
+]
 _ARITHMETIC = [
     *_IN_PLACE,
-    *(getattr(torch, name) for name in ("add", "sub", "mul", "div")),
-    *(getattr(Tensor, name) for name in ("add", "sub", "mul", "div")),
-    *(getattr(Tensor, f"__{side}{name}__") for name in ("add", "sub", "mul") for side in ("", "r")),
-    *(getattr(Tensor, f"__{side}truediv__") for side in ("", "r")),
+    *(
+        getattr(kind, name)
+        for name in ("add", "sub", "mul", "div", "true_divide", "where", "maximum", "minimum", "pow", "addcmul", "lerp")
+        for kind in (torch, Tensor)
+    ),
+    *(getattr(Tensor, f"__{side}{name}__") for name in ("add", "sub", "mul", "pow", "truediv") for side in ("", "r")),
 ]
 
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _arithmetic(function) for function in _ARITHMETIC},
     Tensor.expand: _expand,
+    Tensor.repeat: _repeat,
+    F.prelu: _prelu,
+    torch.prelu: _prelu,
     F.layer_norm: _layer_norm,
     F.rms_norm: _rms_norm,
     F.group_norm: _group_norm,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from privet.gradients.layout import Layout
 from privet.gradients.norms import blocks, squared_norms
-from privet.gradients.recorder import Recorder
 from privet.gradients.uses import Use, rounded_up
+
+if TYPE_CHECKING:
+    from privet.gradients.recorder import Recorder
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +122,19 @@ def embedding(
     if max_norm is not None or scale_grad_by_freq or input.dim() == 0:
         return None
     indices = input
-    if indices.shape[0] == 1 and indices.dim() > 1:
+    if indices.shape[0] == 1 and indices.dim() > 1 and recorder.examples > 1:
         # Position ids are often shared by the batch: each example uses them once.
         indices = indices.expand(recorder.examples, *indices.shape[1:])
-    if indices.shape[0] != recorder.examples:
+        layout: Layout | None = Layout(recorder.examples, 0)
+    else:
+        layout = recorder.layout(indices, 0)
+    if layout is None:
         return None
     batch, size = recorder.examples, weight.shape[0]
 
     def record(grad: Tensor) -> None:
-        flat, g = indices.reshape(batch, -1), grad.reshape(batch, -1, grad.shape[-1])
+        flat = layout.examples_first(indices).reshape(batch, -1)
+        g = layout.examples_first(grad).reshape(batch, -1, grad.shape[-1]).to(weight.dtype)
         if padding_idx is not None:
             g = g * (flat != padding_idx % size)[:, :, None]
         recorder.add(weight, EmbeddingUse(flat, g, size))

@@ -2,13 +2,16 @@
 
 A `TorchFunctionMode` sees every torch call of the user's forward pass. Calls that take a followed parameter and that a
 handler knows are computed by an autograd function whose backward pass returns the input gradient and records what the
-parameter's per-example gradients are made of; the parameter itself stays out of the graph. So a parameter that gets a gradient
-from autograd all the same was used in a way that no handler followed: nothing can slip through unnoticed.
+parameter's per-example gradients are made of; the parameter itself stays out of the graph. What is computed from parameters
+alone is followed in turn, and a use that no handler knows is vectorised by itself. So a parameter that gets a gradient from
+autograd all the same was used in a way that nothing followed: nothing can slip through unnoticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,19 +19,25 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients import convolution, elementwise, embedding, linear
-from privet.gradients.recorder import Recorder
+from privet.gradients import attention, convolution, elementwise, embedding, expanded, flattening, linear, products
+from privet.gradients.layout import AmbiguousLayoutError, Witness
+from privet.gradients.recorder import Recorder, UnknownLayoutError
 from privet.gradients.tape import Tape
-from privet.gradients.trees import examples_in
+from privet.gradients.trees import examples_in, rows, tensors_in
 
 LossFunction = Callable[[Any, Any], Tensor]
 
+# (recorder, *arguments of the function) → its result, or None if this use of a followed tensor is not known.
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **linear.HANDLERS,
+    **products.HANDLERS,
     **convolution.HANDLERS,
     **embedding.HANDLERS,
     **elementwise.HANDLERS,
+    **attention.HANDLERS,
 }
+# (recorder, result, *arguments of the function): what is worth knowing about results that no parameter took part in.
+OBSERVERS: dict[Any, Callable[..., None]] = {**flattening.OBSERVERS}
 
 
 class UntraceableError(PrivetError):
@@ -41,13 +50,44 @@ class _Interception(TorchFunctionMode):
         self._recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = HANDLERS.get(func)
         options = kwargs or {}
-        if handler is not None and any(map(self._recorder.follows, (*args, *options.values()))):
-            result = handler(self._recorder, *args, **options)
+        recorder = self._recorder
+        tensors = tensors_in((*args, *options.values()))
+        followed = [tensor for tensor in tensors if recorder.follows(tensor)]
+        if followed:
+            return self._follow(func, args, options, tensors, followed)
+        result = func(*args, **options)
+        observer = OBSERVERS.get(func)
+        if observer is not None:
+            observer(recorder, result, *args, **options)
+        if isinstance(result, Tensor) and all(map(recorder.is_constant, tensors)):
+            recorder.note_constant(result)
+        return result
+
+    def _follow(self, func: Any, args: Any, options: Any, tensors: list[Tensor], followed: list[Tensor]) -> Any:
+        """Run a function that takes followed tensors."""
+        recorder = self._recorder
+        if _writes(func) and recorder.follows(args[0]):
+            raise UntraceableError("a parameter is written to in the forward pass")
+        others = [tensor for tensor in tensors if not recorder.follows(tensor)]
+        handler = HANDLERS.get(func)
+        if handler is not None:
+            result = handler(recorder, *args, **options)
             if result is not None:
                 return result
-        return func(*args, **options)
+        if all(map(recorder.is_constant, others)):
+            result = func(*args, **options)
+            for part in tensors_in((result,)):
+                if part.requires_grad and not recorder.follows(part):
+                    recorder.note_derived(part, followed)
+            return result
+        result = expanded.expanded(recorder, func, args, options)
+        return func(*args, **options) if result is None else result
+
+
+def _writes(func: Any) -> bool:
+    name: str = getattr(func, "__name__", "")
+    return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
 
 
 def checked_losses(losses: object, examples: int) -> Tensor:
@@ -66,21 +106,64 @@ def checked_losses(losses: object, examples: int) -> Tensor:
 
 
 def record(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Tape:
-    """Return the tape of one forward and backward pass.
+    """Return the tape of one forward and backward pass; a compiled model runs uncompiled.
 
     Raises:
         UntraceableError: a parameter was used in a way that no handler follows.
         InvalidArgumentError: the loss function does not return one loss per example.
     """
-    examples = examples_in(batch)
-    recorder = Recorder(examples, parameters)
-    with torch.enable_grad():
-        with _Interception(recorder):
-            losses = loss_fn(model, batch)
-        total = checked_losses(losses, examples).sum()
+    try:
+        return _pass(model, loss_fn, batch, parameters, None)
+    except AmbiguousLayoutError:
+        pass
+    try:
+        return _pass(model, loss_fn, batch, parameters, _single_example(model, loss_fn, batch, parameters))
+    except UnknownLayoutError:
+        raise UntraceableError("a tensor has several dimensions that may hold the examples") from None
+
+
+def _pass(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor], witness: Witness | None) -> Tape:
+    recorder = Recorder(examples_in(batch), parameters, _constants(model), witness)
+    # Checkpointed parts of the model run again in the backward pass, so it is intercepted too.
+    with torch.enable_grad(), _uncompiled(), _without_gradients(parameters) as leaked, _Interception(recorder):
+        total = checked_losses(loss_fn(model, batch), recorder.examples).sum()
         if total.requires_grad:
-            leaked = torch.autograd.grad(total, [recorder.anchor, *parameters.values()], allow_unused=True)[1:]
-            missed = [name for name, grad in zip(parameters, leaked, strict=True) if grad is not None]
+            torch.autograd.backward(total)
+            missed = leaked()
             if missed:
                 raise UntraceableError(f"the tape does not follow every use of {', '.join(missed)}")
     return recorder.tape()
+
+
+def _constants(model: nn.Module) -> list[Tensor]:
+    """Return the model's buffers and frozen parameters."""
+    return [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
+
+
+def _single_example(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Witness:
+    """Return the shapes that the first example alone has at the places where layouts are asked for."""
+    recorder = Recorder(1, parameters, _constants(model))
+    with torch.enable_grad(), _uncompiled(), _Interception(recorder):
+        loss_fn(model, rows(batch, slice(1)))
+    return recorder.shapes
+
+
+@contextlib.contextmanager
+def _without_gradients(parameters: Mapping[str, Tensor]) -> Iterator[Callable[[], list[str]]]:
+    """Put the parameters' `.grad` aside, yield a function that names those that got a new one, and put it back."""
+    before = {name: parameter.grad for name, parameter in parameters.items()}
+    for parameter in parameters.values():
+        parameter.grad = None
+    try:
+        yield lambda: [name for name, parameter in parameters.items() if parameter.grad is not None]
+    finally:
+        for name, parameter in parameters.items():
+            parameter.grad = before[name]
+
+
+def _uncompiled() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which compiled modules run as they were written: a compiled graph hides what uses a parameter."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from privet.gradients.norms import blocks, squared_norms
-from privet.gradients.recorder import Recorder
+from privet.gradients.norms import CANCELLED, blocks, squared_norms
 from privet.gradients.uses import DirectUse, Use
 
-# A squared norm below this part of (Σₜ |aₜ||gₜ|)² is what cancellation left over, too little to be measured in float32.
-_CANCELLED = 1e-4
+if TYPE_CHECKING:
+    from privet.gradients.layout import Layout
+    from privet.gradients.recorder import Recorder
+
 # Per-example gradients are kept, rather than formed again, while those of one weight take no more numbers than this.
 KEEP = 1 << 23
 
@@ -100,52 +101,67 @@ def _rounded_up(products: Tensor) -> Tensor:
     squares = products.flatten(1).sum(1, dtype=torch.float64)
     reach = products.diagonal(dim1=1, dim2=2).sqrt().sum(1, dtype=torch.float64).square_()
     if products.dtype == torch.float32:
-        squares = squares.where(squares >= _CANCELLED * reach, torch.nan)
+        squares = squares.where(squares >= CANCELLED * reach, torch.nan)
     return squares.clamp_(min=0) + 2 * torch.finfo(products.dtype).eps / math.sqrt(products.shape[1]) * reach
 
 
-class _Linear(torch.autograd.Function):
-    """F.linear whose backward passes on the input gradient only and records the rest."""
+class _Product(torch.autograd.Function):
+    """x Wᵀ + b, or x W + b for a transposed weight, whose backward passes on the input gradient only and records the rest."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, record: Any) -> Tensor:
+    def forward(
+        ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, record: Any
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.record = record
-        return F.linear(x, weight, bias)
+        ctx.transposed, ctx.record = transposed, record
+        return F.linear(x, weight.t() if transposed else weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
         ctx.record(x.detach(), grad)
-        return None, grad @ weight if ctx.needs_input_grad[1] else None, None, None, None
+        into = None
+        if ctx.needs_input_grad[1]:
+            weight = weight.to(grad.dtype)
+            into = (grad @ (weight.t() if ctx.transposed else weight)).to(x.dtype)
+        return None, into, None, None, None, None
 
 
-def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """Follow `F.linear`; None if the first dimension of the input is not the batch."""
-    if input.dim() < 2 or input.shape[0] != recorder.examples:
+def product(
+    recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None, *, transposed: bool, layout: Layout | None = None
+) -> Tensor | None:
+    """Follow x Wᵀ + b, or x W + b for a transposed weight; None if x does not hold the examples along a leading dimension."""
+    layout = None if recorder.follows(x) else layout or recorder.layout(x, 1)
+    plain_weight = weight.detach() if recorder.follows(weight) else weight
+    plain_bias = None if bias is None else bias.detach() if recorder.follows(bias) else bias
+    if layout is None or plain_weight.requires_grad or (plain_bias is not None and plain_bias.requires_grad):
         return None
 
     def record(inputs: Tensor, grad: Tensor) -> None:
-        g = grad.reshape(recorder.examples, -1, grad.shape[-1])
+        g = layout.examples_first(grad).reshape(recorder.examples, -1, grad.shape[-1]).to(weight.dtype)
         if recorder.follows(weight):
-            recorder.add(weight, _cheapest(inputs.reshape(recorder.examples, -1, inputs.shape[-1]), g))
+            a = layout.examples_first(inputs).reshape(recorder.examples, -1, inputs.shape[-1]).to(weight.dtype)
+            recorder.add(weight, cheapest(g, a) if transposed else cheapest(a, g))
         if recorder.follows(bias):
             recorder.add(bias, DirectUse(g.sum(1)))
 
-    plain_bias = None if bias is None else bias.detach() if recorder.follows(bias) else bias
-    plain_weight = weight.detach() if recorder.follows(weight) else weight
-    if plain_weight.requires_grad or (plain_bias is not None and plain_bias.requires_grad):
-        return None
-    return _Linear.apply(recorder.anchor, input, plain_weight, plain_bias, record)  # type: ignore[no-any-return,no-untyped-call]
+    result: Tensor = _Product.apply(recorder.anchor, x, plain_weight, plain_bias, transposed, record)  # type: ignore[no-untyped-call]
+    recorder.pass_on(x, result)
+    return result
 
 
-def _cheapest(inputs: Tensor, gradients: Tensor) -> Use:
+def cheapest(inputs: Tensor, gradients: Tensor) -> Use:
     """Return the factors, or the gradients themselves where those are smaller or needed for the norm anyway."""
     use = LinearUse(inputs, gradients)
     positions, d, p = inputs.shape[1], inputs.shape[2], gradients.shape[2]
     if positions * (d + p) >= d * p and use.examples * use.cost <= KEEP:
         return DirectUse(use.per_example())
     return use
+
+
+def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """Follow `F.linear`."""
+    return product(recorder, input, weight, bias, transposed=False)
 
 
 HANDLERS = {F.linear: linear}

@@ -11,6 +11,9 @@ from torch import Tensor
 _PIECE = 1024
 # Size of a working set that stays in a core's cache, in numbers.
 CACHE = 1 << 18
+# A squared norm below this part of the square of the sum of its terms' sizes is what cancellation left over, too little to be
+# measured in float32.
+CANCELLED = 1e-4
 
 
 def squared_norms(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -37,3 +38,14 @@ def belongs(leaf: object, examples: int) -> bool:
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return the batch with its tensors on the device."""
     return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)
+
+
+def tensors_in(arguments: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among the arguments of a torch function, one level of lists and tuples deep."""
+    found = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            found.append(argument)
+        elif isinstance(argument, list | tuple):
+            found += [item for item in argument if isinstance(item, Tensor)]
+    return found

@@ -7,7 +7,6 @@ gradients are formed only where that is cheaper, and in blocks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -121,62 +120,3 @@ class DirectUse(Use):
     def double(self) -> DirectUse:
         """Return the same use in float64."""
         return DirectUse(self.gradients.double())
-
-
-@dataclass(frozen=True, eq=False)
-class SeveralUses(Use):
-    """Several uses of one parameter (ties, modules called twice): gradients add up *before* the norm is taken.
-
-    ‖Σᵤ gᵤ‖² is not Σᵤ ‖gᵤ‖²; norms come from the sums, formed in blocks. The weighted sum is linear, so each use gives its own.
-
-    Args:
-        uses: of the same parameter, by the same examples.
-    """
-
-    uses: tuple[Use, ...]
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return self.uses[0].examples
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.uses[0].dtype
-
-    @property
-    def cost(self) -> int:
-        """The most that one of the uses takes."""
-        return max(use.cost for use in self.uses)
-
-    def reach(self) -> Tensor:
-        """Return the sum over the uses."""
-        return torch.stack([use.reach() for use in self.uses]).sum(0)
-
-    def per_example(self) -> Tensor:
-        """Return the gradients, (B, *shape)."""
-        total = self.uses[0].per_example()
-        for use in self.uses[1:]:
-            total = total + use.per_example()
-        return total
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return Σᵢ wᵢ·gᵢ."""
-        total = self.uses[0].weighted_sum(weights)
-        for use in self.uses[1:]:
-            total = total + use.weighted_sum(weights)
-        return total
-
-    def rows(self, index: Tensor | slice) -> SeveralUses:
-        """Return the same uses by some of the examples."""
-        return SeveralUses(tuple(use.rows(index) for use in self.uses))
-
-    def double(self) -> SeveralUses:
-        """Return the same uses in float64."""
-        return SeveralUses(tuple(use.double() for use in self.uses))
-
-
-def together(uses: Sequence[Use]) -> Use:
-    """Return all uses of one parameter as one."""
-    return uses[0] if len(uses) == 1 else SeveralUses(tuple(uses))
