@@ -8,7 +8,7 @@ from autograd all the same was used in a way that no handler followed: nothing c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients import convolution, elementwise, embedding, linear
+from privet.gradients import convolution, elementwise, embedding, linear, recurrent
 from privet.gradients.recorder import Recorder
 from privet.gradients.tape import Tape
 from privet.gradients.trees import examples_in
@@ -28,6 +28,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     **convolution.HANDLERS,
     **embedding.HANDLERS,
     **elementwise.HANDLERS,
+    **recurrent.HANDLERS,
 }
 
 
@@ -43,11 +44,20 @@ class _Interception(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = HANDLERS.get(func)
         options = kwargs or {}
-        if handler is not None and any(map(self._recorder.follows, (*args, *options.values()))):
+        if handler is not None and any(map(self._recorder.follows, _flat((*args, *options.values())))):
             result = handler(self._recorder, *args, **options)
             if result is not None:
                 return result
-        return func(*args, **options)
+        result = func(*args, **options)
+        if func in recurrent.OBSERVERS:
+            recurrent.OBSERVERS[func](self._recorder, result, *args, **options)
+        return result
+
+
+def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Yield arguments, and what lists and tuples among them hold: recurrent layers take their weights in a list."""
+    for argument in arguments:
+        yield from argument if isinstance(argument, list | tuple) else (argument,)
 
 
 def checked_losses(losses: object, examples: int) -> Tensor:

@@ -78,6 +78,8 @@ class LinearUse(Use):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by one product, with the weights on the narrower factor."""
         a, g, w = self.inputs, self.gradients, weights.to(self.inputs.dtype)[:, None, None]
+        if g.stride(0) < g.stride(1):  # time comes first in memory: summing in that order spares a copy
+            a, g, w = a.transpose(0, 1), g.transpose(0, 1), w.transpose(0, 1)
         a, g = (a * w, g) if a.shape[2] <= g.shape[2] else (a, g * w)
         return g.flatten(0, 1).t() @ a.flatten(0, 1)
 
@@ -128,7 +130,7 @@ def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | Non
     def record(inputs: Tensor, grad: Tensor) -> None:
         g = grad.reshape(recorder.examples, -1, grad.shape[-1])
         if recorder.follows(weight):
-            recorder.add(weight, _cheapest(inputs.reshape(recorder.examples, -1, inputs.shape[-1]), g))
+            recorder.add(weight, cheapest(inputs.reshape(recorder.examples, -1, inputs.shape[-1]), g))
         if recorder.follows(bias):
             recorder.add(bias, DirectUse(g.sum(1)))
 
@@ -139,7 +141,7 @@ def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | Non
     return _Linear.apply(recorder.anchor, input, plain_weight, plain_bias, record)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def _cheapest(inputs: Tensor, gradients: Tensor) -> Use:
+def cheapest(inputs: Tensor, gradients: Tensor) -> Use:
     """Return the factors, or the gradients themselves where those are smaller or needed for the norm anyway."""
     use = LinearUse(inputs, gradients)
     positions, d, p = inputs.shape[1], inputs.shape[2], gradients.shape[2]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from privet.gradients.tape import Tape
 from privet.gradients.uses import Use, together
@@ -23,6 +24,7 @@ class Recorder:
         self.examples, self.parameters = examples, parameters
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._uses: dict[str, list[Use]] = {}
+        self._orders: MutableMapping[Tensor, tuple[int, Tensor]] = WeakTensorKeyDictionary()
         # An input that asks for a gradient keeps a layer in the graph when nothing before it does.
         self.anchor = torch.zeros((), device=next(iter(parameters.values())).device, requires_grad=True)
 
@@ -40,6 +42,15 @@ class Recorder:
     def add(self, parameter: Tensor | None, use: Use) -> None:
         """Record one use."""
         self._uses.setdefault(self._names[id(parameter)], []).append(use)
+
+    def note_order(self, tensor: Tensor, dimension: int, order: Tensor) -> None:
+        """Note that a tensor holds example order[i] at place i of a dimension."""
+        self._orders[tensor] = dimension % tensor.dim(), order
+
+    def order(self, tensor: Tensor, dimension: int) -> Tensor | None:
+        """Return the order that was noted of a tensor's dimension."""
+        noted, order = self._orders.get(tensor, (None, None))
+        return order if noted == dimension % tensor.dim() else None
 
     def tape(self) -> Tape:
         """Return what was recorded."""
