@@ -56,7 +56,7 @@ def test_ordinary_models_train_by_the_tape(case):
     assert probe(case.model(), case.loss, case.batch(6)) == "tape"
 
 
-@pytest.mark.parametrize("case", [case for case in cases.UNFOLLOWED if case.name != "lstm"], ids=str)
+@pytest.mark.parametrize("case", [case for case in cases.UNFOLLOWED if case.vectorisable], ids=str)
 def test_what_the_tape_does_not_follow_is_vectorised(case):
     assert probe(case.model(), case.loss, case.batch(6)) == "vectorised"
 

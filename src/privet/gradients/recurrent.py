@@ -184,7 +184,7 @@ class Layer:
 
     def forward(self, x: Tensor, states: States) -> tuple[Tensor, States, Trace]:
         """Return the outputs (N, H), the final states, and what backward needs of every step."""
-        inputs = torch.split(F.linear(x, self.weights.ih, self.weights.b_ih), self.steps.sizes)
+        inputs = torch.split(F.linear(x, self.weights.ih, self.weights.b_ih), list(self.steps.sizes))
         outputs: dict[int, Tensor] = {}
         trace: Trace = {}
         for time in self.times:
@@ -197,7 +197,7 @@ class Layer:
 
     def backward(self, grad: Tensor, grads: States, trace: Trace) -> tuple[Tensor, Tensor, States]:
         """Return the gradients of W_ih x + b_ih and of W_hh h + b_hh, both (N, ·), and of the initial states."""
-        outputs = torch.split(grad, self.steps.sizes)
+        outputs = torch.split(grad, list(self.steps.sizes))
         inputs: dict[int, Tensor] = {}
         hidden: dict[int, Tensor] = {}
         for time in reversed(self.times):
