@@ -24,6 +24,10 @@ MODEL_NAMES = [
     "tied head",
     "shared parameter",
     "class token",
+    "lstm",
+    "gru, two layers both ways",
+    "encoder and decoder",
+    "LSTMCell, step by step",
     "unused layer",
 ]
 

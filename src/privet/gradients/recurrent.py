@@ -26,6 +26,10 @@ Kept = tuple[Tensor, ...]
 # Step → the previous states, and what the cell kept.
 Trace = dict[int, tuple[States, Kept]]
 
+# (gradient, output) → gradient of the argument.
+_TANH = torch.ops.aten.tanh_backward
+_SIGMOID = torch.ops.aten.sigmoid_backward
+
 
 class GateGradients(NamedTuple):
     """What one step passes back.
@@ -111,9 +115,6 @@ def _lstm_backward(grads: States, states: States, kept: Kept) -> GateGradients:
 def _relu_slope(grad: Tensor, output: Tensor) -> Tensor:
     return torch.ops.aten.threshold_backward(grad, output, 0)  # type: ignore[no-any-return]
 
-
-_TANH = torch.ops.aten.tanh_backward
-_SIGMOID = torch.ops.aten.sigmoid_backward
 
 CELLS = {
     "rnn_tanh": _elman(torch.tanh_, _TANH),
