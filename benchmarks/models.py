@@ -25,6 +25,18 @@ class MeanEmbedding(nn.Module):
         return self.head(self.embedding(tokens).mean(1))
 
 
+class Recurrent(nn.Module):
+    """Embedding(10k, 128), an LSTM over 64 tokens, and a linear layer on its last output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(10_000, 128), nn.LSTM(128, 128, batch_first=True)
+        self.head = nn.Linear(128, 2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(self.embedding(tokens))[0][:, -1])
+
+
 @dataclass(frozen=True)
 class Case:
     """A model, its batch, and how a batch is made."""
@@ -56,6 +68,7 @@ CASES = (
     Case("tanh-cnn 71K, B=64", lambda: models.build("tanh-cnn", (1, 28, 28), 10), images(64), 10),
     Case("mlp 1.9M, B=512", mlp, lambda: torch.randn(512, 784), 10),
     Case("embedding 1.3M, B=256, T=64", MeanEmbedding, lambda: torch.randint(0, 10_000, (256, 64)), 2),
+    Case("lstm 1.4M, B=64, T=64", Recurrent, lambda: torch.randint(0, 10_000, (64, 64)), 2),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from privet import models
 
@@ -43,6 +44,7 @@ class Case:
     contents: Callable[[int], tuple[Any, ...]]
     loss: Callable[[Any, Any], torch.Tensor] = energy
     smooth: bool = True  # whether inputs 10⁴ times larger or smaller leave the gradient well conditioned
+    vectorisable: bool = True  # whether torch.func.vmap knows the layers
 
     def model(self, dtype=torch.float32):
         torch.manual_seed(1)
@@ -439,6 +441,126 @@ NETWORKS = [
     Case("transformer", Transformer, sentences(6), next_token),
 ]
 
+
+def everything(returned):
+    """All that a recurrent layer returns, (output, h) or (output, (h, c)), as one tensor with examples first."""
+    output, states = returned
+    states = states if isinstance(states, tuple) else (states,)
+    return torch.cat([output.flatten(1), *(state.transpose(0, 1).flatten(1) for state in states)], 1)
+
+
+def _time_first(m, x):
+    output, states = m.a(x.transpose(0, 1))
+    return everything((output.transpose(0, 1), states))
+
+
+def packed(layer, x, lengths, sort=True, between=lambda sequence: sequence):
+    """The layer over packed sequences; all that it returns, padded to the length of x."""
+    sequence = between(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=not sort))
+    output, states = layer(sequence)
+    return everything((pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], states))
+
+
+def _squashed(sequence):
+    return sequence._replace(data=torch.tanh(sequence.data))
+
+
+def _two_packed_layers(m, x, lengths):
+    return packed(m.b, x, lengths, between=lambda sequence: m.a(sequence)[0])
+
+
+def _listed(m, x, lengths):
+    sequence = pack_sequence([one[:length] for one, length in zip(x, lengths, strict=True)], enforce_sorted=False)
+    output, states = m.a(sequence)
+    return everything((pad_packed_sequence(output, total_length=x.shape[1])[0].transpose(0, 1), states))
+
+
+def _time_first_packed(m, x, lengths):
+    output, states = m.a(pack_padded_sequence(x.transpose(0, 1), lengths, enforce_sorted=False))
+    return everything((pad_packed_sequence(output, total_length=x.shape[1])[0].transpose(0, 1), states))
+
+
+def _packed_with_initial_states(m, x, lengths):
+    initial = torch.tanh(m.b(x[:, 0])).view(len(x), 4, -1).transpose(0, 1).contiguous()
+    sequence = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    output, states = m.a(sequence, (initial, initial.square()))
+    return everything((pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], states))
+
+
+def _given_initial_states(m, x):
+    initial = torch.tanh(m.b(x[:, 0]))[None]
+    states = (initial, initial.square()) if isinstance(m.a, nn.LSTM) else initial
+    return everything(m.a(x, states))
+
+
+def _stepwise(m, x):
+    states, outputs = None, []
+    for time in range(x.shape[1]):
+        states = m.a(x[:, time], states)
+        outputs.append(states[0] * states[1] if isinstance(states, tuple) else states)
+    return torch.stack(outputs, 1)
+
+
+def sequences(examples):
+    """Seven positions, of which an example has at least one, and their number."""
+    return torch.randn(examples, 7, 6), torch.randint(1, 8, (examples,))
+
+
+def sorted_sequences(examples):
+    x, lengths = sequences(examples)
+    return x, lengths.sort(descending=True).values
+
+
+def recurrent(name, kind, forward=lambda m, x: everything(m.a(x)), contents=None, others=None, **options):
+    options = {"batch_first": True} | options
+
+    def module():
+        return With(forward, a=kind(6, 4, **options), **{key: make() for key, make in (others or {}).items()})
+
+    return Case(name, module, contents or numbers(3, 6), smooth=False, vectorisable=False)
+
+
+def _packed(m, x, lengths):
+    return packed(m.a, x, lengths)
+
+
+KINDS = {"rnn": nn.RNN, "relu rnn": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
+         "gru": nn.GRU, "lstm": nn.LSTM}  # fmt: skip
+DEEP = {"num_layers": 2, "bidirectional": True}
+
+RECURRENT = [
+    *(recurrent(name, kind) for name, kind in KINDS.items()),
+    *(recurrent(f"{name}, two layers both ways", kind, **DEEP) for name, kind in KINDS.items()),
+    *(recurrent(f"{name} without biases", kind, contents=numbers(9, 6), bias=False) for name, kind in KINDS.items()),
+    *(recurrent(f"{name}, time first", kind, _time_first, batch_first=False, **DEEP) for name, kind in KINDS.items()),
+    *(recurrent(f"{name}, packed", kind, _packed, sequences, **DEEP) for name, kind in KINDS.items()),
+    *(recurrent(f"{name} from given states", kind, _given_initial_states, others={"b": lambda: nn.Linear(6, 4)})
+      for name, kind in KINDS.items()),
+    recurrent("lstm over one position", nn.LSTM, contents=numbers(1, 6)),
+    recurrent("lstm, packed and sorted", nn.LSTM, lambda m, x, lengths: packed(m.a, x, lengths, sort=False), sorted_sequences),
+    recurrent("lstm, packed, time first", nn.LSTM, _time_first_packed, sequences, batch_first=False),
+    recurrent("lstm, packed from a list", nn.LSTM, _listed, sequences, bidirectional=True),
+    recurrent("lstm, packed from given states", nn.LSTM, _packed_with_initial_states, sequences,
+              others={"b": lambda: nn.Linear(6, 16)}, **DEEP),
+    recurrent("lstm, packed data changed", nn.LSTM, lambda m, x, lengths: packed(m.a, x, lengths, between=_squashed), sequences),
+    recurrent("gru, packed twice", nn.GRU, _two_packed_layers, sequences, others={"b": lambda: nn.GRU(4, 3)}),
+    recurrent("gru called twice", nn.GRU, lambda m, x: everything(m.a(torch.cat([m.a(x)[0], x[:, :, :2]], 2)))),
+    recurrent("gru, last state only", nn.GRU, lambda m, x: m.a(x)[1][0]),
+    recurrent("lstm, cell state only", nn.LSTM, lambda m, x: m.a(x)[1][1][0]),
+    recurrent("lstm, frozen biases and a frozen weight", lambda *sizes, **options: frozen(
+        nn.LSTM(*sizes, **options), "weight_ih_l0", "bias_ih_l0", "bias_hh_l0"), bidirectional=True),
+    recurrent("gru, frozen first layer", lambda *sizes, **options: frozen(
+        nn.GRU(*sizes, **options), *(f"{kind}_{part}_l0" for kind in ("weight", "bias") for part in ("ih", "hh"))), num_layers=2),
+    Case("encoder and decoder", lambda: With(
+        lambda m, x, y: m.c(m.b(m.e(y), m.a(m.e(x))[1])[0]), e=nn.Embedding(VOCABULARY, 6), c=nn.Linear(4, VOCABULARY),
+        a=nn.GRU(6, 4, batch_first=True), b=nn.GRU(6, 4, batch_first=True)),
+        sentences(6), lambda m, batch: next_token(lambda x: m(x, batch[1]), batch), smooth=False, vectorisable=False),
+    *(Case(f"{kind.__name__}, step by step", lambda kind=kind: With(_stepwise, a=kind(6, 4)), numbers(3, 6),
+           smooth=False, vectorisable=False) for kind in (nn.RNNCell, nn.GRUCell, nn.LSTMCell)),
+    Case("relu RNNCell without biases", lambda: With(_stepwise, a=nn.RNNCell(6, 4, bias=False, nonlinearity="relu")),
+         numbers(3, 6), smooth=False, vectorisable=False),
+]  # fmt: skip
+
 CASES = [
     *LINEAR,
     *CONVOLUTION,
@@ -452,12 +574,14 @@ CASES = [
     *TIED,
     *PARTIAL,
     *NETWORKS,
+    *RECURRENT,
 ]
 
 
 # The tape must see that it cannot follow these; "auto" must still be right.
 UNFOLLOWED = [
-    Case("lstm", lambda: With(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, batch_first=True)), numbers(3, 6)),
+    Case("lstm with projections", lambda: With(
+        lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, proj_size=3, batch_first=True)), numbers(3, 6), vectorisable=False),
     Case("positions of several examples in another order", lambda: With(
         lambda m, x: m.a(x.flatten(0, 1)[torch.arange(3 * len(x)).flip(0)]).tanh().view(len(x), -1).flip(0), a=nn.Linear(6, 4)),
         numbers(3, 6)),

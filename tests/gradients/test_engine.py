@@ -19,11 +19,7 @@ WAYS = ["auto", *METHODS]
 MODELS = cases.by_name("logistic", "cnn", "transformer", "scalar")
 ALL_WAYS = [
     *((case, method) for case in MODELS for method in WAYS),
-    *(
-        (case, method)
-        for case in cases.by_name("positions of several examples in another order", "lstm")
-        for method in ("auto", "loop")
-    ),
+    *((case, method) for case in cases.UNFOLLOWED for method in ("auto", "loop")),
 ]
 EVERY_WAY = pytest.mark.parametrize(("case", "method"), ALL_WAYS, ids=str)
 

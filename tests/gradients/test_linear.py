@@ -38,6 +38,12 @@ def test_the_weighted_sum_does_not_depend_on_which_factor_carries_the_weights(d,
     assert torch.allclose(some.weighted_sum(weights).double(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_the_weighted_sum_does_not_depend_on_which_dimension_comes_first_in_memory():
+    some, weights = use(3, 5, 9), torch.rand(6)
+    time_first = LinearUse(*(x.transpose(0, 1).contiguous().transpose(0, 1) for x in (some.inputs, some.gradients)))
+    assert torch.allclose(time_first.weighted_sum(weights), some.weighted_sum(weights), rtol=1e-4, atol=1e-5)
+
+
 def test_gradients_are_kept_only_where_they_are_needed_anyway_and_small(monkeypatch):
     assert isinstance(recorded(2, 30, 20), LinearUse)
     assert isinstance(recorded(40, 5, 6), DirectUse)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients import attention, convolution, elementwise, embedding, expanded, flattening, linear, products
+from privet.gradients import attention, convolution, elementwise, embedding, expanded, flattening, linear, products, recurrent
 from privet.gradients.layout import AmbiguousLayoutError, Witness
 from privet.gradients.recorder import Recorder, UnknownLayoutError
 from privet.gradients.tape import Tape
@@ -35,9 +35,10 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     **embedding.HANDLERS,
     **elementwise.HANDLERS,
     **attention.HANDLERS,
+    **recurrent.HANDLERS,
 }
 # (recorder, result, *arguments of the function): what is worth knowing about results that no parameter took part in.
-OBSERVERS: dict[Any, Callable[..., None]] = {**flattening.OBSERVERS}
+OBSERVERS: dict[Any, Callable[..., None]] = {**flattening.OBSERVERS, **recurrent.OBSERVERS}
 
 
 class UntraceableError(PrivetError):

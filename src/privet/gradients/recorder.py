@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -65,6 +65,7 @@ class Recorder:
         self._sources: dict[int, tuple[str, ...]] = {id(parameter): (name,) for name, parameter in parameters.items()}
         self._constants = WeakTensorKeyDictionary(dict.fromkeys(constants))
         self._flat = WeakTensorKeyDictionary()
+        self._orders: MutableMapping[Tensor, tuple[int, Tensor]] = WeakTensorKeyDictionary()
         # An input that asks for a gradient keeps a layer in the graph when nothing before it does.
         self.anchor = torch.zeros((), device=next(iter(parameters.values())).device, requires_grad=True)
 
@@ -136,6 +137,15 @@ class Recorder:
     def add(self, leaf: Tensor | None, use: Use) -> None:
         """Record one use of a followed tensor."""
         self._leaves[id(leaf)].uses.append(use)
+
+    def note_order(self, tensor: Tensor, dimension: int, order: Tensor) -> None:
+        """Note that a tensor holds example order[i] at place i of a dimension."""
+        self._orders[tensor] = dimension % tensor.dim(), order
+
+    def order(self, tensor: Tensor, dimension: int) -> Tensor | None:
+        """Return the order that was noted of a tensor's dimension."""
+        noted, order = self._orders.get(tensor, (None, None))
+        return order if noted == dimension % tensor.dim() else None
 
     def tape(self) -> Tape:
         """Return what was recorded."""
