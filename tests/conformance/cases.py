@@ -56,7 +56,7 @@ class Case:
 
     def batch(self, examples, dtype=torch.float32, seed=2):
         torch.manual_seed(seed)
-        return tuple(x.to(dtype) if x.is_floating_point() else x for x in self.contents(examples))
+        return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.contents(examples))
 
     def __str__(self):
         return self.name
@@ -224,6 +224,26 @@ EMBEDDING = [
     Case("embedding, shared position ids", lambda: Positions(7), tokens(7)),
     Case("embedding, named arguments", lambda: With(
         lambda m, x: F.embedding(input=x, weight=m.a.weight), a=nn.Embedding(VOCABULARY, 5)), tokens(9)),
+]  # fmt: skip
+
+BAGS = [
+    *(Case(f"embedding bag, {mode}", lambda mode=mode: nn.EmbeddingBag(VOCABULARY, 5, mode=mode), tokens(9))
+      for mode in ("sum", "mean", "max")),
+    *(Case(f"embedding bag with padding, {mode}", lambda mode=mode: nn.EmbeddingBag(VOCABULARY, 5, mode=mode, padding_idx=3),
+           tokens(30)) for mode in ("sum", "mean", "max")),
+    Case("embedding bag of nothing but padding", lambda: nn.EmbeddingBag(VOCABULARY, 5, padding_idx=3),
+         lambda n: (torch.where(torch.arange(n)[:, None] == 1, 3, torch.randint(VOCABULARY, (n, 4))),)),
+    Case("weighted embedding bag", lambda: nn.EmbeddingBag(VOCABULARY, 5, mode="sum"),
+         lambda n: (torch.randint(VOCABULARY, (n, 9)), torch.randn(n, 9)), lambda m, b: energy(lambda x, w: m(x, per_sample_weights=w), b)),
+    Case("embedding bags by offsets", lambda: With(
+        lambda m, x: m.a(x.flatten(), torch.arange(0, x.numel(), x.shape[1])), a=nn.EmbeddingBag(VOCABULARY, 5)), tokens(7)),
+    Case("ragged embedding bags", lambda: With(
+        lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)[:-1]])), a=nn.EmbeddingBag(VOCABULARY, 5)),
+        lambda n: (torch.randint(VOCABULARY, (n, 7)), torch.rand(n, 7) < 0.7), vectorisable=False),
+    Case("ragged embedding bags, last offset included", lambda: With(
+        lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)])),
+        a=nn.EmbeddingBag(VOCABULARY, 5, include_last_offset=True, mode="max")),
+        lambda n: (torch.randint(VOCABULARY, (n, 7)), torch.rand(n, 7) < 0.7), vectorisable=False),
 ]  # fmt: skip
 
 NORMALISATION = [
@@ -565,6 +585,7 @@ CASES = [
     *LINEAR,
     *CONVOLUTION,
     *EMBEDDING,
+    *BAGS,
     *NORMALISATION,
     *ELEMENTWISE,
     *PRODUCTS,

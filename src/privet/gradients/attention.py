@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -135,4 +136,22 @@ def multi_head_attention(
     return out.transpose(0, 1), weights_out
 
 
-HANDLERS = {F.multi_head_attention_forward: multi_head_attention}
+def _product(
+    recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **options: Any
+) -> Tensor | None:
+    """Follow the mask of `F.scaled_dot_product_attention`, where models add a learned bias of relative positions."""
+    if attn_mask is None or not recorder.follows(attn_mask) or any(map(recorder.follows, (query, key, value))):
+        return None
+    layout = recorder.layout(query, 3)
+    view = None if layout is None else per_example_view(recorder, attn_mask, query.dim(), layout)
+    if view is None:
+        return None
+    result: Tensor = F.scaled_dot_product_attention(query, key, value, view, *rest, **options)
+    recorder.pass_on(query, result)
+    return result
+
+
+HANDLERS: dict[Any, Callable[..., Any]] = {
+    F.multi_head_attention_forward: multi_head_attention,
+    F.scaled_dot_product_attention: _product,
+}

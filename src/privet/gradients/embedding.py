@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +129,11 @@ def embedding(
         layout: Layout | None = Layout(recorder.examples, 0)
     else:
         layout = recorder.layout(indices, 0)
-    if layout is None:
-        return None
+    return None if layout is None else looked_up(recorder, indices, weight, layout, padding_idx)
+
+
+def looked_up(recorder: Recorder, indices: Tensor, weight: Tensor, layout: Layout, padding_idx: int | None = None) -> Tensor:
+    """Return the rows of a followed table at indices that hold the examples in the given way."""
     batch, size = recorder.examples, weight.shape[0]
 
     def record(grad: Tensor) -> None:
@@ -142,4 +146,13 @@ def embedding(
     return _Embedding.apply(recorder.anchor, indices, weight.detach(), record)  # type: ignore[no-any-return,no-untyped-call]
 
 
-HANDLERS = {F.embedding: embedding}
+def _indexed(recorder: Recorder, table: Tensor, index: object) -> Tensor | None:
+    """Follow `table[index]` for a tensor of indices."""
+    whole = isinstance(index, Tensor) and not index.is_floating_point() and index.dtype not in (torch.bool, torch.uint8)
+    if not whole or table.dim() != 2 or not recorder.follows(table):
+        return None
+    assert isinstance(index, Tensor)
+    return embedding(recorder, index % len(table), table)
+
+
+HANDLERS: dict[Any, Callable[..., Any]] = {F.embedding: embedding, Tensor.__getitem__: _indexed}

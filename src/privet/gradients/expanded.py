@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, vmap
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -12,8 +13,12 @@ from torch.utils import _pytree as pytree
 from privet.gradients.elementwise import per_example_leaf
 from privet.gradients.recorder import Recorder
 
-# What these compute for one example can depend on the others.
-_ACROSS_EXAMPLES = (F.embedding, F.embedding_bag, F.batch_norm)
+# What these compute for one example can depend on the others, or they have rules for shapes that vectorising them would skip.
+_NOT_BY_ITSELF = (
+    F.embedding, F.embedding_bag, F.batch_norm,
+    torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu,
+    torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell,
+)  # fmt: skip
 
 
 def expanded(recorder: Recorder, function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -24,7 +29,7 @@ def expanded(recorder: Recorder, function: Callable[..., Any], arguments: Sequen
     Returns:
         The result, with examples first; None if the function cannot be vectorised, or does not keep examples apart.
     """
-    if function in _ACROSS_EXAMPLES or getattr(function, "__name__", "").endswith("_"):
+    if function in _NOT_BY_ITSELF or getattr(function, "__name__", "").endswith("_"):
         return None
     leaves, tree = pytree.tree_flatten((tuple(arguments), dict(options)))
     mapped = [_holds_examples(recorder, leaf) for leaf in leaves]

@@ -19,7 +19,18 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients import attention, convolution, elementwise, embedding, expanded, flattening, linear, products, recurrent
+from privet.gradients import (
+    attention,
+    convolution,
+    elementwise,
+    embedding,
+    embedding_bag,
+    expanded,
+    flattening,
+    linear,
+    products,
+    recurrent,
+)
 from privet.gradients.layout import AmbiguousLayoutError, Witness
 from privet.gradients.recorder import Recorder, UnknownLayoutError
 from privet.gradients.tape import Tape
@@ -33,6 +44,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     **products.HANDLERS,
     **convolution.HANDLERS,
     **embedding.HANDLERS,
+    **embedding_bag.HANDLERS,
     **elementwise.HANDLERS,
     **attention.HANDLERS,
     **recurrent.HANDLERS,
