@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.clipping import Rule
-from privet.errors import InvalidArgumentError, UnsupportedModelError, choice
+from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count
 from privet.gradients.functional import one_by_one, vectorised
 from privet.gradients.interception import LossFunction, UntraceableError, record
 from privet.gradients.tape import Tape, clip, precise_norms
@@ -66,7 +66,12 @@ def _agree(tape: Tape, model: nn.Module, loss_fn: LossFunction, batch: Any, para
 
 
 def tapes(
-    model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor], method: str = "auto"
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Any,
+    parameters: Mapping[str, Tensor],
+    method: str = "auto",
+    physical_batch_size: int | None = None,
 ) -> Iterator[Tape]:
     """Yield tapes that cover the batch in order.
 
@@ -77,10 +82,17 @@ def tapes(
         parameters: name → parameter to differentiate by.
         method: "tape", "vectorised", "loop", or "auto": the fastest that follows the model, where the tape is believed only
             if it agrees with plain autograd on two examples.
+        physical_batch_size: most examples that go through the model at once; None for all.
     """
     choice("method", method, ("auto", *METHODS))
-    if examples_in(batch) == 0:
-        return
+    examples = examples_in(batch)
+    size = examples if physical_batch_size is None else count("physical_batch_size", physical_batch_size)
+    for start in range(0, examples, max(1, size)):
+        part = batch if size >= examples else rows(batch, slice(start, start + size))
+        yield from _tapes(model, loss_fn, part, parameters, method)
+
+
+def _tapes(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor], method: str) -> Iterator[Tape]:
     if method != "auto":
         yield from METHODS[method](model, loss_fn, batch, parameters)
         return
@@ -103,7 +115,9 @@ def tapes(
     yield from several
 
 
-def per_example_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto") -> dict[str, Tensor]:
+def per_example_gradients(
+    model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto", physical_batch_size: int | None = None
+) -> dict[str, Tensor]:
     """Return every example's gradient of every trainable parameter: a tool for research and tests, large and non-private.
 
     Args:
@@ -111,6 +125,8 @@ def per_example_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any, *
         loss_fn: (model, batch) → (B,) losses, one per example.
         batch: a tensor, or a tuple, list or dict of them, with B examples along the first dimension.
         method: how: "auto", "tape", "vectorised" or "loop".
+        physical_batch_size: most examples that go through the model at once, ≥ 1; None for all. Bounds memory, and changes the
+            result by rounding alone.
 
     Returns:
         Parameter name → (B, *shape).
@@ -123,12 +139,14 @@ def per_example_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any, *
             [[3., 4.]]])
     """
     parameters = trainable(model)
-    found = [tape.gradients() for tape in tapes(model, loss_fn, batch, parameters, method)]
+    found = [tape.gradients() for tape in tapes(model, loss_fn, batch, parameters, method, physical_batch_size)]
     blank = {name: parameter.detach().new_zeros(0, *parameter.shape) for name, parameter in parameters.items()}
     return {name: torch.cat([part[name] for part in (blank, *found)]).detach() for name in parameters}
 
 
-def per_example_norms(model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto") -> Tensor:
+def per_example_norms(
+    model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto", physical_batch_size: int | None = None
+) -> Tensor:
     """Return the L2 norm of every example's gradient over all trainable parameters, without forming the gradients.
 
     Args: as for `per_example_gradients`.
@@ -138,7 +156,7 @@ def per_example_norms(model: nn.Module, loss_fn: LossFunction, batch: Any, *, me
     """
     parameters = trainable(model)
     everything = (tuple(parameters),)
-    norms = [precise_norms(tape, everything)[0] for tape in tapes(model, loss_fn, batch, parameters, method)]
+    norms = [precise_norms(tape, everything)[0] for tape in tapes(model, loss_fn, batch, parameters, method, physical_batch_size)]
     return torch.cat(norms) if norms else torch.zeros(0, dtype=torch.float64)
 
 
@@ -149,6 +167,7 @@ def clipped_sum(
     clipping: Rule,
     *,
     method: str = "auto",
+    physical_batch_size: int | None = None,
     part: Part | None = None,
 ) -> ClippedSum:
     """Return Σᵢ w(‖gᵢ‖)·gᵢ over the batch, with its sensitivity.
@@ -158,7 +177,7 @@ def clipped_sum(
         loss_fn: (model, batch) → (B,) losses, one per example.
         batch: B examples along the first dimension; B may be 0.
         clipping: the rule that weights by norm.
-        method: as for `per_example_gradients`.
+        method, physical_batch_size: as for `per_example_gradients`.
         part: which positions of which draw these examples are, if parts are to be joined.
 
     Guarantee:
@@ -175,7 +194,7 @@ def clipped_sum(
     groups = clipping.groups(tuple(parameters))
     sums = None
     norms = []
-    for tape in tapes(model, loss_fn, batch, parameters, method):
+    for tape in tapes(model, loss_fn, batch, parameters, method, physical_batch_size):
         found, measured = clip(tape, clipping, groups)
         norms.append(measured)
         if sums is None:

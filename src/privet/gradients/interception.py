@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from privet.errors import InvalidArgumentError, PrivetError
@@ -137,11 +138,12 @@ def record(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapp
 
 def _pass(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor], witness: Witness | None) -> Tape:
     recorder = Recorder(examples_in(batch), parameters, _constants(model), witness)
-    # Checkpointed parts of the model run again in the backward pass, so it is intercepted too.
+    # Checkpointed parts of the model run again in the backward pass, so it is intercepted too: as torch would take a call with a
+    # tensor away from the mode, it starts from an edge of the graph.
     with torch.enable_grad(), _uncompiled(), _without_gradients(parameters) as leaked, _Interception(recorder):
         total = checked_losses(loss_fn(model, batch), recorder.examples).sum()
         if total.requires_grad:
-            torch.autograd.backward(total)
+            torch.autograd.backward(get_gradient_edge(total), torch.ones_like(total))
             missed = leaked()
             if missed:
                 raise UntraceableError(f"the tape does not follow every use of {', '.join(missed)}")
