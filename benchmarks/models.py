@@ -37,6 +37,18 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(self.embedding(tokens))[0][:, -1])
 
 
+class Encoder(nn.Module):
+    """Torch's own encoder layers over vectors that stand for embedded words, the mean over them, and a linear layer."""
+
+    def __init__(self, layers: int, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(width, heads, inner, dropout=0.0, batch_first=True)
+        self.layers, self.head = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False), nn.Linear(width, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(x).mean(1))
+
+
 @dataclass(frozen=True)
 class Case:
     """A model, its batch, and how a batch is made."""
@@ -69,6 +81,8 @@ CASES = (
     Case("mlp 1.9M, B=512", mlp, lambda: torch.randn(512, 784), 10),
     Case("embedding 1.3M, B=256, T=64", MeanEmbedding, lambda: torch.randint(0, 10_000, (256, 64)), 2),
     Case("lstm 1.4M, B=64, T=64", Recurrent, lambda: torch.randint(0, 10_000, (64, 64)), 2),
+    Case("encoder 4×d128, B=64, T=64", lambda: Encoder(4, 128, 4, 512), lambda: torch.randn(64, 64, 128), 10),
+    Case("encoder 2×d768, B=16, T=128", lambda: Encoder(2, 768, 12, 3072), lambda: torch.randn(16, 128, 768), 10),
 )
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from privet.gradients.layout import Layout
 from privet.gradients.norms import blocks, squared_norms
-from privet.gradients.uses import Use, rounded_up
+from privet.gradients.uses import Use, rounded_up, with_rounding
 
 if TYPE_CHECKING:
     from privet.gradients.recorder import Recorder
@@ -55,7 +55,11 @@ class EmbeddingUse(Use):
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖²: gradients of equal indices within an example are added up before they are measured."""
-        parts = [self.rows(block)._merged_squares() for block in blocks(self.examples, 4 * self.gradients[:1].numel())]
+        # Counting what repeats needs to know the indices, for which the host would have to wait for another device.
+        if self.indices.device.type == "cpu":
+            each = squared_norms(self.gradients.flatten(0, 1)).view(self.indices.shape)
+            return with_rounding(self._squares_by_count(each), each.sqrt().sum(1), self.dtype)
+        parts = [self.rows(block)._squares_of_all() for block in blocks(self.examples, 2 * self.gradients[:1].numel())]
         return rounded_up(torch.cat(parts), self)
 
     def reach(self) -> Tensor:
@@ -63,24 +67,47 @@ class EmbeddingUse(Use):
         lengths: Tensor = torch.linalg.vector_norm(self.gradients, dim=2)
         return lengths.sum(1, dtype=torch.float64)
 
-    def _merged_squares(self) -> Tensor:
-        batch, positions, width = self.gradients.shape
+    def _sorted(self) -> tuple[Tensor, Tensor]:
+        """Return the order that sorts each example's indices, and where in it a new index starts."""
         ordered, order = self.indices.sort(dim=1)
-        starts = torch.ones_like(ordered)
-        starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        starts = torch.ones_like(ordered, dtype=torch.bool)
+        torch.ne(ordered[:, 1:], ordered[:, :-1], out=starts[:, 1:])
+        return order, starts
+
+    def _squares_by_count(self, each: Tensor) -> Tensor:
+        """Return ‖gᵢ‖² from |gₜ|², (B, T); only gradients of indices that repeat are moved."""
+        order, starts = self._sorted()
+        squares = each.gather(1, order)
+        repeated = ~starts
+        repeated[:, :-1] |= ~starts[:, 1:]
+        examples, places = repeated.nonzero(as_tuple=True)
+        if len(examples):
+            first = starts[examples, places]
+            slots = first.cumsum(0) - 1
+            rows = self.gradients[examples, order[examples, places]]
+            merged = rows.new_zeros(int(slots[-1]) + 1, rows.shape[1]).index_add_(0, slots, rows)
+            squares[repeated] = 0
+            return squares.sum(1).index_add_(0, examples[first], squared_norms(merged))
+        return squares.sum(1)
+
+    def _squares_of_all(self) -> Tensor:
+        """Return ‖gᵢ‖² by moving every gradient, which takes the same steps whatever the indices are."""
+        batch, positions, width = self.gradients.shape
+        order, starts = self._sorted()
         # Slot of each position within its example: equal indices share one.
-        slots = starts.cumsum(1) - 1 + positions * torch.arange(batch, device=ordered.device)[:, None]
+        slots = starts.cumsum(1) - 1 + positions * torch.arange(batch, device=order.device)[:, None]
         into = torch.empty_like(slots).scatter_(1, order, slots)
-        merged = self.gradients.new_zeros(batch * positions, width).index_add_(
-            0, into.flatten(), self.gradients.reshape(-1, width)
-        )
+        merged = self.gradients.new_zeros(batch * positions, width)
+        merged.index_add_(0, into.flatten(), self.gradients.reshape(-1, width))
         return squared_norms(merged).view(batch, positions).sum(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ, (V, d)."""
-        scaled = self.gradients * weights.to(self.gradients.dtype)[:, None, None]
-        total = scaled.new_zeros(self.size, scaled.shape[2])
-        return total.index_add_(0, self.indices.flatten(), scaled.flatten(0, 1))
+        total = self.gradients.new_zeros(self.size, self.gradients.shape[2])
+        for block in blocks(self.examples, self.gradients[:1].numel()):
+            scaled = self.gradients[block] * weights[block].to(self.dtype)[:, None, None]
+            total.index_add_(0, self.indices[block].flatten(), scaled.flatten(0, 1))
+        return total
 
     def rows(self, index: Tensor | slice) -> EmbeddingUse:
         """Return the same use by some of the examples."""

@@ -68,7 +68,12 @@ def rounded_up(squares: Tensor, use: Use) -> Tensor:
     A norm and a weighted sum that add the same terms in another order differ by a unit in the last place of the terms'
     sizes, which is much of a gradient whose terms nearly cancel. Norms may be too large; too small would break the bound.
     """
-    return (squares.sqrt() + _ROUNDING * torch.finfo(use.dtype).eps * use.reach()).square_()
+    return with_rounding(squares, use.reach(), use.dtype)
+
+
+def with_rounding(squares: Tensor, reach: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `rounded_up` for a known reach."""
+    return (squares.sqrt() + _ROUNDING * torch.finfo(dtype).eps * reach).square_()
 
 
 @dataclass(frozen=True, eq=False)
