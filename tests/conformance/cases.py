@@ -234,11 +234,13 @@ BAGS = [
     Case("embedding bag of nothing but padding", lambda: nn.EmbeddingBag(VOCABULARY, 5, padding_idx=3),
          lambda n: (torch.where(torch.arange(n)[:, None] == 1, 3, torch.randint(VOCABULARY, (n, 4))),)),
     Case("weighted embedding bag", lambda: nn.EmbeddingBag(VOCABULARY, 5, mode="sum"),
-         lambda n: (torch.randint(VOCABULARY, (n, 9)), torch.randn(n, 9)), lambda m, b: energy(lambda x, w: m(x, per_sample_weights=w), b)),
+         lambda n: (torch.randint(VOCABULARY, (n, 9)), torch.randn(n, 9)),
+         lambda m, b: energy(lambda x, w: m(x, per_sample_weights=w), b)),
     Case("embedding bags by offsets", lambda: With(
         lambda m, x: m.a(x.flatten(), torch.arange(0, x.numel(), x.shape[1])), a=nn.EmbeddingBag(VOCABULARY, 5)), tokens(7)),
     Case("ragged embedding bags", lambda: With(
-        lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)[:-1]])), a=nn.EmbeddingBag(VOCABULARY, 5)),
+        lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)[:-1]])),
+        a=nn.EmbeddingBag(VOCABULARY, 5)),
         lambda n: (torch.randint(VOCABULARY, (n, 7)), torch.rand(n, 7) < 0.7), vectorisable=False),
     Case("ragged embedding bags, last offset included", lambda: With(
         lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)])),

@@ -21,7 +21,7 @@ EXAMPLES = 3
 @pytest.mark.parametrize("real", REAL_MODELS, ids=str)
 def test_gradients_norms_and_sums_are_those_of_plain_autograd(real, dtype):
     model, batch = real.build(transformers).to(dtype), real.batch(EXAMPLES, dtype)
-    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    tolerance = 1e-10 if dtype == torch.float64 and real.exact else 1e-5
     expected = oracle.plain_gradients(model, real.loss, batch)
     wanted = oracle.norms_of(expected)
     found = per_example_gradients(model, real.loss, batch, method=real.method)

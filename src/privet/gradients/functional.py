@@ -19,7 +19,7 @@ from privet.gradients.uses import DirectUse
 _HELD = 1 << 24
 
 
-class _Loss(nn.Module):
+class Loss(nn.Module):
     """The loss as a module, so that its parameters can be swapped by name."""
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
@@ -27,7 +27,8 @@ class _Loss(nn.Module):
         self.model, self.loss_fn = model, loss_fn
 
     def forward(self, batch: Any) -> Tensor:
-        return checked_losses(self.loss_fn(self.model, batch), 1)[0]
+        """Return the losses."""
+        return self.loss_fn(self.model, batch)
 
 
 def vectorised(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Iterator[Tape]:
@@ -39,13 +40,12 @@ def vectorised(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: 
     examples = examples_in(batch)
     leaves, tree = pytree.tree_flatten(batch)
     mapped = [0 if belongs(leaf, examples) else None for leaf in leaves]
-    module = _Loss(model, loss_fn)
+    module = Loss(model, loss_fn)
 
     def loss(values: dict[str, Tensor], *example: Any) -> Tensor:
         single = [leaf if where is None else leaf[None] for leaf, where in zip(example, mapped, strict=True)]
         named = {f"model.{name}": value for name, value in values.items()}
-        result: Tensor = functional_call(module, named, (pytree.tree_unflatten(single, tree),))
-        return result
+        return checked_losses(functional_call(module, named, (pytree.tree_unflatten(single, tree),)), 1)[0]
 
     values = {name: parameter.detach() for name, parameter in parameters.items()}
     size = max(1, _HELD // max(1, sum(value.numel() for value in values.values())))

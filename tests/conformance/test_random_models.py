@@ -1,0 +1,99 @@
+"""Random trees of modules: shapes, ties, reuse, precision, sizes of parts and scales of the gradient make no difference."""
+
+from __future__ import annotations
+
+import oracle
+import pytest
+import torch
+from cases import With
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from privet.clipping import Flat
+from privet.gradients import clipped_sum, linear, norms, per_example_gradients
+from privet.gradients.interception import UntraceableError
+
+WIDTH = 6
+
+
+class Residual(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return x + self.inner(x)
+
+
+def _function(function, **children):
+    return lambda: With(function, **{name: make() for name, make in children.items()})
+
+
+# Every layer maps (B, T, WIDTH) to the same shape.
+LAYERS = {
+    "linear": lambda: nn.Linear(WIDTH, WIDTH),
+    "wide": lambda: nn.Sequential(nn.Linear(WIDTH, 23), nn.GELU(), nn.Linear(23, WIDTH, bias=False)),
+    "norm": lambda: nn.LayerNorm(WIDTH),
+    "rms": lambda: nn.RMSNorm(WIDTH, eps=1e-6),
+    "time-major": _function(lambda m, x: m.a(x.transpose(0, 1)).transpose(0, 1), a=lambda: nn.Linear(WIDTH, WIDTH)),
+    "flattened": _function(lambda m, x: m.a(x.reshape(-1, WIDTH)).view(x.shape), a=lambda: nn.Linear(WIDTH, WIDTH)),
+    "transposed": _function(lambda m, x: x @ m.a.weight.t(), a=lambda: nn.Linear(WIDTH, WIDTH, bias=False)),
+    "convolution": _function(lambda m, x: m.a(x.mT).mT, a=lambda: nn.Conv1d(WIDTH, WIDTH, 3, padding=1)),
+    "depthwise": _function(lambda m, x: m.a(x.mT).mT, a=lambda: nn.Conv1d(WIDTH, WIDTH, 3, padding=1, groups=WIDTH)),
+    "group norm": _function(lambda m, x: m.a(x.mT).mT, a=lambda: nn.GroupNorm(2, WIDTH)),
+    "attention": _function(lambda m, x: m.a(x, x, x)[0], a=lambda: nn.MultiheadAttention(WIDTH, 2, batch_first=True)),
+    "gru": _function(lambda m, x: m.a(x)[0], a=lambda: nn.GRU(WIDTH, WIDTH, batch_first=True)),
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
+    "slopes": nn.PReLU,
+    "tanh": nn.Tanh,
+}
+
+
+@st.composite
+def trees(draw):
+    """A list of layers, each new, or one that stands earlier in the list (a tie), plain or around a residual connection."""
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    layers = []
+    for _ in range(draw(st.integers(1, 5))):
+        if layers and draw(st.booleans()) and draw(st.booleans()):
+            layers.append(draw(st.sampled_from(layers)))
+            continue
+        layer = LAYERS[draw(st.sampled_from(sorted(LAYERS)))]()
+        layers.append(Residual(layer) if draw(st.booleans()) else layer)
+    model = nn.Sequential(*layers)
+    if not list(model.parameters()):
+        model.append(nn.Linear(WIDTH, WIDTH))
+    frozen = draw(st.sets(st.sampled_from([name for name, _ in model.named_parameters()])))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen or len(frozen) == len(list(model.parameters())))
+    return model
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    model=trees(), examples=st.integers(1, 6), length=st.integers(1, 6), scale=st.sampled_from([1e-8, 1.0, 1e8]),
+    part=st.integers(1, 7), double=st.booleans(), scarce=st.booleans(),
+)  # fmt: skip
+def test_the_tape_is_right_or_refuses(model, examples, length, scale, part, double, scarce):
+    dtype = torch.float64 if double else torch.float32
+    model, x = model.to(dtype), torch.randn(examples, length, WIDTH, dtype=dtype)
+
+    def loss(m, x):
+        out = m(x).flatten(1)
+        return scale * ((out - 1).square() * torch.linspace(0.5, 1.5, out.shape[1]).to(out)).mean(1)
+
+    expected = oracle.plain_gradients(model, loss, x)
+    tolerance = 1e-10 if double else 2e-5
+    with pytest.MonkeyPatch.context() as patch:
+        if scarce:
+            patch.setattr(linear, "KEEP", 0)
+            patch.setattr(norms, "CACHE", 300)
+        try:
+            found = per_example_gradients(model, loss, x, method="tape", physical_batch_size=part)
+            summed = clipped_sum(model, loss, x, Flat(0.3 * scale), method="tape", physical_batch_size=part)
+        except UntraceableError as refusal:
+            assume("several dimensions" not in str(refusal))  # examples first here, second there, and as many as positions
+            raise
+    assert oracle.relative_error(found, expected) <= tolerance
+    assert oracle.relative_error(summed.tensors, oracle.plain_clipped_sum(expected, "Flat", 0.3 * scale)) <= tolerance
