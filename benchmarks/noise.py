@@ -82,7 +82,9 @@ def steps(rounds: int) -> None:
     for name, times in found.items():
         print(f"  {name:28}", end="")
         for clock in range(len(CLOCKS)):
-            ratio = statistics.median(mine[clock] / base[clock] for mine, base in zip(times[1:], found["no noise"][1:], strict=True))
+            ratio = statistics.median(
+                mine[clock] / base[clock] for mine, base in zip(times[1:], found["no noise"][1:], strict=True)
+            )
             print(f"{statistics.median(time[clock] for time in times[1:]) * 1e3:7.1f} ({ratio:4.2f})", end="")
         print()
 

@@ -48,7 +48,7 @@ def library(source: Path) -> ctypes.CDLL:
         stem = f"{source.stem}-{_key(source, compiler)}"
         kept = next(filter(_intact, folder.glob(f"{stem}-*.so")), None)
         return ctypes.CDLL(str(kept or _build(source, compiler, folder, stem)))
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: nobody knows where home is
         raise UnavailableError(f"{error}") from error
 
 

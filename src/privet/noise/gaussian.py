@@ -88,9 +88,7 @@ def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
     size = total_size(clipped.tensors.values())
     sensitivity = clipped.sensitivity + grid * math.sqrt(size)
     deviation = multiplier * sensitivity
-    released = {
-        name: torch.empty_like(tensor, memory_format=torch.contiguous_format) for name, tensor in clipped.tensors.items()
-    }
+    released = {name: torch.empty_like(tensor, memory_format=torch.contiguous_format) for name, tensor in clipped.tensors.items()}
     sums = [tensor.reshape(-1) for tensor in clipped.tensors.values()]
     places = [tensor.view(-1) for tensor in released.values()]
     add_noise = arithmetic().add_noise

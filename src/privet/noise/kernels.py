@@ -41,11 +41,10 @@ def arithmetic() -> Arithmetic:
     True
     """
     try:
-        code = library(_SOURCE)
-        compiled = _bound(code)
+        compiled = _bound(library(_SOURCE))
         if not agree(compiled):
             raise UnavailableError("the compiled functions do not agree with those in torch")
-    except UnavailableError as error:
+    except (UnavailableError, AttributeError) as error:
         return Arithmetic(normals.box_muller, normals.add_noise, f"torch: {error}")
     return compiled
 
@@ -54,24 +53,25 @@ def agree(form: Arithmetic) -> bool:
     """Return whether a form computes what `normals` does: normals up to a few ulp of the radius, releases to the last bit."""
     generator = torch.Generator().manual_seed(0)
     words = torch.randint(-(2**63), 2**63 - 1, (2 * _CHECKED,), generator=generator)
-    # The ends of every range: the smallest and largest radius, and all four places where the angle changes quadrant.
-    ends = torch.tensor([0, -1, 1, 1 << 49, (1 << 49) - 1, 1 << 50, (1 << 50) - 1, 1 << 51, (1 << 51) - 1, 3 << 50, (3 << 50) - 1])
+    # The ends of every range: smallest and largest radius, and where the angle changes its octant.
+    ends = torch.tensor([(octant << 49) - before for octant in range(8) for before in (0, 1)])
     words[: len(ends)] = ends
     words[_CHECKED : _CHECKED + len(ends)] = ends.flip(0)
     expected, found = words.view(torch.float64).clone(), words.view(torch.float64).clone()
     normals.box_muller(expected)
     form.box_muller(found)
     radius = expected.view(2, -1).norm(dim=0).repeat(2)
-    if not bool(((found - expected).abs() <= 2.0**-49 * radius).all()):
-        return False
-    for dtype in (torch.float32, torch.float64):
-        total = torch.randn(2 * _CHECKED, dtype=dtype, generator=generator)
-        want, have = torch.empty_like(total), torch.empty_like(total)
-        normals.add_noise(total, expected, 1.7 * 2.0**30, 2.0**-31, want)
-        form.add_noise(total, expected, 1.7 * 2.0**30, 2.0**-31, have)
-        if not torch.equal(want, have):
-            return False
-    return True
+    sums = torch.randn(2 * _CHECKED, dtype=torch.float64, generator=generator)
+    return bool(((found - expected).abs() <= 2.0**-49 * radius).all()) and all(
+        _releases_alike(form, sums.to(dtype), expected) for dtype in (torch.float32, torch.float64)
+    )
+
+
+def _releases_alike(form: Arithmetic, sums: Tensor, numbers: Tensor) -> bool:
+    expected, found = torch.empty_like(sums), torch.empty_like(sums)
+    for add_noise, released in ((normals.add_noise, expected), (form.add_noise, found)):
+        add_noise(sums, numbers, 1.7 * 2.0**30, 2.0**-31, released)
+    return torch.equal(expected, found)
 
 
 def _bound(code: ctypes.CDLL) -> Arithmetic:
@@ -87,7 +87,7 @@ def _bound(code: ctypes.CDLL) -> Arithmetic:
         box_muller(block.data_ptr(), len(block) // 2)
 
     def add(total: Tensor, noise: Tensor, cells: float, grid: float, released: Tensor) -> None:
-        if total.device.type != "cpu" or total.dtype not in adders:
+        if total.device.type != "cpu" or total.dtype not in adders or not total.is_contiguous():
             normals.add_noise(total, noise, cells, grid, released)
             return
         adders[total.dtype](total.data_ptr(), noise.data_ptr(), len(total), cells, grid, released.data_ptr())

@@ -33,7 +33,7 @@ class Keystream:
 
     def fill(self, words: NDArray[np.generic]) -> None:
         """Overwrite an array of 64-bit numbers with the next words, all but the last `ROOM` of it."""
-        content = memoryview(words).cast("B")
+        content = words.data.cast("B")
         size, room = 8 * (len(words) - ROOM), 8 * ROOM
         with self._lock:
             if self._process != os.getpid():

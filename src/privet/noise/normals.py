@@ -23,13 +23,17 @@ def box_muller(block: Tensor) -> None:
     Args:
         block: float64, of even length, holding 64 random bits in each place.
     """
-    # With the exponent of 1.0, the mantissa's bits are the number 1 + m·2⁻⁵²: quicker than a conversion, and exact.
-    block.view(torch.int64).bitwise_and_(_MANTISSA).bitwise_or_(_ONE)
-    radius, angle = block.sub_(1.0 - 2.0**-53).chunk(2)
+    radius, angle = map(_uniform, block.chunk(2))
     radius.log_().mul_(-2.0).sqrt_()
     cosine = angle.mul_(2 * math.pi).cos()
     angle.sin_().mul_(radius)
     radius.mul_(cosine)
+
+
+def _uniform(words: Tensor) -> Tensor:
+    """Turn words into uniforms, in place. With the exponent of 1.0, the bits of m are those of 1 + m·2⁻⁵²."""
+    words.view(torch.int64).bitwise_and_(_MANTISSA).bitwise_or_(_ONE)
+    return words.sub_(1.0 - 2.0**-53)
 
 
 def add_noise(total: Tensor, normals: Tensor, cells: float, grid: float, released: Tensor) -> None:
