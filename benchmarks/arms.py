@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -45,10 +46,16 @@ def privet(case: Case, source: SecureSource | None) -> Step:
 
 
 def with_noise(case: Case) -> Step:
-    """Return a step as `Training` takes it: noise is drawn ahead."""
+    """Return a step as `Training` takes it: noise is drawn ahead, from the first step on, so its memory counts as the step's."""
     source = SecureSource()
-    source.draw_ahead(sum(parameter.numel() for parameter in case.build().parameters()))
-    return privet(case, source)
+    step, size = privet(case, source), case.size
+    begin = functools.cache(lambda: source.draw_ahead(size))
+
+    def prepared() -> None:
+        begin()
+        step()
+
+    return prepared
 
 
 def opacus(case: Case, mode: str) -> Step:

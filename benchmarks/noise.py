@@ -28,7 +28,7 @@ from privet.values import ClippedSum
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "thread": time.thread_time, "process": time.process_time}
 MLP = CASES[2]
-SIZE = 1_863_690
+SIZE = MLP.size
 STEPS = 3
 
 

@@ -234,7 +234,8 @@ class Training:
         try:
             reading = iter(physical_batches(self._rows, self._draws(), self._workers))
             # Only now, when the reader's processes are forked: they had no second thread around.
-            self._source.draw_ahead(total_size(self._parameters.values()))
+            if self.plan.noise_multiplier > 0:
+                self._source.draw_ahead(total_size(self._parameters.values()))
             while self._ledger.next_step is not None:
                 yield self._step(reading)
         finally:

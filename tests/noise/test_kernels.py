@@ -75,8 +75,9 @@ def test_the_same_normals_give_the_same_release_to_the_last_bit(compiled, sigma,
 def test_a_whole_release_is_the_same_in_both_forms(compiled, monkeypatch, sigma, sensitivity):
     strided = torch.randn(300, 500).t()
     sums = {
-        "strided": strided, "every other": torch.randn(999)[::2], "expanded": torch.ones(1).expand(77), "scalar": torch.tensor(3.0),
-        "none": torch.zeros(0, 4), "double": torch.randn(70_001, dtype=torch.float64), "half": torch.randn(33).bfloat16(),
+        "strided": strided, "every other": torch.randn(999)[::2], "expanded": torch.ones(1).expand(77),
+        "scalar": torch.tensor(3.0), "none": torch.zeros(0, 4), "half": torch.randn(33).bfloat16(),
+        "double": torch.randn(70_001, dtype=torch.float64),
     }  # fmt: skip
     found = []
     for form in (compiled, IN_TORCH):
