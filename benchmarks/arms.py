@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,19 +29,33 @@ def plain(case: Case) -> Step:
     return step
 
 
-def privet(case: Case, noise: bool) -> Step:
+def privet(case: Case, source: SecureSource | None) -> Step:
+    """Return a private step, without noise where there is no source."""
     model, batch = case.build(), case.batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    source, size = SecureSource(), len(batch[1])
+    size = len(batch[1])
 
     def step() -> None:
         clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="tape")
-        tensors: Any = release(clipped, Token(1, MULTIPLIER), source).tensors if noise else clipped.tensors
+        tensors: Any = release(clipped, Token(1, MULTIPLIER), source).tensors if source else clipped.tensors
         for name, parameter in model.named_parameters():
             parameter.grad = tensors[name].div_(size)
         optimizer.step()
 
     return step
+
+
+def with_noise(case: Case) -> Step:
+    """Return a step as `Training` takes it: noise is drawn ahead, from the first step on, so its memory counts as the step's."""
+    source = SecureSource()
+    step, size = privet(case, source), case.size
+    begin = functools.cache(lambda: source.draw_ahead(size))
+
+    def prepared() -> None:
+        begin()
+        step()
+
+    return prepared
 
 
 def opacus(case: Case, mode: str) -> Step:
@@ -66,8 +81,8 @@ def opacus(case: Case, mode: str) -> Step:
 
 ARMS: dict[str, Callable[[Case], Step]] = {
     "plain": plain,
-    "privet, no noise": lambda case: privet(case, noise=False),
-    "privet, secure noise": lambda case: privet(case, noise=True),
+    "privet, no noise": lambda case: privet(case, None),
+    "privet, secure noise": with_noise,
     "opacus hooks": lambda case: opacus(case, "hooks"),
     "opacus ghost": lambda case: opacus(case, "ghost"),
 }

@@ -58,6 +58,12 @@ class Case:
     inputs: Callable[[], torch.Tensor]
     classes: int
 
+    @property
+    def size(self) -> int:
+        """Numbers in all parameters together; the model is built without memory for them."""
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in self.build().parameters())
+
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         x = self.inputs()
         return x, torch.randint(0, self.classes, (len(x),))

@@ -1,8 +1,10 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all; what can be made again has a folder."""
+
+from pathlib import Path
 
 import pytest
 
-from privet.files import write_atomically, write_text
+from privet.files import cache_directory, write_atomically, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -24,3 +26,13 @@ def test_a_write_replaces(tmp_path):
     write_text(path, "old")
     write_text(path, "new ε")
     assert path.read_text(encoding="utf-8") == "new ε"
+
+
+def test_the_folder_follows_the_environment(monkeypatch):
+    monkeypatch.setenv("PRIVET_CACHE", "/a")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/b")
+    assert cache_directory() == Path("/a")
+    monkeypatch.delenv("PRIVET_CACHE")
+    assert cache_directory() == Path("/b/privet")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_directory() == Path.home() / ".cache" / "privet"

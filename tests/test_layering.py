@@ -12,6 +12,7 @@ import privet
 ORDER = [
     "errors",
     "files",
+    "native",
     "values",
     "schedules",
     "clipping",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 import torch
@@ -100,6 +101,42 @@ def test_the_release_does_not_depend_on_the_physical_batch_size(size):
         training.run()
         runs.append(training.model.w.detach().clone())
     torch.testing.assert_close(runs[0], runs[1], rtol=1e-5, atol=1e-6)
+
+
+def drawing_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "privet-noise"]
+
+
+@pytest.mark.parametrize(("width", "multiplier", "expected"), [(60_000, SIGMA, 1), (D, SIGMA, 0), (60_000, 0.0, 0)])
+@pytest.mark.parametrize("steps", [2, 3])
+def test_noise_is_drawn_ahead_for_large_models_and_only_while_training_runs(monkeypatch, width, multiplier, expected, steps):
+    monkeypatch.setattr(privet.noise.sources, "_cores", lambda: 2)
+    training = setup(plan(multiplier=multiplier), torch.zeros(N, width))
+    for step in training:
+        assert len(drawing_threads()) == expected
+        if step.number == steps:
+            break
+    assert drawing_threads() == []
+
+
+def test_noise_drawn_ahead_is_what_the_plan_says_at_every_step(monkeypatch, holds_twice):
+    monkeypatch.setattr(privet.noise.sources, "_cores", lambda: 2)
+    width, steps = 70_001, 4
+
+    def experiment():
+        training = setup(plan(steps=steps), torch.zeros(N, width))
+        start = training.model.w.detach().clone()
+        values = [start, *(training.model.w.detach().clone() for _ in training)]
+        noise = (
+            torch.stack([before - after for before, after in pairwise(values)]) / RATE * training.plan.divisor / (SIGMA * BOUND)
+        )
+        correlation = (noise[1:] * noise[:-1]).sum().item() / math.sqrt((steps - 1) * width)
+        return {
+            "steps": 2 * stats.norm.sf(abs(correlation)),
+            **{f"step {i}": stats.kstest(step.numpy(), "norm").pvalue for i, step in enumerate(noise)},
+        }
+
+    holds_twice(experiment)
 
 
 def test_workers_and_collate_release_the_same():

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writing files whole or not at all, and the folder for what can be fetched or made again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """Return `$PRIVET_CACHE`, else `$XDG_CACHE_HOME/privet`, else `~/.cache/privet`; it need not exist yet."""
+    if chosen := os.environ.get("PRIVET_CACHE"):
+        return Path(chosen).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base).expanduser() / "privet"
+    return Path.home() / ".cache" / "privet"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:

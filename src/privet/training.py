@@ -30,7 +30,7 @@ from privet.gradients.trees import examples_in, to_device
 from privet.ledger import Ledger
 from privet.noise import release
 from privet.plan import Plan
-from privet.values import ClippedSum
+from privet.values import ClippedSum, total_size
 
 _NOT_PROBED = (
     "The check that examples do not influence each other's gradients was switched off: if they do, nothing of this holds"
@@ -233,9 +233,13 @@ class Training:
         """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends."""
         try:
             reading = iter(physical_batches(self._rows, self._draws(), self._workers))
+            # Only now, when the reader's processes are forked: they had no second thread around.
+            if self.plan.noise_multiplier > 0:
+                self._source.draw_ahead(total_size(self._parameters.values()))
             while self._ledger.next_step is not None:
                 yield self._step(reading)
         finally:
+            self._source.draw_ahead(0)
             self._ledger.give_back()
             self.save()
 

@@ -1,19 +1,7 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from privet.data import cache
-
-
-def test_the_folder_follows_the_environment(monkeypatch):
-    monkeypatch.setenv("PRIVET_CACHE", "/a")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/b")
-    assert cache.directory() == Path("/a")
-    monkeypatch.delenv("PRIVET_CACHE")
-    assert cache.directory() == Path("/b/privet")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache.directory() == Path.home() / ".cache" / "privet"
 
 
 def test_what_is_written_can_be_read_and_nothing_else_is_left():

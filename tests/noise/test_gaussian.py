@@ -132,6 +132,15 @@ def test_a_sum_that_is_not_contiguous_is_noised_in_place():
     assert (noised(SecureSource(), w=total).tensors["w"] - total).abs().max() < 20
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device on this machine")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sum_on_another_device_is_noised_there_alike(dtype):
+    total = torch.randn(70, 1000, dtype=dtype)
+    here, there = (noised(FixedSource(), w=tensor).tensors["w"] for tensor in (total, total.cuda()))
+    assert there.device.type == "cuda"
+    assert torch.equal(here, there.cpu())
+
+
 @pytest.mark.parametrize(("kind", "same"), [(SecureSource, False), (FastSource, False), (FixedSource, True)])
 def test_a_seed_of_the_user_does_not_reach_private_noise(kind, same):
     found = []

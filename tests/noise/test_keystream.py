@@ -1,14 +1,17 @@
 import ast
 import copy
+import os
 import pickle
 import subprocess
 import sys
 import threading
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from privet.noise import Keystream
+from privet.noise.keystream import ROOM
 
 
 def test_words_are_uniform(holds_twice):
@@ -28,6 +31,21 @@ def test_words_are_uniform(holds_twice):
         }
 
     holds_twice(experiment)
+
+
+def test_the_words_are_those_of_the_standard(monkeypatch):
+    """AES-256 in counter mode, NIST SP 800-38A, F.5.5: the output blocks, and a long stream however it is asked for."""
+    key = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"
+    known = {32: bytes.fromhex(key), 16: bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")}
+    monkeypatch.setattr(os, "urandom", known.__getitem__)
+    first = "0bdf7df1591716335e9a8b15c860c502" + "5a6e699d536119065433863c8f657b94"
+    assert Keystream().words(4).tobytes().hex() == first
+    whole = Cipher(algorithms.AES(known[32]), modes.CTR(known[16])).encryptor().update(bytes(8 * 50_000))
+    stream = Keystream()
+    filled = np.full(20_001 + ROOM, 7.0)
+    pieces = [stream.words(9_999).tobytes(), stream.words(20_000).tobytes()]
+    stream.fill(filled)
+    assert b"".join([*pieces, filled[:-ROOM].tobytes()]) == whole
 
 
 def test_asking_twice_or_once_never_repeats_a_word():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from privet.noise import SOURCES, FastSource, FixedSource, SecureSource
+from privet.noise import SOURCES, FastSource, FixedSource, SecureSource, arithmetic, kernels, normals, sources
 
 EVERY = pytest.mark.parametrize("kind", SOURCES.values(), ids=SOURCES)
 
@@ -17,9 +17,13 @@ def correlation(first, second):
     return 2 * stats.norm.sf(abs(float(np.dot(first, second))) / math.sqrt(len(first)))
 
 
-@pytest.mark.parametrize("kind", [SecureSource, FastSource])
-def test_normals_are_independent_and_standard_normal(kind, holds_twice):
-    source, n, block = kind(), 1 << 20, 1 << 16
+@pytest.mark.parametrize(("kind", "form"), [(SecureSource, "compiled"), (SecureSource, "torch"), (FastSource, "torch")])
+def test_normals_are_independent_and_standard_normal(kind, form, holds_twice, monkeypatch):
+    if form == "torch":
+        monkeypatch.setattr(sources, "arithmetic", lambda: kernels.Arithmetic(normals.box_muller, normals.add_noise, form))
+    elif not arithmetic().description.startswith(form):
+        pytest.skip(f"no kernels here: {arithmetic().description}")
+    source, n, block = kind(), 1 << 20, sources.BLOCK
 
     def experiment():
         x = source.normal(n).numpy()

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.files import write_atomically
-
-
-def directory() -> Path:
-    """Return `$PRIVET_CACHE`, else `$XDG_CACHE_HOME/privet`, else `~/.cache/privet`; it need not exist yet."""
-    if chosen := os.environ.get("PRIVET_CACHE"):
-        return Path(chosen).expanduser()
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base).expanduser() / "privet"
-    return Path.home() / ".cache" / "privet"
+from privet.files import cache_directory, write_atomically
 
 
 def path(name: str) -> Path:
     """Return the file in the cache that belongs to the data set `name`, whether or not it exists."""
-    return directory() / "data" / f"{name}.npz"
+    return cache_directory() / "data" / f"{name}.npz"
 
 
 def write(target: Path, arrays: Mapping[str, NDArray[np.generic]]) -> Path:

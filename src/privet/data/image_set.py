@@ -19,6 +19,7 @@ from privet.data.acquisition import Place, first
 from privet.data.checksums import require_md5
 from privet.data.dataset import DataSet, tensors
 from privet.errors import InvalidArgumentError, PrivetWarning
+from privet.files import cache_directory
 
 # What the four arrays are called as IDX files, in the order of `Arrays`; everybody who mirrors these sets keeps them.
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -106,7 +107,7 @@ def fetch(images: ImageSet, folder: str | Path | None = None) -> Path:
         return _keep(images, arrays, place)
     except OSError as error:
         fix = f"Set that environment variable to such a folder ({error})."
-        raise InvalidArgumentError("PRIVET_CACHE", str(cache.directory()), "a folder to write into", fix) from error
+        raise InvalidArgumentError("PRIVET_CACHE", str(cache_directory()), "a folder to write into", fix) from error
 
 
 def verified(images: ImageSet, arrays: Arrays) -> Arrays:

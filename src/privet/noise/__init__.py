@@ -1,6 +1,7 @@
 """Noise: where randomness comes from, and the Gaussian mechanism that spends it."""
 
 from privet.noise.gaussian import Gaussian, release
+from privet.noise.kernels import arithmetic
 from privet.noise.keystream import Keystream
 from privet.noise.sources import SOURCES, FastSource, FixedSource, SecureSource, Source
 from privet.noise.token import Token
@@ -14,5 +15,6 @@ __all__ = [
     "SecureSource",
     "Source",
     "Token",
+    "arithmetic",
     "release",
 ]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from privet.errors import InvalidArgumentError, choice, real
+from privet.noise.kernels import arithmetic
 from privet.noise.sources import SOURCES, Source
 from privet.noise.token import Token
 from privet.values import ClippedSum, NoisedSum, total_size
@@ -80,11 +85,25 @@ def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
     if multiplier == 0.0:
         return NoisedSum(clipped.tensors, clipped.sensitivity, 0.0)
     grid = 2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity)) - _CELLS_LOG2)
-    sensitivity = clipped.sensitivity + grid * math.sqrt(total_size(clipped.tensors.values()))
+    size = total_size(clipped.tensors.values())
+    sensitivity = clipped.sensitivity + grid * math.sqrt(size)
     deviation = multiplier * sensitivity
-    released = {}
-    for name, tensor in clipped.tensors.items():
-        noise = source.normal(tensor.numel()).mul_(deviation / grid).round_().view(tensor.shape)
-        cells = noise.to(tensor.device).add_((tensor.double() / grid).round_())
-        released[name] = cells.mul_(grid).to(tensor.dtype)
+    released = {name: torch.empty_like(tensor, memory_format=torch.contiguous_format) for name, tensor in clipped.tensors.items()}
+    sums = [tensor.reshape(-1) for tensor in clipped.tensors.values()]
+    places = [tensor.view(-1) for tensor in released.values()]
+    add_noise = arithmetic().add_noise
+    for which, part, normals in _dealt(source.normals(size), map(len, sums)):
+        add_noise(sums[which][part], normals, deviation / grid, grid, places[which][part])
     return NoisedSum(released, sensitivity, deviation)
+
+
+def _dealt(pieces: Iterator[Tensor], sizes: Iterable[int]) -> Iterator[tuple[int, slice, Tensor]]:
+    """Deal out pieces of any lengths to tensors of these sizes, as (which tensor, which part of it, the numbers for it)."""
+    piece = torch.empty(0)
+    for which, size in enumerate(sizes):
+        start = 0
+        while start < size:
+            piece = piece if len(piece) else next(pieces)
+            part = slice(start, min(size, start + len(piece)))
+            yield which, part, piece[: part.stop - start]
+            piece, start = piece[part.stop - start :], part.stop

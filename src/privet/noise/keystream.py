@@ -9,6 +9,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
+ROOM = 2  # words that `fill` needs behind those it writes: the cipher may ask for one block more
+_ZEROS = memoryview(bytes(1 << 17))  # what is encrypted, a piece that stays in cache at a time
+
 
 class Keystream:
     """An endless stream of 64-bit words from AES-256 in counter mode.
@@ -24,11 +27,21 @@ class Keystream:
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return the next `size` words, each uniform over 64 bits."""
+        words = np.empty(size + ROOM, dtype=np.uint64)
+        self.fill(words)
+        return words[:size]
+
+    def fill(self, words: NDArray[np.generic]) -> None:
+        """Overwrite an array of 64-bit numbers with the next words, all but the last `ROOM` of it."""
+        content = words.data.cast("B")
+        size, room = 8 * (len(words) - ROOM), 8 * ROOM
         with self._lock:
             if self._process != os.getpid():
                 self._cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
                 self._process = os.getpid()
-            return np.frombuffer(self._cipher.update(bytes(8 * size)), dtype=np.uint64)
+            for start in range(0, size, len(_ZEROS)):
+                stop = min(size, start + len(_ZEROS))
+                self._cipher.update_into(_ZEROS[: stop - start], content[start : stop + room])
 
     def __reduce__(self) -> tuple[type[Keystream], tuple[()]]:
         # A copy or a pickle gets a fresh key: two owners of one stream would draw the same noise.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -11,10 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privet.noise.keystream import Keystream
+from privet.noise.ahead import Ahead
+from privet.noise.kernels import arithmetic
+from privet.noise.keystream import ROOM, Keystream
 
-_CHUNK = 1 << 15  # pairs transformed at a time: the working set stays in cache
-_MANTISSA = 52
+BLOCK = 1 << 16  # numbers drawn at a time: half a megabyte stays in cache, and threads meet rarely
+_WORTH_A_THREAD = 50_000  # below, a whole release takes less than half a millisecond
 
 
 class Source(Protocol):
@@ -23,32 +27,45 @@ class Source(Protocol):
     claim: str
     private: bool
 
-    def normal(self, size: int) -> Tensor:
-        """Return `size` independent standard normal float64 numbers on the CPU."""
+    def normals(self, size: int) -> Iterator[Tensor]:
+        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces.
+
+        A piece is lent: its memory is used again when the next one is asked for.
+        """
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` independent uniform 64-bit words."""
 
+    def normal(self, size: int) -> Tensor:
+        """Return `size` independent standard normal float64 numbers on the CPU."""
+        return torch.cat([torch.empty(0, dtype=torch.float64), *(piece.clone() for piece in self.normals(size))])
 
-def _box_muller(words: NDArray[np.uint64]) -> Tensor:
-    """Return as many normals as words: the first half gives the radii, the second half the angles.
-
-    A 52-bit uniform u = (m + ½)·2⁻⁵² is exact in float64 and never 0, so radii reach √(2·53·ln 2) = 8.57 and both tails are
-    the same by symmetry of the angle. The missing mass beyond is 1e-17.
-    """
-    bits = torch.from_numpy(words.view(np.int64)).bitwise_and_((1 << _MANTISSA) - 1)
-    unit = bits.to(torch.float64).add_(0.5).mul_(2.0**-_MANTISSA)
-    radius, angle = unit.chunk(2)
-    radius = radius.log().mul_(-2.0).sqrt_()
-    angle = angle * (2 * math.pi)
-    return torch.cat([angle.cos().mul_(radius), angle.sin_().mul_(radius)])
+    def draw_ahead(self, size: int) -> None:
+        """Be ready for releases of `size` numbers each, until told 0; a source that is quick enough anyway does nothing."""
 
 
-class SecureSource:
+def _pieces(size: int) -> Iterator[int]:
+    """Yield lengths of at most a block that add up to `size`."""
+    for start in range(0, size, BLOCK):
+        yield min(BLOCK, size - start)
+
+
+def _blank(size: int) -> Tensor:
+    """Return a block of memory that `_draw` can fill with `size` numbers."""
+    return torch.empty(size + size % 2 + ROOM, dtype=torch.float64)
+
+
+def _draw(stream: Keystream, block: Tensor) -> None:
+    """Overwrite a block with standard normals, all but the last `ROOM` of it."""
+    stream.fill(block.numpy())
+    arithmetic().box_muller(block[:-ROOM])
+
+
+class SecureSource(Source):
     """AES-256-CTR keyed by the operating system, with a Box–Muller transform in float64.
 
     Both noise and sampling are unpredictable to anyone without the key, which is never stored. Separate instances (and
-    forked processes) never share a stream.
+    forked processes and threads) never share a stream, and no number is handed out twice.
     """
 
     claim = "cryptographic: AES-256-CTR keyed by the operating system, Gaussian transform in float64, released on a grid"
@@ -56,22 +73,55 @@ class SecureSource:
 
     def __init__(self) -> None:
         self._stream = Keystream()
+        self._ahead: Ahead | None = None
 
-    def normal(self, size: int) -> Tensor:
-        """Return `size` independent standard normal float64 numbers on the CPU."""
-        out = torch.empty(size, dtype=torch.float64)
-        for start in range(0, size, 2 * _CHUNK):
-            need = min(2 * _CHUNK, size - start)
-            words = self._stream.words(need + need % 2).copy()
-            out[start : start + need] = _box_muller(words)[:need]
-        return out
+    def __reduce__(self) -> tuple[type[SecureSource], tuple[()]]:
+        return (SecureSource, ())
+
+    def normals(self, size: int) -> Iterator[Tensor]:
+        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces that are lent.
+
+        They are those drawn ahead, as long as there are any ready; nobody waits for the other thread.
+        """
+        ahead, own = self._ahead, None
+        for length in _pieces(size):
+            ready = None if ahead is None else ahead.take()
+            if ahead is not None and ready is not None:
+                try:
+                    yield ready[:length]
+                finally:
+                    ahead.give_back(ready)
+                continue
+            if own is None or length < BLOCK:
+                own = _blank(length)
+            _draw(self._stream, own)
+            yield own[:length]
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` independent uniform 64-bit words."""
         return self._stream.words(size)
 
+    def draw_ahead(self, size: int) -> None:
+        """Let a second thread draw ahead for releases of `size` numbers each, until told 0.
 
-class FastSource:
+        It keeps a stock of half a release, 4 bytes per number: as much as the float32 gradient. The rest is drawn by both
+        threads when it is needed. Small releases, and machines with a single core, are not worth a thread.
+        """
+        self._ahead = None
+        if size < _WORTH_A_THREAD or _cores() < 2:
+            return
+        arithmetic()  # compiled, if need be, before two threads ask for it
+        blocks = [_blank(BLOCK) for _ in range(math.ceil(size / 2 / BLOCK))]
+        # A keystream of its own: with a shared one, a fork could find its lock taken by a thread that the child does not have.
+        self._ahead = Ahead.start(functools.partial(_draw, Keystream()), blocks)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class FastSource(Source):
     """torch's own generator, seeded by the operating system, for the noise; sampling stays cryptographic.
 
     Statistically sound but not unpredictable to an attacker who can search its seed space: on the CPU that is 32 bits. Copies
@@ -89,19 +139,20 @@ class FastSource:
     def __reduce__(self) -> tuple[type[FastSource], tuple[()]]:
         return (FastSource, ())
 
-    def normal(self, size: int) -> Tensor:
-        """Return `size` independent standard normal float64 numbers on the CPU."""
+    def normals(self, size: int) -> Iterator[Tensor]:
+        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces."""
         if self._process != os.getpid():
             self._generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
             self._process = os.getpid()
-        return torch.randn(size, dtype=torch.float64, generator=self._generator)
+        for length in _pieces(size):
+            yield torch.randn(length, dtype=torch.float64, generator=self._generator)
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` independent uniform 64-bit words."""
         return self._stream.words(size)
 
 
-class FixedSource:
+class FixedSource(Source):
     """The same numbers on every run, for tests and debugging: no privacy, and every statement says so."""
 
     claim = "fixed and known to everybody: there is no privacy in this run"
@@ -111,9 +162,10 @@ class FixedSource:
         self._generator = torch.Generator().manual_seed(0)
         self._stream = np.random.Generator(np.random.PCG64(0))
 
-    def normal(self, size: int) -> Tensor:
-        """Return `size` standard normal float64 numbers on the CPU, the same on every run."""
-        return torch.randn(size, dtype=torch.float64, generator=self._generator)
+    def normals(self, size: int) -> Iterator[Tensor]:
+        """Yield `size` standard normal float64 numbers on the CPU in pieces, the same on every run."""
+        for length in _pieces(size):
+            yield torch.randn(length, dtype=torch.float64, generator=self._generator)
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` uniform 64-bit words, the same on every run."""

@@ -1,0 +1,114 @@
+"""What secure noise costs by itself and in the MLP's step, with kernels and without, when needed and drawn ahead.
+
+    python -m benchmarks.noise
+
+Each form of the arithmetic runs in a process of its own, in which the arms alternate, three steps of one and then of the next;
+a ratio is the median of the ratios to the steps without noise of the same round. "wall" depends on what else the machine does;
+"thread" is the processor time of the stepping thread alone, "process" that of all threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import torch
+
+from benchmarks.arms import Step, privet
+from benchmarks.models import CASES
+from privet.noise import SecureSource, Token, release
+from privet.noise.kernels import arithmetic
+from privet.values import ClippedSum
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "thread": time.thread_time, "process": time.process_time}
+MLP = CASES[2]
+SIZE = MLP.size
+STEPS = 3
+
+
+def clocked(run: Callable[[], object], times: int) -> tuple[float, ...]:
+    """Return the seconds that one of several runs in a row takes, by each clock."""
+    before = [clock() for clock in CLOCKS.values()]
+    for _ in range(times):
+        run()
+    return tuple((clock() - start) / times for clock, start in zip(CLOCKS.values(), before, strict=True))
+
+
+def drawing() -> None:
+    """Print nanoseconds per number of drawing alone, and of a whole release."""
+    source, ahead = SecureSource(), SecureSource()
+    total = ClippedSum({"w": torch.randn(SIZE)}, 0.7, torch.zeros(0))
+
+    def draw() -> None:
+        for _ in source.normals(SIZE):
+            pass
+
+    def rested() -> tuple[float, ...]:
+        time.sleep(0.1)  # as long as a step; the stock is full again
+        return clocked(lambda: release(total, Token(1, 1.1), ahead), 1)
+
+    ahead.draw_ahead(SIZE)
+    arms: dict[str, Callable[[], tuple[float, ...]]] = {
+        "drawing": lambda: clocked(draw, 1),
+        "release, drawn when needed": lambda: clocked(lambda: release(total, Token(1, 1.1), source), 1),
+        "release, drawn ahead": rested,
+    }
+    for name, arm in arms.items():
+        arm()
+        clocks = zip(*(arm() for _ in range(15)), strict=True)
+        print(f"  {name:28}" + "".join(f"{statistics.median(clock) / SIZE * 1e9:10.2f}" for clock in clocks))
+
+
+def steps(rounds: int) -> None:
+    """Print the MLP's step in milliseconds and as a ratio to the step without noise."""
+    ahead = SecureSource()
+    ahead.draw_ahead(SIZE)
+    arms: dict[str, Step] = {
+        "no noise": privet(MLP, None),
+        "noise drawn when needed": privet(MLP, SecureSource()),
+        "noise drawn ahead": privet(MLP, ahead),
+    }
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in arms}
+    for _ in range(rounds + 1):
+        for name, step in arms.items():
+            step()  # what the arm before left in the caches and in the other thread is not this one's
+            found[name].append(clocked(step, STEPS))
+    for name, times in found.items():
+        print(f"  {name:28}", end="")
+        for clock in range(len(CLOCKS)):
+            ratio = statistics.median(
+                mine[clock] / base[clock] for mine, base in zip(times[1:], found["no noise"][1:], strict=True)
+            )
+            print(f"{statistics.median(time[clock] for time in times[1:]) * 1e3:7.1f} ({ratio:4.2f})", end="")
+        print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.one:
+        for switch in ("1", "0"):
+            command = [sys.executable, "-m", "benchmarks.noise", "--one", "--rounds", str(options.rounds)]
+            environment = os.environ | {"PRIVET_KERNELS": switch}
+            subprocess.run([*command, "--threads", str(options.threads)], env=environment, check=True)
+        return
+    torch.set_num_threads(options.threads)
+    with suppress(OSError):
+        print(f"\n{arithmetic().description}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"{'ns per number':30}" + "".join(f"{name:>10}" for name in CLOCKS))
+    drawing()
+    print(f"{'ms per step of ' + MLP.name:30}" + "".join(f"{name:>14}" for name in CLOCKS))
+    steps(options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The arithmetic of noise, compiled where that is possible and checked against the torch functions before it is trusted."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from privet.native import UnavailableError, library
+from privet.noise import normals
+
+_SOURCE = Path(__file__).with_suffix(".cpp")
+_CHECKED = 4099  # pairs: several vectors of any width, and a remainder
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The two functions of `normals`, in one of two forms that agree to the last few bits.
+
+    Args:
+        box_muller: random words → standard normals, in place.
+        add_noise: sum, normals, cells, grid, place for the result.
+        description: which form it is, and why.
+    """
+
+    box_muller: Callable[[Tensor], None]
+    add_noise: Callable[[Tensor, Tensor, float, float, Tensor], None]
+    description: str
+
+
+@functools.cache
+def arithmetic() -> Arithmetic:
+    """Return the compiled form, or the one in torch where there is none; decided once in a process.
+
+    >>> arithmetic().description.split(":")[0] in ("compiled", "torch")
+    True
+    """
+    try:
+        compiled = _bound(library(_SOURCE))
+        if not agree(compiled):
+            raise UnavailableError("the compiled functions do not agree with those in torch")
+    except (UnavailableError, AttributeError) as error:
+        return Arithmetic(normals.box_muller, normals.add_noise, f"torch: {error}")
+    return compiled
+
+
+def agree(form: Arithmetic) -> bool:
+    """Return whether a form computes what `normals` does: normals up to a few ulp of the radius, releases to the last bit."""
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(-(2**63), 2**63 - 1, (2 * _CHECKED,), generator=generator)
+    # The ends of every range: smallest and largest radius, and where the angle changes its octant.
+    ends = torch.tensor([(octant << 49) - before for octant in range(8) for before in (0, 1)])
+    words[: len(ends)] = ends
+    words[_CHECKED : _CHECKED + len(ends)] = ends.flip(0)
+    expected, found = words.view(torch.float64).clone(), words.view(torch.float64).clone()
+    normals.box_muller(expected)
+    form.box_muller(found)
+    radius = expected.view(2, -1).norm(dim=0).repeat(2)
+    sums = torch.randn(2 * _CHECKED, dtype=torch.float64, generator=generator)
+    return bool(((found - expected).abs() <= 2.0**-49 * radius).all()) and all(
+        _releases_alike(form, sums.to(dtype), expected) for dtype in (torch.float32, torch.float64)
+    )
+
+
+def _releases_alike(form: Arithmetic, sums: Tensor, numbers: Tensor) -> bool:
+    expected, found = torch.empty_like(sums), torch.empty_like(sums)
+    for add_noise, released in ((normals.add_noise, expected), (form.add_noise, found)):
+        add_noise(sums, numbers, 1.7 * 2.0**30, 2.0**-31, released)
+    return torch.equal(expected, found)
+
+
+def _bound(code: ctypes.CDLL) -> Arithmetic:
+    """Return the functions of a library as functions of tensors. Calls let other threads run."""
+    box_muller = code.box_muller
+    box_muller.argtypes, box_muller.restype = [ctypes.c_void_p, ctypes.c_int64], None
+    adders = {torch.float32: code.add_noise_float32, torch.float64: code.add_noise_float64}
+    for adder in adders.values():
+        adder.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_double] * 2 + [ctypes.c_void_p]
+        adder.restype = None
+
+    def turn(block: Tensor) -> None:
+        box_muller(block.data_ptr(), len(block) // 2)
+
+    def add(total: Tensor, noise: Tensor, cells: float, grid: float, released: Tensor) -> None:
+        if total.device.type != "cpu" or total.dtype not in adders or not total.is_contiguous():
+            normals.add_noise(total, noise, cells, grid, released)
+            return
+        adders[total.dtype](total.data_ptr(), noise.data_ptr(), len(total), cells, grid, released.data_ptr())
+
+    return Arithmetic(turn, add, f"compiled: {code._name}")

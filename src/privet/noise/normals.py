@@ -1,0 +1,50 @@
+"""The arithmetic of noise, in torch: from random words to standard normals, and from a sum and normals to a release.
+
+`kernels` has the same two functions compiled; these say what they have to compute.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+_MANTISSA = (1 << 52) - 1
+_ONE = 1023 << 52  # the bits of 1.0
+
+
+def box_muller(block: Tensor) -> None:
+    """Turn random words into as many standard normals, in place: radii come from the first half, angles from the second.
+
+    A 52-bit uniform u = (m + ½)·2⁻⁵² is exact in float64 and never 0, so radii reach √(2·53·ln 2) = 8.57 and both tails are
+    the same by symmetry of the angle. The missing mass beyond is 1e-17.
+
+    Args:
+        block: float64, of even length, holding 64 random bits in each place.
+    """
+    radius, angle = map(_uniform, block.chunk(2))
+    radius.log_().mul_(-2.0).sqrt_()
+    cosine = angle.mul_(2 * math.pi).cos()
+    angle.sin_().mul_(radius)
+    radius.mul_(cosine)
+
+
+def _uniform(words: Tensor) -> Tensor:
+    """Turn words into uniforms, in place. With the exponent of 1.0, the bits of m are those of 1 + m·2⁻⁵²."""
+    words.view(torch.int64).bitwise_and_(_MANTISSA).bitwise_or_(_ONE)
+    return words.sub_(1.0 - 2.0**-53)
+
+
+def add_noise(total: Tensor, normals: Tensor, cells: float, grid: float, released: Tensor) -> None:
+    """Round sum and noise to the grid, each for itself, and write what they add up to.
+
+    Args:
+        total: (n,) sum, of any floating dtype and device.
+        normals: (n,) standard normals in float64 on the CPU; left as they are.
+        cells: standard deviation of the noise in cells of the grid.
+        grid: width of a cell, a power of two.
+        released: (n,) where to write (round(normals · cells) + round(total / grid)) · grid, computed in float64.
+    """
+    noise = normals.to(total.device, copy=True).mul_(cells).round_()
+    released.copy_(total.to(torch.float64, copy=True).div_(grid).round_().add_(noise).mul_(grid))

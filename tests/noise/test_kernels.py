@@ -1,0 +1,150 @@
+"""The compiled arithmetic of noise computes what the torch functions do, or is not used."""
+
+import math
+
+import pytest
+import torch
+
+from privet.native import UnavailableError
+from privet.noise import FixedSource, Token, arithmetic, gaussian, kernels, normals, release
+from privet.noise.kernels import Arithmetic
+from privet.values import ClippedSum
+
+IN_TORCH = Arithmetic(normals.box_muller, normals.add_noise, "torch")
+SCALES = pytest.mark.parametrize(("sigma", "sensitivity"), [(2.3, 0.7), (1e-3, 1e-12), (0.6, 50.0), (1e6, 1e12)])
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    form = arithmetic()
+    if not form.description.startswith("compiled"):
+        pytest.skip(f"no kernels here: {form.description}")
+    return form
+
+
+def random_words(size):
+    return torch.randint(-(2**63), 2**63 - 1, (size,)).view(torch.float64)
+
+
+@pytest.mark.parametrize("size", [0, 2, 4, 6, 30, 62, 65_536, 1_000_002])
+def test_the_same_words_give_the_same_normals(compiled, size):
+    expected = random_words(size)
+    found = expected.clone()
+    normals.box_muller(expected)
+    compiled.box_muller(found)
+    radius = expected.view(2, -1).norm(dim=0).repeat(2)
+    assert ((found - expected).abs() <= 2.0**-49 * radius).all()
+
+
+@pytest.mark.parametrize("form", ["torch", "compiled"])
+def test_radii_span_the_whole_range_of_a_52_bit_uniform(form, request):
+    box_muller = (IN_TORCH if form == "torch" else request.getfixturevalue("compiled")).box_muller
+    largest, smallest, angle = 0, (1 << 52) - 1, 0
+    block = torch.tensor([largest, smallest, -1, angle, angle, angle]).view(torch.float64)
+    box_muller(block)
+    assert block[0].item() == pytest.approx(math.sqrt(2 * 53 * math.log(2)), rel=1e-14)
+    assert block[1].item() == block[2].item() == pytest.approx(2.0**-26, rel=1e-14)
+
+
+def test_a_block_keeps_its_radii(compiled):
+    """Both outputs of a pair lie on the circle of its radius, in every octant."""
+    words = random_words(200_000)
+    uniform = ((words.view(torch.int64) & ((1 << 52) - 1)).double() + 0.5) * 2.0**-52
+    compiled.box_muller(words)
+    cosine, sine = words.chunk(2)
+    assert torch.allclose(cosine.hypot(sine), (-2 * uniform[:100_000].log()).sqrt(), rtol=1e-14, atol=0)
+
+
+@SCALES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [0, 1, 7, 33, 200_003])
+def test_the_same_normals_give_the_same_release_to_the_last_bit(compiled, sigma, sensitivity, dtype, size):
+    grid = 2.0 ** (math.floor(math.log2(sigma * sensitivity)) - 30)
+    total = (torch.randn(size, dtype=torch.float64) * sensitivity * 10).to(dtype)
+    numbers = torch.randn(size, dtype=torch.float64)
+    expected, found = torch.full_like(total, 7), torch.full_like(total, 8)
+    before = numbers.clone(), total.clone()
+    normals.add_noise(total, numbers, sigma * sensitivity / grid, grid, expected)
+    compiled.add_noise(total, numbers, sigma * sensitivity / grid, grid, found)
+    assert torch.equal(expected, found)
+    assert torch.equal(numbers, before[0])
+    assert torch.equal(total, before[1])
+
+
+@SCALES
+def test_a_whole_release_is_the_same_in_both_forms(compiled, monkeypatch, sigma, sensitivity):
+    strided = torch.randn(300, 500).t()
+    sums = {
+        "strided": strided, "every other": torch.randn(999)[::2], "expanded": torch.ones(1).expand(77),
+        "scalar": torch.tensor(3.0), "none": torch.zeros(0, 4), "half": torch.randn(33).bfloat16(),
+        "double": torch.randn(70_001, dtype=torch.float64),
+    }  # fmt: skip
+    found = []
+    for form in (compiled, IN_TORCH):
+        monkeypatch.setattr(gaussian, "arithmetic", lambda form=form: form)
+        clipped = ClippedSum(sums, sensitivity, torch.zeros(0))
+        found.append(release(clipped, Token(1, sigma), FixedSource()).tensors)
+    for name, total in sums.items():
+        assert torch.equal(found[0][name], found[1][name]), name
+        assert (found[0][name].shape, found[0][name].dtype) == (total.shape, total.dtype)
+
+
+def test_a_release_is_what_the_definition_says(monkeypatch):
+    """Written out for whole tensors at once, as the docstring of `release` has it."""
+    sigma, c = 1.3, 0.4
+    sums = {"w": torch.randn(90_000), "b": torch.randn(3, dtype=torch.float64)}
+    out = release(ClippedSum(sums, c, torch.zeros(0)), Token(1, sigma), FixedSource())
+    grid = 2.0 ** (math.floor(math.log2(sigma * c)) - 30)
+    numbers = FixedSource().normal(90_003)
+    for name, part in {"w": numbers[:90_000], "b": numbers[90_000:]}.items():
+        cells = (part * (out.standard_deviation / grid)).round() + (sums[name].double() / grid).round()
+        assert torch.equal(out.tensors[name], (cells * grid).to(sums[name].dtype))
+
+
+def single_precision(block):
+    normals.box_muller(block)
+    block.copy_(block.float())
+
+
+def mirrored(block):
+    normals.box_muller(block)
+    block.neg_()
+
+
+def off_the_grid(total, numbers, cells, grid, released):
+    normals.add_noise(total, numbers, cells, grid, released)
+    released[5] += grid / 2
+
+
+@pytest.mark.parametrize(
+    ("box_muller", "add_noise"),
+    [(single_precision, normals.add_noise), (mirrored, normals.add_noise), (normals.box_muller, off_the_grid)],
+)
+def test_a_wrong_kernel_is_found_out(box_muller, add_noise):
+    assert kernels.agree(IN_TORCH)
+    assert not kernels.agree(Arithmetic(box_muller, add_noise, "wrong"))
+
+
+def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
+    wrong = tmp_path / "kernels.cpp"
+    wrong.write_text(kernels._SOURCE.read_text().replace("4.0 * uniform", "2.0 * uniform"))
+    monkeypatch.setattr(kernels, "_SOURCE", wrong)
+    form = arithmetic.__wrapped__()
+    assert form.description == "torch: the compiled functions do not agree with those in torch"
+    assert form.box_muller is normals.box_muller
+
+
+def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "kernels.cpp").write_text('extern "C" void box_muller() {}')
+    monkeypatch.setattr(kernels, "_SOURCE", tmp_path / "kernels.cpp")
+    assert arithmetic.__wrapped__().description.startswith("torch: ")
+
+
+def test_without_kernels_the_torch_form_says_why(monkeypatch):
+    def none(source):
+        raise UnavailableError("for this reason")
+
+    monkeypatch.setattr(kernels, "library", none)
+    assert arithmetic.__wrapped__() == Arithmetic(normals.box_muller, normals.add_noise, "torch: for this reason")
