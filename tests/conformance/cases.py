@@ -43,6 +43,7 @@ class Case:
     contents: Callable[[int], tuple[Any, ...]]
     loss: Callable[[Any, Any], torch.Tensor] = energy
     smooth: bool = True  # whether inputs 10⁴ times larger or smaller leave the gradient well conditioned
+    vectorisable: bool = True  # whether torch can vectorise the model over the examples
 
     def model(self, dtype=torch.float32):
         torch.manual_seed(1)
@@ -156,6 +157,18 @@ class Transformer(nn.Module):
         return F.linear(self.norm3(h), self.table.weight)
 
 
+def with_statistics(module):
+    """In evaluation mode, with running statistics of its own."""
+    for name, buffer in module.named_buffers():
+        if buffer.is_floating_point():
+            buffer.copy_(torch.randn_like(buffer) if "mean" in name else 0.5 + torch.rand_like(buffer))
+    return module.eval()
+
+
+def time_first(layer):
+    return With(lambda m, x: m.a(x.transpose(0, 1)).transpose(0, 1), a=layer)
+
+
 def convolution(name, layer, *shape, **options):
     kind = nn.Conv1d if len(shape) == 2 else nn.Conv2d
     return Case(f"conv{len(shape) - 1}d {name}", lambda: kind(*layer, **options), numbers(*shape))
@@ -233,12 +246,32 @@ NORMALISATION = [
     Case("layer norm, frozen bias", lambda: frozen(nn.LayerNorm(6), "bias"), numbers(3, 6)),
     Case("layer norm, named arguments", lambda: With(
         lambda m, x: F.layer_norm(input=x, normalized_shape=(6,), weight=m.a.weight), a=nn.LayerNorm(6)), numbers(3, 6)),
+    Case("layer norm, bias alone", lambda: With(
+        lambda m, x: F.layer_norm(x, (6,), bias=m.a.bias), a=nn.LayerNorm(6)), numbers(3, 6)),
     Case("rms norm", lambda: nn.RMSNorm(6, eps=1e-6), numbers(3, 6)),
     Case("rms norm over two dimensions", lambda: nn.RMSNorm((3, 6), eps=1e-6), numbers(2, 3, 6)),
     Case("group norm", lambda: nn.GroupNorm(2, 6), numbers(6, 4, 3)),
     Case("group norm of features", lambda: nn.GroupNorm(2, 6), numbers(6)),
     Case("instance norm 1d", lambda: nn.InstanceNorm1d(3, affine=True), numbers(3, 8)),
     Case("instance norm 2d", lambda: nn.InstanceNorm2d(3, affine=True), numbers(3, 4, 5)),
+    Case("instance norm 3d", lambda: nn.InstanceNorm3d(3, affine=True), numbers(3, 2, 3, 2)),
+    Case("instance norm, running statistics", lambda: with_statistics(
+        nn.InstanceNorm2d(3, affine=True, track_running_stats=True)), numbers(3, 4, 5)),
+    Case("group norm of volumes", lambda: nn.GroupNorm(3, 6), numbers(6, 2, 3, 2)),
+    Case("group norm, frozen weight", lambda: frozen(nn.GroupNorm(2, 6), "weight"), numbers(6, 4)),
+    Case("group norm, frozen bias", lambda: frozen(nn.GroupNorm(2, 6), "bias"), numbers(6, 4)),
+    Case("group norm without bias", lambda: With(
+        lambda m, x: F.group_norm(x, 2, m.a.weight), a=nn.GroupNorm(2, 6)), numbers(6, 4)),
+    Case("group norm in the middle", lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.Conv2d(4, 2, 2)), numbers(2, 6, 5), smooth=False),
+    Case("layer norm, time first", lambda: time_first(nn.LayerNorm(6)), numbers(3, 6)),
+    Case("layer norm over two dimensions, time first", lambda: time_first(nn.LayerNorm((2, 6))), numbers(3, 2, 6)),
+    Case("layer norm of a grid, time first", lambda: time_first(nn.LayerNorm(6)), numbers(3, 2, 6)),
+    Case("rms norm, time first", lambda: time_first(nn.RMSNorm(6, eps=1e-6)), numbers(3, 6)),
+    Case("batch norm of features in evaluation mode", lambda: with_statistics(nn.BatchNorm1d(6)), numbers(6)),
+    Case("batch norm in evaluation mode", lambda: with_statistics(nn.BatchNorm2d(3)), numbers(3, 4, 5)),
+    Case("batch norm in evaluation mode, frozen weight", lambda: frozen(with_statistics(nn.BatchNorm1d(3)), "weight"),
+         numbers(3, 4)),
 ]  # fmt: skip
 
 ELEMENTWISE = [

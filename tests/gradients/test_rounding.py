@@ -5,8 +5,9 @@ import torch
 
 from privet.clipping import Flat
 from privet.gradients import convolution
-from privet.gradients.convolution import ConvolutionUse, Geometry
+from privet.gradients.convolution import ConvolutionUse
 from privet.gradients.embedding import EmbeddingUse
+from privet.gradients.geometry import Geometry
 from privet.gradients.linear import LinearUse
 from privet.gradients.tape import Tape, clip
 from privet.gradients.uses import DirectUse, together

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients import convolution, elementwise, embedding, linear
+from privet.gradients import convolution_layers, elementwise, embedding, linear, normalisation
 from privet.gradients.recorder import Recorder
 from privet.gradients.tape import Tape
 from privet.gradients.trees import examples_in
@@ -25,9 +25,10 @@ LossFunction = Callable[[Any, Any], Tensor]
 
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **linear.HANDLERS,
-    **convolution.HANDLERS,
+    **convolution_layers.HANDLERS,
     **embedding.HANDLERS,
     **elementwise.HANDLERS,
+    **normalisation.HANDLERS,
 }
 
 
