@@ -59,13 +59,15 @@ class ConvolutionUse(Use):
 
     def kept(self) -> KernelUse:
         """Return the use with its gradients formed, and measured while they are in cache."""
-        g = self.geometry
-        gradients = self.gradients.new_empty(self.examples, g.groups * self.shape.weight)
+        groups, shape = self.geometry.groups, self.shape
+        gradients = self.gradients.new_empty(self.examples, groups, shape.outputs, shape.inputs)
         squares = self.gradients.new_empty(self.examples, dtype=torch.float64)
         for block, use in self._linear_uses():
-            gradients[block] = use.per_example().view(-1, gradients.shape[1])
-            squares[block] = squared_norms(gradients[block])
-        return KernelUse(gradients.view(-1, g.shape[0], *g.kernel, g.shape[1]), squares)
+            part = gradients[block]
+            torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=part.flatten(0, 1))
+            squares[block] = squared_norms(part)
+        out, per_group, *kernel = self.geometry.shape
+        return KernelUse(gradients.view(-1, out, *kernel, per_group), squares)
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², in the way that is cheapest for the sizes."""

@@ -22,9 +22,12 @@ from privet.gradients.uses import rounded_up
 # Prices of what is not a matrix product, in multiplications of one, fitted to single convolutions on one AVX-512 core in float32.
 _PATCH = 40  # a number copied into a patch
 _FORMED = 25  # a number of a gradient that is measured in cache and dropped
-_KEPT = 60  # a number of a gradient that is kept and read again for the weighted sum
+_KEPT = 50  # a number of a gradient that is kept, measured and read again for the weighted sum
 _PAIR = 30  # an entry of the Gram matrices, multiplied and summed
 _DIAGONAL = 15  # an entry added along the diagonals
+_FACTOR = 60  # a number of the input and the output gradient, weighted and reordered by torch for its weighted sum
+# Products of fewer rows than this take as long.
+_TILE = 16
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,16 @@ class Shape:
     def keeping(self) -> int:
         """Cost of a gradient that serves the norm and the weighted sum."""
         return self.forming + _KEPT * self.weight
+
+    @property
+    def pairs(self) -> int:
+        """Entries of a Gram matrix of positions, as far as time is concerned."""
+        return (-(-self.positions // _TILE) * _TILE) ** 2
+
+    @property
+    def summing(self) -> int:
+        """Cost of torch's weighted sum."""
+        return self.positions * self.weight + _FACTOR * self.factors
 
     @property
     def factors(self) -> int:
@@ -127,11 +140,11 @@ WAYS = {
         lambda s: s.forming + _FORMED * s.weight, _formed, lambda s: s.positions * s.inputs + s.weight
     ),
     "Gram of patches": Way(
-        lambda s: _PATCH * s.positions * s.inputs + s.positions**2 * (s.inputs + s.outputs + _PAIR),
+        lambda s: _PATCH * s.positions * s.inputs + s.pairs * (s.inputs + s.outputs + _PAIR),
         _gram_of_patches, lambda s: s.positions * s.inputs + 2 * s.positions**2,
     ),
     "Gram of pixels": Way(
-        lambda s: s.pixels**2 * (s.channels + _DIAGONAL * sum(s.taps)) + s.positions**2 * (s.outputs + _PAIR)
+        lambda s: s.pixels**2 * (s.channels + _DIAGONAL * sum(s.taps)) + s.pairs * (s.outputs + _PAIR)
         if s.gram else math.inf,
         _gram_of_pixels, lambda s: 2 * s.pixels**2 + s.positions**2,
     ),
@@ -145,7 +158,7 @@ def cheapest(shape: Shape) -> Way:
 
 def keeping_is_cheaper(shape: Shape) -> bool:
     """Return whether one gradient for norm and weighted sum costs less than the cheapest norm and torch's weighted sum."""
-    return shape.keeping <= cheapest(shape).cost(shape) + shape.positions * shape.weight
+    return shape.keeping <= cheapest(shape).cost(shape) + shape.summing
 
 
 def squared_kernel_norms(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:

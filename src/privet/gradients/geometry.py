@@ -11,6 +11,9 @@ from torch import Tensor
 
 Sizes = tuple[int, ...]
 
+# Numbers of an example from which transposing it by itself pays.
+_LARGE = 1 << 15
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -66,13 +69,15 @@ class Geometry:
         return split.reshape(len(x) * self.groups, math.prod(space), self.inputs)
 
     def _padded(self, x: Tensor) -> Tensor:
-        """Return the input channels last, with its padding, by one copy at most."""
-        last = x.movedim(1, -1)
+        """Return the input channels last, with its padding."""
         if not any(self.padding):
-            return last.contiguous()
+            return _channels_last(x).contiguous()
         sizes = [size + 2 * pad for size, pad in zip(x.shape[2:], self.padding, strict=True)]
         padded = x.new_zeros(len(x), *sizes, x.shape[1])
-        padded[(slice(None), *(slice(pad, size - pad) for pad, size in zip(self.padding, sizes, strict=True)))] = last
+        inside = padded
+        for dimension, (pad, size) in enumerate(zip(self.padding, x.shape[2:], strict=True), 1):
+            inside = inside.narrow(dimension, pad, size)
+        inside.copy_(_channels_last(x))
         return padded
 
     def patch_gram(self, x: Tensor) -> Tensor:
@@ -114,3 +119,17 @@ class Geometry:
         return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
             grad, x, weight, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, [False, True, False]
         )[1]
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Return (B, C, *space) as (B, *space, C), large examples copied one at a time.
+
+    torch transposes a matrix block by block, and tensors of more dimensions number by number: three times slower.
+    """
+    last = x.movedim(1, -1)
+    if last.is_contiguous() or x[:1].numel() < _LARGE:
+        return last
+    copied = x.new_empty(last.shape)
+    for example, into in zip(x.flatten(2), copied.flatten(1, -2), strict=True):
+        into.copy_(example.t())
+    return copied
