@@ -34,6 +34,7 @@ def privet(case: Case, noise: bool) -> Step:
     source, size = SecureSource(), len(batch[1])
 
     def step() -> None:
+        optimizer.zero_grad()
         clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="tape")
         tensors: Any = release(clipped, Token(1, MULTIPLIER), source).tensors if noise else clipped.tensors
         for name, parameter in model.named_parameters():

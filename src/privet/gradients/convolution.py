@@ -58,16 +58,13 @@ class ConvolutionUse(Use):
         return self.kept().per_example()
 
     def kept(self) -> KernelUse:
-        """Return the use with its gradients formed, and measured while they are in cache."""
+        """Return the use with its gradients formed."""
         groups, shape = self.geometry.groups, self.shape
         gradients = self.gradients.new_empty(self.examples, groups, shape.outputs, shape.inputs)
-        squares = self.gradients.new_empty(self.examples, dtype=torch.float64)
         for block, use in self._linear_uses():
-            part = gradients[block]
-            torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=part.flatten(0, 1))
-            squares[block] = squared_norms(part)
+            torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=gradients[block].flatten(0, 1))
         out, per_group, *kernel = self.geometry.shape
-        return KernelUse(gradients.view(-1, out, *kernel, per_group), squares)
+        return KernelUse(gradients.view(-1, out, *kernel, per_group))
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², in the way that is cheapest for the sizes."""
@@ -78,9 +75,14 @@ class ConvolutionUse(Use):
         return torch.cat([use.reach().view(-1, self.geometry.groups).sum(1) for _, use in self._linear_uses()])
 
     def _linear_uses(self) -> Iterator[tuple[slice, LinearUse]]:
-        """Yield blocks of examples, and the kernel's use by them as a linear map of the patches, (block·groups, T, …)."""
-        for block in blocks(self.examples, self.cost):
-            yield block, linear_use(self.geometry, self.inputs[block], self.gradients[block])
+        """Yield blocks of examples, and the kernel's use by them as a linear map of the patches, (block·groups, T, …).
+
+        What is yielded holds until the next block, whose patches take the same memory.
+        """
+        cut = blocks(self.examples, self.cost)
+        workspace = self.inputs.new_empty(cut[0].stop, self.geometry.groups * self.shape.positions * self.shape.inputs)
+        for block in cut:
+            yield block, linear_use(self.geometry, self.inputs[block], self.gradients[block], workspace)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with the weights on the output gradients."""
@@ -102,11 +104,9 @@ class KernelUse(Use):
 
     Args:
         gradients: (B, out, *kernel, in / groups).
-        squares: their squared norms, (B,) float64.
     """
 
     gradients: Tensor
-    squares: Tensor
 
     @property
     def examples(self) -> int:
@@ -129,11 +129,11 @@ class KernelUse(Use):
 
     def reach(self) -> Tensor:
         """Return ‖gᵢ‖: these very numbers are summed."""
-        return self.squares.sqrt()
+        return squared_norms(self.gradients).sqrt_()
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖²."""
-        return self.squares
+        """Return ‖gᵢ‖², (B,) float64."""
+        return squared_norms(self.gradients)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
@@ -142,12 +142,11 @@ class KernelUse(Use):
 
     def rows(self, index: Tensor | slice) -> KernelUse:
         """Return the same use by some of the examples."""
-        return KernelUse(self.gradients[index], self.squares[index])
+        return KernelUse(self.gradients[index])
 
     def double(self) -> KernelUse:
         """Return the same use in float64."""
-        gradients = self.gradients.double()
-        return KernelUse(gradients, squared_norms(gradients))
+        return KernelUse(self.gradients.double())
 
 
 def cheapest(use: ConvolutionUse) -> Use:

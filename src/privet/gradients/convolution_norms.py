@@ -107,9 +107,9 @@ class Way:
     numbers: Callable[[Shape], int]
 
 
-def linear_use(geometry: Geometry, x: Tensor, grad: Tensor) -> LinearUse:
+def linear_use(geometry: Geometry, x: Tensor, grad: Tensor, workspace: Tensor | None = None) -> LinearUse:
     """Return the use of each group's kernels as a linear map of patches, by B·groups examples."""
-    return LinearUse(geometry.patches(x), geometry.per_group(grad).transpose(1, 2))
+    return LinearUse(geometry.patches(x, workspace), geometry.per_group(grad).transpose(1, 2))
 
 
 def _formed(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:

@@ -51,11 +51,14 @@ class Geometry:
         sizes = zip(space, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
 
-    def patches(self, x: Tensor) -> Tensor:
+    def patches(self, x: Tensor, workspace: Tensor | None = None) -> Tensor:
         """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), channels last within d.
 
         Channels last, so that neighbouring taps are neighbours in memory: the window is a strided view of the padded input, and
         one copy of long runs forms the patches. A kernel of one tap needs none.
+
+        Args:
+            workspace: memory for them, at least (B, groups·T·d); fresh memory costs as much as the copy.
         """
         if math.prod(self.kernel) == 1 and not any(self.padding):
             seen: tuple[slice, ...] = tuple(slice(None, None, stride) for stride in self.stride)
@@ -66,7 +69,8 @@ class Geometry:
         taps = [step * dilation for step, dilation in zip(x.stride()[1:-1], self.dilation, strict=True)]
         window = x.as_strided((len(x), *space, *self.kernel, x.shape[-1]), (x.stride(0), *steps, *taps, 1))
         split = window.view(*window.shape[:-1], self.groups, self.shape[1]).movedim(-2, 1)
-        return split.reshape(len(x) * self.groups, math.prod(space), self.inputs)
+        out = x.new_empty(split.shape) if workspace is None else workspace[: len(x)].view(split.shape)
+        return out.copy_(split).view(len(x) * self.groups, math.prod(space), self.inputs)
 
     def _padded(self, x: Tensor) -> Tensor:
         """Return the input channels last, with its padding."""
