@@ -36,6 +36,7 @@ def privet(case: Case, source: SecureSource | None) -> Step:
     size = len(batch[1])
 
     def step() -> None:
+        optimizer.zero_grad()
         clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="tape")
         tensors: Any = release(clipped, Token(1, MULTIPLIER), source).tensors if source else clipped.tensors
         for name, parameter in model.named_parameters():

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.resnet import resnet18
 from privet import models
 
 
@@ -85,6 +86,7 @@ CASES = (
     Case("cnn 26K, B=256", lambda: models.build("cnn", (1, 28, 28), 10), images(256), 10),
     Case("tanh-cnn 71K, B=64", lambda: models.build("tanh-cnn", (1, 28, 28), 10), images(64), 10),
     Case("mlp 1.9M, B=512", mlp, lambda: torch.randn(512, 784), 10),
+    Case("resnet-18 11.2M, B=32", resnet18, lambda: torch.randn(32, 3, 32, 32), 10),
     Case("embedding 1.3M, B=256, T=64", MeanEmbedding, lambda: torch.randint(0, 10_000, (256, 64)), 2),
     Case("lstm 1.4M, B=64, T=64", Recurrent, lambda: torch.randint(0, 10_000, (64, 64)), 2),
     Case("encoder 4×d128, B=64, T=64", lambda: Encoder(4, 128, 4, 512), lambda: torch.randn(64, 64, 128), 10),

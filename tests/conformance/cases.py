@@ -44,7 +44,7 @@ class Case:
     contents: Callable[[int], tuple[Any, ...]]
     loss: Callable[[Any, Any], torch.Tensor] = energy
     smooth: bool = True  # whether inputs 10⁴ times larger or smaller leave the gradient well conditioned
-    vectorisable: bool = True  # whether torch.func.vmap knows the layers
+    vectorisable: bool = True  # whether torch can vectorise the model over the examples
 
     def model(self, dtype=torch.float32):
         torch.manual_seed(1)
@@ -158,9 +158,60 @@ class Transformer(nn.Module):
         return F.linear(self.norm3(h), self.table.weight)
 
 
+def with_statistics(module):
+    """In evaluation mode, with running statistics of its own."""
+    for name, buffer in module.named_buffers():
+        if buffer.is_floating_point():
+            buffer.copy_(torch.randn_like(buffer) if "mean" in name else 0.5 + torch.rand_like(buffer))
+    return module.eval()
+
+
+def time_first(layer):
+    return With(lambda m, x: m.a(x.transpose(0, 1)).transpose(0, 1), a=layer)
+
+
 def convolution(name, layer, *shape, **options):
-    kind = nn.Conv1d if len(shape) == 2 else nn.Conv2d
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(shape) - 2]
     return Case(f"conv{len(shape) - 1}d {name}", lambda: kind(*layer, **options), numbers(*shape))
+
+
+def transposed(name, layer, *shape, **options):
+    kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[len(shape) - 2]
+    return Case(f"transposed conv{len(shape) - 1}d {name}", lambda: kind(*layer, **options), numbers(*shape))
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions with group norm, and a short cut of one tap."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        self.norm1, self.norm2 = nn.GroupNorm(2, outputs), nn.GroupNorm(2, outputs)
+
+    def forward(self, x):
+        return torch.tanh(self.shortcut(x) + self.norm2(self.second(torch.tanh(self.norm1(self.first(x))))))
+
+
+def resnet():
+    blocks = [nn.Conv2d(3, 4, 3, padding=1), ResidualBlock(4, 6, 1), ResidualBlock(6, 16, 2)]
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES))
+
+
+class UNet(nn.Module):
+    """Down by a strided convolution, up by a transposed one, with a skip connection at the finer resolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.down = nn.Conv2d(2, 4, 3, padding="same"), nn.Conv2d(4, 6, 3, stride=2, padding=1)
+        self.bottom = nn.Conv2d(6, 6, 3, padding=1, groups=6)
+        self.up, self.leave = nn.ConvTranspose2d(6, 4, 2, stride=2), nn.Conv2d(8, 1, 1)
+
+    def forward(self, x):
+        fine = torch.tanh(self.enter(x))
+        coarse = torch.tanh(self.bottom(torch.tanh(self.down(fine))))
+        return self.leave(torch.cat([fine, torch.tanh(self.up(coarse))], 1))
 
 
 LINEAR = [
@@ -206,6 +257,41 @@ CONVOLUTION = [
     convolution("depthwise", (3, 3, 3), 3, 6, 7, groups=3),
     convolution("depthwise, two each", (3, 6, 3), 3, 6, 7, groups=3, stride=2, padding=1),
     convolution("few positions, wide", (8, 12, 3), 8, 4, 4),
+    convolution("few positions, wide, padding", (8, 12, 3), 8, 4, 4, padding=1),
+    convolution("few positions, wide, groups", (16, 32, 3), 16, 4, 4, padding=1, groups=2),
+    convolution("1×1, stride", (3, 4, 1), 3, 5, 4, stride=2),
+    convolution("1×1, groups", (4, 6, 1), 4, 3, 4, groups=2),
+    convolution("1×1, padding", (3, 4, 1), 3, 4, 3, padding=1),
+    convolution("plain", (2, 3, 3), 2, 4, 5, 4),
+    convolution("stride and padding", (2, 3, (3, 2, 1)), 2, 5, 4, 4, stride=(2, 1, 3), padding=(1, 1, 0)),
+    convolution("same, dilated", (2, 3, 2), 2, 4, 4, 3, padding="same", dilation=(1, 2, 3)),
+    convolution("groups", (4, 4, 2), 4, 3, 4, 3, groups=2),
+    convolution("depthwise", (3, 3, 2), 3, 4, 3, 3, groups=3, bias=False),
+    convolution("few positions, wide", (6, 8, 3), 6, 2, 3, 2, padding=1),
+    convolution("replicate", (2, 3, 3), 2, 4, 4, 3, padding=1, padding_mode="replicate"),
+    transposed("plain", (3, 4, 3), 3, 7),
+    transposed("stride", (3, 4, 3), 3, 5, stride=2, padding=1, output_padding=1),
+    transposed("groups", (4, 6, 3), 4, 5, groups=2, dilation=2),
+    transposed("plain", (3, 4, 3), 3, 4, 5),
+    transposed("without bias", (3, 4, 3), 3, 4, 5, bias=False),
+    transposed("stride", (3, 2, (4, 3)), 3, 4, 5, stride=(2, 3), padding=(1, 2), output_padding=(1, 2)),
+    transposed("groups", (4, 6, 3), 4, 4, 3, groups=2, stride=2),
+    transposed("depthwise", (3, 3, 3), 3, 4, 3, groups=3, padding=1),
+    transposed("dilation", (3, 2, 3), 3, 4, 3, dilation=(2, 1), stride=(1, 2), padding=2),
+    transposed("one position", (6, 4, 3), 6, 1, 1),
+    transposed("plain", (2, 3, 2), 2, 3, 4, 3),
+    transposed("stride", (2, 3, 3), 2, 3, 2, 3, stride=2, padding=1, output_padding=(0, 1, 1)),
+    Case("conv2d channels last", lambda: With(
+        lambda m, x: m.b(torch.tanh(m.a(x.contiguous(memory_format=torch.channels_last)))),
+        a=nn.Conv2d(3, 4, 3, padding=1), b=nn.Conv2d(4, 3, 3)), numbers(3, 6, 7),
+        smooth=False, vectorisable=False),
+    Case("conv3d channels last", lambda: With(
+        lambda m, x: m.a(x.contiguous(memory_format=torch.channels_last_3d)), a=nn.Conv3d(3, 4, 2)), numbers(3, 4, 3, 4),
+        vectorisable=False),
+    Case("transposed conv2d frozen weight", lambda: frozen(nn.ConvTranspose2d(2, 3, 3), "weight"), numbers(2, 4, 5)),
+    Case("transposed conv2d, named arguments", lambda: With(
+        lambda m, x: F.conv_transpose2d(input=x, weight=m.a.weight, stride=2, dilation=2), a=nn.ConvTranspose2d(2, 3, 3)),
+        numbers(2, 4, 5)),
     Case("conv2d frozen weight", lambda: frozen(nn.Conv2d(2, 3, 3), "weight"), numbers(2, 7, 6)),
     Case("conv2d frozen bias", lambda: frozen(nn.Conv2d(2, 3, 3), "bias"), numbers(2, 7, 6)),
     Case("conv2d, named arguments", lambda: With(
@@ -257,12 +343,32 @@ NORMALISATION = [
     Case("layer norm, frozen bias", lambda: frozen(nn.LayerNorm(6), "bias"), numbers(3, 6)),
     Case("layer norm, named arguments", lambda: With(
         lambda m, x: F.layer_norm(input=x, normalized_shape=(6,), weight=m.a.weight), a=nn.LayerNorm(6)), numbers(3, 6)),
+    Case("layer norm, bias alone", lambda: With(
+        lambda m, x: F.layer_norm(x, (6,), bias=m.a.bias), a=nn.LayerNorm(6)), numbers(3, 6)),
     Case("rms norm", lambda: nn.RMSNorm(6, eps=1e-6), numbers(3, 6)),
     Case("rms norm over two dimensions", lambda: nn.RMSNorm((3, 6), eps=1e-6), numbers(2, 3, 6)),
     Case("group norm", lambda: nn.GroupNorm(2, 6), numbers(6, 4, 3)),
     Case("group norm of features", lambda: nn.GroupNorm(2, 6), numbers(6)),
     Case("instance norm 1d", lambda: nn.InstanceNorm1d(3, affine=True), numbers(3, 8)),
     Case("instance norm 2d", lambda: nn.InstanceNorm2d(3, affine=True), numbers(3, 4, 5)),
+    Case("instance norm 3d", lambda: nn.InstanceNorm3d(3, affine=True), numbers(3, 2, 3, 2)),
+    Case("instance norm, running statistics", lambda: with_statistics(
+        nn.InstanceNorm2d(3, affine=True, track_running_stats=True)), numbers(3, 4, 5)),
+    Case("group norm of volumes", lambda: nn.GroupNorm(3, 6), numbers(6, 2, 3, 2)),
+    Case("group norm, frozen weight", lambda: frozen(nn.GroupNorm(2, 6), "weight"), numbers(6, 4)),
+    Case("group norm, frozen bias", lambda: frozen(nn.GroupNorm(2, 6), "bias"), numbers(6, 4)),
+    Case("group norm without bias", lambda: With(
+        lambda m, x: F.group_norm(x, 2, m.a.weight), a=nn.GroupNorm(2, 6)), numbers(6, 4)),
+    Case("group norm in the middle", lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.Conv2d(4, 2, 2)), numbers(2, 6, 5), smooth=False),
+    Case("layer norm, time first", lambda: time_first(nn.LayerNorm(6)), numbers(3, 6)),
+    Case("layer norm over two dimensions, time first", lambda: time_first(nn.LayerNorm((2, 6))), numbers(3, 2, 6)),
+    Case("layer norm of a grid, time first", lambda: time_first(nn.LayerNorm(6)), numbers(3, 2, 6)),
+    Case("rms norm, time first", lambda: time_first(nn.RMSNorm(6, eps=1e-6)), numbers(3, 6)),
+    Case("batch norm of features in evaluation mode", lambda: with_statistics(nn.BatchNorm1d(6)), numbers(6)),
+    Case("batch norm in evaluation mode", lambda: with_statistics(nn.BatchNorm2d(3)), numbers(3, 4, 5)),
+    Case("batch norm in evaluation mode, frozen weight", lambda: frozen(with_statistics(nn.BatchNorm1d(3)), "weight"),
+         numbers(3, 4)),
 ]  # fmt: skip
 
 ELEMENTWISE = [
@@ -461,6 +567,8 @@ NETWORKS = [
     Case("cnn", lambda: models.build("cnn", (1, 28, 28), 10), labelled(1, 28, 28, classes=10), cross_entropy, smooth=False),
     Case("tanh-cnn", lambda: models.build("tanh-cnn", (1, 10, 10), CLASSES), labelled(1, 10, 10), cross_entropy, smooth=False),
     Case("transformer", Transformer, sentences(6), next_token),
+    Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False),
+    Case("u-net", UNet, numbers(2, 8, 6), smooth=False),
 ]
 
 

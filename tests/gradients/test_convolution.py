@@ -1,72 +1,143 @@
 """Convolutions: patches as torch's own unfold sees them, gradients that are kept or formed again."""
 
+import dataclasses
+import math
+
+import oracle
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from privet.gradients import convolution, norms
-from privet.gradients.convolution import ConvolutionUse, Geometry
+import privet.gradients.geometry
+from privet.gradients import convolution, convolution_norms, norms, per_example_gradients
+from privet.gradients.convolution import ConvolutionUse, KernelUse
+from privet.gradients.convolution_norms import WAYS
+from privet.gradients.geometry import Geometry
 from privet.gradients.interception import UntraceableError, record
-from privet.gradients.uses import DirectUse
 
 GEOMETRIES = [
     Geometry((4, 3, 3, 2), (1, 1), (0, 0), (1, 1), 1),
+    Geometry((4, 3, 3, 2), (1, 1), (4, 1), (2, 3), 1),
     Geometry((4, 3, 3, 2), (2, 3), (1, 2), (1, 1), 1),
     Geometry((4, 3, 3, 2), (1, 2), (2, 1), (2, 3), 1),
+    Geometry((4, 3, 1, 1), (2, 1), (0, 0), (1, 1), 1),
 ]
-GROUPED = Geometry((6, 2, 3, 2), (2, 1), (1, 0), (1, 2), 3)
+GROUPED = [
+    Geometry((6, 2, 3, 2), (2, 1), (1, 0), (1, 2), 3),
+    Geometry((6, 2, 3, 2), (1, 1), (1, 2), (2, 1), 3),
+    Geometry((6, 1, 3, 3), (1, 1), (1, 1), (1, 1), 6),
+    Geometry((6, 2, 1, 1), (1, 2), (0, 0), (1, 1), 3),
+]
+OTHER_DIMENSIONS = [
+    Geometry((4, 3, 3), (1,), (2,), (2,), 1),
+    Geometry((4, 2, 2, 3, 1), (1, 1, 1), (1, 1, 0), (1, 2, 1), 2),
+    Geometry((4, 2, 2, 3, 1), (2, 1, 2), (1, 0, 0), (1, 1, 1), 2),
+]
+ONE_POSITION = Geometry((4, 3, 9, 8), (1, 1), (0, 0), (1, 1), 1)
+SPACES = {1: (9,), 2: (9, 8), 3: (4, 5, 3)}
 
 
 def use(geometry, examples=4):
     torch.manual_seed(0)
     g = geometry
-    x = torch.randn(examples, g.shape[1] * g.groups, 9, 8)
-    out = F.conv2d(x, torch.randn(g.shape), None, g.stride, g.padding, g.dilation, g.groups)
-    return ConvolutionUse(x, torch.randn_like(out), geometry)
+    space = SPACES[len(g.kernel)]
+    x = torch.randn(examples, g.shape[1] * g.groups, *space)
+    return ConvolutionUse(x, torch.randn(examples, g.shape[0], *g.positions(space)), geometry)
+
+
+def gradients_of(some):
+    """By torch's own kernel, an example at a time, in float64."""
+    pairs = zip(some.inputs.double(), some.gradients.double(), strict=True)
+    return torch.stack([some.geometry.weight_gradient(x[None], g[None]) for x, g in pairs])
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_patches_are_what_unfold_gives(geometry):
     some = use(geometry)
-    columns = F.unfold(some.inputs, geometry.shape[2:], geometry.dilation, geometry.padding, geometry.stride)
-    expected = columns.view(4, 3, 6, -1).permute(0, 3, 2, 1).flatten(2)  # taps, then channels
+    columns = F.unfold(some.inputs, geometry.kernel, geometry.dilation, geometry.padding, geometry.stride)
+    expected = columns.view(4, 3, math.prod(geometry.kernel), -1).permute(0, 3, 2, 1).flatten(2)  # taps, then channels
+    assert torch.equal(geometry.patches(some.inputs), expected)
+    last = some.inputs.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(geometry.patches(last), expected)
+
+
+@pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS], ids=str)
+def test_inner_products_of_patches_follow_from_those_of_pixels(geometry):
+    still = dataclasses.replace(geometry, stride=(1,) * len(geometry.kernel))
+    x = use(still).inputs.double()
+    patches = still.patches(x)
+    assert torch.allclose(still.patch_gram(x), patches @ patches.transpose(1, 2), rtol=1e-12, atol=1e-12)
+
+
+def test_large_examples_are_put_channels_last_one_at_a_time(monkeypatch):
+    some, geometry = use(GEOMETRIES[1]), GEOMETRIES[1]
+    expected = geometry.patches(some.inputs)
+    monkeypatch.setattr(privet.gradients.geometry, "_LARGE", 1)
     assert torch.equal(geometry.patches(some.inputs), expected)
 
 
 @pytest.mark.parametrize("cache", [1, 2000, 1 << 18])
-@pytest.mark.parametrize("geometry", [*GEOMETRIES, GROUPED], ids=str)
+@pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, ONE_POSITION], ids=str)
 def test_norms_gradients_and_sums_are_those_of_torch(geometry, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
     some = use(geometry).double()
-    zero = torch.zeros(geometry.shape, dtype=torch.float64)
-    expected = torch.stack([
-        geometry.backward(g[None], x[None], zero, [False, True, False])[1]
-        for x, g in zip(some.inputs, some.gradients, strict=True)
-    ])  # fmt: skip
-    weights = torch.rand(4, dtype=torch.float64)
-    assert torch.allclose(some.per_example(), expected, rtol=1e-12, atol=1e-12)
-    assert torch.allclose(some.squared_norms(), expected.flatten(1).square().sum(1), rtol=1e-12)
-    assert torch.allclose(some.weighted_sum(weights), torch.einsum("b,b...->...", weights, expected), rtol=1e-12, atol=1e-12)
-    index = torch.tensor([2, 0])
-    assert torch.allclose(some.rows(index).per_example(), expected[index], rtol=1e-12, atol=1e-12)
+    expected = gradients_of(some)
+    weights, index = torch.rand(4, dtype=torch.float64), torch.tensor([2, 0])
+    for form in (some, some.kept()):
+        assert torch.allclose(form.per_example(), expected, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(form.squared_norms(), expected.flatten(1).square().sum(1), rtol=1e-12)
+        assert torch.allclose(form.weighted_sum(weights), torch.einsum("b,b...->...", weights, expected), rtol=1e-12, atol=1e-12)
+        assert torch.allclose(form.rows(index).per_example(), expected[index], rtol=1e-12, atol=1e-12)
+        assert torch.allclose(form.rows(index).squared_norms(), expected[index].flatten(1).square().sum(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("cache", [1, 1 << 18])
+@pytest.mark.parametrize(("geometry", "way"), [
+    (geometry, way) for geometry in (*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, ONE_POSITION) for way in WAYS
+    if WAYS[way].cost(use(geometry).shape) < math.inf
+], ids=str)  # fmt: skip
+def test_every_way_to_measure_gives_the_same_norms(geometry, way, cache, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", cache)
+    some = use(geometry)
+    monkeypatch.setattr(convolution_norms, "cheapest", lambda shape: WAYS[way])
+    expected = gradients_of(some).flatten(1).square().sum(1)
+    assert torch.allclose(some.squared_norms(), expected, rtol=1e-5)
+    assert torch.allclose(some.double().squared_norms(), expected, rtol=1e-12)
+    assert (some.squared_norms() >= expected * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize(("geometry", "side", "way", "kept"), [
+    (Geometry((64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1), 32, "formed", True),
+    (Geometry((128, 64, 3, 3), (2, 2), (1, 1), (1, 1), 1), 32, "formed", True),
+    (Geometry((256, 128, 3, 3), (2, 2), (1, 1), (1, 1), 1), 16, "Gram of patches", False),
+    (Geometry((256, 256, 3, 3), (1, 1), (1, 1), (1, 1), 1), 8, "Gram of pixels", False),
+    (Geometry((512, 512, 3, 3), (1, 1), (1, 1), (1, 1), 1), 4, "Gram of pixels", False),
+    (Geometry((512, 512, 4, 4), (1, 1), (0, 0), (1, 1), 1), 4, "product of norms", False),
+], ids=str)  # fmt: skip
+def test_the_cheapest_way_follows_from_the_sizes(geometry, side, way, kept):
+    x = torch.empty(2, geometry.shape[1], side, side, device="meta")
+    grad = torch.empty(2, geometry.shape[0], *geometry.positions((side, side)), device="meta")
+    shape = ConvolutionUse(x, grad, geometry).shape
+    assert convolution_norms.cheapest(shape) is WAYS[way]
+    assert convolution_norms.keeping_is_cheaper(shape) == kept
 
 
 def test_gradients_are_kept_while_they_are_few(monkeypatch):
-    model, x = nn.Conv2d(2, 3, 3), torch.randn(4, 2, 6, 6)
+    model, x = nn.Conv2d(2, 3, 3), torch.randn(4, 2, 14, 14)
 
     def kept():
         tape = record(model, lambda m, x: m(x).square().sum((1, 2, 3)), x, dict(model.named_parameters()))
-        return isinstance(tape.uses["weight"], DirectUse)
+        return isinstance(tape.uses["weight"], KernelUse)
 
     assert kept()
-    monkeypatch.setattr(convolution, "KEEP", 4 * 2 * 3 * 9 - 1)
+    monkeypatch.setattr(convolution, "KEEP", 54 / (2 * 196 + 3 * 144) - 0.01)
     assert not kept()
 
 
 @pytest.mark.parametrize("options", [
     {"kernel_size": (3, 2), "padding": "same"}, {"kernel_size": 4, "padding": "same", "dilation": 2},
-    {"kernel_size": 3, "padding": "valid"},
+    {"kernel_size": 3, "padding": "valid"}, {"kernel_size": 3, "padding": "same", "padding_mode": "reflect"},
 ], ids=str)  # fmt: skip
 def test_the_forward_pass_is_torchs_own(options):
     model, x, seen = nn.Conv2d(2, 3, **options), torch.randn(4, 2, 9, 8), []
@@ -83,3 +154,37 @@ def test_an_image_without_a_batch_dimension_is_not_followed():
     model, x = nn.Conv2d(1, 3, 3), torch.randn(2, 1, 6, 6)
     with pytest.raises(UntraceableError):
         record(model, lambda m, x: torch.stack([m(image).sum() for image in x]), x, dict(model.named_parameters()))
+
+
+def test_a_transposed_convolution_whose_output_padding_adds_whole_strides_is_not_followed():
+    model, x = nn.ConvTranspose2d(2, 3, 3, dilation=2, output_padding=1), torch.randn(4, 2, 5, 5)
+    with pytest.raises(UntraceableError):
+        record(model, lambda m, x: m(x).square().sum((1, 2, 3)), x, dict(model.named_parameters()))
+
+
+MIXED = {
+    "convolutions": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Tanh(), nn.Conv2d(4, 3, 3, stride=2)),
+    "transposed": lambda: nn.Sequential(nn.ConvTranspose2d(2, 4, 3), nn.Tanh(), nn.ConvTranspose2d(4, 3, 3, stride=2)),
+}
+
+
+@pytest.mark.parametrize("keep", [0, convolution.KEEP])
+@pytest.mark.parametrize("kind", MIXED)
+def test_under_autocast_layers_run_in_bfloat16_and_gradients_are_float32(kind, keep, monkeypatch):
+    monkeypatch.setattr(convolution, "KEEP", keep)
+    torch.manual_seed(0)
+    model, x, seen = MIXED[kind](), torch.randn(4, 2, 7, 6), []
+
+    def energy(m, x):
+        out = m(x)
+        seen.append(out.dtype)
+        return out.to(x.dtype).square().flatten(1).sum(1)
+
+    def loss(m, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return energy(m, x)
+
+    found = per_example_gradients(model, loss, x, method="tape")
+    assert seen == [torch.bfloat16]
+    assert all(value.dtype == torch.float32 for value in found.values())
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, energy, x)) <= 2e-2

@@ -1,12 +1,16 @@
 """Terms that nearly cancel: what float32 makes of the weighted sum stays within the bound that the norm promised."""
 
+import math
+
 import pytest
 import torch
 
 from privet.clipping import Flat
-from privet.gradients import convolution
-from privet.gradients.convolution import ConvolutionUse, Geometry
+from privet.gradients import convolution, convolution_norms
+from privet.gradients.convolution import ConvolutionUse
+from privet.gradients.convolution_norms import WAYS
 from privet.gradients.embedding import EmbeddingUse
+from privet.gradients.geometry import Geometry
 from privet.gradients.linear import LinearUse
 from privet.gradients.several import together
 from privet.gradients.tape import Tape, clip
@@ -35,6 +39,7 @@ def uses(size, left, seed):
         "two linear maps": together([LinearUse(a, g), LinearUse(a, -g.flip(1))]),
         "direct": together([DirectUse(size * g[:, 0]), DirectUse(-size * g[:, 0] * (1 - left))]),
         "convolution": ConvolutionUse(images, out, GEOMETRY),
+        "kept convolution": ConvolutionUse(images, out, GEOMETRY).kept(),
     }
 
 
@@ -47,4 +52,24 @@ def test_no_contribution_exceeds_the_bound(name, size, left, monkeypatch):
         use = uses(size, left, seed)[name]
         parameters = {"w": torch.zeros(use.per_example().shape[1:])}
         sums, _ = clip(Tape(1, parameters, {"w": use}), Flat(0.7), (("w",),))
+        assert float(sums["w"].double().norm()) <= 0.7
+
+
+def squeezed(x):
+    """Numbers that differ little from each other, so that what the positions add up to cancels."""
+    return 1 + 1e-3 * x
+
+
+@pytest.mark.parametrize("way", [name for name in WAYS if name != "product of norms"])
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
+@pytest.mark.parametrize("left", [1.0, 1e-2, 1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("geometry", [GEOMETRY, Geometry((D, 1, 3, 3), (1, 1), (0, 0), (2, 2), 3)], ids=["plain", "grouped"])
+def test_no_way_to_measure_a_convolution_misses_a_long_gradient(geometry, way, left, size, monkeypatch):
+    monkeypatch.setattr(convolution_norms, "cheapest", lambda shape: WAYS[way])
+    positions = geometry.positions((8, 8))
+    for seed in range(5):
+        images = size * squeezed(torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(seed)))
+        out = cancelling((1, D, math.prod(positions)), 2, left, seed).view(1, D, *positions)
+        use = ConvolutionUse(images, out, geometry)
+        sums, _ = clip(Tape(1, {"w": torch.zeros(geometry.shape)}, {"w": use}), Flat(0.7), (("w",),))
         assert float(sums["w"].double().norm()) <= 0.7

@@ -1,4 +1,4 @@
-"""Parameters that are added or multiplied elementwise, alone or after a normalisation.
+"""Parameters that are added or multiplied elementwise.
 
 Such a parameter is replaced by one view of it per example; autograd reduces the gradient of each view as it does for any
 broadcast, and what arrives is the per-example gradient.
@@ -118,79 +118,6 @@ def _prelu(recorder: Recorder, input: Tensor, weight: Tensor) -> Tensor | None:
     return None if slopes is None else torch.where(input > 0, input, slopes * input)
 
 
-def _affine(recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor | None, channels: int | None) -> Tensor | None:
-    """Return weight ∘ x + bias; parameters of `channels` entries lie along dimension 1, others along the last ones."""
-    for parameter, combine in ((weight, torch.mul), (bias, torch.add)):
-        if parameter is None:
-            continue
-        shape = parameter.shape if channels is None else (channels, *(1,) * (x.dim() - 2))
-        view: Tensor | None = parameter.view(shape)
-        if recorder.follows(parameter):
-            dimensions = x.dim() if channels is None else 2
-            view = per_example_view(recorder, parameter, dimensions, Layout(recorder.examples, 0))
-            if view is not None and channels is not None:
-                view = view.view(recorder.examples, *shape)
-        if view is None:
-            return None
-        x = combine(x, view)
-    return x
-
-
-def _layer_norm(
-    recorder: Recorder,
-    input: Tensor,
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor | None:
-    """Follow `F.layer_norm`: torch's normalisation, then the affine part."""
-    if input.shape[0] != recorder.examples or input.dim() <= len(normalized_shape):
-        return None
-    return _affine(recorder, F.layer_norm(input, normalized_shape, None, None, eps), weight, bias, None)
-
-
-def _rms_norm(
-    recorder: Recorder, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
-) -> Tensor | None:
-    """Follow `F.rms_norm`."""
-    if input.shape[0] != recorder.examples or input.dim() <= len(normalized_shape):
-        return None
-    return _affine(recorder, F.rms_norm(input, normalized_shape, None, eps), weight, None, None)
-
-
-def _group_norm(
-    recorder: Recorder,
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor | None:
-    """Follow `F.group_norm`."""
-    if input.shape[0] != recorder.examples:
-        return None
-    return _affine(recorder, F.group_norm(input, num_groups, None, None, eps), weight, bias, input.shape[1])
-
-
-def _instance_norm(
-    recorder: Recorder,
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor | None:
-    """Follow `F.instance_norm`."""
-    if input.shape[0] != recorder.examples:
-        return None
-    normal = F.instance_norm(input, running_mean, running_var, None, None, use_input_stats, momentum, eps)
-    return _affine(recorder, normal, weight, bias, input.shape[1])
-
-
 _IN_PLACE = [
     *(getattr(Tensor, f"{name}_") for name in ("add", "sub", "mul", "div")),
     *(getattr(Tensor, f"__i{name}__") for name in ("add", "sub", "mul", "truediv")),
@@ -211,8 +138,4 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.repeat: _repeat,
     F.prelu: _prelu,
     torch.prelu: _prelu,
-    F.layer_norm: _layer_norm,
-    F.rms_norm: _rms_norm,
-    F.group_norm: _group_norm,
-    F.instance_norm: _instance_norm,
 }

@@ -22,13 +22,14 @@ from torch.overrides import TorchFunctionMode
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients import (
     attention,
-    convolution,
+    convolution_layers,
     elementwise,
     embedding,
     embedding_bag,
     expanded,
     flattening,
     linear,
+    normalisation,
     products,
     recurrent,
 )
@@ -43,10 +44,11 @@ LossFunction = Callable[[Any, Any], Tensor]
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **linear.HANDLERS,
     **products.HANDLERS,
-    **convolution.HANDLERS,
+    **convolution_layers.HANDLERS,
     **embedding.HANDLERS,
     **embedding_bag.HANDLERS,
     **elementwise.HANDLERS,
+    **normalisation.HANDLERS,
     **attention.HANDLERS,
     **recurrent.HANDLERS,
 }

@@ -67,7 +67,7 @@ class LinearUse(Use):
         for block in blocks(self.examples, positions * (d + p + 2 * positions)):
             a, g = self.inputs[block], self.gradients[block]
             products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
-            parts.append(_rounded_up(products))
+            parts.append(gram_sums(products))
         return torch.cat(parts)
 
     def reach(self) -> Tensor:
@@ -93,7 +93,7 @@ class LinearUse(Use):
         return LinearUse(self.inputs.double(), self.gradients.double())
 
 
-def _rounded_up(products: Tensor) -> Tensor:
+def gram_sums(products: Tensor) -> Tensor:
     """Return the sums of the products of Gram matrices, (B, T, T) → (B,) float64, never too small.
 
     Terms that cancel leave a rounding error, which would hide a long gradient. The T² products, each as large as

@@ -1,0 +1,139 @@
+"""How a convolution's kernel moves over its input, and what it sees on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Sizes = tuple[int, ...]
+
+# Numbers of an example from which transposing it by itself pays.
+_LARGE = 1 << 15
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The geometry of a convolution; one entry per dimension of space.
+
+    Args:
+        shape: of the weight, (out, in / groups, *kernel).
+        stride, padding, dilation: per dimension; the padding is of zeros, on both sides.
+        groups: number of groups.
+    """
+
+    shape: Sizes
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    groups: int
+
+    @property
+    def kernel(self) -> Sizes:
+        """Size of the kernel."""
+        return self.shape[2:]
+
+    @property
+    def inputs(self) -> int:
+        """d, the numbers that one output of a group is computed from."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """p, the output channels of a group."""
+        return self.shape[0] // self.groups
+
+    def positions(self, space: Sizes) -> Sizes:
+        """Return how many places the kernel takes along each dimension of an input of this size."""
+        sizes = zip(space, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
+
+    def patches(self, x: Tensor, workspace: Tensor | None = None) -> Tensor:
+        """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), channels last within d.
+
+        Channels last, so that neighbouring taps are neighbours in memory: the window is a strided view of the padded input, and
+        one copy of long runs forms the patches. A kernel of one tap needs none.
+
+        Args:
+            workspace: memory for them, at least (B, groups·T·d); fresh memory costs as much as the copy.
+        """
+        if math.prod(self.kernel) == 1 and not any(self.padding):
+            seen: tuple[slice, ...] = tuple(slice(None, None, stride) for stride in self.stride)
+            return x[(slice(None), slice(None), *seen)].reshape(len(x) * self.groups, self.inputs, -1).transpose(1, 2)
+        space = self.positions(tuple(x.shape[2:]))
+        x = self._padded(x)
+        steps = [step * stride for step, stride in zip(x.stride()[1:-1], self.stride, strict=True)]
+        taps = [step * dilation for step, dilation in zip(x.stride()[1:-1], self.dilation, strict=True)]
+        window = x.as_strided((len(x), *space, *self.kernel, x.shape[-1]), (x.stride(0), *steps, *taps, 1))
+        split = window.view(*window.shape[:-1], self.groups, self.shape[1]).movedim(-2, 1)
+        out = x.new_empty(split.shape) if workspace is None else workspace[: len(x)].view(split.shape)
+        return out.copy_(split).view(len(x) * self.groups, math.prod(space), self.inputs)
+
+    def _padded(self, x: Tensor) -> Tensor:
+        """Return the input channels last, with its padding."""
+        if not any(self.padding):
+            return _channels_last(x).contiguous()
+        sizes = [size + 2 * pad for size, pad in zip(x.shape[2:], self.padding, strict=True)]
+        padded = x.new_zeros(len(x), *sizes, x.shape[1])
+        inside = padded
+        for dimension, (pad, size) in enumerate(zip(self.padding, x.shape[2:], strict=True), 1):
+            inside = inside.narrow(dimension, pad, size)
+        inside.copy_(_channels_last(x))
+        return padded
+
+    def patch_gram(self, x: Tensor) -> Tensor:
+        """Return the inner products of all pairs of patches, (B·groups, T, T), without forming any; for a stride of 1.
+
+        ⟨aₛ, aₜ⟩ = Σ over the taps k of ⟨xₛ₊ₖ, xₜ₊ₖ⟩: the Gram matrix of the pixels, summed along its diagonals, one dimension of
+        space after the other. The padding is no pixel and adds nothing.
+        """
+        pixels = x.reshape(len(x) * self.groups, self.shape[1], -1)
+        space, dimensions = tuple(x.shape[2:]), len(self.kernel)
+        gram = torch.bmm(pixels.transpose(1, 2), pixels).view(-1, *space, *space)
+        for axis, after in enumerate(self.positions(space), 1):
+            before = gram
+            pair = (axis, axis + dimensions)
+            gram = before.new_zeros([after if at in pair else size for at, size in enumerate(before.shape)])
+            for start, into, length in self._diagonals(axis - 1, space[axis - 1], after):
+                part, total = before, gram
+                for at in pair:
+                    part, total = part.narrow(at, start, length), total.narrow(at, into, length)
+                total += part
+        return gram.flatten(1, dimensions).flatten(2)
+
+    def _diagonals(self, dimension: int, size: int, positions: int) -> Iterator[tuple[int, int, int]]:
+        """Yield, for every tap, the first pixel that it sees, the position where it does, and how many it sees."""
+        for tap in range(self.kernel[dimension]):
+            offset = tap * self.dilation[dimension] - self.padding[dimension]
+            first, end = max(0, -offset), min(positions, size - offset)
+            if first < end:
+                yield first + offset, first, end - first
+
+    def per_group(self, grad: Tensor) -> Tensor:
+        """Return output gradients per group, (B, out, *space) → (B·groups, p, T)."""
+        return grad.reshape(len(grad) * self.groups, self.outputs, -1)
+
+    def weight_gradient(self, x: Tensor, grad: Tensor) -> Tensor:
+        """Return torch's own gradient of the weight, summed over the examples."""
+        weight = x.new_empty(1).expand(self.shape)
+        zeros = [0] * len(self.stride)
+        return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
+            grad, x, weight, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, [False, True, False]
+        )[1]
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Return (B, C, *space) as (B, *space, C), large examples copied one at a time.
+
+    torch transposes a matrix block by block, and tensors of more dimensions number by number: three times slower.
+    """
+    last = x.movedim(1, -1)
+    if last.is_contiguous() or x[:1].numel() < _LARGE:
+        return last
+    copied = x.new_empty(last.shape)
+    for example, into in zip(x.flatten(2), copied.flatten(1, -2), strict=True):
+        into.copy_(example.t())
+    return copied

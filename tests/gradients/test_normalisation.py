@@ -1,0 +1,115 @@
+"""Normalisation layers: torch's own numbers, wherever the examples lie and whatever the precision around them."""
+
+import oracle
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.gradients import norms, per_example_gradients
+from privet.gradients.interception import UntraceableError, record
+
+LAYERS = {
+    "layer": lambda: nn.LayerNorm((3, 2)),
+    "rms": lambda: nn.RMSNorm((3, 2), eps=1e-6),
+    "group": lambda: nn.GroupNorm(2, 6),
+    "instance": lambda: nn.InstanceNorm2d(6, affine=True),
+    "tracked instance": lambda: nn.InstanceNorm2d(6, affine=True, track_running_stats=True).eval(),
+    "batch": lambda: nn.BatchNorm2d(6).eval(),
+}
+
+
+def energy(model, x):
+    out = model(x)
+    return (out.float().square() * torch.linspace(0.5, 1.5, out[0].numel()).view(out.shape[1:])).flatten(1).sum(1)
+
+
+def randomised(model):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *(b for b in model.buffers() if b.is_floating_point())):
+            tensor.add_(0.3 * torch.rand_like(tensor))
+    return model
+
+
+def tape_of(model, loss, x):
+    return record(model, loss, x, dict(model.named_parameters()))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_outputs_and_input_gradients_are_torchs_own(kind, memory_format):
+    model, seen = nn.Sequential(nn.Conv2d(6, 6, 1), randomised(LAYERS[kind]())), []
+    x = torch.randn(4, 6, 3, 2)
+
+    def loss(m, x):
+        inputs = m[0](x).contiguous(memory_format=memory_format)
+        inputs.register_hook(seen.append)
+        seen.append(m[1](inputs))
+        return seen[-1].square().sum((1, 2, 3))
+
+    tape_of(model, loss, x)
+    loss(model, x).sum().backward()
+    assert len(seen) == 4
+    for found, expected in zip(seen[:2], seen[2:], strict=True):
+        assert torch.allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("cache", [1, 1 << 18])
+def test_output_gradients_may_come_in_any_memory_layout(kind, cache, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", cache)
+    model, x = randomised(LAYERS[kind]()), torch.randn(4, 6, 3, 2)
+
+    def loss(m, x):
+        out = m(x)
+        return (
+            out.permute(0, 2, 3, 1).contiguous().square().sum((1, 2, 3)) + out[:, :1].expand(-1, 6, -1, -1).sum((1, 2, 3))
+        ).tanh()
+
+    found = per_example_gradients(model, loss, x, method="tape")
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, x)) <= 1e-5
+
+
+@pytest.mark.parametrize("layer", [nn.LayerNorm(6), nn.LayerNorm((3, 6)), nn.RMSNorm(6)], ids=str)
+def test_examples_may_lie_along_the_second_dimension(layer):
+    model, x = randomised(layer), torch.randn(4, 5, 3, 6)
+
+    def loss(m, x):
+        return m(x.transpose(0, 1)).square().transpose(0, 1).cumsum(1).sum((1, 2, 3))
+
+    found = per_example_gradients(model, loss, x, method="tape")
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, x)) <= 1e-5
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("before", [nn.Identity, lambda: nn.Conv2d(6, 6, 1)], ids=["float32 input", "bfloat16 input"])
+def test_under_autocast_gradients_are_those_of_the_parameters_precision(kind, before):
+    torch.manual_seed(1)
+    model = nn.Sequential(before(), randomised(LAYERS[kind]()), nn.Conv2d(6, 4, 1))
+    x = torch.randn(4, 6, 3, 2)
+
+    def loss(m, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return energy(m, x)
+
+    found = per_example_gradients(model, loss, x, method="tape")
+    assert all(value.dtype == torch.float32 for value in found.values())
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, energy, x)) <= 2e-2
+
+
+def test_batch_statistics_are_not_followed():
+    with pytest.raises(UntraceableError):
+        tape_of(nn.BatchNorm1d(6), lambda m, x: m(x).square().sum(1), torch.randn(4, 6))
+
+
+def test_normalising_over_the_batch_dimension_is_not_followed():
+    model, x = nn.LayerNorm((4, 6)), torch.randn(4, 6)
+    with pytest.raises(UntraceableError):
+        tape_of(model, lambda m, x: F.layer_norm(x, (4, 6), m.weight, m.bias).sum(1), x)
+
+
+def test_a_scale_computed_from_a_parameter_is_not_dropped():
+    model, x = nn.LayerNorm(6), torch.randn(4, 6)
+    with pytest.raises(UntraceableError):
+        tape_of(model, lambda m, x: F.layer_norm(x, (6,), m.weight.exp(), m.bias).sum(1), x)
