@@ -348,6 +348,7 @@ NORMALISATION = [
     Case("rms norm", lambda: nn.RMSNorm(6, eps=1e-6), numbers(3, 6)),
     Case("rms norm over two dimensions", lambda: nn.RMSNorm((3, 6), eps=1e-6), numbers(2, 3, 6)),
     Case("group norm", lambda: nn.GroupNorm(2, 6), numbers(6, 4, 3)),
+    Case("group norm, channels last", lambda: With(lambda m, x: m.a(x.mT).mT, a=nn.GroupNorm(2, 6)), numbers(4, 6)),
     Case("group norm of features", lambda: nn.GroupNorm(2, 6), numbers(6)),
     Case("instance norm 1d", lambda: nn.InstanceNorm1d(3, affine=True), numbers(3, 8)),
     Case("instance norm 2d", lambda: nn.InstanceNorm2d(3, affine=True), numbers(3, 4, 5)),

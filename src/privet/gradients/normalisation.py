@@ -155,7 +155,7 @@ class _GroupNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight, mean, rstd = ctx.saved_tensors
         examples, channels, positions, groups = ctx.sizes
-        grads, inputs = (part.reshape(1, -1, positions) for part in (grad, x.detach()))
+        grads, inputs = (part.contiguous().view(1, -1, positions) for part in (grad, x.detach()))
         into, scales, shifts = aten.native_group_norm_backward(
             grads, inputs, mean.view(1, -1), rstd.view(1, -1), None if weight is None else weight.repeat(examples),
             1, examples * channels, positions, examples * groups, [ctx.needs_input_grad[1], True, True],
