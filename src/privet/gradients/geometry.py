@@ -132,10 +132,10 @@ class Geometry:
 def _channels_last(x: Tensor) -> Tensor:
     """Return (B, C, *space) as (B, *space, C), large examples copied one at a time.
 
-    torch transposes a matrix block by block, and tensors of more dimensions number by number: three times slower.
+    On a CPU torch transposes a matrix block by block, and tensors of more dimensions number by number: three times slower.
     """
     last = x.movedim(1, -1)
-    if last.is_contiguous() or x[:1].numel() < _LARGE:
+    if not x.is_cpu or last.is_contiguous() or x[:1].numel() < _LARGE:
         return last
     copied = x.new_empty(last.shape)
     for example, into in zip(x.flatten(2), copied.flatten(1, -2), strict=True):
