@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from privet.gradients.convolution_norms import Shape, keeping_is_cheaper, linear_use, squared_kernel_norms
+from privet.gradients.convolution_norms import Shape, keeping_is_cheaper, squared_kernel_norms
 from privet.gradients.geometry import Geometry
 from privet.gradients.linear import LinearUse
 from privet.gradients.norms import blocks, squared_norms
@@ -80,9 +80,8 @@ class ConvolutionUse(Use):
         What is yielded holds until the next block, whose patches take the same memory.
         """
         cut = blocks(self.examples, self.cost)
-        workspace = self.inputs.new_empty(cut[0].stop, self.geometry.groups * self.shape.positions * self.shape.inputs)
-        for block in cut:
-            yield block, linear_use(self.geometry, self.inputs[block], self.gradients[block], workspace)
+        for block, patches in zip(cut, self.geometry.patches_of(self.inputs, cut), strict=True):
+            yield block, LinearUse(patches, self.geometry.per_group(self.gradients[block]).transpose(1, 2))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with the weights on the output gradients."""

@@ -107,19 +107,13 @@ class Way:
     numbers: Callable[[Shape], int]
 
 
-def linear_use(geometry: Geometry, x: Tensor, grad: Tensor, workspace: Tensor | None = None) -> LinearUse:
-    """Return the use of each group's kernels as a linear map of patches, by B·groups examples."""
-    return LinearUse(geometry.patches(x, workspace), geometry.per_group(grad).transpose(1, 2))
-
-
 def _formed(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
-    use = linear_use(geometry, x, grad)
+    use = LinearUse(geometry.patches(x), geometry.per_group(grad).transpose(1, 2))
     return rounded_up(squared_norms(use.per_example()), use)
 
 
 def _product(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
-    use = linear_use(geometry, x, grad)
-    return squared_norms(use.inputs) * squared_norms(use.gradients)
+    return squared_norms(geometry.patches(x)) * squared_norms(geometry.per_group(grad))
 
 
 def _gram_of_patches(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:

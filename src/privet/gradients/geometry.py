@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,38 +51,42 @@ class Geometry:
         sizes = zip(space, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
 
-    def patches(self, x: Tensor, workspace: Tensor | None = None) -> Tensor:
-        """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), channels last within d.
+    def patches(self, x: Tensor) -> Tensor:
+        """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), channels last within d."""
+        return next(self.patches_of(x, [slice(0, len(x))]))
+
+    def patches_of(self, x: Tensor, blocks: Sequence[slice]) -> Iterator[Tensor]:
+        """Yield the patches of blocks of examples, the first block being the longest.
 
         Channels last, so that neighbouring taps are neighbours in memory: the window is a strided view of the padded input, and
-        one copy of long runs forms the patches. A kernel of one tap needs none.
-
-        Args:
-            workspace: memory for them, at least (B, groups·T·d); fresh memory costs as much as the copy.
+        one copy of long runs forms the patches. They hold until the next block, which takes the same memory: fresh memory costs
+        as much as the copy. A kernel of one tap needs neither.
         """
         if math.prod(self.kernel) == 1 and not any(self.padding):
-            seen: tuple[slice, ...] = tuple(slice(None, None, stride) for stride in self.stride)
-            return x[(slice(None), slice(None), *seen)].reshape(len(x) * self.groups, self.inputs, -1).transpose(1, 2)
-        space = self.positions(tuple(x.shape[2:]))
-        x = self._padded(x)
-        steps = [step * stride for step, stride in zip(x.stride()[1:-1], self.stride, strict=True)]
-        taps = [step * dilation for step, dilation in zip(x.stride()[1:-1], self.dilation, strict=True)]
-        window = x.as_strided((len(x), *space, *self.kernel, x.shape[-1]), (x.stride(0), *steps, *taps, 1))
-        split = window.view(*window.shape[:-1], self.groups, self.shape[1]).movedim(-2, 1)
-        out = x.new_empty(split.shape) if workspace is None else workspace[: len(x)].view(split.shape)
-        return out.copy_(split).view(len(x) * self.groups, math.prod(space), self.inputs)
-
-    def _padded(self, x: Tensor) -> Tensor:
-        """Return the input channels last, with its padding."""
-        if not any(self.padding):
-            return _channels_last(x).contiguous()
-        sizes = [size + 2 * pad for size, pad in zip(x.shape[2:], self.padding, strict=True)]
-        padded = x.new_zeros(len(x), *sizes, x.shape[1])
+            steps: tuple[slice, ...] = tuple(slice(None, None, stride) for stride in self.stride)
+            seen = x[(slice(None), slice(None), *steps)]
+            yield from (seen[block].reshape(-1, self.inputs, math.prod(seen.shape[2:])).transpose(1, 2) for block in blocks)
+            return
+        space = tuple(x.shape[2:])
+        sizes = [size + 2 * pad for size, pad in zip(space, self.padding, strict=True)]
+        padded = x.new_zeros(blocks[0].stop, *sizes, x.shape[1])
         inside = padded
-        for dimension, (pad, size) in enumerate(zip(self.padding, x.shape[2:], strict=True), 1):
+        for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), 1):
             inside = inside.narrow(dimension, pad, size)
-        inside.copy_(_channels_last(x))
-        return padded
+        window = self._window(padded, space)
+        patches = x.new_empty(window.shape)
+        for block in blocks:
+            part = x[block]
+            inside[: len(part)].copy_(_channels_last(part))
+            seen = patches[: len(part)].copy_(window[: len(part)])
+            yield seen.view(-1, math.prod(self.positions(space)), self.inputs)
+
+    def _window(self, padded: Tensor, space: Sizes) -> Tensor:
+        """Return the view (B, groups, *positions, *kernel, in / groups) of a padded input that is channels last."""
+        steps = [step * stride for step, stride in zip(padded.stride()[1:-1], self.stride, strict=True)]
+        taps = [step * dilation for step, dilation in zip(padded.stride()[1:-1], self.dilation, strict=True)]
+        sizes = (len(padded), self.groups, *self.positions(space), *self.kernel, self.shape[1])
+        return padded.as_strided(sizes, (padded.stride(0), self.shape[1], *steps, *taps, 1))
 
     def patch_gram(self, x: Tensor) -> Tensor:
         """Return the inner products of all pairs of patches, (B·groups, T, T), without forming any; for a stride of 1.
@@ -118,7 +122,7 @@ class Geometry:
 
     def weight_gradient(self, x: Tensor, grad: Tensor) -> Tensor:
         """Return torch's own gradient of the weight, summed over the examples."""
-        weight = x.new_empty(1).expand(self.shape)
+        weight = x.new_empty(self.shape)  # not read
         zeros = [0] * len(self.stride)
         return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
             grad, x, weight, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, [False, True, False]
@@ -128,10 +132,10 @@ class Geometry:
 def _channels_last(x: Tensor) -> Tensor:
     """Return (B, C, *space) as (B, *space, C), large examples copied one at a time.
 
-    torch transposes a matrix block by block, and tensors of more dimensions number by number: three times slower.
+    On a CPU torch transposes a matrix block by block, and tensors of more dimensions number by number: three times slower.
     """
     last = x.movedim(1, -1)
-    if last.is_contiguous() or x[:1].numel() < _LARGE:
+    if not x.is_cpu or last.is_contiguous() or x[:1].numel() < _LARGE:
         return last
     copied = x.new_empty(last.shape)
     for example, into in zip(x.flatten(2), copied.flatten(1, -2), strict=True):
