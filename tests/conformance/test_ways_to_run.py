@@ -94,6 +94,18 @@ def test_under_autocast_norms_are_measured_in_float32(name):
         assert oracle.size(clipped_sum(model, loss, alone, Flat(bound), method="tape").tensors) <= bound * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("name", ["linear, few positions", "conv2d padding", "mlp", "transformer", "tied head", "lstm"])
+def test_under_autocast_all_around_norms_are_measured_in_float32_too(name):
+    (case,) = cases.by_name(name)
+    model, batch = case.model(), case.batch(5)
+    with torch.autocast("cpu", torch.bfloat16):
+        outside = per_example_norms(model, case.loss, batch, method="tape")
+        gradients = per_example_gradients(model, case.loss, batch, method="tape")
+    inside = per_example_norms(model, in_mixed_precision(case.loss), batch, method="tape")
+    assert torch.allclose(outside, inside, rtol=1e-2)
+    assert torch.allclose(outside, oracle.norms_of({key: value.double() for key, value in gradients.items()}), rtol=1e-5)
+
+
 @pytest.mark.parametrize("case", NAMED, ids=str)
 def test_parts_of_any_size_give_the_same(case):
     model, batch = case.model(torch.float64), case.batch(7, torch.float64)

@@ -20,7 +20,7 @@ def _flattened(recorder: Recorder, result: object, x: object, *_arguments: Any, 
     """Note a view or reshape that joins the first two dimensions, or more."""
     if not isinstance(x, Tensor) or not isinstance(result, Tensor):
         return
-    if result.shape[:1] == x.shape[:1]:
+    if recorder.is_flat(x):
         recorder.pass_on(x, result)
         return
     joined = x.dim() - result.dim() + 1

@@ -34,6 +34,7 @@ from privet.gradients import (
     recurrent,
 )
 from privet.gradients.layout import AmbiguousLayoutError, Witness
+from privet.gradients.norms import full_precision
 from privet.gradients.recorder import Recorder, UnknownLayoutError
 from privet.gradients.tape import Tape
 from privet.gradients.trees import examples_in, rows, tensors_in
@@ -145,7 +146,8 @@ def _pass(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mappi
     with torch.enable_grad(), _uncompiled(), _without_gradients(parameters) as leaked, _Interception(recorder):
         total = checked_losses(loss_fn(model, batch), recorder.examples).sum()
         if total.requires_grad:
-            torch.autograd.backward(get_gradient_edge(total), torch.ones_like(total))
+            with full_precision(total.device):
+                torch.autograd.backward(get_gradient_edge(total), torch.ones_like(total))
             missed = leaked()
             if missed:
                 raise UntraceableError(f"the tape does not follow every use of {', '.join(missed)}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,11 @@ CACHE = 1 << 18
 # A squared norm below this part of the square of the sum of its terms' sizes is what cancellation left over, too little to be
 # measured in float32.
 CANCELLED = 1e-4
+
+
+def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which autocast does not round products: norms and sums are measured in the parameters' precision."""
+    return torch.autocast(device.type, enabled=False)
 
 
 def squared_norms(x: Tensor) -> Tensor:

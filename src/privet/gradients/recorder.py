@@ -94,9 +94,13 @@ class Recorder:
         """Note that the first dimension of a tensor joins that many dimensions of another, examples among them."""
         self._flat[tensor] = _Joined(tuple(whole.shape), joined, self.is_constant(whole))
 
+    def is_flat(self, tensor: Tensor) -> bool:
+        """Return whether examples and positions are known to share the first dimension."""
+        return len(self._flat) > 0 and tensor in self._flat
+
     def pass_on(self, tensor: Tensor, result: object) -> None:
         """Note that a result has the rows of this tensor, if those are of note."""
-        if len(self._flat) and tensor in self._flat and isinstance(result, Tensor) and result.shape[:1] == tensor.shape[:1]:
+        if self.is_flat(tensor) and isinstance(result, Tensor) and result.shape[:1] == tensor.shape[:1]:
             self._flat[result] = self._flat[tensor]
 
     def _flat_layout(self, joined: _Joined) -> Layout | None:
@@ -107,7 +111,7 @@ class Recorder:
 
     def layout(self, x: Tensor, trailing: int) -> Layout | None:
         """Return how `x` holds its examples, before its last `trailing` dimensions; None if it does not."""
-        if len(self._flat) and x in self._flat:
+        if self.is_flat(x):
             return self._flat_layout(self._flat[x]) if x.dim() > trailing else None
         dimension = self.dimension(x, trailing)
         return None if dimension is None else Layout(self.examples, dimension)

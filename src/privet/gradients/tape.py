@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from privet.clipping import Rule
+from privet.gradients.norms import full_precision
 from privet.gradients.uses import Use
 
 Groups = Sequence[Sequence[str]]
@@ -33,14 +34,19 @@ class Tape:
     parameters: Mapping[str, Tensor]
     uses: Mapping[str, Use]
 
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(iter(self.parameters.values())).device
+
     def group_norms(self, groups: Groups) -> Tensor:
         """Return the norm of every group's gradients, (G, B) float64."""
-        device = next(iter(self.parameters.values())).device
-        squares = torch.zeros(len(groups), self.examples, dtype=torch.float64, device=device)
-        for row, names in zip(squares, groups, strict=True):
-            for name in names:
-                if name in self.uses:
-                    row += self.uses[name].squared_norms()
+        squares = torch.zeros(len(groups), self.examples, dtype=torch.float64, device=self.device)
+        with full_precision(self.device):
+            for row, names in zip(squares, groups, strict=True):
+                for name in names:
+                    if name in self.uses:
+                        row += self.uses[name].squared_norms()
         return squares.sqrt_()
 
     def weighted_sum(self, groups: Groups, weights: Tensor) -> dict[str, Tensor]:
@@ -50,17 +56,19 @@ class Tape:
             for name in names:
                 use, parameter = self.uses.get(name), self.parameters[name]
                 blank = use is None or self.examples == 0
-                sums[name] = torch.zeros_like(parameter, requires_grad=False) if blank else use.weighted_sum(row)  # type: ignore[union-attr]
+                with full_precision(self.device):
+                    sums[name] = torch.zeros_like(parameter, requires_grad=False) if blank else use.weighted_sum(row)  # type: ignore[union-attr]
         return sums
 
     def gradients(self) -> dict[str, Tensor]:
         """Return every example's gradients, name → (B, *shape): large."""
-        return {
-            name: self.uses[name].per_example()
-            if name in self.uses
-            else parameter.detach().new_zeros(self.examples, *parameter.shape)
-            for name, parameter in self.parameters.items()
-        }
+        with full_precision(self.device):
+            return {
+                name: self.uses[name].per_example()
+                if name in self.uses
+                else parameter.detach().new_zeros(self.examples, *parameter.shape)
+                for name, parameter in self.parameters.items()
+            }
 
     def rows(self, index: Tensor) -> Tape:
         """Return the tape of some of the examples."""
