@@ -65,9 +65,12 @@ class _Interception(TorchFunctionMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self.backward = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
+        if self.backward and not torch.is_grad_enabled():
+            return func(*args, **options)  # what handlers compute; a checkpointed part that runs again builds a graph
         recorder = self._recorder
         tensors = tensors_in((*args, *options.values()))
         followed = [tensor for tensor in tensors if recorder.follows(tensor)]
@@ -143,9 +146,10 @@ def _pass(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mappi
     recorder = Recorder(examples_in(batch), parameters, _constants(model), witness)
     # Checkpointed parts of the model run again in the backward pass, so it is intercepted too: as torch would take a call with a
     # tensor away from the mode, it starts from an edge of the graph.
-    with torch.enable_grad(), _uncompiled(), _without_gradients(parameters) as leaked, _Interception(recorder):
+    with torch.enable_grad(), _uncompiled(), _without_gradients(parameters) as leaked, _Interception(recorder) as mode:
         total = checked_losses(loss_fn(model, batch), recorder.examples).sum()
         if total.requires_grad:
+            mode.backward = True
             with full_precision(total.device):
                 torch.autograd.backward(get_gradient_edge(total), torch.ones_like(total))
             missed = leaked()
