@@ -63,5 +63,5 @@ def one_by_one(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: 
             loss = checked_losses(loss_fn(model, rows(batch, slice(position, position + 1))), 1).sum()
             wanted = list(parameters.values())
             found = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None] * len(wanted)
-        used = {name: DirectUse(value[None]) for name, value in zip(parameters, found, strict=True) if value is not None}
-        yield Tape(1, parameters, used)
+        pairs = zip(parameters, found, strict=True)
+        yield Tape(1, parameters, {name: DirectUse(value[None]) for name, value in pairs if value is not None})

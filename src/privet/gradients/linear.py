@@ -145,7 +145,7 @@ def product(
             a = layout.examples_first(inputs).reshape(recorder.examples, -1, inputs.shape[-1]).to(weight.dtype)
             recorder.add(weight, cheapest(g, a) if transposed else cheapest(a, g))
         if recorder.follows(bias):
-            recorder.add(bias, DirectUse(g.sum(1)))
+            recorder.add(bias, DirectUse(g.squeeze(1) if g.shape[1] == 1 else g.sum(1)))
 
     result: Tensor = _Product.apply(recorder.anchor, x, plain_weight, plain_bias, transposed, record)  # type: ignore[no-untyped-call]
     recorder.pass_on(x, result)

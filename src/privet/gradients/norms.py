@@ -12,7 +12,7 @@ from torch import Tensor
 # float32 vector norms lose up to 1 % over rows of 10⁸ numbers; over pieces of this length they are exact to 1e-7.
 _PIECE = 1024
 # Size of a working set that stays in a core's cache, in numbers.
-CACHE = 1 << 18
+CACHE = 1 << 19
 # A squared norm below this part of the square of the sum of its terms' sizes is what cancellation left over, too little to be
 # measured in float32.
 CANCELLED = 1e-4

@@ -32,7 +32,7 @@ class Tape:
 
     examples: int
     parameters: Mapping[str, Tensor]
-    uses: Mapping[str, Use]
+    uses: dict[str, Use]
 
     @property
     def device(self) -> torch.device:
@@ -49,12 +49,16 @@ class Tape:
                         row += self.uses[name].squared_norms()
         return squares.sqrt_()
 
-    def weighted_sum(self, groups: Groups, weights: Tensor) -> dict[str, Tensor]:
-        """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B)."""
+    def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
+        """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B).
+
+        The last sum that is asked of a tape frees every use when it is done with it: what was held for the sums and the sums
+        themselves would otherwise stand in memory together.
+        """
         sums = {}
         for row, names in zip(weights, groups, strict=True):
             for name in names:
-                use, parameter = self.uses.get(name), self.parameters[name]
+                use, parameter = self.uses.pop(name, None) if last else self.uses.get(name), self.parameters[name]
                 blank = use is None or self.examples == 0
                 with full_precision(self.device):
                     sums[name] = torch.zeros_like(parameter, requires_grad=False) if blank else use.weighted_sum(row)  # type: ignore[union-attr]
@@ -89,7 +93,7 @@ def precise_norms(tape: Tape, groups: Groups) -> Tensor:
 
 
 def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the clipped sum and the norms that it was clipped by.
+    """Return the clipped sum and the norms that it was clipped by; the tape is spent.
 
     Examples whose norm float32 cannot hold or resolve are measured and summed in float64. Those whose gradient is not finite
     even there contribute exactly zero: they are left out of the sum, as 0·∞ would be NaN.
@@ -100,7 +104,7 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
     norms = tape.group_norms(groups)
     ordinary = (norms < _LONG).all(0)
     if bool(ordinary.all()):
-        return tape.weighted_sum(groups, rule.weights(norms) * _MARGIN), norms
+        return tape.weighted_sum(groups, rule.weights(norms) * _MARGIN, last=True), norms
     odd = (~ordinary).nonzero().flatten()
     precise = tape.rows(odd).double()
     exact = precise.group_norms(groups)
