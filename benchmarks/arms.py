@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +29,14 @@ def plain(case: Case) -> Step:
     return step
 
 
-def privet(case: Case, source: SecureSource | None) -> Step:
+class PerParameter(Flat):
+    """Every parameter a group of its own, for the cost of many groups; no noise is ever scaled to it."""
+
+    def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        return tuple((name,) for name in names)
+
+
+def privet(case: Case, source: SecureSource | None, rule: Flat = Flat(BOUND), method: str = "tape") -> Step:  # noqa: B008
     """Return a private step, without noise where there is no source."""
     model, batch = case.build(), case.batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
@@ -37,7 +44,7 @@ def privet(case: Case, source: SecureSource | None) -> Step:
 
     def step() -> None:
         optimizer.zero_grad()
-        clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="tape")
+        clipped = clipped_sum(model, losses, batch, rule, method=method)
         tensors: Any = release(clipped, Token(1, MULTIPLIER), source).tensors if source else clipped.tensors
         for name, parameter in model.named_parameters():
             parameter.grad = tensors[name].div_(size)
@@ -84,6 +91,9 @@ ARMS: dict[str, Callable[[Case], Step]] = {
     "plain": plain,
     "privet, no noise": lambda case: privet(case, None),
     "privet, secure noise": with_noise,
+    "privet, many groups": lambda case: privet(case, None, PerParameter(BOUND)),
+    "vmap(grad)": lambda case: privet(case, None, method="vectorised"),
     "opacus hooks": lambda case: opacus(case, "hooks"),
+    "opacus functorch": lambda case: opacus(case, "functorch"),
     "opacus ghost": lambda case: opacus(case, "ghost"),
 }

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -24,14 +25,16 @@ from rich.table import Table
 from benchmarks.arms import ARMS, Step
 from benchmarks.models import CASES
 
+_PATIENCE = 20  # seconds for an arm
 
-def steps_of(case: int) -> dict[str, Step]:
+
+def steps_of(case: int, arms: Sequence[str]) -> dict[str, Step]:
     """Return the arms that run here on this case, warmed up."""
     found = {}
-    for name, make in ARMS.items():
+    for name in arms:
         try:
             torch.manual_seed(0)
-            step = make(CASES[case])
+            step = ARMS[name](CASES[case])
             step()
             found[name] = step
         except Exception as error:
@@ -39,17 +42,22 @@ def steps_of(case: int) -> dict[str, Step]:
     return found
 
 
-def ratios(case: int, rounds: int) -> tuple[float, dict[str, float]]:
-    """Return the plain step's median time in milliseconds and every arm's median ratio to it."""
-    steps = steps_of(case)
+def ratios(case: int, arms: Sequence[str], rounds: int) -> tuple[float, dict[str, float]]:
+    """Return the plain step's median time in milliseconds and every arm's median ratio to it.
+
+    An arm that has taken `_PATIENCE` seconds sits out the rounds after the third.
+    """
+    steps = steps_of(case, arms)
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
+    for number in range(rounds):
         for name, step in steps.items():
+            if number >= 3 and sum(times[name]) > _PATIENCE and name != "plain":
+                continue
             start = time.perf_counter()
             step()
             times[name].append(time.perf_counter() - start)
     base = times["plain"]
-    paired = {name: statistics.median(x / y for x, y in zip(times[name], base, strict=True)) for name in steps}
+    paired = {name: statistics.median(x / y for x, y in zip(times[name], base, strict=False)) for name in steps}
     return statistics.median(base) * 1e3, paired
 
 
@@ -78,10 +86,16 @@ def peak_elsewhere(case: int, arm: str) -> float | None:
     return float(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None
 
 
+def _chosen(name: str, wanted: Sequence[str]) -> bool:
+    return not wanted or any(part in name for part in wanted)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--model", action="append", default=[], help="only models whose name contains this")
+    parser.add_argument("--arm", action="append", default=[], help="only arms whose name contains this, and the plain step")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end")
     parser.add_argument("--peak-of", nargs=2, metavar=("CASE", "ARM"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -94,15 +108,16 @@ def main() -> None:
     table = Table(title=f"A step over a plain step: time ratio (peak memory in MB)\n{machine}")
     table.add_column("model")
     table.add_column("plain ms (MB)", justify="right")
-    for arm in list(ARMS)[1:]:
+    arms = [arm for arm in ARMS if arm == "plain" or _chosen(arm, options.arm)]
+    for arm in arms[1:]:
         table.add_column(arm, justify="right")
     results = []
     for case, described in enumerate(CASES):
-        milliseconds, found = ratios(case, options.rounds)
+        if not _chosen(described.name, options.model):
+            continue
+        milliseconds, found = ratios(case, arms, options.rounds)
         peaks = {arm: peak_elsewhere(case, arm) for arm in found}
-        cells = [
-            f"{found[arm]:.2f} ({peaks[arm]:.0f})" if arm in found and peaks[arm] is not None else "–" for arm in list(ARMS)[1:]
-        ]
+        cells = [f"{found[arm]:.2f} ({peaks[arm]:.0f})" if arm in found and peaks[arm] is not None else "–" for arm in arms[1:]]
         table.add_row(described.name, f"{milliseconds:.1f} ({peaks['plain'] or float('nan'):.0f})", *cells)
         results.append({"model": described.name, "plain_ms": milliseconds, "ratios": found, "peak_mb": peaks})
     console.print(table)
