@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ from privet.training import Training, read_plan
 
 # How often the model in training is evaluated on the test set.
 _POINTS = 20
+# What a run writes down that its guarantee is not about.
+_EVALUATED = "accuracy and likelihood on the test set, which is assumed public"
+_BESIDE = ("how many seconds it took",)
 
 
 @dataclass(frozen=True)
@@ -258,7 +261,7 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
         seconds = before + time.monotonic() - started
         if evaluation is None and dataset.test is not None:  # a resumed run whose last step was taken before
             evaluation = evaluate(model, dataset.test, device=setup.device)
-        guarantee = training.guarantee()
+        guarantee = replace(training.guarantee(), beside=_BESIDE if evaluation is None else (_EVALUATED, *_BESIDE))
     write_atomically(directory / "model.safetensors", lambda temporary: save_model(model, str(temporary)))
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")

@@ -234,7 +234,8 @@ class Training:
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the steps spent so far."""
-        guarantee = self.plan.guarantee(steps=self.steps_spent)
+        performed = f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere"
+        guarantee = replace(self.plan.guarantee(steps=self.steps_spent), performed=performed)
         return guarantee if self._probed else replace(guarantee, warnings=(*guarantee.warnings, _NOT_PROBED))
 
     def run(self, *, progress: bool = False) -> None:

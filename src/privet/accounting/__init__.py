@@ -1,5 +1,6 @@
 """Accounting: from what was released to (ε, δ), and back."""
 
+from privet.accounting.comparison import Comparison, compare
 from privet.accounting.events import (
     ADJACENCIES,
     BallsInBins,
@@ -11,12 +12,13 @@ from privet.accounting.events import (
     combined,
     epochs,
 )
+from privet.accounting.parallel import parallel_epsilon
 from privet.accounting.queries import (
     ACCOUNTANTS,
     DIRECTIONS,
     accountants,
-    compare,
     composed_delta,
+    composed_deltas,
     composed_epsilon,
     composed_multiplier,
     default_accountant,
@@ -31,6 +33,7 @@ __all__ = [
     "ADJACENCIES",
     "DIRECTIONS",
     "BallsInBins",
+    "Comparison",
     "Event",
     "FixedSize",
     "Release",
@@ -41,6 +44,7 @@ __all__ = [
     "combined",
     "compare",
     "composed_delta",
+    "composed_deltas",
     "composed_epsilon",
     "composed_multiplier",
     "default_accountant",
@@ -48,6 +52,7 @@ __all__ = [
     "epsilon",
     "group_unit",
     "noise_multiplier",
+    "parallel_epsilon",
     "steps",
     "unit",
 ]

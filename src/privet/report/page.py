@@ -8,6 +8,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from privet.accounting.rounding import share_down, share_up
 from privet.evaluation import wilson_interval
 from privet.report import accountants, confusion, numbers, prose, settings
 from privet.report.figures import Figure
@@ -98,6 +99,20 @@ def _guarantee(run: Run, _: dict[str, Figure]) -> Markup:
     return _section("The guarantee", prose.to_markup(run.guarantee.prose) if run.guarantee else NOTHING)
 
 
+def _meaning(run: Run, figures: dict[str, Figure]) -> Markup:
+    known = run.guarantee.meaning if run.guarantee else None
+    if known is None:
+        return NOTHING
+    rows = (
+        ("Advantage", share_up(known.advantage), "most by which an attack's rate of hits exceeds its rate of false alarms"),
+        ("Hits at 0.1 % false alarms", share_up(known.found_at_one_in_a_thousand), "0.1 % is guessing"),
+        ("Hits at 1 % false alarms", share_up(known.found_at_one_in_a_hundred), "1 % is guessing"),
+        ("Errors where a coin decided", share_down(known.bayes_risk), "at least; 50 % is guessing"),
+    )
+    grid = table(("An attack on membership", "Limit", "What it means"), (tuple(map(text, row)) for row in rows))
+    return _section("What it leaves an attacker", _figure(figures, "meaning"), grid)
+
+
 def _progress(_: Run, figures: dict[str, Figure]) -> Markup:
     return _section("Training", _figure(figures, "progress"))
 
@@ -174,6 +189,7 @@ def _section(title: str, *content: Markup) -> Markup:
 _SECTIONS: tuple[Section, ...] = (
     _header,
     _guarantee,
+    _meaning,
     _progress,
     _accountants,
     _confusion,

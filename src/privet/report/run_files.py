@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from privet.accounting import tradeoff
+from privet.accounting.tradeoff import Meaning
 from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation
 
@@ -25,6 +27,7 @@ class Guarantee:
         unit: whose data is protected.
         prose: the statement in words.
         epsilon_by_accountant: the same run's ε under each accountant; None where that accountant has no answer.
+        meaning: what this leaves an attacker; None if not recorded.
     """
 
     epsilon: float
@@ -33,6 +36,7 @@ class Guarantee:
     unit: str
     prose: str
     epsilon_by_accountant: Mapping[str, float | None]
+    meaning: Meaning | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,7 @@ def _guarantee(value: Any) -> Guarantee:
         unit=str(value.get("unit") or "one example"),
         prose=str(value.get("prose") or ""),
         epsilon_by_accountant={str(name): _optional(epsilon) for name, epsilon in by_accountant.items()},
+        meaning=tradeoff.from_dict(value["meaning"]) if value.get("meaning") else None,
     )
 
 
