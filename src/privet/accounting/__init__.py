@@ -1,5 +1,6 @@
 """Accounting: from what was released to (ε, δ), and back."""
 
+from privet.accounting import mechanisms, tradeoff
 from privet.accounting.comparison import Comparison, compare
 from privet.accounting.events import (
     ADJACENCIES,
@@ -51,8 +52,10 @@ __all__ = [
     "epochs",
     "epsilon",
     "group_unit",
+    "mechanisms",
     "noise_multiplier",
     "parallel_epsilon",
     "steps",
+    "tradeoff",
     "unit",
 ]

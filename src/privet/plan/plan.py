@@ -216,7 +216,9 @@ class Plan:
     def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
         """Return what an accountant is told: the first `steps` releases (all of them by default), equal ones counted together."""
         number = self.total_steps if steps is None else steps
-        events = self.sampling.events(self.examples, self._multipliers(max(self.total_steps, number))[:number])
+        events = self._alike(number) or self.sampling.events(
+            self.examples, self._multipliers(max(self.total_steps, number))[:number]
+        )
         if not isinstance(self.clipping, Projected):
             return events
         if any(not isinstance(event, accounting.Event) for event in events):
@@ -304,6 +306,14 @@ class Plan:
             raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
         plan: Plan = construct(cls, "plan", {name: value for name, value in data.items() if name != "format"}, _KINDS)
         return plan
+
+    def _alike(self, steps: int) -> tuple[accounting.Release, ...]:
+        """Return the first steps as one event if no schedule tells them apart, so that a question about 10⁹ needs no list."""
+        moving = not isinstance(self.noise.schedule, Constant)
+        shrinking = self.noise.deviation == "fixed" and not isinstance(self.bound_schedule, Constant)
+        if moving or shrinking or not steps:
+            return ()
+        return (self.sampling.event(self.examples, self.noise_multiplier, self.sampling.participation(self.examples, steps)),)
 
     def _multipliers(self, total: int) -> Factors:
         multipliers = self.noise_multiplier * self.noise.schedule.factors(total)
