@@ -56,6 +56,9 @@ def second_opinion(
         adjacency: "add-remove", "replace-one" or "zero-out".
         width: width of its grid of losses; by default 1e-4, or that of ours where it is finer.
 
+    Returns:
+        ε ≥ 0; infinity if anything was released without noise.
+
     Raises:
         InvalidArgumentError: it has no answer for such events, or is not installed.
     """
@@ -68,6 +71,8 @@ def second_opinion(
     for event in together:
         check_covered(event, adjacency, "pld", delta)
     asked = [dp_event(event) for event in together]
+    if any(event.noise_multiplier == 0 for event in together):
+        return math.inf
     relation = {
         "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
         "replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
@@ -137,11 +142,8 @@ def verified(events: Iterable[Release], *, epsilon: float, delta: float, adjacen
     >>> verified([Event(1.0, 2.0)], epsilon=0.9, delta=1e-5).agrees
     False
     """
-    given = tuple(events)
-    if any(event.noise_multiplier == 0 for event in given):
-        return Verification(epsilon, math.inf, delta)
     try:
-        return Verification(epsilon, second_opinion(given, delta=delta, adjacency=adjacency), delta)
+        return Verification(epsilon, second_opinion(events, delta=delta, adjacency=adjacency), delta)
     except InvalidArgumentError as error:
         if error.name != "events":
             raise
