@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
 import privet
-from privet.errors import InvalidArgumentError, LedgerError, PrivetError, UnsupportedModelError
+from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError
 
 N = 20
 FLAT, SIGMA = privet.clipping.Flat(0.7), privet.noise.Gaussian(multiplier=2.3)

@@ -36,10 +36,13 @@ def training(model, loss_fn, data, the_plan=None, optimizer=None, **options):
 
 def largest_contribution(model, loss_fn, batch):
     """How far an example alone moves the sum."""
-    return max(
-        float(torch.cat([t.flatten() for t in privet.clipped_sum(model, loss_fn, one, privet.clipping.Flat(BOUND)).tensors.values()]).double().norm())
-        for one in ([leaf[i : i + 1] for leaf in batch] for i in range(len(batch[0])))
-    )  # fmt: skip
+
+    def contribution(i):
+        alone = [leaf[i : i + 1] for leaf in batch]
+        tensors = privet.clipped_sum(model, loss_fn, alone, privet.clipping.Flat(BOUND)).tensors
+        return float(torch.cat([tensor.flatten() for tensor in tensors.values()]).double().norm())
+
+    return max(map(contribution, range(len(batch[0]))))
 
 
 class Tied(nn.Module):

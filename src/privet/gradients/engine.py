@@ -44,7 +44,8 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     for module in model.modules():
         if type(module).__name__ in _AVERAGING:
             raise UnsupportedModelError(
-                f"the model is wrapped in {type(module).__name__}, which sums gradients that nobody clipped; hand in the module inside"
+                f"the model is wrapped in {type(module).__name__}, which sums gradients that nobody clipped; "
+                "hand in the module inside"
             )
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
