@@ -22,7 +22,7 @@ from privet.accounting import default_accountant
 from privet.accounting.statement import Guarantee
 from privet.batches import Collate, PhysicalBatch, Rows, check_dataset, check_sizes, physical_batches, split
 from privet.clipping import KINDS, CurrentRule, Projected, Rule
-from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError, count
+from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError, count, real
 from privet.files import write_text
 from privet.gradients import METHODS, clipped_sum, empty_sum, trainable
 from privet.gradients.averages import Averages
@@ -134,7 +134,7 @@ class Training:
         count("checkpoint_every", checkpoint_every)
         if method not in ("auto", *METHODS):
             raise InvalidArgumentError("method", method, "one of 'auto', " + ", ".join(map(repr, METHODS)))
-        self.plan, self.model, self.loss_fn, self.optimizer = plan, model, loss_fn, optimizer
+        self._plan, self.model, self.loss_fn, self.optimizer = plan, model, loss_fn, optimizer
         self._parameters = trainable(model)
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
         _check_optimizer(optimizer, self._parameters, fresh=not _resume)
@@ -207,6 +207,11 @@ class Training:
         if not (folder / "ledger").exists():
             raise LedgerError(f"{folder} has lost its ledger: what was spent is not known, so it cannot be resumed")
         return cls(plan, model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
+
+    @property
+    def plan(self) -> Plan:
+        """The promise: fixed from the start, as sampling, noise and ledger were made by it."""
+        return self._plan
 
     @property
     def steps_spent(self) -> int:
@@ -457,7 +462,11 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.
         )  # fmt: skip
     if held - names.keys():
         raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
-    if fresh and any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
+    if not fresh:
+        return
+    for group in optimizer.param_groups:
+        real("optimizer.lr", float(group["lr"]))
+    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise InvalidArgumentError(
             "optimizer",
             "with state from earlier steps",
