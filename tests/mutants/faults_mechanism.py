@@ -114,7 +114,8 @@ CLIPPING = [
            among("clipping/test_layerwise", "test_no_contribution_exceeds_the_sensitivity_whatever_the_noise"), "clipping"),
     Mutant("counts are not centred", "adaptive.py",
            "to(norms.dtype) - 0.5).sum(1)", "to(norms.dtype)).sum(1)",
-           among("clipping/test_adaptive", "test_an_example_moves_the_counts_by_half_in_every_group_whatever_its_norms"), "clipping"),
+           among("clipping/test_adaptive", "test_an_example_moves_the_counts_by_half_in_every_group_whatever_its_norms"),
+           "clipping"),
     Mutant("counts are for nothing", "adaptive.py",
            "return self.rule.sensitivity / math.sqrt(1 - self.share)", "return self.rule.sensitivity",
            among("clipping/test_adaptive", "test_gradients_and_counts_share_one_mechanism"), "clipping"),
@@ -161,7 +162,8 @@ MASKS = [
            among("sparsification/test_masked_training", "test_every_step_is_that_of_the_papers_listing"), "sparsification"),
     Mutant("the ranking looks at what the step before released only", "current.py",
            "total.add_(released[name])", "released[name].clone()",
-           among("sparsification/test_kinds", "test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block"), "sparsification"),
+           among("sparsification/test_kinds", "test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block"),
+           "sparsification"),
 ]  # fmt: skip
 
 MOMENTUM = [
