@@ -122,7 +122,7 @@ class Guarantee:
             self._how(),
             self._sampling(),
             "Assumed:\n" + _listed(self.assumptions),
-            "Released beside it: nothing by the training steps (no loss, no norm, no number of examples drawn)"
+            f"Released beside it: nothing by the training steps (no loss, no norm, no number of {unit(self.unit).counted}s drawn)"
             + "".join(f"; {text}" for text in self.beside) + ".",
             "Not covered:\n" + _listed(self.not_covered),
             "Versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".",
