@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from privet.evaluation import wilson_interval
-from privet.report import accountants, numbers
+from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
+from privet.report import accountants, calibration, numbers
 from privet.report.run_files import Run
-from privet.report.svg import BLUE, INK, ORANGE, PAPER, render
-
-_WIDTH = 6.4  # inches; all figures share it, so that their text has one size on the page
+from privet.report.svg import WIDTH, Figure, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +30,6 @@ class _Curve:
     band_meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure, drawn.
-
-    Args:
-        name: its file name without ending.
-        svg: the text of its file.
-        label: what it shows, for those who cannot see it.
-        caption: what to know when reading it.
-    """
-
-    name: str
-    svg: str
-    label: str
-    caption: str
-
-
 def draw(run: Run) -> tuple[Figure, ...]:
     """Return the figures that a run has the numbers for.
 
@@ -55,9 +37,10 @@ def draw(run: Run) -> tuple[Figure, ...]:
         run: a run directory, read.
 
     Returns:
-        `progress` (ε and test accuracy against steps) and `accountants` (ε under each), or those of them that exist.
+        `progress` (ε and test accuracy against steps), `accountants` (ε under each) and `calibration`, or those of them that
+        exist.
     """
-    return (*_progress(run), *_accountants(run))
+    return (*_progress(run), *_accountants(run), *calibration.figures(run.evaluation))
 
 
 def _progress(run: Run) -> Iterator[Figure]:
@@ -79,7 +62,7 @@ def _progress(run: Run) -> Iterator[Figure]:
     ends = "; ".join(f"{curve.title} is {curve.last} after step {curve.points[-1][0]:,}" for curve in curves)
     yield Figure(
         "progress",
-        render("progress", drawing, (_WIDTH, 0.5 + 1.75 * len(curves))),
+        render("progress", drawing, (WIDTH, 0.5 + 1.75 * len(curves))),
         f"Line chart of {titles} against the training step; {ends}.",
         " ".join(filter(None, sentences)),
     )
@@ -143,7 +126,7 @@ def _accountants(run: Run) -> Iterator[Figure]:
     shown = (f"{known.name} {known.show(value)} ({known.direction})" for known, value in bars)
     yield Figure(
         "accountants",
-        render("accountants", drawing, (_WIDTH, 0.65 + 0.45 * len(bars))),
+        render("accountants", drawing, (WIDTH, 0.65 + 0.45 * len(bars))),
         f"Bar chart of ε by accountant: {', '.join(shown)}.",
         "Solid bars are upper bounds: the true ε is at most that. Hatched bars can be too small and promise nothing.",
     )

@@ -9,12 +9,11 @@ from string import Template
 from typing import Any
 
 from privet.evaluation import wilson_interval
-from privet.report import accountants, confusion, numbers, prose, settings
-from privet.report.figures import Figure
+from privet.report import accountants, calibration, confusion, numbers, prose, settings
 from privet.report.markup import NOTHING, Markup, element, join, table, text
 from privet.report.releases import Release, releases
 from privet.report.run_files import Run
-from privet.report.svg import inline
+from privet.report.svg import Figure, inline
 
 _NEIGHBOURS = {
     "add-remove": "added or removed",
@@ -131,6 +130,14 @@ def _confusion(run: Run, _: dict[str, Figure]) -> Markup:
     return _section("Test set", element("p", text(f"{summary} {legend}")), confusion.to_markup(run.evaluation.confusion))
 
 
+def _calibration(run: Run, figures: dict[str, Figure]) -> Markup:
+    evaluation = run.evaluation
+    if not evaluation or not evaluation.calibration:
+        return NOTHING
+    rows = ((text(name), text(value), text(about)) for name, value, about in calibration.rows(evaluation))
+    return _section("Calibration", _figure(figures, calibration.NAME), table(("Number", "Value", "What it is"), rows))
+
+
 def _plan(run: Run, _: dict[str, Figure]) -> Markup:
     return _section("The plan", _settings(run.plan))
 
@@ -177,6 +184,7 @@ _SECTIONS: tuple[Section, ...] = (
     _progress,
     _accountants,
     _confusion,
+    _calibration,
     _plan,
     _setup,
     _releases,

@@ -64,7 +64,7 @@ _FILES = (
     Release("Training set-up", ("run.json",), Standing.PUBLIC, "Chosen before training, except for its seconds: see below."),
     Release("How far the run came", ("status.json",), Standing.PUBLIC, "A count of steps, not of examples."),
     Release(
-        "Test accuracy, negative log-likelihood and confusion matrix",
+        "Test accuracy, negative log-likelihood, calibration and confusion matrix",
         ("evaluation.json", "metrics.jsonl"),
         Standing.OUTSIDE,
         "Computed from the test set without noise. Harmless only if the test set is public, or comes from other people "
@@ -89,7 +89,9 @@ _NEVER = Release(
     Standing.NEVER,
     "They depend on the private examples and carry no noise, so training does not write them down.",
 )
-_METRICS = frozenset({"step", "epsilon", "seconds", "test_accuracy", "test_negative_log_likelihood"})
+_METRICS = frozenset(
+    {"step", "epsilon", "seconds", "test_accuracy", "test_negative_log_likelihood", "test_expected_calibration_error"}
+)
 
 
 def releases(run: Run) -> tuple[Release, ...]:
