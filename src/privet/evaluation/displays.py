@@ -1,9 +1,9 @@
-"""Figures of calibration that keep their numbers. matplotlib is loaded when one is drawn, and pyplot never."""
+"""Figures of calibration that keep their numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,49 +11,25 @@ from numpy.typing import ArrayLike
 
 from privet.evaluation.bins import BinTable, class_wise, tabulate, top_label
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
+from privet.evaluation.drawing import Display
 from privet.evaluation.interval import wilson_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-def axes_or_new(ax: Axes | None, size: tuple[float, float] = (4.2, 3.6)) -> Axes:
-    """Return the axes, or those of a new figure of this size in inches."""
-    if ax is not None:
-        return ax
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, layout="constrained").add_subplot()
 
 
 @dataclass
-class Display:
-    """What all displays share: numbers, and where they were drawn last.
+class TableDisplay(Display):
+    """A display of a bin table.
 
     Args:
         table: the numbers.
     """
 
     table: BinTable
-    ax_: Axes | None = field(default=None, init=False, repr=False, compare=False)
-
-    @property
-    def figure_(self) -> Figure | None:
-        """The figure that it was drawn on last; `figure_.savefig("name.svg")` writes it."""
-        return None if self.ax_ is None else self.ax_.get_figure(root=True)
-
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw on the axes, on those of a new figure if None, and return the display with `ax_` and `figure_` set."""
-        self.ax_ = axes_or_new(ax)
-        self._draw(self.ax_)
-        return self
-
-    def _draw(self, axes: Axes) -> None:
-        raise NotImplementedError
 
 
-class ReliabilityDisplay(Display):
+class ReliabilityDisplay(TableDisplay):
     """How often predictions came true against how sure the model was: on the diagonal where it is calibrated.
 
     Each bin stands at its mean confidence, with the 95 % Wilson interval of the share that came true; the line from it to the
@@ -106,7 +82,7 @@ class ReliabilityDisplay(Display):
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share that came true", aspect="equal")
 
 
-class ConfidenceDisplay(Display):
+class ConfidenceDisplay(TableDisplay):
     """How many examples fall into each bin: solid those whose prediction was right, hatched those whose was not."""
 
     xlabel = "confidence"

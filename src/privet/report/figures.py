@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 
 from privet.evaluation import wilson_interval
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
-from privet.report import accountants, calibration, numbers
+from privet.report import accountants, calibration, gradient_study, numbers
 from privet.report.run_files import Run
 from privet.report.svg import WIDTH, Figure, render
 
@@ -37,10 +37,11 @@ def draw(run: Run) -> tuple[Figure, ...]:
         run: a run directory, read.
 
     Returns:
-        `progress` (ε and test accuracy against steps), `accountants` (ε under each) and `calibration`, or those of them that
-        exist.
+        `progress` (ε and test accuracy against steps), `accountants` (ε under each), `calibration` and `gradients`, or those
+        of them that exist.
     """
-    return (*_progress(run), *_accountants(run), *calibration.figures(run.evaluation))
+    own = (*_progress(run), *_accountants(run))
+    return (*own, *calibration.figures(run.evaluation), *gradient_study.figures(run.observations))
 
 
 def _progress(run: Run) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 
 from privet.evaluation import wilson_interval
-from privet.report import accountants, calibration, confusion, numbers, prose, settings
+from privet.report import accountants, calibration, confusion, gradient_study, numbers, prose, settings
 from privet.report.markup import NOTHING, Markup, element, join, table, text
 from privet.report.releases import Release, releases
 from privet.report.run_files import Run
@@ -138,6 +138,14 @@ def _calibration(run: Run, figures: dict[str, Figure]) -> Markup:
     return _section("Calibration", _figure(figures, calibration.NAME), table(("Number", "Value", "What it is"), rows))
 
 
+def _gradients(run: Run, figures: dict[str, Figure]) -> Markup:
+    if not run.observations:
+        return NOTHING
+    words = element("strong", text(gradient_study.BANNER)) + text(f" {gradient_study.ADVICE}")
+    banner = element("p", Markup(words), class_="banner", role="note")
+    return _section("Gradient study", banner, _figure(figures, gradient_study.NAME))
+
+
 def _plan(run: Run, _: dict[str, Figure]) -> Markup:
     return _section("The plan", _settings(run.plan))
 
@@ -185,6 +193,7 @@ _SECTIONS: tuple[Section, ...] = (
     _accountants,
     _confusion,
     _calibration,
+    _gradients,
     _plan,
     _setup,
     _releases,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatch
 
+from privet.evaluation import studies
 from privet.report.run_files import Run
 
 
@@ -75,6 +76,13 @@ _FILES = (
         ("metrics.jsonl", "run.json"),
         Standing.OUTSIDE,
         "Timing is outside the guarantee: how long a step takes can depend on how many examples it drew.",
+    ),
+    Release(
+        "What a study saw of the gradients",
+        (studies.FILE,),
+        Standing.UNPROTECTED,
+        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, neither it nor this "
+        "report may be passed on.",
     ),
 )
 _REPORT = Release(

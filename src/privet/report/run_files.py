@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation
+from privet.evaluation import Evaluation, studies
 
 T = TypeVar("T")
 
@@ -66,6 +66,7 @@ class Run:
         evaluation: `evaluation.json`, the final model on the test set.
         setup: `run.json`.
         status: `status.json`.
+        observations: `study.json`, what a study saw of the gradients; not private.
         files: names of the visible entries of the directory, sorted.
     """
 
@@ -77,6 +78,7 @@ class Run:
     evaluation: Evaluation | None
     setup: Mapping[str, Any]
     status: Status | None
+    observations: tuple[studies.Observation, ...]
     files: tuple[str, ...]
 
 
@@ -107,6 +109,7 @@ def read(directory: Path) -> Run:
         evaluation=_load(directory / "evaluation.json", Evaluation.from_dict),
         setup=_load(directory / "run.json", _mapping) or {},
         status=_load(directory / "status.json", _status),
+        observations=_load(directory / studies.FILE, studies.read_observations) or (),
         files=tuple(sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))),
     )
 
