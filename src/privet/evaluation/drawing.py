@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def power_of_ten(value: float, _: int | None = None) -> str:
+def power_of_ten(value: float, _: float | None = None) -> str:
     """Return the label of a tick of a logarithmic axis, as text: reports do not read formulas.
 
     >>> power_of_ten(0.01), power_of_ten(1.0)

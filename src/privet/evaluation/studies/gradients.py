@@ -122,7 +122,13 @@ def observe(
 
 
 def clipped_gradients(
-    model: nn.Module, loss_fn: LossFunction, batch: Any, rule: Rule, masks: Mapping[str, Tensor] | None = None
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Any,
+    rule: Rule,
+    *,
+    masks: Mapping[str, Tensor] | None = None,
+    method: str = "auto",
 ) -> Clipped:
     """Return the gradients of a batch's examples before and after clipping, by exact norms also where a rule estimates them.
 
@@ -130,13 +136,14 @@ def clipped_gradients(
         model, loss_fn, batch: as for `observe`.
         rule: any.
         masks: name → True where an entry is kept: m∘g takes the place of g.
+        method: as for `privet.per_example_gradients`.
     """
     if examples_in(batch) == 0:
         raise InvalidArgumentError("batch", "empty", "at least one example")
     parameters = trainable(model)
     known = prepared(masks or {}, parameters)
     with unmoved_generators(model):
-        found = [tape.masked(known) for tape in tapes(model, loss_fn, batch, parameters)]
+        found = [tape.masked(known) for tape in tapes(model, loss_fn, batch, parameters, method)]
     groups = rule.groups(tuple(parameters))
     norms = torch.cat([precise_norms(tape, groups) for tape in found], dim=1)
     weights = rule.weights(norms)

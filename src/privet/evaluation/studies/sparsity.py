@@ -87,7 +87,7 @@ def sparsification_effect(
         for number in range(masks):
             kept = Selection(seed, number, round(rate * size)).masks(shapes)
             normals = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
-            sparse = clipped_gradients(model, loss_fn, batch, rule, kept).clipped
+            sparse = clipped_gradients(model, loss_fn, batch, rule, masks=kept).clipped
             ratios.append((length(_times(normals, kept)) / length(normals), _over(length(sparse), length(_times(whole, kept)))))
         of_noise, of_signal = zip(*ratios, strict=True)
         noise.append(of_noise)
