@@ -64,6 +64,11 @@ def test_diverged_models_and_no_examples_can_be_drawn(kind):
     kind(BinTable((0.0, 0.5, 1.0), (0, 0), (0, 0), (0.0, 0.0))).plot()
 
 
+@pytest.mark.parametrize("right", [0, 360])
+def test_bins_in_which_all_or_none_came_true_can_be_drawn(right):
+    ReliabilityDisplay(BinTable((0.0, 1.0), (360,), (right,), (250.0,))).plot()
+
+
 def test_matplotlib_is_loaded_when_something_is_drawn_and_pyplot_never():
     program = (
         "import sys; from privet.evaluation import ReliabilityDisplay; assert 'matplotlib' not in sys.modules; "

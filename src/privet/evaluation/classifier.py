@@ -134,7 +134,7 @@ def _score(outputs: Tensor, labels: Tensor) -> tuple[_Scores, int]:
 
 
 # What intervals are given for, with the largest value that each can have. The MCE is not among them: it hangs on the one bin
-# that is furthest off, often the emptiest, and the bootstrap's interval covers it half of the time or less.
+# that is furthest off, often the emptiest, and intervals of the bootstrap hold it less than half of the time.
 _MOST = {
     "accuracy": 1.0,
     "negative_log_likelihood": np.inf,

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from privet.evaluation.bins import BinTable, class_wise, tabulate, top_label
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
-from privet.evaluation.drawing import Display
+from privet.evaluation.drawing import Display, draw_intervals
 from privet.evaluation.interval import wilson_interval
 
 if TYPE_CHECKING:
@@ -64,21 +64,13 @@ class ReliabilityDisplay(TableDisplay):
 
     def _draw(self, axes: Axes) -> None:
         rows = zip(self.table.counts, self.table.hits, self.table.confidence, strict=True)
-        shown = [(total / count, hits / count, wilson_interval(hits / count, count)) for count, hits, total in rows if count]
+        shown = [(total / count, hits / count, *wilson_interval(hits / count, count)) for count, hits, total in rows if count]
         axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        for claimed, share, (low, high) in shown:
-            axes.plot([claimed, claimed], [share, claimed], color=ORANGE, linewidth=5, alpha=0.45, solid_capstyle="butt")
-            axes.errorbar(
-                claimed,
-                share,
-                [[share - low], [high - share]],
-                color=BLUE,
-                elinewidth=1,
-                capsize=2,
-                marker="o",
-                markersize=3.5,
-                clip_on=False,
-            )
+        if shown:
+            claimed, share, low, high = zip(*shown, strict=True)
+            axes.vlines(claimed, share, claimed, color=ORANGE, linewidth=5, alpha=0.45)
+            draw_intervals(axes, claimed, low, high, BLUE)
+            axes.plot(claimed, share, "o", color=BLUE, markersize=3.5, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share that came true", aspect="equal")
 
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from numpy.typing import ArrayLike
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -22,6 +24,13 @@ def power_of_ten(value: float, _: float | None = None) -> str:
     """
     exponent = str(round(math.log10(value)))
     return "1" if exponent == "0" else f"10{exponent.translate(_SUPERSCRIPT)}"
+
+
+def draw_intervals(axes: Axes, places: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> None:
+    """Draw intervals as bars with ends. They need not hold the point that they are of: a bias may have been taken back."""
+    axes.vlines(places, low, high, color=colour, linewidth=1)
+    for end in (low, high):
+        axes.plot(places, end, linestyle="", marker="_", markersize=5, color=colour)
 
 
 @dataclass

@@ -49,7 +49,8 @@ def bootstrap_interval(
     """Basic bootstrap interval of anything that is computed from independent examples.
 
     The examples are drawn anew, with replacement, as often as `resamples` says. The basic interval [2θ − q_high, 2θ − q_low]
-    takes a statistic's bias back, where the percentile interval doubles it: calibration errors are biased upwards.
+    takes a statistic's bias back, where the percentile interval doubles it: calibration errors are biased upwards. So it need not
+    hold the estimate itself.
 
     Args:
         statistic: equally many rows of every column → a number, or an array of them.
