@@ -59,7 +59,7 @@ class Evaluation:
     brier: float | None = None
     calibration: BinTable | None = None
     true_class: BinTable | None = None
-    intervals: Intervals = field(default_factory=dict)
+    intervals: Intervals = field(default_factory=dict, hash=False)
     groups: tuple[GroupAccuracy, ...] = ()
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class RegressionEvaluation:
     mean_squared_error: float
     mean_absolute_error: float
     examples: int
-    intervals: Intervals = field(default_factory=dict)
+    intervals: Intervals = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that standard JSON can hold; `from_dict` gives back an equal evaluation."""

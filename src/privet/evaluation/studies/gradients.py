@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Observation(NonPrivate):
     clipped_share: float
     clipped_similarity: float
     noised_similarity: float
-    signal_to_noise: Mapping[str, float]
+    signal_to_noise: Mapping[str, float] = field(hash=False)
 
     def summary(self) -> str:
         """Return the numbers that fit on a line."""

@@ -11,9 +11,9 @@ import pytest
 from privet.cli import main
 from privet.errors import InvalidArgumentError
 from privet.evaluation import tabulate
-from privet.report import comparison
-from privet.report.comparison_figures import draw
+from privet.report import side_by_side
 from privet.report.points import Measured, Point, lines
+from privet.report.side_by_side_figures import draw
 
 
 def make_point(accuracy=0.8, rule="Flat", epsilon=2.0, error=0.05, **settings):
@@ -98,7 +98,7 @@ def swept(write_run):
 
 
 def test_page_has_a_row_for_every_run_and_says_what_choosing_costs(swept, tmp_path):
-    path = comparison.write(swept, tmp_path / "compared")
+    path = side_by_side.write(swept, tmp_path / "compared")
     source = path.read_text(encoding="utf-8")
     assert [f"<code>{directory.name}</code>" in source for directory in swept] == [True] * 3
     assert re.findall(r"<td>(0\.[124])</td>", source) == ["0.1", "0.2", "0.4"]
@@ -107,15 +107,15 @@ def test_page_has_a_row_for_every_run_and_says_what_choosing_costs(swept, tmp_pa
     assert not re.search(r"https?://|<script", source)
     drawn = {one.name: one.read_bytes() for one in (path.parent / "figures").iterdir()}
     assert set(drawn) == {"accuracy-by-epsilon.svg", "sweep-clip-bound.svg"}
-    assert comparison.write(swept, tmp_path / "compared").read_text(encoding="utf-8") == source
+    assert side_by_side.write(swept, tmp_path / "compared").read_text(encoding="utf-8") == source
     assert {one.name: one.read_bytes() for one in (path.parent / "figures").iterdir()} == drawn
 
 
 def test_one_run_and_the_directory_of_a_run_are_refused(swept, tmp_path):
     with pytest.raises(InvalidArgumentError, match="at least two"):
-        comparison.write(swept[:1], tmp_path / "compared")
+        side_by_side.write(swept[:1], tmp_path / "compared")
     with pytest.raises(InvalidArgumentError, match="holds no run"):
-        comparison.write(swept[:2], swept[2])
+        side_by_side.write(swept[:2], swept[2])
 
 
 def test_command_line_compares_several_and_reports_one(swept, tmp_path, capsys):
