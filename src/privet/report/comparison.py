@@ -11,10 +11,11 @@ from matplotlib.ticker import NullFormatter
 
 from privet.accounting import compare
 from privet.errors import InvalidArgumentError
+from privet.evaluation.colours import BLUE, INK, ORANGE
 from privet.files import write_text
 from privet.plan import Plan
 from privet.report import accountants
-from privet.report.svg import BLUE, INK, ORANGE, render
+from privet.report.svg import render
 
 _POINTS = 24
 # Bounds that are used are blue, textbooks' bounds are black, what is no bound is orange.

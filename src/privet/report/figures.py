@@ -14,11 +14,10 @@ from matplotlib.ticker import NullFormatter
 from privet.accounting import tradeoff
 from privet.accounting.rounding import share_up
 from privet.evaluation import wilson_interval
-from privet.report import accountants, numbers
+from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
+from privet.report import accountants, calibration, gradient_study, numbers
 from privet.report.run_files import Run
-from privet.report.svg import BLUE, INK, ORANGE, PAPER, render
-
-_WIDTH = 6.4  # inches; all figures share it, so that their text has one size on the page
+from privet.report.svg import WIDTH, Figure, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +34,6 @@ class _Curve:
     band_meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure, drawn.
-
-    Args:
-        name: its file name without ending.
-        svg: the text of its file.
-        label: what it shows, for those who cannot see it.
-        caption: what to know when reading it.
-    """
-
-    name: str
-    svg: str
-    label: str
-    caption: str
-
-
 def draw(run: Run) -> tuple[Figure, ...]:
     """Return the figures that a run has the numbers for.
 
@@ -59,10 +41,11 @@ def draw(run: Run) -> tuple[Figure, ...]:
         run: a run directory, read.
 
     Returns:
-        `progress` (ε and test accuracy against steps), `meaning` (trade-off curve and δ against ε) and `accountants` (ε under
-        each), or those of them that exist.
+        `progress` (ε and test accuracy against steps), `meaning` (trade-off curve and δ against ε), `accountants` (ε under
+        each), `calibration` and `gradients`, or those of them that exist.
     """
-    return (*_progress(run), *_meaning(run), *_accountants(run))
+    own = (*_progress(run), *_meaning(run), *_accountants(run))
+    return (*own, *calibration.figures(run.evaluation), *gradient_study.figures(run.observations))
 
 
 def _progress(run: Run) -> Iterator[Figure]:
@@ -84,7 +67,7 @@ def _progress(run: Run) -> Iterator[Figure]:
     ends = "; ".join(f"{curve.title} is {curve.last} after step {curve.points[-1][0]:,}" for curve in curves)
     yield Figure(
         "progress",
-        render("progress", drawing, (_WIDTH, 0.5 + 1.75 * len(curves))),
+        render("progress", drawing, (WIDTH, 0.5 + 1.75 * len(curves))),
         f"Line chart of {titles} against the training step; {ends}.",
         " ".join(filter(None, sentences)),
     )
@@ -160,7 +143,7 @@ def _meaning(run: Run) -> Iterator[Figure]:
     hits = share_up(known.found_at_one_in_a_hundred)
     yield Figure(
         "meaning",
-        render("meaning", drawing, (_WIDTH, 2.9)),
+        render("meaning", drawing, (WIDTH, 2.9)),
         f"Two line charts. Misses against false alarms of the best attack, whose hits exceed false alarms by at most "
         f"{share_up(known.advantage)} and reach at most {hits} at 1 % false alarms; and δ against ε, down to "
         f"{numbers.power_of_ten(claimed.delta)} at {numbers.epsilon(claimed.epsilon)}.",
@@ -191,7 +174,7 @@ def _accountants(run: Run) -> Iterator[Figure]:
     shown = (f"{known.name} {known.show(value)} ({known.direction})" for known, value in bars)
     yield Figure(
         "accountants",
-        render("accountants", drawing, (_WIDTH, 0.65 + 0.45 * len(bars))),
+        render("accountants", drawing, (WIDTH, 0.65 + 0.45 * len(bars))),
         f"Bar chart of ε by accountant: {', '.join(shown)}.",
         "Solid bars are upper bounds: the true ε is at most that. Hatched bars can be too small and promise nothing.",
     )

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from privet.accounting import tradeoff
 from privet.accounting.tradeoff import Meaning
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation
+from privet.evaluation import Evaluation, studies
 
 T = TypeVar("T")
 
@@ -70,6 +70,7 @@ class Run:
         evaluation: `evaluation.json`, the final model on the test set.
         setup: `run.json`.
         status: `status.json`.
+        observations: `study.json`, what a study saw of the gradients; not private.
         files: names of the visible entries of the directory, sorted.
     """
 
@@ -81,6 +82,7 @@ class Run:
     evaluation: Evaluation | None
     setup: Mapping[str, Any]
     status: Status | None
+    observations: tuple[studies.Observation, ...]
     files: tuple[str, ...]
 
 
@@ -111,6 +113,7 @@ def read(directory: Path) -> Run:
         evaluation=_load(directory / "evaluation.json", Evaluation.from_dict),
         setup=_load(directory / "run.json", _mapping) or {},
         status=_load(directory / "status.json", _status),
+        observations=_load(directory / studies.FILE, studies.read_observations) or (),
         files=tuple(sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))),
     )
 
