@@ -642,6 +642,10 @@ NETWORKS = [
     Case("mlp", lambda: models.build("mlp", (1, 9, 9), CLASSES, width=16), labelled(1, 9, 9), cross_entropy, smooth=False),
     Case("cnn", lambda: models.build("cnn", (1, 28, 28), 10), labelled(1, 28, 28, classes=10), cross_entropy, smooth=False),
     Case("tanh-cnn", lambda: models.build("tanh-cnn", (1, 10, 10), CLASSES), labelled(1, 10, 10), cross_entropy, smooth=False),
+    Case("relu-cnn", lambda: models.build("relu-cnn", (1, 16, 16), CLASSES), labelled(1, 16, 16), cross_entropy, smooth=False),
+    Case(
+        "scattering-cnn", lambda: models.build("scattering-cnn", (6, 4, 4), CLASSES), labelled(6, 4, 4), cross_entropy, smooth=False
+    ),
     Case("transformer", Transformer, sentences(6), next_token),
     Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False),
     Case("u-net", UNet, numbers(2, 8, 6), smooth=False),
