@@ -644,7 +644,11 @@ NETWORKS = [
     Case("tanh-cnn", lambda: models.build("tanh-cnn", (1, 10, 10), CLASSES), labelled(1, 10, 10), cross_entropy, smooth=False),
     Case("relu-cnn", lambda: models.build("relu-cnn", (1, 16, 16), CLASSES), labelled(1, 16, 16), cross_entropy, smooth=False),
     Case(
-        "scattering-cnn", lambda: models.build("scattering-cnn", (6, 4, 4), CLASSES), labelled(6, 4, 4), cross_entropy, smooth=False
+        "scattering-cnn",
+        lambda: models.build("scattering-cnn", (6, 4, 4), CLASSES),
+        labelled(6, 4, 4),
+        cross_entropy,
+        smooth=False,
     ),
     Case("transformer", Transformer, sentences(6), next_token),
     Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False),

@@ -87,7 +87,9 @@ def test_the_activation_is_bounded_unless_asked_otherwise():
 
 
 def test_an_unfit_shape_is_answered_with_the_models_that_fit():
-    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn, scattering-cnn"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn, scattering-cnn"
+    ):
         models.build("cnn", (1, 8, 8), 10)
     with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, mlp, regression-mlp\."):
         models.build("tanh-cnn", (54,), 7)

@@ -1,0 +1,215 @@
+"""Carrying a recipe out: which runs are wanted, doing those that are not there yet, and writing what they come to."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from privet.errors import choice, count, positive
+from privet.recipes.charts import draw
+from privet.recipes.job import Advance, Examples, Job, load, perform
+from privet.recipes.recipe import Arm, Recipe
+from privet.recipes.record import Record, Records
+from privet.recipes.table import Row, summary, write
+
+# Of the runs that look for a learning rate: none of those that are reported.
+TUNING_SEED = 100
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a recipe to carry out.
+
+    Args:
+        seeds: runs of each arm; None for the recipe's number.
+        arms: names of the arms; none stands for all.
+        examples: of the training set; None for the recipe's number. Batches do not shrink with it, unless it is below their size.
+        epochs: in place of each arm's length; None keeps it.
+    """
+
+    seeds: int | None = None
+    arms: tuple[str, ...] = ()
+    examples: int | None = None
+    epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.seeds is not None:
+            count("seeds", self.seeds)
+        if self.examples is not None:
+            count("examples", self.examples, minimum=2)
+        if self.epochs is not None:
+            positive("epochs", self.epochs)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether runs differ from the recipe's."""
+        return self.examples is not None or self.epochs is not None
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a recipe came to.
+
+    Args:
+        directory: with runs.jsonl, table.md, table.csv and figures/.
+        rows: one an arm, in the recipe's order, of the arms that have runs.
+    """
+
+    directory: Path
+    rows: tuple[Row, ...]
+
+
+def reproduce(
+    recipe: Recipe,
+    directory: Path,
+    extent: Extent = Extent(),
+    *,
+    folder: Path | None = None,
+    jobs: int = 1,
+    progress: bool = False,
+) -> Reproduction:
+    """Do the runs of a recipe that its directory does not hold yet, and write table and figures of all of them.
+
+    A run that was interrupted is done again from its beginning; runs that are finished stay.
+
+    Args:
+        recipe: what to do.
+        directory: for runs.jsonl, table.md, table.csv and figures/; may hold finished runs, also of other extents.
+        extent: how much of it.
+        folder: where the data set lies, if it is not to be fetched.
+        jobs: runs at a time, each in a process of its own; 1 runs in this one.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        InvalidArgumentError: the recipe has no arm of a name, or an argument is out of range.
+    """
+    count("jobs", jobs)
+    for name in extent.arms:
+        choice("arm", name, [arm.name for arm in recipe.arms])
+    arms = [arm for arm in recipe.arms if not extent.arms or arm.name in extent.arms]
+    number = recipe.examples if extent.examples is None else extent.examples
+    examples = Examples(recipe.data, None if folder is None else str(folder), number)
+    size = len(load(examples).train)
+    records, lock = Records(directory / "runs.jsonl"), Lock()
+
+    def job(arm: Arm, rate: float, seed: int) -> Job:
+        settings = recipe.settings(arm).lasting(extent.epochs)
+        return Job(recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed)
+
+    with _bar(progress) as bar, _performing(jobs) as (run, each):
+
+        def record(wanted: Job) -> Record:
+            found = records.get(wanted.key)
+            if found is None:
+                found = run(wanted, bar.advance)
+                with lock:
+                    records.add(found)
+            return found
+
+        def tried(arm: Arm, rate: float) -> float:
+            trial = job(arm, rate, TUNING_SEED)
+            with lock:
+                bar.expect([trial], records)
+            return record(trial).metrics[recipe.metrics[0]]
+
+        def rate(arm: Arm) -> float:
+            start = recipe.settings(arm).learning_rate
+            return highest(lambda rate: tried(arm, rate), start) if recipe.tuned else start
+
+        rates = dict(zip((arm.name for arm in arms), each(rate, arms), strict=True))
+        seeds = range(1, (extent.seeds or recipe.seeds) + 1)
+        # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
+        wanted = [job(arm, rates[arm.name], seed) for seed, arm in itertools.product(seeds, arms)]
+        bar.expect(wanted, records)
+        done = list(each(record, wanted))
+    rows = summary(recipe, arms, done)
+    write(recipe, rows, done, directory, reduced=extent.reduced)
+    draw(recipe, arms, done, directory / "figures")
+    return Reproduction(directory, rows)
+
+
+def highest(score: Callable[[float], float], start: float) -> float:
+    """Return the rate at which doubling, or else halving, stops to raise the score.
+
+    >>> highest(lambda rate: -abs(rate - 0.3), start=1.0)
+    0.25
+    """
+    for factor in (2.0, 0.5):
+        best = start
+        while score(best * factor) > score(best):
+            best *= factor
+        if best != start:
+            return best
+    return start
+
+
+class _Bar:
+    """A progress bar over the steps of all runs that are known to be wanted; nothing where there is no terminal."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("reproducing", total=0)
+        self._total = 0
+
+    def expect(self, jobs: Sequence[Job], records: Records) -> None:
+        """Count the steps of the jobs that are not done yet."""
+        self._total += sum(job.steps for job in jobs if records.get(job.key) is None)
+        self._progress.update(self._task, total=self._total)
+
+    def advance(self, steps: int) -> None:
+        """Count steps as taken."""
+        self._progress.advance(self._task, steps)
+
+
+@contextmanager
+def _bar(shown: bool) -> Iterator[_Bar]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
+        yield _Bar(progress)
+
+
+Run = Callable[[Job, Advance], Record]
+
+
+@contextmanager
+def _performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
+    """Yield what does one run, and a map that does several at a time."""
+    if jobs == 1:
+        yield perform, map
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    # Started anew rather than forked: a fork would share threads' locks and torch's state.
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,))
+
+    def run(job: Job, advance: Advance) -> Record:
+        record = pool.submit(perform, job, _unheard).result()
+        advance(job.steps)
+        return record
+
+    with pool, ThreadPoolExecutor(jobs) as waiting:
+        yield run, waiting.map
+
+
+def _unheard(steps: int) -> None:
+    """Take no notice of steps: in another process, the bar hears of a run when it is done."""
