@@ -114,7 +114,8 @@ CALIBRATION_WINE = Recipe(
     charts=(Chart("training", "curve", "mean_squared_error"),),
     note=(
         "Every step sees every example, so the paper's ε = 4.40 by GDP is exact, and ours by PLD is the same. Large bounds "
-        "are not given: 20 and 200 are taken, with the learning rate that keeps the noise of a step. Grades are 3 to 8, untransformed."
+        "are not given: 20 and 200 are taken, with the learning rate that keeps the noise of a step. Grades are 3 to 8, as they "
+        "are."
     ),
     hours=1,
 )

@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,19 +82,35 @@ class Job:
         return self.settings.plan_for(self.size).total_steps
 
 
-@functools.lru_cache(maxsize=2)
-def load(examples: Examples, features: str = "as they are") -> DataSet:
-    """Return the examples with their features; those of the last two kinds that were asked for are kept."""
+@functools.lru_cache(maxsize=1)
+def read(examples: Examples) -> DataSet:
+    """Return the examples as they were published; those of the last call are kept.
+
+    Raises:
+        InvalidArgumentError: there are fewer, or no test part.
+    """
     folder = None if Path(examples.data).suffix in (".npz", ".csv", ".gz") else examples.folder
     whole = data.load(examples.data, folder=folder)
     if whole.test is None:
         raise InvalidArgumentError("data", examples.data, "a set with a test part")
-    if examples.number is not None:
-        if examples.number > len(whole.train):
-            raise InvalidArgumentError("examples", examples.number, f"at most {len(whole.train)}, of {whole.name}")
-        first = TensorDataset(*(tensor[: examples.number] for tensor in whole.train.tensors))
-        whole = DataSet(whole.name, first, whole.test, whole.classes, whole.provenance)
-    return FEATURES[features](whole)
+    if examples.number is None:
+        return whole
+    if examples.number > len(whole.train):
+        raise InvalidArgumentError("examples", examples.number, f"at most {len(whole.train)}, of {whole.name}")
+    return replace(whole, train=_first(whole.train, examples.number))
+
+
+# Two, as arms with and without features take turns.
+@functools.lru_cache(maxsize=2)
+def load(examples: Examples, features: str) -> DataSet:
+    """Return the examples with their features; those of the last two kinds are kept."""
+    return FEATURES[features](read(examples))
+
+
+def check(examples: Examples, features: str) -> None:
+    """Refuse features that cannot be had of these examples, at the price of one example."""
+    whole = read(examples)
+    FEATURES[features](replace(whole, train=_first(whole.train, 1), test=None))
 
 
 def perform(job: Job, advance: Advance) -> Record:
@@ -153,3 +169,7 @@ def machine() -> str:
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"
+
+
+def _first(examples: TensorDataset, number: int) -> TensorDataset:
+    return TensorDataset(*(tensor[:number] for tensor in examples.tensors))

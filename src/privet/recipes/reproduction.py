@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from privet.errors import choice, count, positive
 from privet.recipes.charts import draw
-from privet.recipes.job import Advance, Examples, Job, load, perform
+from privet.recipes.job import Advance, Examples, Job, check, perform, read
 from privet.recipes.recipe import Arm, Recipe
 from privet.recipes.record import Record, Records
 from privet.recipes.table import Row, summary, write
@@ -73,10 +73,10 @@ class Reproduction:
 
 def reproduce(
     recipe: Recipe,
-    directory: Path,
+    directory: str | Path,
     extent: Extent = Extent(),
     *,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     jobs: int = 1,
     progress: bool = False,
 ) -> Reproduction:
@@ -94,6 +94,8 @@ def reproduce(
 
     Raises:
         InvalidArgumentError: the recipe has no arm of a name, or an argument is out of range.
+        DataUnavailableError: no place has the data.
+        PrivetError: an arm asks for features that need something that is not installed.
     """
     count("jobs", jobs)
     for name in extent.arms:
@@ -101,7 +103,10 @@ def reproduce(
     arms = [arm for arm in recipe.arms if not extent.arms or arm.name in extent.arms]
     number = recipe.examples if extent.examples is None else extent.examples
     examples = Examples(recipe.data, None if folder is None else str(folder), number)
-    size = len(load(examples).train)
+    size = len(read(examples).train)
+    for features in {recipe.settings(arm).features for arm in arms}:
+        check(examples, features)
+    directory = Path(directory)
     records, lock = Records(directory / "runs.jsonl"), Lock()
 
     def job(arm: Arm, rate: float, seed: int) -> Job:

@@ -139,7 +139,7 @@ def _cells(row: Row, compared: set[str]) -> Iterable[str]:
         yield shown(metric, found.mean) + spread
         if metric in compared:
             yield "—" if found.reported is None else shown(metric, found.reported)
-    yield from (str(row.runs), f"{row.seconds:.0f}")
+    yield from (str(row.runs), f"{row.seconds:.1f}")
 
 
 def _csv(rows: Sequence[Row]) -> str:
