@@ -64,7 +64,7 @@ def test_a_batch_is_at_most_all_examples_and_a_length_can_be_replaced():
     settings = recipe.settings(recipe.arms[0]).lasting(7.0)
     assert settings.plan_for(20).sampling.batch_size == 20
     assert settings.plan_for(20).steps == Epochs(7.0)
-    assert recipe.settings(recipe.arms[0]).lasting(None).plan_for(20).steps == Epochs(0.3)
+    assert recipe.settings(recipe.arms[0]).lasting(None).plan_for(1437).steps == Epochs(0.3)
 
 
 def test_a_file_says_the_same_as_python(tmp_path):
@@ -144,7 +144,7 @@ def test_every_chart_of_the_catalogue_shows_arms(recipe):
     assert recipe.charts
     for chart in recipe.charts:
         assert chart.kind in CHARTS
-        assert sum(map(chart.shows, recipe.arms)) >= 2, chart.name
+        assert sum(map(chart.shows, recipe.arms)) >= (1 if chart.kind == "curve" else 2), chart.name
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)

@@ -68,6 +68,7 @@ def _arms(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
                 label="" if place else "paper",
             )
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
+    axes.margins(y=0.15)
     axes.invert_yaxis()
     if any(chart.metric in arm.reported for arm in arms):
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
