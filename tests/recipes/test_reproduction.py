@@ -11,7 +11,7 @@ import small
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.recipes import Extent, Records, reproduce, reproduction
+from privet.recipes import Extent, Records, processes, reproduce, reproduction
 from privet.recipes.reproduction import TUNING_SEED
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
@@ -24,13 +24,13 @@ def lines(folder):
 @pytest.fixture
 def performed(monkeypatch):
     """Count the runs that are really done."""
-    done, real = [], reproduction.perform
+    done, real = [], processes.perform
 
     def counted(job, advance):
         done.append((job.arm, job.rate, job.seed))
         return real(job, advance)
 
-    monkeypatch.setattr(reproduction, "perform", counted)
+    monkeypatch.setattr(processes, "perform", counted)
     return done
 
 

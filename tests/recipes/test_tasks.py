@@ -9,6 +9,7 @@ from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.recipes.features import FEATURES
 from privet.recipes.tasks import TASKS, errors, outputs, squared_error
+from privet.runs import Setup
 
 EXAMPLES = TensorDataset(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1.5, 2.0, 1.0]))
 
@@ -29,6 +30,11 @@ def test_a_network_has_an_output_for_each_label_or_one_for_a_target():
     assert outputs(DataSet("labels", EXAMPLES, None, 4, "")) == 4
     assert outputs(DataSet("targets", EXAMPLES, None, None, "")) == 1
     assert set(TASKS) == {"classification", "regression"}
+
+
+def test_what_trains_classifiers_refuses_targets():
+    with pytest.raises(InvalidArgumentError, match="data is 'targets'; it must be a data set with classes"):
+        Setup("targets", "mlp", 0.1).build_model(DataSet("targets", EXAMPLES, None, None, ""))
 
 
 def test_scattering_coefficients_are_a_function_of_one_image_alone():

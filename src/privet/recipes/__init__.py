@@ -5,9 +5,10 @@ there yet and writes a table and figures.
 """
 
 from privet.recipes.catalogue import RECIPES, find
-from privet.recipes.recipe import Arm, Chart, Recipe, Settings, read
+from privet.recipes.recipe import Arm, Chart, Recipe, read
 from privet.recipes.record import Record, Records, worded
 from privet.recipes.reproduction import Extent, Reproduction, reproduce
+from privet.recipes.settings import Settings
 
 __all__ = [
     "RECIPES",

@@ -46,8 +46,6 @@ def _drawn(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Non
     axes = canvas.subplots()
     {"arms": _arms, "sweep": _sweep, "curve": _curve}[chart.kind](axes, chart, arms, runs)
     (axes.set_xlabel if chart.kind == "arms" else axes.set_ylabel)(_label(chart.metric))
-    if chart.logarithmic:
-        axes.set_xscale("log")
     axes.grid(axis="x" if chart.kind == "arms" else "y")
 
 
@@ -85,6 +83,12 @@ def _sweep(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
             [float(arm.at[chart.x]) for arm in members], means, yerr=deviations, color=colour, marker=marker, markersize=4,
             linestyle=dashes, linewidth=1.2, capsize=3, label=f"{chart.series} {name}",
         )  # fmt: skip
+    if chart.logarithmic:
+        places = sorted({float(arm.at[chart.x]) for arm in arms})
+        axes.set_xscale("log")
+        # Where arms are, in plain numbers: powers of ten would be formulas, which figures do not typeset.
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.minorticks_off()
     axes.set_xlabel(chart.x)
     if chart.series is not None:
         axes.legend(frameon=False)

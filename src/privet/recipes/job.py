@@ -19,8 +19,8 @@ from privet import data, models
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.recipes.features import FEATURES
-from privet.recipes.recipe import Settings
 from privet.recipes.record import Key, Record, key
+from privet.recipes.settings import Settings
 from privet.recipes.tasks import TASKS, outputs
 from privet.training import Training
 

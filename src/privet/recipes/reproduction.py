@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Lock
-from typing import Any
-
-import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from privet.errors import choice, count, positive
+from privet.recipes.bar import bar
 from privet.recipes.charts import draw
-from privet.recipes.job import Advance, Examples, Job, check, perform, read
+from privet.recipes.job import Examples, Job, check, read
+from privet.recipes.processes import performing
 from privet.recipes.recipe import Arm, Recipe
 from privet.recipes.record import Record, Records
 from privet.recipes.table import Row, summary, write
@@ -113,12 +106,12 @@ def reproduce(
         settings = recipe.settings(arm).lasting(extent.epochs)
         return Job(recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed)
 
-    with _bar(progress) as bar, _performing(jobs) as (run, each):
+    with bar(progress) as shown, performing(jobs) as (run, each):
 
         def record(wanted: Job) -> Record:
             found = records.get(wanted.key)
             if found is None:
-                found = run(wanted, bar.advance)
+                found = run(wanted, shown.advance)
                 with lock:
                     records.add(found)
             return found
@@ -126,7 +119,7 @@ def reproduce(
         def tried(arm: Arm, rate: float) -> float:
             trial = job(arm, rate, TUNING_SEED)
             with lock:
-                bar.expect([trial], records)
+                shown.expect([trial], records)
             return record(trial).metrics[recipe.metrics[0]]
 
         def rate(arm: Arm) -> float:
@@ -137,7 +130,7 @@ def reproduce(
         seeds = range(1, (extent.seeds or recipe.seeds) + 1)
         # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
         wanted = [job(arm, rates[arm.name], seed) for seed, arm in itertools.product(seeds, arms)]
-        bar.expect(wanted, records)
+        shown.expect(wanted, records)
         done = list(each(record, wanted))
     rows = summary(recipe, arms, done)
     write(recipe, rows, done, directory, reduced=extent.reduced)
@@ -158,63 +151,3 @@ def highest(score: Callable[[float], float], start: float) -> float:
         if best != start:
             return best
     return start
-
-
-class _Bar:
-    """A progress bar over the steps of all runs that are known to be wanted; nothing where there is no terminal."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("reproducing", total=0)
-        self._total = 0
-
-    def expect(self, jobs: Sequence[Job], records: Records) -> None:
-        """Count the steps of the jobs that are not done yet."""
-        self._total += sum(job.steps for job in jobs if records.get(job.key) is None)
-        self._progress.update(self._task, total=self._total)
-
-    def advance(self, steps: int) -> None:
-        """Count steps as taken."""
-        self._progress.advance(self._task, steps)
-
-
-@contextmanager
-def _bar(shown: bool) -> Iterator[_Bar]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
-        yield _Bar(progress)
-
-
-Run = Callable[[Job, Advance], Record]
-
-
-@contextmanager
-def _performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
-    """Yield what does one run, and a map that does several at a time."""
-    if jobs == 1:
-        yield perform, map
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    # Started anew rather than forked: a fork would share threads' locks and torch's state.
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,))
-
-    def run(job: Job, advance: Advance) -> Record:
-        record = pool.submit(perform, job, _unheard).result()
-        advance(job.steps)
-        return record
-
-    with pool, ThreadPoolExecutor(jobs) as waiting:
-        yield run, waiting.map
-
-
-def _unheard(steps: int) -> None:
-    """Take no notice of steps: in another process, the bar hears of a run when it is done."""
