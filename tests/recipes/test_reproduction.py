@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import statistics
 import sys
 from dataclasses import replace
@@ -66,6 +67,28 @@ def test_runs_of_another_extent_stay_and_do_not_count(tmp_path, performed):
     assert (len(performed), len(Records(tmp_path / "runs.jsonl"))) == (4, 4)
     assert [row.runs for row in found.rows] == [1, 1]
     assert "**Reduced**" not in (tmp_path / "table.md").read_text()
+
+
+@pytest.mark.parametrize("change", [{"metrics": ("accuracy", "examples"), "charts": ()}, {"points": 2}])
+def test_runs_that_lack_what_is_to_be_kept_are_done_again(tmp_path, performed, change):
+    extent = Extent(seeds=1, arms=("flat",))
+    reproduce(small.recipe(), tmp_path, extent)
+    found = reproduce(small.recipe(**change), tmp_path, extent)
+    assert (len(performed), found.rows[0].runs) == (2, 1)
+
+
+def test_a_run_that_diverged_has_a_row_and_figures_all_the_same(tmp_path):
+    reproduce(small.recipe(), tmp_path, Extent(seeds=2))
+    path = tmp_path / "runs.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    line = json.loads(first)
+    for values in (line["metrics"], line["curve"][-1]):
+        values["negative_log_likelihood"] = "inf"
+    path.write_text("".join((json.dumps(line) + "\n", *rest)))
+    found = reproduce(small.recipe(), tmp_path, Extent(seeds=2))
+    assert math.isinf(found.rows[0].metrics["negative_log_likelihood"].mean)
+    assert "inf ± nan" in (tmp_path / "table.md").read_text()
+    assert "NaN" not in (tmp_path / "figures" / "curve.svg").read_text()
 
 
 def test_the_table_has_means_deviations_and_the_papers_number(tmp_path):

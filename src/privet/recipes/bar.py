@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from privet.recipes.job import Job
-from privet.recipes.record import Records
 
 
 class Bar:
@@ -20,9 +17,9 @@ class Bar:
         self._task = progress.add_task("reproducing", total=0)
         self._total = 0
 
-    def expect(self, jobs: Sequence[Job], records: Records) -> None:
-        """Count the steps of the jobs that are not done yet."""
-        self._total += sum(job.steps for job in jobs if records.get(job.key) is None)
+    def expect(self, steps: int) -> None:
+        """Count steps as wanted."""
+        self._total += steps
         self._progress.update(self._task, total=self._total)
 
     def advance(self, steps: int) -> None:

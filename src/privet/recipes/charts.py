@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from privet.files import write_text
 from privet.recipes.recipe import Arm, Chart, Recipe
 from privet.recipes.record import Record
+from privet.recipes.table import spread
 from privet.recipes.tasks import SHARES
 from privet.report.svg import BLUE, INK, ORANGE, render
 
@@ -50,26 +52,20 @@ def _drawn(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Non
 
 
 def _arms(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    for place, arm in enumerate(arms):
-        mean, deviation = _final(chart, runs[arm.name])
-        axes.errorbar(mean, place, xerr=deviation, color=BLUE, marker="o", markersize=4, capsize=3, label="" if place else "ours")
-        if chart.metric in arm.reported:
-            paper = _scaled(chart, arm.reported[chart.metric])
-            axes.plot(
-                paper,
-                place,
-                color=ORANGE,
-                marker="D",
-                markersize=5,
-                fillstyle="none",
-                linestyle="",
-                label="" if place else "paper",
-            )
+    means, deviations = zip(*(_final(chart, runs[arm.name]) for arm in arms), strict=True)
+    axes.errorbar(
+        means, range(len(arms)), xerr=deviations, color=BLUE, marker="o", markersize=4, linestyle="", capsize=3, label="ours"
+    )
+    reported = [
+        (_scaled(chart, arm.reported[chart.metric]), place) for place, arm in enumerate(arms) if chart.metric in arm.reported
+    ]
+    if reported:
+        style: dict[str, Any] = {"color": ORANGE, "marker": "D", "markersize": 5, "fillstyle": "none", "linestyle": ""}
+        axes.plot(*zip(*reported, strict=True), label="paper", **style)
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
     axes.margins(y=0.15)
     axes.invert_yaxis()
-    if any(chart.metric in arm.reported for arm in arms):
-        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
 def _sweep(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
@@ -111,11 +107,13 @@ def _final(chart: Chart, records: Sequence[Record]) -> tuple[float, float]:
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+    mean, deviation = spread(values)
+    return mean, deviation or 0.0
 
 
 def _scaled(chart: Chart, value: float) -> float:
-    return 100 * value if chart.metric in SHARES else value
+    # What is not finite has no place in a figure, and a gap says so.
+    return math.nan if not math.isfinite(value) else 100 * value if chart.metric in SHARES else value
 
 
 def _label(metric: str) -> str:

@@ -33,7 +33,7 @@ class Examples:
     """Which examples: what a process needs to load them by itself.
 
     Args:
-        data: name in the catalogue, or a path.
+        data: name in the catalogue, or a path to an .npz file.
         folder: where to look first; None for nowhere.
         number: how many of the training set, the first ones; None takes all.
     """
@@ -81,6 +81,15 @@ class Job:
         """Of the training."""
         return self.settings.plan_for(self.size).total_steps
 
+    @property
+    def marks(self) -> set[int]:
+        """Steps after which to evaluate: the ends of `points` equal parts, rounded up."""
+        return {-(-number * self.steps // self.points) for number in range(1, self.points + 1)}
+
+    def answered_by(self, record: Record) -> bool:
+        """Return whether a record of this run has everything that is to be kept."""
+        return set(self.metrics) <= record.metrics.keys() and len(record.curve) == len(self.marks)
+
 
 @functools.lru_cache(maxsize=1)
 def read(examples: Examples) -> DataSet:
@@ -89,8 +98,7 @@ def read(examples: Examples) -> DataSet:
     Raises:
         InvalidArgumentError: there are fewer, or no test part.
     """
-    folder = None if Path(examples.data).suffix in (".npz", ".csv", ".gz") else examples.folder
-    whole = data.load(examples.data, folder=folder)
+    whole = data.load(examples.data, folder=examples.folder)
     if whole.test is None:
         raise InvalidArgumentError("data", examples.data, "a set with a test part")
     if examples.number is None:
@@ -133,10 +141,10 @@ def perform(job: Job, advance: Advance) -> Record:
     average = setup.build_average(model)
     trained = model if average is None else average.module
     curve: list[dict[str, float]] = []
+    marks = job.marks
     with Training(
         plan, model, task.loss, setup.build_optimizer(plan, model), examples.train, physical_batch_size=_AT_ONCE, average=average
     ) as training:
-        marks = {-(-number * len(training) // job.points) for number in range(1, job.points + 1)}
         for step in training:
             advance(1)
             if step.number in marks:

@@ -73,7 +73,7 @@ class Recipe:
         name: a word.
         title: one line.
         source: paper and table or figure.
-        data: name in the catalogue, or a path to an .npz or CSV file.
+        data: name in the catalogue, or a path to an .npz file, which has a test part.
         task: one of `TASKS`.
         common: fields of `Settings` that all arms share.
         arms: at least one, of different names.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -108,8 +108,16 @@ def reproduce(
 
     with bar(progress) as shown, performing(jobs) as (run, each):
 
-        def record(wanted: Job) -> Record:
+        def there(wanted: Job) -> Record | None:
             found = records.get(wanted.key)
+            return found if found is not None and wanted.answered_by(found) else None
+
+        def expect(jobs: Sequence[Job]) -> None:
+            with lock:
+                shown.expect(sum(job.steps for job in jobs if there(job) is None))
+
+        def record(wanted: Job) -> Record:
+            found = there(wanted)
             if found is None:
                 found = run(wanted, shown.advance)
                 with lock:
@@ -118,8 +126,7 @@ def reproduce(
 
         def tried(arm: Arm, rate: float) -> float:
             trial = job(arm, rate, TUNING_SEED)
-            with lock:
-                shown.expect([trial], records)
+            expect([trial])
             return record(trial).metrics[recipe.metrics[0]]
 
         def rate(arm: Arm) -> float:
@@ -130,7 +137,7 @@ def reproduce(
         seeds = range(1, (extent.seeds or recipe.seeds) + 1)
         # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
         wanted = [job(arm, rates[arm.name], seed) for seed, arm in itertools.product(seeds, arms)]
-        shown.expect(wanted, records)
+        expect(wanted)
         done = list(each(record, wanted))
     rows = summary(recipe, arms, done)
     write(recipe, rows, done, directory, reduced=extent.reduced)

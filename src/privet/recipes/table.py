@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from privet.files import write_text
 from privet.recipes.recipe import Arm, Recipe
@@ -78,23 +79,22 @@ def shown(metric: str, value: float) -> str:
     return numbers.percent(value) if metric in SHARES else f"{value:.4g}"
 
 
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return mean and sample standard deviation, None of one value; not finite if a value is not."""
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
 def _row(recipe: Recipe, arm: Arm, records: Sequence[Record]) -> Row:
     columns = {metric: [record.metrics[metric] for record in records] for metric in recipe.metrics}
     return Row(
         arm=arm.name,
-        metrics={
-            metric: Summary(
-                statistics.fmean(values),
-                statistics.stdev(values) if len(values) > 1 else None,
-                arm.reported.get(metric),
-            )
-            for metric, values in columns.items()
-        },
+        metrics={metric: Summary(*spread(values), arm.reported.get(metric)) for metric, values in columns.items()},
         runs=len(records),
         epsilon=max(record.epsilon for record in records),
         delta=float(records[0].plan["delta"]),
         rate=records[0].rate,
-        seconds=statistics.fmean(record.seconds for record in records),
+        seconds=spread([record.seconds for record in records])[0],
     )
 
 
