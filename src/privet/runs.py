@@ -92,6 +92,8 @@ class Setup:
 
     def build_model(self, dataset: DataSet) -> nn.Module:
         """Return the network with its seeded initial parameters."""
+        if dataset.classes is None:
+            raise InvalidArgumentError("data", self.data, "a data set with classes", "A regression is trained by a recipe.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             return models.build(self.model, dataset.input_shape, dataset.classes).to(self.device)

@@ -138,7 +138,7 @@ def test_a_large_delta_is_remarked_on(capsys):
     assert "one random record" in text
 
 
-@pytest.mark.parametrize("verb", ["", "train", "epsilon", "noise", "report", "data", "data list", "data fetch"])
+@pytest.mark.parametrize("verb", ["", "train", "epsilon", "noise", "report", "reproduce", "data", "data list", "data fetch"])
 def test_help_teaches(verb, capsys):
     text = run(capsys, f"{verb} --help")
     assert "Usage: privet" in text
@@ -153,7 +153,8 @@ def test_without_a_verb_the_help_is_shown(capsys):
 
 
 def test_data_list_names_every_set(capsys):
-    assert {entry["name"] for entry in values(capsys, "data list")["data"]} == {"mnist", "fashion-mnist", "digits"}
+    images, tables = {"mnist", "fashion-mnist", "digits"}, {"covertype", "california-housing", "wine-quality-red"}
+    assert {entry["name"] for entry in values(capsys, "data list")["data"]} == images | tables
     assert "mnist" in run(capsys, "data list")
 
 
