@@ -36,6 +36,7 @@ ORDER = [
     "data",
     "models",
     "report",
+    "setups",
     "runs",
     "recipes",
     "cli",

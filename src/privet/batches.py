@@ -140,6 +140,11 @@ def check_map_style(dataset: object) -> int:
     return len(dataset)
 
 
+def privacy_unit(dataset: object) -> str:
+    """Return whose data an entry of a data set is, as `Plan.unit` says it: its attribute of that name, or an example."""
+    return str(getattr(dataset, "privacy_unit", EXAMPLE))
+
+
 def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
     """Refuse a data set that is not map-style, not of the plan's size, that repeats an entry, or of another unit than the plan's.
 
@@ -152,7 +157,7 @@ def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
         InvalidArgumentError: naming what it was.
     """
     entries = check_map_style(dataset)
-    held = getattr(dataset, "privacy_unit", EXAMPLE)
+    held = privacy_unit(dataset)
     if held != unit:
         raise InvalidArgumentError(
             "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {unit!r}",

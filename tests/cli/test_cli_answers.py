@@ -47,6 +47,26 @@ def test_noise_and_epsilon_are_inverse(capsys):
     assert 2 * (1 - 1e-3) < spent <= 2
 
 
+def test_steps_are_what_a_budget_is_enough_for(capsys):
+    budget = "--noise-multiplier 1.3 --sampling poisson --accountant rdp"
+    steps = values(capsys, f"steps {QUESTION} --epsilon 1.5 {budget}")["steps"]
+    within, beyond = (values(capsys, f"epsilon {QUESTION} --steps {n} {budget}")["epsilon"] for n in (steps, steps + 1))
+    assert within <= 1.5 < beyond
+
+
+def test_a_unit_is_named_and_must_suit_the_neighbours(capsys):
+    question = f"epsilon {QUESTION} --steps 10 --noise-multiplier 2 --accountant rdp"
+    assert "for one user (" in run(capsys, f"{question} --unit user")
+    assert "for one example (in a group of 4; groups fixed in advance) (" in run(
+        capsys, f"{question} --unit group:4 --adjacency replace-one"
+    )
+    for unit, says in (("group:4", "'replace-one' for the unit"), ("group:0", "--unit is"), ("person", "--unit is 'person'")):
+        with pytest.raises(SystemExit) as stop:
+            main([*question.split(), "--unit", unit])
+        assert stop.value.code == 2
+        assert says in capsys.readouterr().err
+
+
 def test_no_noise_is_answered_in_words(capsys):
     assert values(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")["epsilon"] == "inf"
     assert "nothing is private" in run(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")
@@ -138,7 +158,9 @@ def test_a_large_delta_is_remarked_on(capsys):
     assert "one random record" in text
 
 
-@pytest.mark.parametrize("verb", ["", "train", "epsilon", "noise", "report", "reproduce", "data", "data list", "data fetch"])
+@pytest.mark.parametrize(
+    "verb", ["", "train", "epsilon", "noise", "steps", "report", "reproduce", "data", "data list", "data fetch"]
+)
 def test_help_teaches(verb, capsys):
     text = run(capsys, f"{verb} --help")
     assert "Usage: privet" in text

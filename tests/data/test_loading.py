@@ -35,6 +35,7 @@ def test_an_unknown_source_is_answered_with_what_there_is(source):
         ("digits", {"test_fraction": 0.5}, "test_fraction"),
         ("arrays.npz", {"scaling": "raw"}, "scaling"),
         ("arrays.npz", {"folder": "somewhere"}, "folder"),
+        ("mnist", {"user_column": "who"}, "user_column"),
         ("rows.csv", {"target": "y", "folder": "somewhere"}, "folder"),
     ],
 )

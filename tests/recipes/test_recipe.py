@@ -10,7 +10,7 @@ from privet.errors import InvalidArgumentError
 from privet.plan import Epochs
 from privet.recipes import RECIPES, Arm, Chart, Settings, find, read
 from privet.recipes.recipe import CHARTS
-from privet.runs import OPTIMIZERS
+from privet.setups import OPTIMIZERS
 
 ARMS = [pytest.param(recipe, arm, id=f"{recipe.name}: {arm.name}") for recipe in RECIPES.values() for arm in recipe.arms]
 TOML = """

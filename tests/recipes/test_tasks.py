@@ -9,7 +9,7 @@ from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.recipes.features import FEATURES
 from privet.recipes.tasks import TASKS, errors, outputs, squared_error
-from privet.runs import Setup
+from privet.setups import Setup
 
 EXAMPLES = TensorDataset(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1.5, 2.0, 1.0]))
 

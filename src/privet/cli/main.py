@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("epsilon")(privacy.epsilon)
 app.command("noise")(privacy.noise)
+app.command("steps")(privacy.steps)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")

@@ -37,6 +37,7 @@ def epsilon(
     comparison: Annotated[bool, typer.Option("--compare", help="Show what every accountant says.")] = False,
     figure: Annotated[Path | None, typer.Option(help="Draw ε over the steps by accountant into this SVG file.")] = None,
     verify: Annotated[bool, typer.Option(help="Ask dp-accounting too; status 2 if ours is below its ε.")] = False,
+    unit: settings.Unit = "example",
     json: Json = False,
 ) -> None:
     """Compute the ε that a training would spend.
@@ -44,7 +45,9 @@ def epsilon(
     Example: privet epsilon --examples 60000 --batch-size 256 --steps 3516 --noise-multiplier 1.1 --delta 1e-5
     """
     noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
-    plan = settings.question(examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, noise)
+    plan = settings.question(
+        examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, noise, settings.unit(unit)
+    )
     choice("--accountant", accountant, ACCOUNTANTS)
     spent = plan.epsilon(accountant)
     values: dict[str, Any] = {
@@ -83,6 +86,7 @@ def noise(
     accountant: settings.Accountant = "pld",
     sampling: settings.Sampling = "poisson",
     adjacency: settings.Adjacency = "add-remove",
+    unit: settings.Unit = "example",
     json: Json = False,
 ) -> None:
     """Find the noise multiplier that a target ε needs.
@@ -90,14 +94,42 @@ def noise(
     Example: privet noise --examples 60000 --batch-size 512 --epochs 20 --epsilon 3 --delta 1e-5
     """
     plan = settings.question(
-        examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, Gaussian()
-    ).calibrate(epsilon, accountant=accountant)
+        examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, Gaussian(),
+        settings.unit(unit),
+    ).calibrate(epsilon, accountant=accountant)  # fmt: skip
     found, reached = plan.noise_multiplier, plan.epsilon(accountant)
-    target = f"ε = {legible(reached, 6)} at δ = {delta:g} ({adjacency}; {accountant})"
     answer(
         json,
         {"noise_multiplier": found, "epsilon": reached, "delta": delta, "accountant": accountant},
-        f"noise multiplier {legible(found, 6)}, for {target}{_caution(plan)}",
+        f"noise multiplier {legible(found, 6)}, for {_in_words(plan, accountant, reached)}",
+    )
+
+
+def steps(
+    examples: Examples,
+    batch_size: settings.BatchSize,
+    noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over clip bound.")],
+    epsilon: Annotated[float, typer.Option(help="Budget, never exceeded.")],
+    delta: settings.Delta,
+    accountant: settings.Accountant = "pld",
+    sampling: settings.Sampling = "poisson",
+    adjacency: settings.Adjacency = "add-remove",
+    unit: settings.Unit = "example",
+    json: Json = False,
+) -> None:
+    """Find how many steps a budget is enough for: as many as `privet train` takes with --epsilon and --noise-multiplier.
+
+    Example: privet steps --examples 60000 --batch-size 256 --noise-multiplier 1.1 --epsilon 3 --delta 1e-5
+    """
+    noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
+    plan = settings.question(examples, batch_size, None, delta, adjacency, sampling, noise, settings.unit(unit)).calibrate(
+        epsilon, accountant=accountant
+    )
+    found, reached = plan.total_steps, plan.epsilon(accountant)
+    answer(
+        json,
+        {"steps": found, "epsilon": reached, "delta": delta, "accountant": accountant},
+        f"{found} steps, for {_in_words(plan, accountant, reached)}",
     )
 
 
@@ -107,7 +139,7 @@ def _in_words(plan: Plan, accountant: str, spent: float) -> str:
     if math.isinf(spent):
         return f"ε = ∞: the accountant {accountant!r} proves nothing about noise so small at δ = {plan.delta:g}"
     known = f"({plan.adjacency}; {accountant}: {DIRECTIONS[accountant]})"
-    return f"ε = {legible(spent, 6)} at δ = {plan.delta:g} {known}{_caution(plan)}"
+    return f"ε = {legible(spent, 6)} at δ = {plan.delta:g} for {plan.unit} {known}{_caution(plan)}"
 
 
 def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
@@ -119,6 +151,6 @@ def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
 
 
 def _caution(plan: Plan) -> str:
-    if plan.delta * plan.examples < 1:
+    if plan.delta * plan.people < 1:
         return ""
-    return f"\nδ is not below 1/{plan.examples}: publishing one random record outright would satisfy it"
+    return f"\nδ is not below 1/{plan.people}: publishing one random record outright would satisfy it"

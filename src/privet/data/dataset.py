@@ -26,6 +26,7 @@ class DataSet:
         test: the same for examples that are never trained on, or None.
         classes: how many labels there are, at least 2, public; None for a regression, which has targets.
         provenance: one sentence: the place that the data came from and the checks that it passed.
+        users: whose each training example is, (N,) whole numbers or texts; None if each is somebody else's. Private.
     """
 
     name: str
@@ -33,6 +34,7 @@ class DataSet:
     test: TensorDataset | None
     classes: int | None
     provenance: str
+    users: NDArray[np.generic] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -21,8 +21,8 @@ class _Loader:
     options: frozenset[str]  # what it takes beside the source
 
 
-_CSV = _Loader(load_csv, frozenset({"target", "scaling", "test_fraction"}))
-_FILES = {".npz": _Loader(load_npz, frozenset()), ".csv": _CSV, ".csv.gz": _CSV}
+_CSV = _Loader(load_csv, frozenset({"target", "scaling", "test_fraction", "user_column"}))
+_FILES = {".npz": _Loader(load_npz, frozenset({"user_column"})), ".csv": _CSV, ".csv.gz": _CSV}
 
 
 def load(
@@ -32,6 +32,7 @@ def load(
     target: str | None = None,
     scaling: str | None = None,
     test_fraction: float | None = None,
+    user_column: str | None = None,
 ) -> DataSet:
     """Return a data set of the catalogue or one from a file; options that the source has no use for are refused.
 
@@ -42,10 +43,13 @@ def load(
         target: for CSV: the column with the label.
         scaling: for CSV: "log" (default), sign(x)·log(1+|x|), or "raw"; never computed from the data.
         test_fraction: for CSV: share of rows in the test part, in [0, 1); 0.2 by default.
+        user_column: for files: the column (CSV) or array (.npz) that says whose each training example is.
     Errors: InvalidArgumentError for an unknown source, an option that does not apply or a file of the wrong format;
         DataUnavailableError if a data set of the catalogue can be had nowhere.
     """
-    options = {"folder": folder, "target": target, "scaling": scaling, "test_fraction": test_fraction}
+    options = {
+        "folder": folder, "target": target, "scaling": scaling, "test_fraction": test_fraction, "user_column": user_column,
+    }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     loader = _loader(source)
     for name in sorted(given.keys() - loader.options):

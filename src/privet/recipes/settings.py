@@ -10,7 +10,7 @@ from privet.encoding import encode
 from privet.errors import choice, positive
 from privet.plan import FORMAT, Epochs, Plan
 from privet.recipes.features import FEATURES
-from privet.runs import Setup
+from privet.setups import Setup
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Settings:
         epsilon: what the plan is calibrated to; None takes the noise as the plan has it.
         model_options: of the network.
         features: one of `FEATURES`, what the network sees of an example.
-        optimizer: one of `privet.runs.OPTIMIZERS`.
+        optimizer: one of `privet.setups.OPTIMIZERS`.
         momentum: of "sgd" and "nesterov", in [0, 1).
-        average: one of `privet.runs.AVERAGES`, to evaluate an average of the parameters over the steps; or None.
+        average: one of `privet.setups.AVERAGES`, to evaluate an average of the parameters over the steps; or None.
     """
 
     plan: Mapping[str, Any]

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from privet.data import DataSet
 from privet.evaluation import evaluate
-from privet.runs import cross_entropy
+from privet.setups import cross_entropy
 
 
 @dataclass(frozen=True)
