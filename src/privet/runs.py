@@ -1,6 +1,6 @@
 """A run: a training described by names, carried out in a directory that is complete or marked unfinished.
 
-plan.json  run.json  ledger  checkpoint.pt  metrics.jsonl      while it trains
+plan.json  run.json  ledger  checkpoint.pt  checkpoint-previous.pt  metrics.jsonl      while it trains
 model.safetensors  evaluation.json  guarantee.json  guarantee.md  report.html  figures/      when it is done
 """
 
@@ -22,6 +22,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from privet import data, models, report
 from privet.accounting.statement import Guarantee
+from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, LedgerError, choice, count, positive, real
 from privet.evaluation import Evaluation, evaluate
@@ -158,7 +159,9 @@ def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
     return F.cross_entropy(model(inputs), labels, reduction="none")
 
 
-def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progress: bool = False) -> Outcome:
+def start(
+    setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False
+) -> Outcome:
     """Train from the beginning and write everything into a new directory.
 
     Args:
@@ -166,11 +169,16 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
         plan: the promise, calibrated.
         dataset: `setup.load_data()`.
         directory: new or empty of runs.
+        budget: for the data set, from which the whole plan is drawn first.
         progress: show a progress bar on standard error.
 
     Raises:
         LedgerError: the directory holds a run already.
+        BudgetExhaustedError: the budget does not hold the plan.
+        InvalidArgumentError: the budget is for another data set.
     """
+    if budget is not None:
+        budget.check_data(setup.data)
     model = setup.build_model(dataset)
     training = Training(
         plan,
@@ -179,6 +187,7 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
         setup.build_optimizer(plan, model),
         dataset.train,
         directory,
+        budget=budget,
         physical_batch_size=setup.physical_batch_size,
         average=setup.build_average(model),
         _files={"run.json": json.dumps(asdict(setup), indent=2) + "\n"},
@@ -186,11 +195,12 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
     return _finish(setup, dataset, training, progress)
 
 
-def resume(directory: Path, *, progress: bool = False) -> Outcome:
+def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
     """Go on with an interrupted run.
 
     Args:
         directory: of the run.
+        adopt: also if it was left on another machine; as for `Training`.
         progress: show a progress bar on standard error.
 
     Raises:
@@ -208,6 +218,7 @@ def resume(directory: Path, *, progress: bool = False) -> Outcome:
         cross_entropy,
         setup.build_optimizer(plan, model),
         dataset.train,
+        adopt=adopt,
         physical_batch_size=setup.physical_batch_size,
         average=setup.build_average(model),
     )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
@@ -21,23 +17,21 @@ from privet import checkpoint
 from privet.accounting import default_accountant
 from privet.accounting.statement import Guarantee
 from privet.batches import Collate, PhysicalBatch, Rows, check_dataset, check_sizes, physical_batches, split
-from privet.clipping import KINDS, CurrentRule, Projected, Rule
-from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError, count
-from privet.files import write_text
-from privet.gradients import METHODS, clipped_sum, empty_sum, trainable
+from privet.budget import Budget
+from privet.clipping import KINDS, CurrentRule
+from privet.errors import InvalidArgumentError, LedgerError, count
+from privet.gradients import METHODS, trainable
 from privet.gradients.averages import Averages
-from privet.gradients.directions import Directions
 from privet.gradients.interception import LossFunction
-from privet.gradients.probe import probe as probe_model
-from privet.gradients.probe import probe_projections
-from privet.gradients.recorder import UntraceableError
-from privet.gradients.trees import examples_in, to_device
 from privet.ledger import Ledger
 from privet.momentum import InnerOuter, Iterates, PerExample
 from privet.noise import release
 from privet.plan import Plan
-from privet.sparsification import CurrentMasks, Masks
-from privet.values import ClippedSum, total_size
+from privet.sparsification import CurrentMasks
+from privet.training import directory as run_directory
+from privet.training.checks import check_average, check_optimizer, check_plan_suits, check_same_parameters
+from privet.training.summing import Summing, choose_method
+from privet.values import total_size
 
 _NOT_PROBED = (
     "The check that examples do not influence each other's gradients was switched off: if they do, nothing of this holds"
@@ -67,6 +61,11 @@ class Training:
         optimizer: any first-order `torch.optim.Optimizer` over exactly the model's trainable parameters.
         dataset: map-style, of exactly `plan.examples` examples (users or groups, if those are the plan's unit).
         directory: where ledger and checkpoints are kept; None keeps the ledger in memory and cannot be resumed.
+        budget: that this run shares with others on the same data; its whole plan is drawn from it before the first step.
+        anchor: a file outside the directory that follows the ledger, so that a rolled-back directory, or a copy of one that went
+            on, is refused. A resumed run finds it by itself.
+        adopt: go on with a run of another machine, or from before this one was started again; whoever says so has made sure that
+            no other copy of the directory goes on.
         physical_batch_size: most examples that go through the model at once; bounds memory, does not change the result.
         scheduler: of the learning rate, stepped once per step.
         average: a moving or uniform average of the model's parameters, updated after every step: post-processing, and so free.
@@ -87,7 +86,8 @@ class Training:
     Raises:
         InvalidArgumentError: an argument is out of range, or data set and plan disagree.
         UnsupportedModelError: the model or loss cannot be trained with this guarantee.
-        LedgerError: the directory holds a run already, or is in use.
+        BudgetExhaustedError: the budget does not hold the plan.
+        LedgerError: the directory holds a run already, is in use, or cannot be written.
 
     >>> import torch, privet
     >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
@@ -113,6 +113,9 @@ class Training:
         dataset: Dataset[Any],
         directory: str | Path | None = None,
         *,
+        budget: Budget | None = None,
+        anchor: str | Path | None = None,
+        adopt: bool = False,
         physical_batch_size: int = 256,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
         average: AveragedModel | None = None,
@@ -127,6 +130,15 @@ class Training:
     ) -> None:
         if not isinstance(plan, Plan):
             raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+        if budget is not None and not isinstance(budget, Budget):
+            raise InvalidArgumentError("budget", type(budget).__name__, "a privet.Budget")
+        if anchor is not None and (directory is None or _resume):
+            raise InvalidArgumentError(
+                "anchor",
+                str(anchor),
+                "left out without a directory, and when a run is resumed",
+                "The ledger there knows its place.",
+            )
         self._total = plan.total_steps
         plan.check_covered()
         check_dataset(dataset, plan.examples, plan.unit)
@@ -137,8 +149,8 @@ class Training:
         self.plan, self.model, self.loss_fn, self.optimizer = plan, model, loss_fn, optimizer
         self._parameters = trainable(model)
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
-        _check_optimizer(optimizer, self._parameters, fresh=not _resume)
-        self._device = next(iter(self._parameters.values())).device
+        check_optimizer(optimizer, self._parameters, fresh=not _resume)
+        check_plan_suits(optimizer, plan)
         self._rows = Rows(dataset, collate)
         self._physical_batch_size, self._workers = physical_batch_size, workers
         self._checkpoint_every = checkpoint_every
@@ -153,30 +165,31 @@ class Training:
             self._stateful["scheduler"] = scheduler
         self.averaged_model = average
         if average is not None:
-            _check_average(average, model, fresh=not _resume)
+            check_average(average, model, fresh=not _resume)
             self._stateful["average"] = average
         momentum = plan.momentum
         self._iterates = Iterates(momentum) if isinstance(momentum, InnerOuter) else Iterates()
         if isinstance(momentum, InnerOuter):
             self._stateful["momentum"] = self._iterates
-        self._averages = Averages(momentum, plan.examples, self._parameters) if isinstance(momentum, PerExample) else None
+        averages = Averages(momentum, plan.examples, self._parameters) if isinstance(momentum, PerExample) else None
         self._probed = probe
-        self._method = self._choose_method(method, probe, probe_batch)
+        method = choose_method(plan, model, loss_fn, self._rows, method=method, probed=probe, probe_batch=probe_batch)
         self._source = plan.noise.make_source()
+        self._summing = Summing(model, loss_fn, self._parameters, method, self._source.words, self._iterates, averages)
         self.directory = None if directory is None else Path(directory)
         self._completed = 0
-        path = None
-        if self.directory is not None:
-            path = self.directory / "ledger"
-            if not _resume:
-                # Everything that resuming needs stands before the first step can be spent.
-                _claim(self.directory)
-                for name, text in {"plan.json": plan.to_json(indent=2) + "\n", **(_files or {})}.items():
-                    write_text(self.directory / name, text)
-        self._ledger = Ledger(plan.to_dict(), plan.multipliers().tolist(), path)
-        if self.directory is not None and _resume:
-            self._completed = checkpoint.load(self.directory / "checkpoint.pt", model, self._stateful, self._ledger)
-        self._write_status()
+        self._ledger = self._open_ledger(adopt) if _resume else self._create_ledger(budget, anchor, _files or {})
+        try:
+            self._budget = Budget.of_run(self._ledger, budget)
+            self._restore_or_begin()
+            if self._budget is not None:
+                self._budget.draw(self._ledger, plan)
+            self._write_status()
+        except BaseException:
+            if self.directory is not None and not _resume:
+                run_directory.forget(self.directory)
+            self._ledger.close()
+            raise
 
     @classmethod
     def resume(
@@ -203,9 +216,7 @@ class Training:
             LedgerError: there is no run there, or ledger and checkpoint do not belong together.
         """
         folder = Path(directory)
-        plan = read_plan(folder)
-        if not (folder / "ledger").exists():
-            raise LedgerError(f"{folder} has lost its ledger: what was spent is not known, so it cannot be resumed")
+        plan = run_directory.read_plan(folder)
         return cls(plan, model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
 
     @property
@@ -222,7 +233,7 @@ class Training:
     @property
     def method(self) -> str:
         """How per-example gradients are computed: "tape", "vectorised", "loop", or "auto" without a probe."""
-        return self._method
+        return self._summing.method
 
     def __len__(self) -> int:
         """Return the number of steps of the plan."""
@@ -233,8 +244,10 @@ class Training:
         return self.plan.epsilon(accountant or default_accountant(self.plan.delta), steps=self.steps_spent)
 
     def guarantee(self) -> Guarantee:
-        """Return the statement for the steps spent so far."""
+        """Return the statement for the steps spent so far, and for what a shared budget has spent in all."""
         guarantee = self.plan.guarantee(steps=self.steps_spent)
+        if self._budget is not None:
+            guarantee = replace(guarantee, notes=(*guarantee.notes, self._budget.remark(self._ledger.run)))
         return guarantee if self._probed else replace(guarantee, warnings=(*guarantee.warnings, _NOT_PROBED))
 
     def run(self, *, progress: bool = False) -> None:
@@ -265,18 +278,34 @@ class Training:
         finally:
             self._source.draw_ahead(0)
             self._ledger.give_back()
-            self.save()
+            if self._ledger.held:
+                self.save()
 
     def save(self) -> None:
-        """Write a checkpoint now (done by itself every `checkpoint_every` steps and when the loop ends)."""
-        if self.directory is not None:
-            checkpoint.save(self.directory / "checkpoint.pt", self._completed, self.model, self._stateful, self._ledger)
-            self._write_status()
+        """Write a checkpoint now (done by itself every `checkpoint_every` steps and when the loop ends).
+
+        Raises:
+            LedgerError: the training was closed, so that another may have gone on, or the disk refused.
+        """
+        if self.directory is None:
+            return
+        if not self._ledger.held:
+            raise LedgerError(f"the run in {self.directory} is no longer this object's to write: it was closed")
+        checkpoint.save(self.directory, self._completed, self.model, self._stateful, self._ledger)
+        self._write_status()
 
     def close(self) -> None:
-        """Give back what was reserved and not used, and release the ledger."""
-        self._ledger.close()
-        self._write_status()
+        """Give back what was reserved and not used, and what was drawn from a budget and not spent; release the ledger."""
+        if not self._ledger.held:
+            return
+        try:
+            self._ledger.give_back()
+            # Under the ledger's lock: were the run resumed in between, what it spends then would be given back too.
+            if self._budget is not None and self._ledger.refusal is None:
+                self._budget.settle(self._ledger)
+            self._write_status()
+        finally:
+            self._ledger.close()
 
     def __enter__(self) -> Training:
         return self
@@ -299,11 +328,12 @@ class Training:
             self._ledger.reserve()
 
     def _step(self, reading: Iterator[tuple[PhysicalBatch, Any]]) -> Step:
-        self._check_unchanged()
+        check_same_parameters(self.model, self._parameters)
+        check_optimizer(self.optimizer, self._parameters, fresh=False)
         token = self._ledger.reserve()
         # One mask for the whole step: a change between its physical batches would release data without noise.
         masks = None if self._masks is None else self._masks.at(token.step)
-        clipped = self._clipped_sum(reading, self._rule.at(token.step), masks)
+        clipped = self._summing.over_draw(reading, self._rule.at(token.step), masks)
         if self.plan.sparsification is not None and self.plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         noised = release(clipped, token, self._source) / self.plan.divisor
@@ -323,143 +353,38 @@ class Training:
             self.save()
         return Step(token.step, self._total)
 
-    def _clipped_sum(self, reading: Iterator[tuple[PhysicalBatch, Any]], rule: Rule, masks: Masks | None) -> ClippedSum:
-        """Return the clipped sum over one whole draw, read in physical batches."""
-        total: ClippedSum | None = None
-        # One example must not change the directions of another, so they are the step's and not those of a physical batch.
-        directions = Directions(self._source.words(4)) if isinstance(rule, Projected) else None
-        for physical, content in reading:
-            if content is None:
-                summed = empty_sum(self._parameters, rule, physical.part, masks)
-            else:
-                summed = self._summed(to_device(content, self._device), physical, rule, masks, directions)
-            total = summed if total is None else total.join(summed)
-            if physical.last:
-                break
-        if total is None:
-            raise LedgerError("the reader of the data set ended early; the step is counted")
-        return total
+    def _create_ledger(self, budget: Budget | None, anchor: str | Path | None, files: Mapping[str, str]) -> Ledger:
+        facts = {
+            "accountant": default_accountant(self.plan.delta),
+            "budget": None if budget is None else budget.to_dict(),
+        }
+        promise = (self.plan.to_dict(), self.plan.multipliers().tolist())
+        directory = self.directory
+        if directory is None:
+            return Ledger.create(*promise, None, facts=facts)
+        run_directory.claim(directory)
+        return Ledger.create(
+            *promise,
+            directory / run_directory.LEDGER,
+            facts=facts,
+            anchor=None if anchor is None else Path(anchor),
+            prepare=lambda: run_directory.prepare(directory, self.plan, files),
+        )
 
-    def _summed(
-        self, batch: Any, physical: PhysicalBatch, rule: Rule, masks: Masks | None, directions: Directions | None
-    ) -> ClippedSum:
-        """Return the clipped sum over one physical batch."""
-        _check_one_entry_each(batch, len(physical.indices))
-        arguments = (self.model, self.loss_fn, batch, rule)
+    def _open_ledger(self, adopt: bool) -> Ledger:
+        assert self.directory is not None, "only what has a directory is resumed"
+        path = self.directory / run_directory.LEDGER
+        return Ledger.open(self.plan.to_dict(), self.plan.multipliers().tolist(), path, adopt=adopt)
 
-        def summed(method: str) -> ClippedSum:
-            if self._averages is not None:
-                return self._averages.clipped_sum(*arguments, physical.indices, method=method, part=physical.part, masks=masks)
-            past = self._iterates.past()
-            return clipped_sum(*arguments, method=method, part=physical.part, masks=masks, past=past, directions=directions)
-
-        try:
-            return summed(self._method)
-        except UntraceableError:
-            # A branch that only these examples take; stopping here would tell that they were drawn.
-            return summed("loop")
-
-    def _choose_method(self, method: str, probe: bool, probe_batch: Any) -> str:
-        batch = probe_batch
-        if batch is None:
-            first = np.arange(min(3, self.plan.examples), dtype=np.int64)
-            batch = to_device(self._rows.read(first), self._device)
-            _check_one_entry_each(batch, len(first))
-        if not probe:
-            return method
-        methods = tuple(METHODS) if method == "auto" else (method,)
-        public = probe_batch is not None
-        chosen = probe_model(self.model, self.loss_fn, batch, public=public, methods=methods)
-        if isinstance(self.plan.clipping, Projected):
-            probe_projections(self.model, self.loss_fn, batch, public=public)
-        return chosen
-
-    def _check_unchanged(self) -> None:
-        """Refuse a step if what is trained is no longer what was checked."""
-        now = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        if now.keys() != self._parameters.keys() or any(now[name] is not self._parameters[name] for name in now):
-            raise UnsupportedModelError(
-                "the set of trainable parameters changed after the training was set up; make a new Training for the new set"
-            )
-        _check_optimizer(self.optimizer, self._parameters, fresh=False)
+    def _restore_or_begin(self) -> None:
+        """Restore the last checkpoint; without one, write the first."""
+        if self.directory is None:
+            return
+        completed = checkpoint.load(self.directory, self.model, self._stateful, self._ledger)
+        if completed is None:
+            checkpoint.save_first(self.directory, self.model, self._stateful, self._ledger)
+        self._completed = completed or 0
 
     def _write_status(self) -> None:
         if self.directory is not None:
-            done = self.steps_left == 0
-            status = {
-                "state": "trained" if done else "unfinished", "steps_done": self._completed,
-                "steps_spent": self.steps_spent, "steps_planned": self._total, "written": math.floor(time.time()),
-            }  # fmt: skip
-            write_text(self.directory / "status.json", json.dumps(status) + "\n")
-
-
-def _check_one_entry_each(batch: Any, examples: int) -> None:
-    """Refuse a batch in which an example has several entries: each would be clipped by itself."""
-    if examples_in(batch) != examples:
-        raise InvalidArgumentError(
-            "collate", f"a first dimension of {examples_in(batch)} for {examples} examples",
-            "a batch with one entry per example along its first dimension",
-        )  # fmt: skip
-
-
-def read_plan(directory: Path) -> Plan:
-    """Return the plan of the run in a directory.
-
-    Raises:
-        LedgerError: there is none.
-    """
-    try:
-        return Plan.from_json((directory / "plan.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LedgerError(f"{directory} holds no run to resume: there is no plan.json") from None
-
-
-def _claim(directory: Path) -> None:
-    """Make the directory of a new run, refusing one in which something was spent already.
-
-    Raises:
-        LedgerError: it holds a run.
-        InvalidArgumentError: it cannot be made.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidArgumentError("directory", str(directory), "a folder that can be made", f"{error.strerror}.") from None
-    if (directory / "ledger").exists() or (directory / "checkpoint.pt").exists():
-        raise LedgerError(f"{directory} holds a run already; resume it (Training.resume) or choose another directory")
-
-
-def _check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> None:
-    if not isinstance(average, AveragedModel):
-        raise InvalidArgumentError(
-            "average", type(average).__name__, "a torch.optim.swa_utils.AveragedModel",
-            "AveragedModel(model) averages uniformly; multi_avg_fn=get_ema_multi_avg_fn(0.999) exponentially.",
-        )  # fmt: skip
-    if [parameter.shape for parameter in average.module.parameters()] != [parameter.shape for parameter in model.parameters()]:
-        raise InvalidArgumentError("average", "of another model", "made from the model that is trained")
-    if fresh and int(average.n_averaged) > 0:
-        raise InvalidArgumentError("average", "of earlier steps", "new", "Non-private parameters would carry their data along.")
-
-
-def _check_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter], *, fresh: bool) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
-        raise InvalidArgumentError(
-            "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",
-            "An optimizer that evaluates the loss again (LBFGS, closures) would see the data outside the plan.",
-        )  # fmt: skip
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
-    names = {id(parameter): name for name, parameter in parameters.items()}
-    if left_out := [name for key, name in names.items() if key not in held]:
-        raise InvalidArgumentError(
-            "optimizer", f"without {', '.join(left_out[:3])}", "over every trainable parameter of the model",
-            "Pass model.parameters(), or freeze those with requires_grad_(False).",
-        )  # fmt: skip
-    if held - names.keys():
-        raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
-    if fresh and any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
-        raise InvalidArgumentError(
-            "optimizer",
-            "with state from earlier steps",
-            "new",
-            "State from non-private steps would carry their data along.",
-        )
+            run_directory.write_status(self.directory, done=self._completed, spent=self.steps_spent, planned=self._total)
