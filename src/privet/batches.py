@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from privet.accounting import unit as whose
 from privet.errors import InvalidArgumentError, count
@@ -141,7 +141,7 @@ def check_map_style(dataset: object) -> int:
 
 
 def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
-    """Refuse a data set that is not map-style, not of the plan's size, or of another unit than the plan's.
+    """Refuse a data set that is not map-style, not of the plan's size, that repeats an entry, or of another unit than the plan's.
 
     Args:
         dataset: what is to be trained on; its attribute `privacy_unit`, if there is one, says whose data an entry is.
@@ -162,6 +162,11 @@ def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
         raise InvalidArgumentError(
             "dataset", f"{entries} {whose(unit).counted}s", f"of exactly the plan's size, {examples}",
             "The guarantee is stated for that number; make the plan for this data set.",
+        )  # fmt: skip
+    if isinstance(dataset, Subset) and len(set(dataset.indices)) < len(dataset.indices):
+        raise InvalidArgumentError(
+            "dataset", "a Subset that repeats indices", f"one in which each of the {examples} entries occurs once",
+            "Somebody who occurs twice would contribute twice.",
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import InvalidArgumentError, UnsupportedModelError, real
 from privet.gradients.trees import examples_in
 from privet.plan import Plan
 
@@ -50,7 +50,11 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
         )  # fmt: skip
     if held - names.keys():
         raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
-    if fresh and any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
+    if not fresh:
+        return
+    for group in optimizer.param_groups:
+        real("optimizer.lr", float(group["lr"]))
+    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise InvalidArgumentError(
             "optimizer",
             "with state from earlier steps",

@@ -146,7 +146,7 @@ class Training:
         count("checkpoint_every", checkpoint_every)
         if method not in ("auto", *METHODS):
             raise InvalidArgumentError("method", method, "one of 'auto', " + ", ".join(map(repr, METHODS)))
-        self.plan, self.model, self.loss_fn, self.optimizer = plan, model, loss_fn, optimizer
+        self._plan, self.model, self.loss_fn, self.optimizer = plan, model, loss_fn, optimizer
         self._parameters = trainable(model)
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
         check_optimizer(optimizer, self._parameters, fresh=not _resume)
@@ -218,6 +218,11 @@ class Training:
         folder = Path(directory)
         plan = run_directory.read_plan(folder)
         return cls(plan, model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
+
+    @property
+    def plan(self) -> Plan:
+        """The promise: fixed from the start, as sampling, noise and ledger were made by it."""
+        return self._plan
 
     @property
     def steps_spent(self) -> int:
