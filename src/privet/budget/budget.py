@@ -174,7 +174,7 @@ class Budget:
         runs = f"{others or 'no'} other run{'' if others <= 1 else 's'}"
         return (
             f"The run draws from the budget {self.path.name}{where}: together with {runs} that drew from it, ε ≤ {total:g} at "
-            f"δ = {terms.delta:g}, where {terms.epsilon:g} is allowed and {PLANS[terms.plans]}"
+            f"δ = {terms.delta:g} so far, and never above {terms.epsilon:g}, where {PLANS[terms.plans]}"
         )
 
     @contextlib.contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from privet.errors import LedgerError
-from privet.ledger.journal import Journal, read
+from privet.ledger.journal import Journal, Record, read
 
 FORMAT = 1
 _WHAT = "the anchor"
@@ -18,6 +18,7 @@ class Anchor:
     Args:
         path: of the file, best on another disk or where a restored backup of the run would not restore it too.
         run: whose ledger it follows.
+        includes: hash → whether that ledger has a line with it.
         begun: whether the run has reserved anything, so that there must be an anchor.
 
     Guarantee:
@@ -25,26 +26,21 @@ class Anchor:
         that lacks its tip was rolled back, or is a copy of one that went on.
 
     Raises:
-        LedgerError: it is missing, in use, damaged, or of another run.
+        LedgerError: it is missing, in use, damaged, of another run, or ahead of the ledger.
     """
 
-    def __init__(self, path: Path, run: str, *, begun: bool) -> None:
+    def __init__(self, path: Path, run: str, includes: Callable[[str], bool], *, begun: bool) -> None:
         if begun and not path.exists():
             raise LedgerError(f"the anchor {path} is gone: whether another copy of the run went on is not known")
         self._journal = Journal(path, _WHAT)
-        if not self._journal.records:
-            self._journal.append(_opening(run))
-        elif not _follows(self._journal.records[0], run):
+        try:
+            if not self._journal.records:
+                self._journal.append(_opening(run))
+            else:
+                _check(path, self._journal.records, run, includes)
+        except BaseException:
             self._journal.close()
-            raise _foreign(path)
-
-    def check(self, includes: Callable[[str], bool]) -> None:
-        """Refuse a ledger without the line that was anchored last.
-
-        Args:
-            includes: hash → whether the ledger has a line with it.
-        """
-        _check(self._journal.path, self._journal.records[1:], includes)
+            raise
 
     def move(self, tip: str) -> None:
         """Note the ledger's new tip, durably."""
@@ -61,26 +57,19 @@ def verify_anchor(path: Path, run: str, includes: Callable[[str], bool]) -> None
     Raises:
         LedgerError: saying which.
     """
-    records = read(path, _WHAT).records
-    if not records or not _follows(records[0], run):
-        raise _foreign(path)
-    _check(path, records[1:], includes)
+    _check(path, read(path, _WHAT).records, run, includes)
 
 
-def _opening(run: str) -> dict[str, object]:
+def _opening(run: str) -> Record:
     return {"record": "open", "kind": "anchor", "format": FORMAT, "run": run}
 
 
-def _follows(record: dict[str, object], run: str) -> bool:
-    return {**record, "previous": None} == {**_opening(run), "previous": None}
-
-
-def _foreign(path: Path) -> LedgerError:
-    return LedgerError(f"the anchor {path} belongs to another run, or is of another format; give every run a file of its own")
-
-
-def _check(path: Path, tips: tuple[dict[str, object], ...], includes: Callable[[str], bool]) -> None:
-    if tips and not includes(str(tips[-1].get("tip"))):
+def _check(path: Path, records: Sequence[Record], run: str, includes: Callable[[str], bool]) -> None:
+    first = dict(records[0]) if records else {}
+    first.pop("previous", None)
+    if first != _opening(run):
+        raise LedgerError(f"the anchor {path} belongs to another run, or is of another format; give every run a file of its own")
+    if len(records) > 1 and not includes(str(records[-1].get("tip"))):
         raise LedgerError(
             f"the anchor {path} is ahead of the ledger: this directory was rolled back, or is a copy of one that went on; "
             "go on with that one"

@@ -60,8 +60,7 @@ class Ledger:
         self._tokens: deque[Token] = deque()
         self._anchor: Anchor | None = None
         if facts.get("anchor") is not None:
-            self._anchor = Anchor(Path(facts["anchor"]), run, begun=begun)
-            self._anchor.check(self.includes)
+            self._anchor = Anchor(Path(facts["anchor"]), run, self.includes, begun=begun)
             self._anchor.move(self.tip)
 
     @classmethod

@@ -13,23 +13,21 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
-from privet import checkpoint
 from privet.accounting import default_accountant
 from privet.accounting.statement import Guarantee
 from privet.batches import Collate, PhysicalBatch, Rows, check_dataset, check_sizes, physical_batches, split
 from privet.budget import Budget
-from privet.clipping import KINDS, CurrentRule
-from privet.errors import InvalidArgumentError, LedgerError, count
+from privet.errors import InvalidArgumentError, count
 from privet.gradients import METHODS, trainable
 from privet.gradients.averages import Averages
 from privet.gradients.interception import LossFunction
-from privet.ledger import Ledger
-from privet.momentum import InnerOuter, Iterates, PerExample
+from privet.momentum import PerExample
 from privet.noise import release
 from privet.plan import Plan
-from privet.sparsification import CurrentMasks
-from privet.training import directory as run_directory
 from privet.training.checks import check_average, check_optimizer, check_plan_suits, check_same_parameters
+from privet.training.directory import read_plan
+from privet.training.record import Record
+from privet.training.state import PublicState
 from privet.training.summing import Summing, choose_method
 from privet.values import total_size
 
@@ -146,7 +144,7 @@ class Training:
         count("checkpoint_every", checkpoint_every)
         if method not in ("auto", *METHODS):
             raise InvalidArgumentError("method", method, "one of 'auto', " + ", ".join(map(repr, METHODS)))
-        self._plan, self.model, self.loss_fn, self.optimizer = plan, model, loss_fn, optimizer
+        self._plan, self.model, self.optimizer = plan, model, optimizer
         self._parameters = trainable(model)
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
         check_optimizer(optimizer, self._parameters, fresh=not _resume)
@@ -154,42 +152,22 @@ class Training:
         self._rows = Rows(dataset, collate)
         self._physical_batch_size, self._workers = physical_batch_size, workers
         self._checkpoint_every = checkpoint_every
-        self._rule = CurrentRule(plan.clipping, plan.bound_factors().tolist(), KINDS)
-        self._stateful: dict[str, checkpoint.Stateful] = {"optimizer": optimizer, "rule": self._rule}
-        self._masks: CurrentMasks | None = None
-        times = plan.timetable()
-        if plan.sparsification is not None and times is not None:
-            self._masks = self._stateful["masks"] = CurrentMasks(plan.sparsification, times, self._parameters)
-        self._scheduler = scheduler
-        if scheduler is not None:
-            self._stateful["scheduler"] = scheduler
         self.averaged_model = average
         if average is not None:
             check_average(average, model, fresh=not _resume)
-            self._stateful["average"] = average
+        self._state = PublicState(plan, model, self._parameters, optimizer, scheduler, average)
         momentum = plan.momentum
-        self._iterates = Iterates(momentum) if isinstance(momentum, InnerOuter) else Iterates()
-        if isinstance(momentum, InnerOuter):
-            self._stateful["momentum"] = self._iterates
         averages = Averages(momentum, plan.examples, self._parameters) if isinstance(momentum, PerExample) else None
         self._probed = probe
         method = choose_method(plan, model, loss_fn, self._rows, method=method, probed=probe, probe_batch=probe_batch)
         self._source = plan.noise.make_source()
-        self._summing = Summing(model, loss_fn, self._parameters, method, self._source.words, self._iterates, averages)
+        self._summing = Summing(model, loss_fn, self._parameters, method, self._source.words, self._state.iterates, averages)
         self.directory = None if directory is None else Path(directory)
-        self._completed = 0
-        self._ledger = self._open_ledger(adopt) if _resume else self._create_ledger(budget, anchor, _files or {})
-        try:
-            self._budget = Budget.of_run(self._ledger, budget)
-            self._restore_or_begin()
-            if self._budget is not None:
-                self._budget.draw(self._ledger, plan)
-            self._write_status()
-        except BaseException:
-            if self.directory is not None and not _resume:
-                run_directory.forget(self.directory)
-            self._ledger.close()
-            raise
+        if self.directory is not None and _resume:
+            self._record = Record.resume(plan, self.directory, self._state, budget=budget, adopt=adopt)
+        else:
+            place = None if anchor is None else Path(anchor)
+            self._record = Record.begin(plan, self.directory, self._state, budget=budget, anchor=place, files=_files or {})
 
     @classmethod
     def resume(
@@ -216,8 +194,7 @@ class Training:
             LedgerError: there is no run there, or ledger and checkpoint do not belong together.
         """
         folder = Path(directory)
-        plan = run_directory.read_plan(folder)
-        return cls(plan, model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
+        return cls(read_plan(folder), model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
 
     @property
     def plan(self) -> Plan:
@@ -232,8 +209,7 @@ class Training:
     @property
     def steps_left(self) -> int:
         """Steps that may still be taken."""
-        upcoming = self._ledger.next_step
-        return 0 if upcoming is None else self._total - upcoming + 1
+        return self._record.steps_left
 
     @property
     def method(self) -> str:
@@ -251,8 +227,9 @@ class Training:
     def guarantee(self) -> Guarantee:
         """Return the statement for the steps spent so far, and for what a shared budget has spent in all."""
         guarantee = self.plan.guarantee(steps=self.steps_spent)
-        if self._budget is not None:
-            guarantee = replace(guarantee, notes=(*guarantee.notes, self._budget.remark(self._ledger.run)))
+        if self._record.budget is not None:
+            remark = self._record.budget.remark(self._record.ledger.run)
+            guarantee = replace(guarantee, notes=(*guarantee.notes, remark))
         return guarantee if self._probed else replace(guarantee, warnings=(*guarantee.warnings, _NOT_PROBED))
 
     def run(self, *, progress: bool = False) -> None:
@@ -278,39 +255,23 @@ class Training:
             # Only now, when the reader's processes are forked: they had no second thread around.
             if self.plan.noise_multiplier > 0:
                 self._source.draw_ahead(total_size(self._parameters.values()))
-            while self._ledger.next_step is not None:
+            while self._record.ledger.next_step is not None:
                 yield self._step(reading)
         finally:
             self._source.draw_ahead(0)
-            self._ledger.give_back()
-            if self._ledger.held:
-                self.save()
+            self._record.pause()
 
     def save(self) -> None:
         """Write a checkpoint now (done by itself every `checkpoint_every` steps and when the loop ends).
 
         Raises:
-            LedgerError: the training was closed, so that another may have gone on, or the disk refused.
+            LedgerError: the training was closed, so that another may have gone on with the run, or the disk refused.
         """
-        if self.directory is None:
-            return
-        if not self._ledger.held:
-            raise LedgerError(f"the run in {self.directory} is no longer this object's to write: it was closed")
-        checkpoint.save(self.directory, self._completed, self.model, self._stateful, self._ledger)
-        self._write_status()
+        self._record.save()
 
     def close(self) -> None:
         """Give back what was reserved and not used, and what was drawn from a budget and not spent; release the ledger."""
-        if not self._ledger.held:
-            return
-        try:
-            self._ledger.give_back()
-            # Under the ledger's lock: were the run resumed in between, what it spends then would be given back too.
-            if self._budget is not None and self._ledger.refusal is None:
-                self._budget.settle(self._ledger)
-            self._write_status()
-        finally:
-            self._ledger.close()
+        self._record.close()
 
     def __enter__(self) -> Training:
         return self
@@ -325,71 +286,25 @@ class Training:
 
     def _finish_epoch(self) -> None:
         """Spend the steps of an epoch that an earlier loop left unfinished: a new partition must not draw its examples again."""
-        upcoming = self._ledger.next_step
+        upcoming = self._record.ledger.next_step
         if upcoming is None:
             return
         start = self.plan.sampling.resumes_at(upcoming, self.plan.examples)
         for _ in range(upcoming, min(start, self._total + 1)):
-            self._ledger.reserve()
+            self._record.ledger.reserve()
 
     def _step(self, reading: Iterator[tuple[PhysicalBatch, Any]]) -> Step:
         check_same_parameters(self.model, self._parameters)
         check_optimizer(self.optimizer, self._parameters, fresh=False)
-        token = self._ledger.reserve()
+        token = self._record.ledger.reserve()
         # One mask for the whole step: a change between its physical batches would release data without noise.
-        masks = None if self._masks is None else self._masks.at(token.step)
-        clipped = self._summing.over_draw(reading, self._rule.at(token.step), masks)
+        rule, masks = self._state.at(token.step)
+        clipped = self._summing.over_draw(reading, rule, masks)
         if self.plan.sparsification is not None and self.plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         noised = release(clipped, token, self._source) / self.plan.divisor
-        self._rule.adapt(noised.tensors, self.plan.divisor)
-        if self._masks is not None:
-            self._masks.learn(noised.tensors)
-        for name, direction in self._iterates.step(noised.tensors, self._parameters).items():
-            self._parameters[name].grad = direction
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if self._scheduler is not None:
-            self._scheduler.step()
-        if self.averaged_model is not None:
-            self.averaged_model.update_parameters(self.model)
-        self._completed += 1
-        if self._completed % self._checkpoint_every == 0:
+        self._state.take(noised.tensors)
+        self._record.completed += 1
+        if self._record.completed % self._checkpoint_every == 0:
             self.save()
         return Step(token.step, self._total)
-
-    def _create_ledger(self, budget: Budget | None, anchor: str | Path | None, files: Mapping[str, str]) -> Ledger:
-        facts = {
-            "accountant": default_accountant(self.plan.delta),
-            "budget": None if budget is None else budget.to_dict(),
-        }
-        promise = (self.plan.to_dict(), self.plan.multipliers().tolist())
-        directory = self.directory
-        if directory is None:
-            return Ledger.create(*promise, None, facts=facts)
-        run_directory.claim(directory)
-        return Ledger.create(
-            *promise,
-            directory / run_directory.LEDGER,
-            facts=facts,
-            anchor=None if anchor is None else Path(anchor),
-            prepare=lambda: run_directory.prepare(directory, self.plan, files),
-        )
-
-    def _open_ledger(self, adopt: bool) -> Ledger:
-        assert self.directory is not None, "only what has a directory is resumed"
-        path = self.directory / run_directory.LEDGER
-        return Ledger.open(self.plan.to_dict(), self.plan.multipliers().tolist(), path, adopt=adopt)
-
-    def _restore_or_begin(self) -> None:
-        """Restore the last checkpoint; without one, write the first."""
-        if self.directory is None:
-            return
-        completed = checkpoint.load(self.directory, self.model, self._stateful, self._ledger)
-        if completed is None:
-            checkpoint.save_first(self.directory, self.model, self._stateful, self._ledger)
-        self._completed = completed or 0
-
-    def _write_status(self) -> None:
-        if self.directory is not None:
-            run_directory.write_status(self.directory, done=self._completed, spent=self.steps_spent, planned=self._total)
