@@ -11,7 +11,7 @@ from privet.errors import InvalidArgumentError
 
 RUNS = [
     ([Event(0.01, 1.0, 100)], 3.0, 1e-5, "add-remove"),
-    ([Event(0.004, 0.8, 100), Event(0.004, 1.3, 100)], 2.0, 1e-6, "zero-out"),
+    ([Event(0.004, 1.2, 100), Event(0.004, 1.6, 100)], 2.0, 1e-6, "zero-out"),
     ([Event(0.1, 4.0, 20)], 5.0, 1e-5, "replace-one"),
     ([Event(1.0, 25.0, 10)], 1.0, 1e-7, "add-remove"),
 ]
