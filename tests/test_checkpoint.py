@@ -1,6 +1,7 @@
 """A resumed run has the public state that was saved, to the last bit, and randomness that was never there before."""
 
 import copy
+import functools
 import os
 import pickle
 from collections.abc import Mapping
@@ -198,7 +199,7 @@ def test_a_crash_between_the_two_moves_of_a_checkpoint_leaves_the_one_before(tmp
     assert training.steps_spent == STOP
 
 
-@pytest.mark.parametrize("content", [b"", b"half a file", pickle.dumps({"step": 3})])
+@pytest.mark.parametrize("content", [b"", b"half a file", pickle.dumps({"step": 3}, protocol=2)])
 def test_a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before_and_says_so(tmp_path, content):
     stopped(started(tmp_path, PLANS["plain"], checkpoint_every=3))
     (tmp_path / checkpoint.NAME).write_bytes(content)
@@ -220,7 +221,7 @@ class Bomb:
         return os.mkdir, (str(self.place),)
 
 
-@pytest.mark.parametrize("write", [pickle.dump, torch.save])
+@pytest.mark.parametrize("write", [functools.partial(pickle.dump, protocol=2), torch.save])
 def test_nothing_that_a_checkpoint_says_is_executed(tmp_path, write):
     run, place = tmp_path / "run", tmp_path / "exploded"
     stopped(started(run, PLANS["plain"]))
@@ -251,7 +252,7 @@ def test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp
     with pytest.raises(LedgerError, match="could not be resumed"):
         privet.Training(*arguments, tmp_path / "run")
     assert not (tmp_path / "exploded").exists()
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["plan.json"]
+    assert not list((tmp_path / "run").iterdir())
     privet.Training(*arguments).run()  # without a directory there is nothing to resume
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from privet import checkpoint
@@ -32,7 +32,7 @@ def claim(directory: Path) -> None:
 
 
 def prepare(directory: Path, plan: Plan, files: Mapping[str, str]) -> None:
-    """Write what resuming needs beside ledger and checkpoint.
+    """Write what resuming needs beside ledger and checkpoint, and that the run is not finished.
 
     Args:
         directory: of the run.
@@ -41,11 +41,17 @@ def prepare(directory: Path, plan: Plan, files: Mapping[str, str]) -> None:
     """
     for name, text in {PLAN: plan.to_json(indent=2) + "\n", **files}.items():
         write_text(directory / name, text)
+    write_status(directory, done=0, spent=0, planned=plan.total_steps)
 
 
-def forget(directory: Path) -> None:
-    """Let a run that was refused before its first step leave room for another in its directory."""
-    for name in (checkpoint.NAME, LEDGER):
+def forget(directory: Path, files: Iterable[str]) -> None:
+    """Remove a run that was refused before its first step, so that its directory has room for another.
+
+    Args:
+        directory: of the run, whose ledger is locked by this process.
+        files: names of what else `prepare` wrote.
+    """
+    for name in (checkpoint.NAME, STATUS, PLAN, *files, LEDGER):
         (directory / name).unlink(missing_ok=True)
 
 

@@ -39,7 +39,6 @@ class Record:
             if completed is None:
                 checkpoint.save_first(directory, state.model, state.parts, ledger)
             self.completed = completed or 0
-            self._write_status()
         # Last: whatever is refused until here has drawn nothing.
         if budget is not None:
             budget.draw(ledger, plan)
@@ -76,7 +75,7 @@ class Record:
         try:
             return cls(plan, directory, ledger, budget, state)
         except BaseException:
-            forget(directory)
+            forget(directory, files)
             ledger.close()
             raise
 
