@@ -138,7 +138,7 @@ def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
 
 
 def interrupted(run, how):
-    """Start a long run, stop it in the middle, after its second checkpoint, and return the process's exit status and standard error."""
+    """Start a long run, stop it after its second checkpoint, and return the process's exit status and standard error."""
     command = [sys.executable, "-m", "privet", "train", "--data", "digits", "--steps", "3000", "--epsilon", "8", "--out", run]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
