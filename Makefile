@@ -41,7 +41,7 @@ test: lint  ## lint and the whole test suite
 test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
 
-mutants: $(VENV)/dev.stamp  ## whether the tests see deliberate faults in the per-example gradients; ONLY=linear for some
+mutants: $(VENV)/dev.stamp  ## whether the tests see deliberate faults in every part of the mechanism; ONLY=linear for some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m slow tests/mutants $(if $(ONLY),-k "$(ONLY)")
 
 crash: $(VENV)/dev.stamp  ## kill, tear and starve hundreds of runs, and count what their ledgers forgot

@@ -39,6 +39,7 @@ ORDER = [
     "models",
     "report",
     "runs",
+    "recipes",
     "cli",
 ]
 # Imported when it is used, for the sake of a method on a lower layer.

@@ -31,6 +31,7 @@ __all__ = [
     "optim",
     "per_example_gradients",
     "per_example_norms",
+    "recipes",
     "report",
     "sampling",
     "schedules",
@@ -39,7 +40,7 @@ __all__ = [
     "units",
 ]
 
-_WHEN_USED = ("data", "evaluation", "models", "optim", "report", "tuning")
+_WHEN_USED = ("data", "evaluation", "models", "optim", "recipes", "report", "tuning")
 
 
 def __getattr__(name: str) -> ModuleType:

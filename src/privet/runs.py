@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, LedgerError, choice, count, positive, real
 from privet.evaluation import Evaluation, evaluate
+from privet.evaluation.plain import plain
 from privet.files import write_atomically, write_text
 from privet.optim import SGLD, AdamBC, sgld_learning_rates
 from privet.plan import Plan
@@ -34,6 +35,11 @@ from privet.training import Training, read_plan
 
 # How often the model in training is evaluated on the test set.
 _POINTS = 20
+# What a run writes down that its guarantee is not about.
+_EVALUATED = "accuracy, likelihood and calibration on the test set, which is assumed public"
+_BESIDE = ("how many seconds it took",)
+# Of the test set, for the intervals around the final model's numbers.
+_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,8 @@ class Setup:
 
     def build_model(self, dataset: DataSet) -> nn.Module:
         """Return the network with its seeded initial parameters."""
+        if dataset.classes is None:
+            raise InvalidArgumentError("data", self.data, "a data set with classes", "A regression is trained by a recipe.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             return models.build(self.model, dataset.input_shape, dataset.classes).to(self.device)
@@ -255,21 +263,22 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     evaluation: Evaluation | None = None
     with training, (directory / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
         for number in _evaluation_points(training, progress):
-            evaluation = evaluate(model, dataset.test, device=setup.device) if dataset.test is not None else None
+            found = None if dataset.test is None else evaluate(model, dataset.test, device=setup.device)
             spent = training.epsilon()
             line = {
                 "step": number,
                 "epsilon": spent if math.isfinite(spent) else None,
                 "seconds": before + time.monotonic() - started,
-                "test_accuracy": evaluation and evaluation.accuracy,
-                "test_negative_log_likelihood": evaluation and evaluation.to_dict()["negative_log_likelihood"],
+                "test_accuracy": found and found.accuracy,
+                "test_negative_log_likelihood": found and found.negative_log_likelihood,
+                "test_expected_calibration_error": found and found.expected_calibration_error,
             }
-            metrics.write(json.dumps(line, allow_nan=False) + "\n")
+            metrics.write(json.dumps(plain(line), allow_nan=False) + "\n")
             metrics.flush()
         seconds = before + time.monotonic() - started
-        if evaluation is None and dataset.test is not None:  # a resumed run whose last step was taken before
-            evaluation = evaluate(model, dataset.test, device=setup.device)
-        guarantee = training.guarantee()
+        if dataset.test is not None:
+            evaluation = evaluate(model, dataset.test, device=setup.device, resamples=_RESAMPLES)
+        guarantee = replace(training.guarantee(), beside=_BESIDE if evaluation is None else (_EVALUATED, *_BESIDE))
     write_atomically(directory / "model.safetensors", lambda temporary: save_model(model, str(temporary)))
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")

@@ -39,3 +39,20 @@ def test_losses_may_be_far_beyond_the_range_of_exponentials(scale):
     found = hockey_stick.epsilon(losses, masses, 0.0, 1e-3)
     assert hockey_stick.delta(losses, masses, 0.0, found) <= 1e-3 * (1 + 1e-8)
     assert hockey_stick.delta(losses, masses, 0.0, found - 1.0) > 1e-3
+
+
+@given(seed=st.integers(0, 10**6), infinite=st.sampled_from([0.0, 1e-12, 1e-3]))
+def test_many_deltas_are_each_the_single_one(seed, infinite):
+    generator = np.random.default_rng(seed)
+    masses = generator.dirichlet(np.full(len(LOSSES), 0.2)) * (1 - infinite)
+    epsilons = np.sort(np.append(generator.uniform(0, 8, 9), [0.0, 0.031, 0.031, 7.0]))
+    found = hockey_stick.deltas(LOSSES, masses, infinite, epsilons)
+    single = [hockey_stick.delta(LOSSES, masses, infinite, float(epsilon)) for epsilon in epsilons]
+    np.testing.assert_allclose(found, single, rtol=1e-8)
+
+
+def test_below_the_lowest_loss_nothing_is_known():
+    losses = np.arange(10, 20) * 0.1
+    found = hockey_stick.deltas(losses, np.full(10, 0.05), 0.0, np.array([0.0, 0.99, 1.0, 1.5]))
+    assert found[:2].tolist() == [1.0, 1.0]
+    assert found[2] > found[3] > 0

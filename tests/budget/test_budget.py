@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.accounting import composed_epsilon
+from privet.accounting.rounding import legible
 from privet.budget import Budget, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import Ledger
@@ -330,8 +331,8 @@ def test_the_statement_says_what_everything_came_to(tmp_path):
     trainings = [training(shared) for _ in range(3)]
     for one in trainings:
         one.run()
-    expected = privet.accounting.statement.rounded_up(cost(*[plan()] * 3))
-    assert f"together with 2 other runs that drew from it, ε ≤ {expected:g} at δ = 1e-05" in str(trainings[0].guarantee())
+    expected = legible(cost(*[plan()] * 3))
+    assert f"together with 2 other runs that drew from it, ε ≤ {expected} at δ = 1e-05" in str(trainings[0].guarantee())
 
 
 def test_a_training_that_is_refused_leaves_room_in_its_directory(tmp_path):

@@ -59,3 +59,21 @@ def delta(losses: Array, masses: Array, infinite: float, epsilon: float) -> floa
     above = losses > epsilon
     sure = -np.expm1(np.maximum(epsilon - losses[above], -_FAR))
     return min(1.0, infinite + float(np.dot(sure + math.exp(-_FAR), masses[above])) * (1 + _ROUNDING))
+
+
+def deltas(losses: Array, masses: Array, infinite: float, epsilons: Array) -> Array:
+    """Return δ at every ε ≥ 0 of a growing (E,) array, 1 where ε is below the lowest loss; other arguments as for `epsilon`."""
+    found = np.ones(len(epsilons))
+    places = np.searchsorted(losses, epsilons, side="right")
+    upper, end, above, delta_above = math.inf, len(losses), infinite, infinite
+    for number in reversed(range(len(epsilons))):
+        lower, place = float(epsilons[number]), int(places[number])
+        if lower < losses[0]:
+            break
+        # δ(ε) = E[1 − e^{ε − L}; ε < L ≤ ε′] + (1 − e^{ε − ε′})·P[L > ε′] + e^{ε − ε′}·δ(ε′): sums of nothing negative.
+        ratio, between = math.exp(lower - upper), masses[place:end]
+        delta_above = float(np.dot(-np.expm1(lower - losses[place:end]), between)) + (1 - ratio) * above + ratio * delta_above
+        above += float(between.sum())
+        upper, end = lower, place
+        found[number] = min(1.0, delta_above * (1 + _ROUNDING))
+    return found

@@ -97,6 +97,29 @@ def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
     return found
 
 
+def deltas(events: Sequence[Release], epsilons: Array, adjacency: str, likely: float) -> Array:
+    """Return δ at every ε ≥ 0 of a growing (E,) array, from one composition.
+
+    Args:
+        events, adjacency: as for `epsilon`.
+        epsilons: where to ask.
+        likely: δ that the composition is planned for: near it the bound is as tight as that of `epsilon`, elsewhere looser.
+    """
+    together = _gaussians_as_one(events)
+    if all(_is_gaussian(event) for event in together):
+        mu = _mu(together, adjacency)
+        return np.array([math.exp(gaussian.log_delta(mu, float(value))) for value in epsilons])
+    ways = _composed(together, adjacency, _planned(together, likely, adjacency)[0])
+    found: Array = np.maximum.reduce([hockey_stick.deltas(way.losses, way.masses, way.infinite, epsilons) for way in ways])
+    return found
+
+
+def grid_width(events: Sequence[Release], delta: float, adjacency: str) -> float:
+    """Return the width of the grid that losses are on when ε at δ is asked for, at most; 0 where ε is a formula."""
+    together = _gaussians_as_one(events)
+    return 0.0 if all(_is_gaussian(event) for event in together) else _planned(together, delta, adjacency)[0].width
+
+
 def _read(events: Sequence[Release], delta: float, adjacency: str, grid: Grid) -> float:
     ways = _composed(events, adjacency, grid)
     return max(hockey_stick.epsilon(way.losses, way.masses, way.infinite, delta) for way in ways)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privet.accounting.statement import rounded_up
+from privet.accounting.rounding import legible
 from privet.budget.account import Account, Share, drawn, opening, replay
 from privet.budget.terms import PLANS, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
@@ -147,7 +147,7 @@ class Budget:
                 others = account.without(ledger.run).epsilon(self.part)
                 raise BudgetExhaustedError(
                     f"{account.name} allows ε = {account.terms.epsilon:g} at δ = {account.terms.delta:g}; with this run it would "
-                    f"be {rounded_up(total):g}, without it it is {rounded_up(others):g}: plan fewer steps or more noise"
+                    f"be {legible(total)}, without it it is {legible(others)}: plan fewer steps or more noise"
                 )
             journal.append(drawn(share))
 
@@ -168,12 +168,12 @@ class Budget:
     def remark(self, run: str) -> str:
         """Return what the statement of a run says of the budget."""
         account = self.account()
-        terms, total = account.terms, rounded_up(account.epsilon(self.part))
+        terms, total = account.terms, legible(account.epsilon(self.part))
         others = sum(share.run != run for share in account.spending(self.part))
         where = "" if self.part is None else f", on the part {self.part!r} of the data, which shares nobody with the others"
         runs = f"{others or 'no'} other run{'' if others <= 1 else 's'}"
         return (
-            f"The run draws from the budget {self.path.name}{where}: together with {runs} that drew from it, ε ≤ {total:g} at "
+            f"The run draws from the budget {self.path.name}{where}: together with {runs} that drew from it, ε ≤ {total} at "
             f"δ = {terms.delta:g} so far, and never above {terms.epsilon:g}, where {PLANS[terms.plans]}"
         )
 

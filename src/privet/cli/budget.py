@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privet.accounting.statement import rounded_up
+from privet.accounting.rounding import legible
 from privet.budget import Account, Budget
 from privet.cli.output import Json, answer
 from privet.cli.settings import Adjacency, Delta
@@ -61,7 +61,7 @@ def show(file: File, json: Json = False) -> None:
     )
     names = ("run", "part", "steps", "settled", "directory")
     runs = [{name: getattr(share, name) for name in names} for share in shares]
-    prose = f"{file}: {_allowance(account)}; drawn by {len(runs)} runs: ε ≤ {rounded_up(drawn):g}{told}"
+    prose = f"{file}: {_allowance(account)}; drawn by {len(runs)} runs: ε ≤ {legible(drawn)}{told}"
     answer(json, {**asdict(account.terms), "drawn": drawn, "runs": runs}, prose)
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from privet.accounting import ACCOUNTANTS, DIRECTIONS
+from privet.accounting import ACCOUNTANTS, DIRECTIONS, compare, tradeoff
+from privet.accounting.rounding import legible
+from privet.accounting.statement import explained
+from privet.accounting.verification import verified
 from privet.cli import settings
 from privet.cli.output import Json, answer
-from privet.errors import choice
+from privet.errors import PrivetError, choice
 from privet.noise import Gaussian
 from privet.plan import Plan
 
 Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.")]
+# Points of the curve δ(ε) that are told to people; programs get all.
+_POINTS = 6
 
 
 def epsilon(
@@ -27,6 +33,10 @@ def epsilon(
     accountant: settings.Accountant = "pld",
     sampling: settings.Sampling = "poisson",
     adjacency: settings.Adjacency = "add-remove",
+    explain: Annotated[bool, typer.Option(help="Say what ε leaves an attacker: advantage, hits at few false alarms.")] = False,
+    comparison: Annotated[bool, typer.Option("--compare", help="Show what every accountant says.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="Draw ε over the steps by accountant into this SVG file.")] = None,
+    verify: Annotated[bool, typer.Option(help="Ask dp-accounting too; status 2 if ours is below its ε.")] = False,
     json: Json = False,
 ) -> None:
     """Compute the ε that a training would spend.
@@ -37,12 +47,30 @@ def epsilon(
     plan = settings.question(examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, noise)
     choice("--accountant", accountant, ACCOUNTANTS)
     spent = plan.epsilon(accountant)
-    prose = f"ε = {spent:.6g} at δ = {delta:g} ({adjacency}; {accountant}: {DIRECTIONS[accountant]}){_caution(plan)}"
-    if math.isinf(spent):
-        prose = (
-            "ε = ∞: nothing is private without noise" if noise_multiplier == 0 else "ε = ∞: this noise is too small for any bound"
-        )
-    answer(json, {"epsilon": spent, "delta": delta, "accountant": accountant, "direction": DIRECTIONS[accountant]}, prose)
+    values: dict[str, Any] = {
+        "epsilon": spent, "delta": delta, "accountant": accountant, "direction": DIRECTIONS[accountant],
+    }  # fmt: skip
+    said = [_in_words(plan, accountant, spent)]
+    if explain:
+        meaning = tradeoff.meaning(plan.events(), adjacency=adjacency, delta=delta)
+        values |= meaning.to_dict()
+        said.append(f"What it means: {explained(meaning, plan.unit, adjacency)}\n{_pairs(meaning.profile)}")
+    if comparison:
+        table = compare(plan)
+        values["comparison"] = table.to_dict()["rows"]
+        said.append(str(table))
+    if figure is not None:
+        from privet.report import draw_comparison
+
+        values["figure"] = str(draw_comparison(plan, figure))
+        said.append(f"Figure: {figure.resolve().as_uri()}")
+    opinion = verified(plan.events(), epsilon=spent, delta=delta, adjacency=adjacency) if verify else None
+    if opinion is not None:
+        values |= opinion.to_dict()
+        said.append(str(opinion))
+    answer(json, values, "\n\n".join(said))
+    if opinion is not None and opinion.agrees is False:
+        raise PrivetError(f"verification failed: {opinion}")
 
 
 def noise(
@@ -65,11 +93,29 @@ def noise(
         examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, Gaussian()
     ).calibrate(epsilon, accountant=accountant)
     found, reached = plan.noise_multiplier, plan.epsilon(accountant)
+    target = f"ε = {legible(reached, 6)} at δ = {delta:g} ({adjacency}; {accountant})"
     answer(
         json,
         {"noise_multiplier": found, "epsilon": reached, "delta": delta, "accountant": accountant},
-        f"noise multiplier {found:.6g}, for ε = {reached:.6g} at δ = {delta:g} ({adjacency}; {accountant}){_caution(plan)}",
+        f"noise multiplier {legible(found, 6)}, for {target}{_caution(plan)}",
     )
+
+
+def _in_words(plan: Plan, accountant: str, spent: float) -> str:
+    if plan.noise_multiplier == 0:
+        return "ε = ∞: nothing is private without noise"
+    if math.isinf(spent):
+        return f"ε = ∞: the accountant {accountant!r} proves nothing about noise so small at δ = {plan.delta:g}"
+    known = f"({plan.adjacency}; {accountant}: {DIRECTIONS[accountant]})"
+    return f"ε = {legible(spent, 6)} at δ = {plan.delta:g} {known}{_caution(plan)}"
+
+
+def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
+    """Return some points of the curve, ε rounded up and δ as well."""
+    last = len(privacy.epsilons) - 1
+    places = sorted({round(last * point / (_POINTS - 1)) for point in range(_POINTS)})
+    points = (f"({legible(privacy.epsilons[place])}, {legible(privacy.deltas[place])})" for place in places)
+    return f"These (ε, δ) hold at once: {', '.join(points)}."
 
 
 def _caution(plan: Plan) -> str:

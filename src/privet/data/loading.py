@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from privet.data import image_set
-from privet.data.catalogue import IMAGE_SETS
+from privet.data import published
+from privet.data.catalogue import SETS
 from privet.data.dataset import DataSet
 from privet.data.npz import load_npz
 from privet.data.table import load_csv
@@ -36,9 +36,9 @@ def load(
     """Return a data set of the catalogue or one from a file; options that the source has no use for are refused.
 
     Args:
-        source: "mnist", "fashion-mnist" or "digits", which are fetched into the cache if need be, or the path of an
-            .npz file (arrays x_train, y_train and perhaps x_test, y_test), a .csv or a .csv.gz file.
-        folder: for the catalogue: a folder to look in first, with `source`.npz or four IDX files in it.
+        source: one of `catalogue()`, such as "mnist", which is fetched into the cache if need be, or the path of an .npz file
+            (arrays x_train, y_train and perhaps x_test, y_test), a .csv or a .csv.gz file.
+        folder: for the catalogue: a folder to look in first, with `source`.npz or the published files in it.
         target: for CSV: the column with the label.
         scaling: for CSV: "log" (default), sign(x)·log(1+|x|), or "raw"; never computed from the data.
         test_fraction: for CSV: share of rows in the test part, in [0, 1); 0.2 by default.
@@ -54,10 +54,10 @@ def load(
 
 
 def _loader(source: str | Path) -> _Loader:
-    if str(source) in IMAGE_SETS:
-        return _Loader(partial(image_set.load, IMAGE_SETS[str(source)]), frozenset({"folder"}))
+    if str(source) in SETS:
+        return _Loader(partial(published.load, SETS[str(source)]), frozenset({"folder"}))
     for ending, loader in _FILES.items():
         if str(source).lower().endswith(ending):
             return _Loader(partial(loader.call, Path(source).expanduser()), loader.options)
-    allowed = f"one of {', '.join(IMAGE_SETS)} or the path of a file that ends in {', '.join(_FILES)}"
+    allowed = f"one of {', '.join(SETS)} or the path of a file that ends in {', '.join(_FILES)}"
     raise InvalidArgumentError("source", str(source), allowed)

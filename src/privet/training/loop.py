@@ -226,7 +226,8 @@ class Training:
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the steps spent so far, and for what a shared budget has spent in all."""
-        guarantee = self.plan.guarantee(steps=self.steps_spent)
+        performed = f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere"
+        guarantee = replace(self.plan.guarantee(steps=self.steps_spent), performed=performed)
         if self._record.budget is not None:
             remark = self._record.budget.remark(self._record.ledger.run)
             guarantee = replace(guarantee, notes=(*guarantee.notes, remark))
