@@ -1,6 +1,6 @@
 """A run: a training described by names, carried out in a directory that is complete or marked unfinished.
 
-plan.json  run.json  ledger  checkpoint.pt  metrics.jsonl      while it trains
+plan.json  run.json  ledger  checkpoint.pt  checkpoint-previous.pt  metrics.jsonl      while it trains
 model.safetensors  evaluation.json  guarantee.json  guarantee.md  report.html  figures/      when it is done
 samples.safetensors      beside the model, where the optimizer draws from a posterior
 """
@@ -19,6 +19,7 @@ from safetensors.torch import save_file, save_model
 
 from privet import report
 from privet.accounting.statement import Guarantee
+from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
@@ -56,7 +57,9 @@ class Outcome:
     seconds: float
 
 
-def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progress: bool = False) -> Outcome:
+def start(
+    setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False
+) -> Outcome:
     """Train from the beginning and write everything into a new directory.
 
     Args:
@@ -64,11 +67,16 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
         plan: the promise, calibrated.
         dataset: `setup.load_data()`.
         directory: new or empty of runs.
+        budget: for the data set, from which the whole plan is drawn first.
         progress: show a progress bar on standard error.
 
     Raises:
         LedgerError: the directory holds a run already.
+        BudgetExhaustedError: the budget does not hold the plan.
+        InvalidArgumentError: the budget is for another data set.
     """
+    if budget is not None:
+        budget.check_data(setup.data)
     model = setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = Training(
@@ -78,6 +86,7 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
         optimizer,
         setup.entries(dataset),
         directory,
+        budget=budget,
         physical_batch_size=setup.entries_at_once,
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
@@ -86,11 +95,12 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
     return _finish(setup, dataset, training, progress)
 
 
-def resume(directory: Path, *, progress: bool = False) -> Outcome:
+def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
     """Go on with an interrupted run.
 
     Args:
         directory: of the run.
+        adopt: also if it was left on another machine; as for `Training`.
         progress: show a progress bar on standard error.
 
     Raises:
@@ -109,6 +119,7 @@ def resume(directory: Path, *, progress: bool = False) -> Outcome:
         setup.build_loss(),
         optimizer,
         setup.entries(dataset),
+        adopt=adopt,
         physical_batch_size=setup.entries_at_once,
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),

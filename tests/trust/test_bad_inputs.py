@@ -4,6 +4,7 @@ The numbers are those of docs/trust.md.
 """
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
 import privet
-from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError
+from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning, UnsupportedModelError
 
 N = 20
 FLAT, SIGMA = privet.clipping.Flat(0.7), privet.noise.Gaussian(multiplier=2.3)
@@ -212,6 +213,21 @@ def test_a_directory_with_a_run_is_refused(tmp_path):
     """40."""
     with pytest.raises(LedgerError, match="holds a run already"):
         twice_in(tmp_path / "run")()
+
+
+def test_a_checkpoint_is_never_unpickled(tmp_path):
+    """40: a file of code in a checkpoint's place is passed over, and the code does not run."""
+
+    class Code:
+        def __reduce__(self):
+            return (tmp_path.joinpath("executed").write_text, ("ran",))
+
+    def poison(folder):
+        (folder / "checkpoint.pt").write_bytes(pickle.dumps(Code(), protocol=2))
+
+    with pytest.warns(PrivetWarning, match="going on from the one before"):
+        resumed(tmp_path / "run", poison)()
+    assert not tmp_path.joinpath("executed").exists()
 
 
 def test_a_tiny_rate_is_sampled_exactly():

@@ -11,6 +11,7 @@ import typer
 
 from privet import models, runs, setups
 from privet.batches import check_map_style, privacy_unit
+from privet.budget import Budget
 from privet.cli import settings
 from privet.cli.config import Config, plan_of
 from privet.cli.output import Json, answer
@@ -90,7 +91,14 @@ def train(
     target: Annotated[str | None, typer.Option(help="Column with the labels, for a CSV file.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where the data set lies, if it is not to be fetched.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    budget_file: Annotated[
+        Path | None, typer.Option("--budget", help="File of `privet budget create` that this run draws from.")
+    ] = None,
+    budget_part: Annotated[str | None, typer.Option(help="Part of the data that the run is on, if the budget has parts.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the unfinished run in this directory.")] = None,
+    adopt: Annotated[
+        bool, typer.Option(help="With --resume: this is the only copy that goes on, though on another host.")
+    ] = False,
     quiet: Annotated[bool, typer.Option(help="Show no progress bar.")] = False,
     json: Json = False,
 ) -> None:
@@ -104,7 +112,7 @@ def train(
     Again:   privet train --config runs/mnist/plan.json --out runs/again
     """
     if resume is not None:
-        _tell(runs.resume(resume, progress=not quiet), json)
+        _tell(runs.resume(resume, adopt=adopt, progress=not quiet), json)
         return
     if data is None:
         raise InvalidArgumentError("--data", None, "given", "Try: privet train --data mnist --epsilon 3 --delta 1e-5.")
@@ -163,7 +171,8 @@ def train(
             unit=privacy_unit(entries),
         )  # fmt: skip
     plan = plan if epsilon is None else plan.calibrate(epsilon)
-    outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), progress=not quiet)
+    shared = None if budget_file is None else Budget(budget_file, budget_part)
+    outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), budget=shared, progress=not quiet)
     _tell(outcome, json)
 
 

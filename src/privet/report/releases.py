@@ -41,7 +41,7 @@ class Release:
 
 _WEIGHTS = "Model weights, and the noisy gradient of every step"
 # A checkpoint holds released parameters and what an optimizer made of them, and no random state.
-_MODEL_FILES = ("model.safetensors", "checkpoint.pt")
+_MODEL_FILES = ("model.safetensors", "checkpoint.pt", "checkpoint-previous.pt")
 
 _FILES = (
     Release(
