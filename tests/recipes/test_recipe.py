@@ -1,5 +1,7 @@
 """A recipe is data: arms merge into what they share, nothing unknown passes, and the catalogue's are complete."""
 
+from pathlib import Path
+
 import pytest
 import small
 import torch
@@ -12,6 +14,7 @@ from privet.recipes import RECIPES, Arm, Chart, Settings, find, read
 from privet.recipes.recipe import CHARTS
 from privet.setups import OPTIMIZERS
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "recipes.md"
 ARMS = [pytest.param(recipe, arm, id=f"{recipe.name}: {arm.name}") for recipe in RECIPES.values() for arm in recipe.arms]
 TOML = """
 title = "Bounds"
@@ -146,6 +149,13 @@ def test_every_chart_of_the_catalogue_shows_arms(recipe):
     for chart in recipe.charts:
         assert chart.kind in CHARTS
         assert sum(map(chart.shows, recipe.arms)) >= (1 if chart.kind == "curve" else 2), chart.name
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_the_documentation_says_what_it_costs(recipe):
+    (row,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| `{recipe.name}` | {recipe.title}")]
+    cells = [cell.strip() for cell in row.split("|")]
+    assert (cells[3].split()[0], cells[4]) == (str(len(recipe.arms) * recipe.seeds), f"{recipe.hours:g}")
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)

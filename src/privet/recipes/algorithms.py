@@ -58,5 +58,5 @@ ALGORITHMS_FASHION = Recipe(
     metrics=("accuracy",),
     tuned=True,
     charts=(Chart("accuracy", "arms", "accuracy"),),
-    hours=4,
+    hours=2,
 )  # fmt: skip

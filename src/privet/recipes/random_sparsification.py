@@ -128,5 +128,5 @@ RS_FASHION = Recipe(
         "and the two arms that shuffle have the noise of those that do not and the ε of a shuffle, which is far larger. H-CNN/S "
         "needs kymatio."
     ),
-    hours=6,
+    hours=5.5,
 )  # fmt: skip

@@ -71,7 +71,7 @@ VARYING_CLIP_MNIST = Recipe(
         for name, prefix in (("network", ""), ("convex", "convex: "), ("strict", _STRICT))
     ),
     note=_NOTE + "Its δ for ε = 2 is not given: 1e-5.",
-    hours=2,
+    hours=1.5,
 )  # fmt: skip
 VARYING_CLIP_COVERTYPE = Recipe(
     name="varying-clip-covertype",
@@ -91,5 +91,5 @@ VARYING_CLIP_COVERTYPE = Recipe(
     points=20,
     charts=(Chart("training", "curve", "accuracy"),),
     note=_NOTE + "500,000 rows are trained on and 81,012 tested on; inputs are standardised by published constants.",
-    hours=1,
+    hours=0.5,
 )  # fmt: skip
