@@ -71,7 +71,7 @@ def outlier() -> Problem:
     """
     inputs = torch.cat([torch.ones(5, 1), 0.6 * torch.eye(5)], dim=1).double()
     targets = torch.tensor([-6.0, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
-    return Problem("outlier", TwoBlocks(3, 3), squared, inputs, targets, Flat(2.0), Layerwise(Flat(2.0)), 0.4, 250)
+    return Problem("outlier", TwoBlocks(3, 3), squared, inputs, targets, Flat(2.0), Layerwise(Flat(2.0)), 0.6, 120)
 
 
 def opposed() -> Problem:
@@ -81,7 +81,7 @@ def opposed() -> Problem:
     """
     inputs = torch.tensor([[1.0, 1.0], [3.0, 1.0]], dtype=torch.float64)
     targets = torch.tensor([-1.0, 4.0], dtype=torch.float64)
-    return Problem("opposed", TwoBlocks(1, 1), squared, inputs, targets, Flat(2.0), Layerwise((Flat(2.0), Flat(8.0))), 0.05, 400)
+    return Problem("opposed", TwoBlocks(1, 1), squared, inputs, targets, Flat(2.0), Layerwise((Flat(2.0), Flat(8.0))), 0.12, 170)
 
 
 def network() -> Problem:
@@ -92,7 +92,7 @@ def network() -> Problem:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 1)).double()
-    return Problem("network", model, squared, inputs, targets, Flat(1.0), Layerwise(Flat(1.0)), 0.1, 250)
+    return Problem("network", model, squared, inputs, targets, Flat(1.0), Layerwise(Flat(1.0)), 0.1, 120)
 
 
 def problems() -> tuple[Problem, ...]:

@@ -13,7 +13,7 @@ from privet.evaluation.studies.marking import WARNING, NonPrivate
 # A loss counts as zero below this part of what it was at the start.
 _ZERO = 1e-3
 _LARGE = 1e6
-_LOOKS = 12
+_LOOKS = 6
 
 
 @dataclass(frozen=True)
