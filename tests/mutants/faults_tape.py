@@ -235,7 +235,7 @@ MASKED = [
            "return self.mask.times(self.inner.per_example())", "return self.inner.per_example()",
            in_conformance("test_masks", f"{MASKS_SCARCE}[conv2d plain-0.6]", f"{MASKS_SCARCE}[linear, few positions-0.6]")),
     Mutant("one position: sums lack the weights", "masked_uses.py",
-           "g * weights.to(self.dtype)[:, None]", "g",
+           "g * weights.to(self.dtype), a", "g, a",
            in_conformance("test_masks", f"{MASKS_SCARCE}[linear-0.6]")),
     Mutant("kept entries are summed with the square of the weights", "masked_uses.py",
            "self.mask.put(weights.to(self.dtype) @", "self.mask.put(weights.square().to(self.dtype) @",

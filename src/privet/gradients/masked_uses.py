@@ -6,6 +6,7 @@ The mask is public and the same for all examples: what counts of gᵢ is m∘g�
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -58,10 +59,10 @@ class ProductUse(MaskedUse):
 
     inner: LinearUse
 
-    @property
-    def _factors(self) -> tuple[Tensor, Tensor]:
-        """a, (B, d), and g, (B, p)."""
-        return self.inner.inputs[:, 0], self.inner.gradients[:, 0]
+    @cached_property
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        """a, (d, B), and g, (p, B): turned once, for the norm and for the sum."""
+        return self.mask.columns(self.inner.inputs[:, 0]), self.mask.columns(self.inner.gradients[:, 0])
 
     def squared_norms(self) -> Tensor:
         """Return ‖m∘(g aᵀ)‖² = Σⱼ gⱼ² (m a²)ⱼ, one product with the mask.
@@ -70,19 +71,17 @@ class ProductUse(MaskedUse):
         is off by at most d/2 units in the last place in any order; that is added. What underflows all the same is less than
         the unit in the last place of |g||a| that every norm gets.
         """
-        lengths = [factor_norms(x) for x in self._factors]
-        a, g = (
-            (x * length.reciprocal().to(x.dtype)[:, None]).square_() for x, length in zip(self._factors, lengths, strict=True)
-        )
-        parts = g.mul_(self.mask.row_products(a)).sum(1, dtype=torch.float64)
-        off = (a.shape[1] + 8) * torch.finfo(self.dtype).eps / 2
+        lengths = [factor_norms(x) for x in (self.inner.inputs, self.inner.gradients)]
+        a, g = ((x * length.reciprocal().to(x.dtype)).square_() for x, length in zip(self._columns, lengths, strict=True))
+        parts = g.mul_(self.mask.product(a)).sum(0, dtype=torch.float64)
+        off = (a.shape[0] + 8) * torch.finfo(self.dtype).eps / 2
         product = lengths[0] * lengths[1]
         return _measurable(parts * product.square() * (1 + off), product, self.dtype)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘(g aᵀ)."""
-        a, g = self._factors
-        return self.mask.matrix_product(g * weights.to(self.dtype)[:, None], a)
+        a, g = self._columns
+        return self.mask.outer_product(g * weights.to(self.dtype), a)
 
 
 class KernelProductUse(MaskedUse):
