@@ -271,7 +271,10 @@ def test_a_fork_that_outlives_its_parent_does_not_keep_the_lock(path):
         os._exit(0)
     os.waitpid(parent, 0)
     os.read(begun[0], 1)
-    spent = reopened(path).spent
+    try:
+        spent = reopened(path).spent
+    except LedgerError:
+        spent = None
     os.close(end[1])
     assert spent == 16
 
