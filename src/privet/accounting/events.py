@@ -211,21 +211,40 @@ def merged(events: Iterable[Release]) -> tuple[Release, ...]:
     )
 
 
-def rounded_down(events: Sequence[Release], ratio: float) -> tuple[Release, ...]:
-    """Return the events with multipliers rounded down to a geometric grid from the smallest on: never less ε, and far fewer.
+def rounded_down(events: Iterable[Release], per_octave: int) -> tuple[Release, ...]:
+    """Return the events with multipliers rounded down to powers of 2^(1/n): never less ε, and fewer.
 
     Args:
         events: with noise.
-        ratio: of neighbouring multipliers of the grid, > 1.
+        per_octave: n ≥ 1, how many multipliers there are between one and its double; multiples of it only add some.
     """
-    smallest = min((event.noise_multiplier for event in events), default=1.0)
-    return merged(
-        # Down from a hair above, so that what is on the grid stays.
-        replace(event, noise_multiplier=smallest * ratio ** math.floor(math.log(event.noise_multiplier / smallest, ratio) + 1e-9))
-        if event.noise_multiplier > smallest
-        else event
-        for event in events
-    )
+    return merged(replace(event, noise_multiplier=_ladder(event.noise_multiplier, per_octave)) for event in events)
+
+
+def finely_rounded(events: Sequence[Release]) -> tuple[Release, ...]:
+    """Return the events with multipliers rounded down and rates up, by less than a millionth, or 3.4e-4 where there are very many.
+
+    Args:
+        events: with noise.
+    """
+    fine = rounded_down((_at_higher_rate(event) for event in events), _FINE)
+    return fine if len(fine) <= _MANY else rounded_down(fine, _COARSE)
+
+
+_FINE, _COARSE, _MANY = 2**20, 2**11, 2048
+
+
+def _at_higher_rate(event: Release) -> Release:
+    if isinstance(event, (Event, FixedSize, TruncatedPoisson)) and event.sampling_rate < 1:
+        return replace(event, sampling_rate=1 / _ladder(1 / event.sampling_rate, _FINE))
+    return event
+
+
+def _ladder(value: float, per_octave: int) -> float:
+    """Return the largest power of 2^(1/n) that is not above the value."""
+    power = math.floor(math.log2(value) * per_octave)
+    rung = 2.0 ** (power / per_octave)
+    return float(rung if rung <= value else 2.0 ** ((power - 1) / per_octave))
 
 
 def _without_amplification(event: Release) -> Release:
