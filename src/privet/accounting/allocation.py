@@ -1,14 +1,14 @@
 """Random allocation: every example takes part in one step of an epoch, drawn uniformly and independently of everybody else.
 
-One example's step is i ∈ {1, …, t} with probability 1/t each. At a step where it takes part the sum moves by at most the bound;
-so, for a transcript of the epoch, the ratio of its densities with and without the example is the average R = (R₁ + … + R_t)/t of
-R_i = exp((y_i − ½‖g_i‖²)/σ²), where g_i is what the example would add at step i over the bound, ‖g_i‖ ≤ 1, and y_i is N(0, σ²‖g_i‖²)
-without it. g_i may depend on all steps before.
+One example's step is i ∈ {1, …, t} with probability 1/t each. Let g_i be what it would add at step i over the bound, ‖g_i‖ ≤ 1,
+which may depend on all steps before. The ratio of an epoch's densities with and without the example is then the average
+R = (R₁ + … + R_t)/t of R_i = exp((y_i − ½‖g_i‖²)/σ²), where without the example y_i is N(0, σ²‖g_i‖²) given the past.
 
-Let R* be the same with independent N(0, σ²) and ‖g_i‖ = 1. Given the past, R_i is the conditional expectation of R*_i (a part of
-its noise is averaged out), so E[φ(R)] ≤ E[φ(R*)] for every convex φ, by Jensen's inequality step by step. Both hockey-stick
-divergences are of this form: φ(R) = (R − e^ε)₊ and φ(R) = (1 − e^ε·R)₊. So the two directions of R* dominate the epoch, as do
-those of anything larger in the convex order; more noise at some steps, or an epoch that was not finished, are smaller in it.
+With independent noise w_i of variance σ²(1 − ‖g_i‖²), the y_i + w_i are independent N(0, σ²), whatever was done before. Let R*
+be the average of R*_i = exp((y_i + w_i − ½)/σ²). R is its expectation given the epoch, so E[φ(R)] ≤ E[φ(R*)] for every convex φ,
+by Jensen's inequality. Both hockey-stick divergences are of this form: φ(R) = (R − e^ε)₊ and φ(R) = (1 − e^ε·R)₊. So the two
+directions of R* dominate the epoch, as do those of anything larger in the convex order; more noise at some steps, or an epoch
+that was not finished, are smaller in it.
 
 Connecting dots makes a ratio larger in the convex order, and averages of larger independent ones are larger. So averages are
 built up by doubling, and after every addition put back on nodes.
@@ -32,6 +32,8 @@ from privet.accounting.losses import Array, Losses, moved, nodes
 
 # e^loss is a number.
 _LARGEST = 600.0
+# Averages are on denser nodes than losses are later, as they are put on nodes so often.
+_NEAR = 512
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ def losses(noise_multiplier: float, steps: int, width: float, tail: float) -> tu
     grid = nodes(width, float(whole.values[0]), float(whole.values[-1]))
     removed = moved(grid.values, whole.values, whole.masses)
     added = removed * np.exp(-grid.values)
-    return Losses(grid, removed[None], np.array([whole.infinite])), Losses(grid, added[None], np.array([whole.zero]), mirrored=True)
+    return Losses(grid, removed[None], np.array([whole.infinite])), Losses(
+        grid, added[None], np.array([whole.zero]), mirrored=True
+    )
 
 
 def _stage(noise_multiplier: float, steps: int, some: int, width: float) -> float:
@@ -92,7 +96,7 @@ def _stage(noise_multiplier: float, steps: int, some: int, width: float) -> floa
 
 def _single(noise_multiplier: float, width: float, tail: float) -> _Average:
     low, high = pairs.span(1.0, noise_multiplier, "add-remove", tail)
-    grid = nodes(width, low, min(high, _LARGEST))
+    grid = nodes(width, low, min(high, _LARGEST), _NEAR)
     removed, added = pairs.poisson(1.0, noise_multiplier, "add-remove", grid)
     return _Average(1, grid.values, removed.masses[0], float(removed.infinite[0]), float(added.infinite[0]))
 
@@ -104,7 +108,7 @@ def _together(one: _Average, other: _Average, width: float, tail: float) -> _Ave
     shares = one.steps / steps, other.steps / steps
     ratios = np.add.outer(shares[0] * np.exp(one.values), shares[1] * np.exp(other.values)).ravel()
     logs = np.log(ratios)
-    grid = nodes(width, float(logs.min()), float(logs.max()))
+    grid = nodes(width, float(logs.min()), float(logs.max()), _NEAR)
     masses = moved(grid.values, logs, np.outer(one.without, other.without).ravel() * ratios)
     infinite = shares[0] * one.infinite + shares[1] * other.infinite
     return _Average(steps, grid.values, masses, infinite, one.zero + other.zero)

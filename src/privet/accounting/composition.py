@@ -25,13 +25,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
-from privet.accounting.losses import Losses, Nodes
+from privet.accounting.losses import Array, Losses, Nodes
+from privet.accounting.transforms import LEAST, Grid, Spectrum, log_transforms
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Spectrum = NDArray[np.complex128]
 # (releases, adjacency, tail) → which of them, and their losses in each direction between neighbours
 Builder = Callable[[Sequence[Any], str, float], Iterable[tuple[Sequence[int], tuple[Losses, ...]]]]
 
@@ -41,31 +39,13 @@ _ROUNDING = 256 * _UNIT
 # Standard deviation of the Gaussian losses that are added for every release, in widths of its nodes; and the least for all of
 # them, as a share of the range of one.
 _SMOOTHING, _LEAST_SMOOTHING = 0.75, 2.0**-17
-# Logarithms are summed as whole multiples of this, which no order of summation rounds; smaller ones than the least count as it.
-_QUANTUM, _LEAST = 2.0**-43, -64.0
+# Logarithms are summed as whole multiples of this, which no order of summation rounds.
+_QUANTUM = 2.0**-43
 # Frequencies that share less than this of δ are not summed but bounded.
 _NEGLIGIBLE = 1e-17
-# Most numbers in a table of phases, and releases that are transformed at once.
-_MOST_PHASES, _TOGETHER = 2**20, 512
-_KEPT = 4
+# Releases that are transformed at once, and what is remembered of everything.
+_TOGETHER, _KEPT = 512, 4
 _PRECISION = 1e-13
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What is summed.
-
-    Args:
-        tail: probability of one release that may be counted as an infinite loss.
-        tilt: θ > 0, the exponent of the tilted distribution.
-        period: W, with which losses repeat: a power of two, or three halves of one.
-        frequencies: how many beside zero.
-    """
-
-    tail: float
-    tilt: float
-    period: float
-    frequencies: int
 
 
 @dataclass(frozen=True)
@@ -166,7 +146,7 @@ class _Sum:
 
 def _in_quanta(logs: Array, count: int) -> Integers:
     many = count * logs
-    np.maximum(many[0], _LEAST, out=many[0])
+    np.maximum(many[0], LEAST, out=many[0])
     many[1] -= np.floor(many[1])
     return np.rint(many / _QUANTUM).astype(np.int64)
 
@@ -185,10 +165,10 @@ def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
 @lru_cache(maxsize=_KEPT)
 def _kernel(grid: Grid) -> tuple[Array, Spectrum, Array]:
     """Return frequencies, what the transform there is multiplied by for δ·e^{θε − log moment} at ε = 0, and its size."""
-    angular = 2 * math.pi / grid.period * np.arange(grid.frequencies + 1)
+    angular: Array = 2 * math.pi / grid.period * np.arange(grid.frequencies + 1)
     exponents = grid.tilt + 1j * angular
     # Half of them are those of negative frequencies.
-    kernel = np.append(1.0, np.full(grid.frequencies, 2.0)) / (grid.period * exponents * (exponents + 1))
+    kernel: Spectrum = np.append(1.0, np.full(grid.frequencies, 2.0)) / (grid.period * exponents * (exponents + 1))
     return angular, kernel, np.abs(kernel)
 
 
@@ -273,73 +253,13 @@ class Composer:
         for first in range(0, len(new), _TOGETHER):
             some = new[first : first + _TOGETHER]
             for places, ways in self._losses(some, adjacency, grid.tail):
-                logs, moments = _log_transforms(ways, grid)
+                logs, moments = log_transforms(ways, grid)
                 infinite = np.stack([way.infinite for way in ways])
                 for row, place in enumerate(places):
                     one = np.ascontiguousarray(logs[:, :, row])
                     part = _Part(0, moments[:, row], infinite[:, row], ways[0].nodes)
                     _keep(self._latest, (some[place], adjacency, grid), (one, part))
                     yield some[place], one, part
-
-
-def _log_transforms(ways: Sequence[Losses], grid: Grid) -> tuple[Array, Array]:
-    """Return log E[e^{s·loss}] of R releases in W directions.
-
-    Returns:
-        (2, W, R, K + 1) log magnitudes and turns, relative to s = θ; and (W, R) their values there.
-    """
-    with np.errstate(divide="ignore"):
-        logs = [np.log(way.masses) + grid.tilt * way.values for way in ways]
-    highest = [each.max(axis=1, keepdims=True) for each in logs]
-    weights = [np.exp(each - most) for each, most in zip(logs, highest, strict=True)]
-    sums = [each.sum(axis=1, keepdims=True) for each in weights]
-    scaled = [each / whole for each, whole in zip(weights, sums, strict=True)]
-    if len({way.nodes for way in ways}) == 1:  # so their phases are the same, too
-        found = _at_frequencies(np.concatenate(scaled), ways[0].nodes, grid).reshape(len(ways), len(scaled[0]), -1)
-    else:
-        found = np.stack([_at_frequencies(each, way.nodes, grid) for each, way in zip(scaled, ways, strict=True)])
-    signs = np.array([-1.0 if way.mirrored else 1.0 for way in ways])[:, None, None]
-    magnitudes = np.log(np.maximum(np.abs(found), math.exp(_LEAST)))
-    moments = np.stack([most[:, 0] + np.log(whole[:, 0]) for most, whole in zip(highest, sums, strict=True)])
-    return np.stack([magnitudes, signs / (2 * math.pi) * np.angle(found)]), moments
-
-
-def _at_frequencies(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
-    """Return (R, K + 1) sums of weights · e^{i·frequency·loss} over the nodes."""
-    number, circle = grid.frequencies + 1, round(grid.period / where.width)
-    numbers = len(where.values) * number
-    if numbers <= _MOST_PHASES:
-        return _turned(weights, *_phases(where, circle, 0, number))
-    found = np.empty((len(weights), number), dtype=np.complex128)
-    if len(weights) * circle < numbers:
-        places, around = np.rint(where.values / where.width).astype(np.int64) % circle, np.arange(number) % circle
-        for row, each in enumerate(weights):
-            # Frequencies on the far half of the circle are the negative ones of the near half.
-            near = fft.rfft(np.bincount(places, each, circle))[np.minimum(around, circle - around)]
-            found[row] = np.where(2 * around > circle, near, np.conj(near))
-        return found
-    block = max(_MOST_PHASES // len(where.values), 1)
-    for first in range(0, number, block):
-        last = min(first + block, number)
-        found[:, first:last] = _turned(weights, *_phases.__wrapped__(where, circle, first, last))
-    return found
-
-
-def _turned(weights: Array, cosines: Array, sines: Array) -> Spectrum:
-    return np.asarray(weights @ cosines + 1j * (weights @ sines))
-
-
-@lru_cache(maxsize=2)
-def _phases(where: Nodes, circle: int, first: int, last: int) -> tuple[Array, Array]:
-    """Return cosines and sines of node · frequency, (K, last − first), for a circle of so many widths."""
-    places = np.rint(where.values / where.width).astype(np.int64)
-    # Whole numbers of the circle's parts, so that no angle is rounded before it is small.
-    parts = np.outer(places, np.arange(first, last)) % circle
-    if circle > parts.size:
-        angles = 2 * math.pi / circle * parts
-        return np.cos(angles), np.sin(angles)
-    angles = 2 * math.pi / circle * np.arange(circle)
-    return np.cos(angles)[parts], np.sin(angles)[parts]
 
 
 def _keep(cache: OrderedDict[Any, Any], key: Hashable, value: Any) -> None:

@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 _UNIT = float(np.finfo(np.float64).eps)
 _LARGEST_EXPONENT = 700.0
 _SMALLEST_MASS = 1e-290
-# Nodes up to this many widths from zero are one width apart; those twice as far, two widths; and so on.
+# Unless asked otherwise, nodes up to this many widths from zero are one width apart; those twice as far, two; and so on.
 _NEAR = 256
 # Nodes are at most this far apart, or this share of the range.
 _WIDEST, _WIDEST_SHARE = 0.25, 2.0**-13
@@ -33,12 +33,14 @@ class Nodes:
         width: between neighbours around zero.
         low, high: the lowest node ≤ 0 and the highest ≥ 0.
         widest: neighbours are at most this far apart, or one width.
+        near: how many widths from zero nodes are one width apart; twice as far they are two apart, and so on.
     """
 
     width: float
     low: float
     high: float
     widest: float
+    near: int
 
     @property
     def values(self) -> Array:
@@ -46,32 +48,33 @@ class Nodes:
         return _values(self)
 
 
-def nodes(width: float, low: float, high: float, reach: float | None = None) -> Nodes:
+def nodes(width: float, low: float, high: float, near: int = _NEAR) -> Nodes:
     """Return nodes whose range is at least this one and contains zero.
 
     Args:
         width: > 0, a power of two where comparable grids matter.
         low, high: the lowest and the highest loss.
-        reach: the range that decides how far apart the outermost are; by default from `low` to `high`.
+        near: how many widths from zero they are one width apart.
     """
     low, high = min(low, 0.0), max(high, width)
-    widest = max(_WIDEST, 2.0 ** math.ceil(math.log2((reach or high - low) * _WIDEST_SHARE)))
+    widest = max(_WIDEST, 2.0 ** math.ceil(math.log2((high - low) * _WIDEST_SHARE)))
 
     def outwards(end: float) -> float:
-        exponent = max(0, math.ceil(math.log2(max(end / (_NEAR * width), 1.0))))
+        exponent = max(0, math.ceil(math.log2(max(end / (near * width), 1.0))))
         spacing = _ROUND * min(width * 2**exponent, max(widest, width))
-        return math.ceil(end / spacing) * spacing
+        return float(math.ceil(end / spacing) * spacing)
 
-    return Nodes(width, -outwards(-low), outwards(high), widest)
+    return Nodes(width, -outwards(-low), outwards(high), widest, near)
 
 
 @lru_cache(maxsize=16)
 def _values(grid: Nodes) -> Array:
     def upwards(end: float) -> Array:
-        parts, start, spacing = [np.zeros(1)], 0.0, grid.width
+        parts: list[Array] = [np.zeros(1)]
+        start, spacing = 0.0, grid.width
         while start < end:
-            stop = end if 2 * spacing > grid.widest else min(_NEAR * spacing, end)
-            parts.append(start + spacing * np.arange(1, round((stop - start) / spacing) + 1))
+            stop = end if 2 * spacing > grid.widest else min(grid.near * spacing, end)
+            parts.append(start + spacing * np.arange(1, round((stop - start) / spacing) + 1, dtype=np.float64))
             start, spacing = stop, 2 * spacing
         return np.concatenate(parts)
 
@@ -146,7 +149,8 @@ def moved(values: Array, losses: Array, masses: Array) -> Array:
     # The share that moves up; e^{−loss} of it and of the rest add up to the e^{−loss} of the whole.
     share = np.expm1(values[place] - losses) / np.expm1(values[place] - values[place + 1])
     share = np.clip(share * (1 + 8 * _UNIT), 0.0, 1.0)
-    return np.bincount(place, masses * (1 - share), len(values)) + np.bincount(place + 1, masses * share, len(values))
+    lower, upper = np.bincount(place, masses * (1 - share), len(values)), np.bincount(place + 1, masses * share, len(values))
+    return np.asarray(lower + upper, dtype=np.float64)
 
 
 def regridded(losses: Array, masses: Array, infinite: float, width: float) -> Losses:

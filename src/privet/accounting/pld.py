@@ -1,8 +1,8 @@
 """Privacy loss distributions: the tightest of the upper bounds, at every δ.
 
-One release's losses come in closed form (`pairs`), are put on nodes that depend on that release alone (`release_losses`), and are
-composed and read at δ by tilted Fourier series (`composition`). Everything that is cut off, rounded or repeated on the way makes ε
-larger, not smaller; only the rounding of the elementary functions themselves is taken on trust.
+One release's losses come in closed form (`pairs`), are put on nodes that depend on that release alone (`release_losses`), and
+are composed and read at δ by tilted Fourier series (`composition`). Everything that is cut off, rounded or repeated on the way
+makes ε larger, not smaller; only the rounding of the elementary functions themselves is taken on trust.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from functools import lru_cache
 import numpy as np
 
 from privet.accounting import gaussian, rdp, release_losses
-from privet.accounting.composition import Composed, Composer, Grid, smoothing
+from privet.accounting.composition import Composed, Composer, smoothing
 from privet.accounting.events import BallsInBins, Event, FixedSize, Release, finely_rounded, rounded_down
 from privet.accounting.losses import Array, Nodes
+from privet.accounting.transforms import Grid
 
 DIRECTION = "upper bound"
 
 # Share of δ that may be lost to infinite losses: less than what a release more or less changes; and where rounding matters more.
 _LOST, _LOST_IN_DOUBT = 1e-10, 1e-4
-# What lies outside a period, or beyond the frequencies, is e^−32 of what decides δ.
-_NEGLIGIBLE_EXPONENT = 32.0
+# What lies outside a period, or beyond the frequencies, is e^−26 of what decides δ.
+_NEGLIGIBLE_EXPONENT = 26.0
 # How many exponents between one and its double plans choose from, and the range of them in terms of the nodes' widths.
 _RUNGS = 8
 _LOWEST_EXPONENT, _HIGHEST_EXPONENT = 1e-9, 1e3
@@ -36,7 +37,7 @@ _SPARE_EXPONENT, _DOUBTFUL, _ROUNDS = 3.0, 1e-4, 3
 # Answers are rounded up to so many digits, more than a release too many or too few could change.
 _DIGITS = 10
 
-_MOST_FREQUENCIES, _SMALLEST_TAIL = 2**19, -307
+_MOST_FREQUENCIES, _SMALLEST_TAIL = 2**18, -307
 
 _COMPOSER = Composer(release_losses.losses)
 
@@ -173,7 +174,7 @@ class _Plan:
         costs = fine.costs(epsilon)
         # Where moments explode, just beyond the best tilt, a lower one costs little and has a far shorter period.
         candidates = np.flatnonzero(costs <= costs.min() + _SPARE_EXPONENT)
-        period, tilt = min((fine.period(place, epsilon, coarse), float(fine.exponents[place])) for place in candidates)
+        period, tilt = min((fine.period(int(place), epsilon, coarse), float(fine.exponents[place])) for place in candidates)
         variance = smoothing((grid, self.fewest * count) for grid, (_, count) in zip(self._nodes(), self.counts, strict=True))
         deviations = math.sqrt(2 * (_NEGLIGIBLE_EXPONENT + math.log1p(tilt * period)))
         frequencies = _upwards(max(period / (2 * math.pi) * deviations / math.sqrt(variance), 32.0))
@@ -227,9 +228,9 @@ def _first_grid(plan: _Plan, delta: float) -> tuple[Grid, float]:
 
 
 def _upwards(value: float) -> float:
-    """Return the next power of two, or three halves of one."""
-    power = 2.0 ** math.ceil(math.log2(value))
-    return 0.75 * power if value <= 0.75 * power else power
+    """Return the next multiple of an eighth of a power of two."""
+    eighth = 2.0 ** (math.ceil(math.log2(value)) - 3)
+    return math.ceil(value / eighth) * eighth
 
 
 def _rounded_up(value: float) -> float:

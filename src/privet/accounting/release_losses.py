@@ -71,7 +71,7 @@ def _truncated_poisson(events: Sequence[TruncatedPoisson], adjacency: str, grid:
 def _balls_in_bins_nodes(event: BallsInBins, adjacency: str, tail: float) -> Nodes:
     assert event.steps is not None, "without amplification it is a full batch"
     spread = allocation.spread(event.noise_multiplier, event.steps)
-    return nodes(float(2.0 ** math.floor(math.log2(min(_SHARE * spread, _WIDEST)))), 0.0, 0.0, _WIDEST)
+    return nodes(float(2.0 ** math.floor(math.log2(min(_SHARE * spread, _WIDEST)))), 0.0, 0.0)
 
 
 def _balls_in_bins(events: Sequence[BallsInBins], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
