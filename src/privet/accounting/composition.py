@@ -165,10 +165,11 @@ def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
 @lru_cache(maxsize=_KEPT)
 def _kernel(grid: Grid) -> tuple[Array, Spectrum, Array]:
     """Return frequencies, what the transform there is multiplied by for δ·e^{θε − log moment} at ε = 0, and its size."""
-    angular: Array = 2 * math.pi / grid.period * np.arange(grid.frequencies + 1)
+    angular: Array = 2 * math.pi / grid.period * np.arange(grid.frequencies + 1, dtype=np.float64)
     exponents = grid.tilt + 1j * angular
     # Half of them are those of negative frequencies.
-    kernel: Spectrum = np.append(1.0, np.full(grid.frequencies, 2.0)) / (grid.period * exponents * (exponents + 1))
+    numbers = np.append(1.0, np.full(grid.frequencies, 2.0))
+    kernel: Spectrum = np.asarray(numbers / (grid.period * exponents * (exponents + 1)), dtype=np.complex128)
     return angular, kernel, np.abs(kernel)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from privet.accounting import pld, rdp
 from privet.accounting.events import (
@@ -55,6 +55,15 @@ def check_covered(events: Sequence[Release], adjacency: str, accountant: str, de
         if accountant not in accountants_of(event):
             allowed = " or ".join(repr(word) for word in accountants_of(event))
             raise InvalidArgumentError("accountant", accountant, f"{allowed} for {name}", _ONLY_PLD_FIX[type(event)])
+
+
+def as_accounted(events: Iterable[Release], adjacency: str, accountant: str) -> tuple[Release, ...]:
+    """Return the events as the accountant takes them, equal ones together.
+
+    Only "pld" knows how random allocation amplifies. Replacing moves two examples, and that the ratio of densities is an average
+    of independent ones is not known of both.
+    """
+    return merged(events, amplified=accountant == "pld" and adjacency != "replace-one")
 
 
 def _pretence(events: Sequence[Release], delta: float) -> str:

@@ -99,6 +99,32 @@ def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
     return min(found, unsampled)
 
 
+def deltas(events: Sequence[Release], epsilons: Array, adjacency: str, likely: float) -> Array:
+    """Return δ at every ε ≥ 0 of an (E,) array, from one composition.
+
+    Args:
+        events, adjacency: as for `epsilon`.
+        epsilons: where to ask.
+        likely: δ that the composition is planned for: far from it rounding counts for more.
+    """
+    together = finely_rounded(events)
+    mu = _unsampled(together, adjacency)
+    unsampled = [1.0 if math.isinf(mu) else math.exp(gaussian.log_delta(mu, float(value))) for value in epsilons]
+    if all(_is_gaussian(event) for event in together):
+        return np.array(unsampled)
+    grid, _ = _first_grid(_planned(together, likely, adjacency, _LOST, ahead=False), likely)
+    ways = _composed(together, adjacency, grid)
+    return np.minimum(unsampled, [max(way.delta(float(value)) for way in ways) for value in epsilons])
+
+
+def grid_width(events: Sequence[Release], delta: float, adjacency: str) -> float:
+    """Return how far apart the nodes around zero are at most that losses are on when ε at δ is asked for; 0 for a formula."""
+    together = finely_rounded(events)
+    if all(_is_gaussian(event) for event in together):
+        return 0.0
+    return _planned(together, delta, adjacency, _LOST, ahead=True).width
+
+
 def _read(ways: Sequence[Composed], delta: float, likely: float) -> tuple[float, float]:
     """Return ε at δ, the largest of all directions between neighbours, and the share of rounding in δ there."""
     found, decisive = ways[0].epsilon(delta, likely), ways[0]
@@ -146,6 +172,11 @@ class _Plan:
     adjacency: str
     tail: float
 
+    @property
+    def width(self) -> float:
+        """How far apart the nodes around zero are, at most."""
+        return max(grid.width for grid in self._nodes())
+
     def _nodes(self) -> list[Nodes]:
         return [release_losses.own_nodes(event, self.adjacency, self.tail) for event, _ in self.counts]
 
@@ -157,8 +188,8 @@ class _Plan:
         return _Moments(np.array(exponents), found)
 
     def _coarse(self) -> _Moments:
-        widths = [grid.width for grid in self._nodes()]
-        first, last = math.log2(_LOWEST_EXPONENT / max(widths)), math.log2(_HIGHEST_EXPONENT / min(widths))
+        narrowest = min(grid.width for grid in self._nodes())
+        first, last = math.log2(_LOWEST_EXPONENT / self.width), math.log2(_HIGHEST_EXPONENT / narrowest)
         return self._moments(tuple(2.0**power for power in range(math.floor(first), math.ceil(last))))
 
     def likely(self, delta: float) -> float:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from privet.accounting import gdp, moments, pld, rdp, theorems
 from privet.accounting.calibration import HIGHEST, largest_count, smallest_multiplier
-from privet.accounting.coverage import check_covered
+from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import ADJACENCIES, BallsInBins, Event, Release, as_if_poisson, check_query, merged, rounded_down
 from privet.errors import InvalidArgumentError, choice, positive, real
 
@@ -104,11 +107,39 @@ def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str 
     return float(pld.delta(together, epsilon, adjacency))
 
 
+def composed_deltas(
+    events: Iterable[Release], *, epsilons: ArrayLike, likely: float, adjacency: str = "add-remove"
+) -> NDArray[np.float64]:
+    """Return δ at many ε at once, from one composition by the accountant "pld": upper bounds, tightest about `likely`.
+
+    Args:
+        events: what was released, of any kinds, in any order.
+        epsilons: (E,) ε ≥ 0, growing.
+        likely: δ in (0, 1) near which the bounds are to be tight.
+        adjacency: whose data differ between neighbours.
+
+    Returns:
+        (E,) δ in [0, 1].
+
+    >>> composed_deltas([Event(1.0, 2.0)], epsilons=[0.0, 1.0], likely=1e-5).round(4).tolist()
+    [0.1974, 0.0068]
+    """
+    check_query(likely, adjacency)
+    asked = np.asarray(epsilons, dtype=np.float64)
+    if not (np.isfinite(asked).all() and (asked >= 0).all() and (np.diff(asked) >= 0).all()):
+        raise InvalidArgumentError("epsilons", epsilons, "finite, at least 0 and growing")
+    together = _checked(events, adjacency, "pld")
+    if not together:
+        return np.zeros(len(asked))
+    if any(event.noise_multiplier == 0 for event in together):
+        return np.ones(len(asked))
+    return pld.deltas(together, asked, adjacency, likely)
+
+
 def _checked(events: Iterable[Release], adjacency: str, accountant: str, delta: float | None = None) -> tuple[Release, ...]:
     given = tuple(events)
     check_covered(given, adjacency, accountant, delta)
-    # Replacing moves two examples, the old and the new, of whose steps the ratios are not known to be averages of one kind.
-    return merged(given, amplified=accountant == "pld" and adjacency != "replace-one")
+    return as_accounted(given, adjacency, accountant)
 
 
 def epsilon(
@@ -237,18 +268,6 @@ def steps(
         ),
         target,
     )
-
-
-def compare(
-    *, sampling_rate: float, noise_multiplier: float, steps: int, delta: float, adjacency: str = "add-remove"
-) -> dict[str, float]:
-    """Return ε by every accountant that answers at this δ, name → ε; see `DIRECTIONS` for which are bounds.
-
-    >>> sorted(compare(sampling_rate=0.01, noise_multiplier=4.0, steps=100, delta=1e-5))
-    ['basic', 'gdp', 'moments', 'pld', 'rdp', 'strong']
-    """
-    event = Event(sampling_rate, noise_multiplier, steps)
-    return {name: composed_epsilon([event], delta=delta, adjacency=adjacency, accountant=name) for name in accountants(delta)}
 
 
 DIRECTIONS: dict[str, str] = {name: accountant.direction for name, accountant in ACCOUNTANTS.items()}

@@ -6,50 +6,27 @@ from here; none is typed twice. What does not change the promise (physical batch
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from privet import accounting
-from privet.accounting.calibration import largest_count
-from privet.accounting.coverage import accountants_of
+from privet.accounting.interop import check_installed
 from privet.accounting.statement import Guarantee
-from privet.clipping import KINDS, Projected, Rule, unbounded
+from privet.clipping import KINDS, Projected, Rule
 from privet.encoding import construct, encode
-from privet.errors import InvalidArgumentError, between, choice, count, positive
+from privet.errors import InvalidArgumentError, between, choice, count
 from privet.momentum import MOMENTA, Momentum, PerExample
-from privet.noise import SOURCES, Gaussian
+from privet.noise import Gaussian
+from privet.plan import promise, solving
+from privet.plan.length import Epochs
 from privet.sampling import SCHEMES, Scheme
 from privet.schedules import SCHEDULES, Constant, Factors, Schedule
 from privet.sparsification import SPARSIFICATIONS, Sparsification, Timetable
 
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Epochs:
-    """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps, as the sampling scheme counts them.
-
-    Args:
-        epochs: > 0; an epoch is what sees every example once, in expectation or, for schemes with epochs, exactly.
-    """
-
-    epochs: float
-
-    def __post_init__(self) -> None:
-        positive("steps.epochs", self.epochs)
-
-
-def epochs(number: float) -> Epochs:
-    """Return a training length of `number` epochs, for `Plan(steps=...)`."""
-    return Epochs(number)
-
 
 _KINDS: dict[str, type[Any]] = {
     **SCHEMES, **KINDS, **SCHEDULES, **SPARSIFICATIONS, **MOMENTA, "Epochs": Epochs, "Gaussian": Gaussian,
@@ -133,9 +110,9 @@ class Plan:
         between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
         if not isinstance(self.accept_large_delta, bool):
             raise InvalidArgumentError("accept_large_delta", self.accept_large_delta, "True or False")
-        if self.delta * self._people >= 1 and not self.accept_large_delta:
+        if self.delta * self.people >= 1 and not self.accept_large_delta:
             raise InvalidArgumentError(
-                "delta", self.delta, f"below 1 / examples = {1 / self._people:.3g}",
+                "delta", self.delta, f"below 1 / examples = {1 / self.people:.3g}",
                 "Publishing one random record outright would satisfy it; lower it, or say accept_large_delta=True.",
             )  # fmt: skip
         if isinstance(self.steps, Epochs):
@@ -165,6 +142,11 @@ class Plan:
     def sampling_rate(self) -> float:
         """q, the probability that an example takes part in a step."""
         return self.sampling.rate(self.examples)
+
+    @property
+    def people(self) -> int:
+        """Examples or users whose privacy is promised: more than `examples` if those are groups."""
+        return self.examples * accounting.unit(self.unit).size
 
     @property
     def divisor(self) -> float:
@@ -234,73 +216,57 @@ class Plan:
     def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
         """Return what an accountant is told: the first `steps` releases (all of them by default), equal ones counted together."""
         number = self.total_steps if steps is None else steps
-        return self._events(max(self.total_steps, number), number)
+        events = self._alike(number) or self.sampling.events(
+            self.examples, self._multipliers(max(self.total_steps, number))[:number]
+        )
+        if not isinstance(self.clipping, Projected):
+            return events
+        if any(not isinstance(event, accounting.Event) for event in events):
+            raise InvalidArgumentError(
+                "clipping", "Projected", f"used with Poisson or FullBatch sampling, not {type(self.sampling).__name__}",
+                "No accountant averages over the law of estimated norms for other samples.",
+            )  # fmt: skip
+        return tuple(replace(event, projections=self.clipping.projections) for event in events)  # type: ignore[arg-type]
 
     def check_covered(self) -> None:
-        """Refuse a sampling scheme whose ε nobody can compute, unless nothing is private anyway: training asks before it starts.
+        """Refuse a sampling scheme whose ε nobody can compute, or nobody here, unless nothing is private anyway.
+
+        Training asks before it starts.
 
         Raises:
             InvalidArgumentError: naming the scheme and the fix.
         """
-        if not self._no_privacy():
-            self.events()
+        if not promise.no_privacy(self):
+            check_installed(self.events())
 
     def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
         """Return ε at this plan's δ after `steps` steps (all of them by default); infinity without private noise.
 
         Args:
-            accountant: "pld" (default, upper bound), "rdp" (upper bound) or "gdp" (approximation that can be too small).
+            accountant: "pld" (default), "rdp", "moments", "strong" or "basic" (upper bounds, from tight to loose), or "gdp"
+                (approximation that can be too small).
             steps: how many releases to count.
+
+        Raises:
+            InvalidArgumentError: the accountant has no bound for what is released; `privet.accounting.compare` says which have.
         """
-        if self._no_privacy():
+        if promise.no_privacy(self):
             choice("accountant", accountant, accounting.ACCOUNTANTS)
             return math.inf
-        return self._compose(self.events(steps), accountant)
+        events = self.events(steps)
+        return accounting.composed_epsilon(events, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 
     def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Plan:
         """Return a new plan that meets (ε, δ), solving for whichever of noise and steps was left open.
 
         Args:
             epsilon: target ε > 0, never exceeded.
-            accountant: which ε is to meet it: "pld" or "rdp"; by default the tightest that is sound at this δ.
+            accountant: which ε is to meet it, any upper bound; by default the tightest that is sound at this δ.
 
         Raises:
             InvalidArgumentError: both or neither are open, or the target cannot be met.
         """
-        target = positive("epsilon", epsilon)
-        if unbounded(self.clipping):
-            raise InvalidArgumentError(
-                "clipping",
-                self.clipping,
-                "a rule that bounds what an example contributes",
-                "Without one no noise meets a target.",
-            )
-        accountant = accounting.default_accountant(self.delta) if accountant is None else accountant
-        choice("accountant", accountant, ("pld", "rdp"), "Only an upper bound can be a target.")
-        open_noise, open_steps = self.noise.multiplier is None, self.steps is None
-        if open_noise and open_steps:
-            raise InvalidArgumentError(
-                "steps", None, "given when the noise is not", "One of noise and steps is solved for, not both."
-            )
-        if not open_noise and not open_steps:
-            raise InvalidArgumentError(
-                "epsilon", epsilon, "left out when noise and steps are both given",
-                "Leave out the noise (or its multiplier), or set steps=None; exactly one is solved for.",
-            )  # fmt: skip
-        if open_steps:
-            positive("noise.multiplier", self.noise_multiplier, "Without noise no number of steps meets a target.")
-            return replace(
-                self, steps=largest_count(lambda number: self._compose(self._events(number, number), accountant), target)
-            )
-
-        def with_multiplier(multiplier: float) -> Plan:
-            return replace(self, noise=replace(self.noise, multiplier=multiplier))
-
-        multiplier = accounting.composed_multiplier(
-            lambda multiplier: with_multiplier(multiplier).events(),
-            epsilon=target, delta=self.delta, adjacency=self.adjacency, accountant=accountant,
-        )  # fmt: skip
-        return with_multiplier(multiplier)
+        return solving.solved(self, epsilon, accountant)
 
     def guarantee(self, *, steps: int | None = None, accountant: str | None = None) -> Guarantee:
         """Return the statement of what this plan promises after `steps` steps (all of them by default).
@@ -309,30 +275,7 @@ class Plan:
             steps: how many releases to count.
             accountant: which ε is promised; by default the tightest bound that is sound at this δ.
         """
-        accountant = accounting.default_accountant(self.delta) if accountant is None else accountant
-        number = self.total_steps if steps is None else steps
-        reasons = self._no_privacy()
-        return Guarantee(
-            epsilon=self.epsilon(accountant, steps=number),
-            delta=self.delta,
-            adjacency=self.adjacency,
-            unit=self.unit,
-            examples=self.examples,
-            sampling=type(self.sampling).__name__,
-            sampling_rate=self.sampling_rate,
-            steps=number,
-            noise_multiplier=self.noise_multiplier,
-            sensitivity=self.clipping.sensitivity,
-            accountant=accountant,
-            epsilon_by_accountant={name: self.epsilon(name, steps=number) for name in self._accountants(number)},
-            random_source=SOURCES[self.noise.source].claim,
-            reasons=reasons,
-            warnings=("That is at least 1/examples: weak for everybody",) if self.delta * self._people >= 1 else (),
-            notes=self._notes(number),
-            versions={name: importlib.metadata.version(name) for name in ("privet", "torch", "dp-accounting")},
-            bounded=not unbounded(self.clipping),
-            noised="every coordinate" if not self._sparse_noise else "every coordinate that the step's public mask keeps",
-        )
+        return promise.guarantee(self, steps, accountant)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
@@ -364,71 +307,20 @@ class Plan:
         plan: Plan = construct(cls, "plan", {name: value for name, value in data.items() if name != "format"}, _KINDS)
         return plan
 
+    def _alike(self, steps: int) -> tuple[accounting.Release, ...]:
+        """Return the first steps as one event if no schedule tells them apart, so that a question about 10⁹ needs no list."""
+        moving = not isinstance(self.noise.schedule, Constant)
+        shrinking = self.noise.deviation == "fixed" and not isinstance(self.bound_schedule, Constant)
+        if moving or shrinking or not steps:
+            return ()
+        return (self.sampling.event(self.examples, self.noise_multiplier, self.sampling.participation(self.examples, steps)),)
+
     def _multipliers(self, total: int) -> Factors:
         multipliers = self.noise_multiplier * self.noise.schedule.factors(total)
         if self.noise.deviation == "fixed":
             bounds = self.bound_schedule.factors(total)
             multipliers = multipliers * (bounds[0] / bounds)
         return multipliers
-
-    def _events(self, total: int, steps: int) -> tuple[accounting.Release, ...]:
-        """Return the first `steps` releases of a training of `total` steps."""
-        events = self.sampling.events(self.examples, self._multipliers(total)[:steps])
-        if not isinstance(self.clipping, Projected):
-            return events
-        if any(not isinstance(event, accounting.Event) for event in events):
-            raise InvalidArgumentError(
-                "clipping", "Projected", f"used with Poisson or FullBatch sampling, not {type(self.sampling).__name__}",
-                "No accountant averages over the law of estimated norms for other samples.",
-            )  # fmt: skip
-        return tuple(replace(event, projections=self.clipping.projections) for event in events)  # type: ignore[arg-type]
-
-    def _accountants(self, steps: int) -> tuple[str, ...]:
-        """Return the accountants that have an answer for the first `steps` steps."""
-        if self._no_privacy():
-            return accounting.accountants(self.delta)
-        covering = [accountants_of(event) for event in self.events(steps)]
-        return tuple(name for name in accounting.accountants(self.delta) if all(name in some for some in covering))
-
-    def _compose(self, events: Sequence[accounting.Release], accountant: str) -> float:
-        return accounting.composed_epsilon(events, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
-
-    def _notes(self, steps: int) -> tuple[str, ...]:
-        """Return what the statement says beyond its numbers, for the first `steps` steps."""
-        notes = []
-        bounds, multipliers = self.bound_factors()[:steps], self.multipliers()[:steps]
-        if np.ptp(bounds) if len(bounds) else 0:
-            notes.append(f"The bound is scheduled, between {min(bounds):.4g} and {max(bounds):.4g} times that")
-        if np.ptp(multipliers) if len(multipliers) else 0:
-            notes.append(
-                f"The noise multiplier of a step lies between {min(multipliers):.6g} and {max(multipliers):.6g}; every step is "
-                "accounted for with its own"
-            )
-        if self.sparsification is not None:
-            notes.append(
-                f"Up to {self.sparsification.final_rate:.4g} of the coordinates are left out of a step "
-                f"({type(self.sparsification).__name__} sparsification): masks are public; no privacy gain is claimed from them"
-            )
-        return (*notes, *self.clipping.remarks)
-
-    @property
-    def _sparse_noise(self) -> bool:
-        return self.sparsification is not None and not self.sparsification.ranks
-
-    @property
-    def _people(self) -> int:
-        """Examples or users whose privacy is promised: more than `examples` if groups are counted."""
-        return self.examples * accounting.unit(self.unit).size
-
-    def _no_privacy(self) -> tuple[str, ...]:
-        reasons = []
-        if unbounded(self.clipping):
-            reasons.append("NOTHING IS CLIPPED: one example can move what is released without limit, whatever the noise")
-        if self.noise_multiplier == 0.0:
-            reasons.append("no noise is added (multiplier 0)")
-        if not SOURCES[self.noise.source].private:
-            reasons.append("the noise is the same on every run and known to everybody (a test source)")
-        return tuple(reasons)
 
 
 def _instance(name: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
