@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from privet.accounting import moments, pld, rdp
-from privet.accounting.events import Release, merged
+from privet.accounting.coverage import as_accounted
+from privet.accounting.events import Release
 
 Numbers = Mapping[str, float]
 
@@ -48,5 +49,5 @@ def discretisation(events: Iterable[Release], *, delta: float, adjacency: str, a
     >>> discretisation([Event(0.01, 2.0)], delta=1e-5, adjacency="add-remove", accountant="moments")
     {'orders': 32, 'lowest_order': 2, 'highest_order': 33}
     """
-    together, found = merged(events), _DISCRETISED.get(accountant)
+    together, found = as_accounted(events, adjacency, accountant), _DISCRETISED.get(accountant)
     return dict(found(together, delta, adjacency)) if together and found else {}

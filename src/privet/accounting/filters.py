@@ -21,7 +21,7 @@ from privet.errors import InvalidArgumentError, positive
 
 def filterable(events: Iterable[Release]) -> bool:
     """Return whether there are Rényi divergences for all of these releases."""
-    return all(rdp.covers(event) for event in merged(events))
+    return all(rdp.covers(event) for event in merged(events, amplified=False))
 
 
 def filter_order(events: Iterable[Release], *, epsilon: float, delta: float, adjacency: str) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import math
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,6 @@ from privet.errors import InvalidArgumentError
 # dp-accounting's grids cost Python time for every bucket.
 _NARROWEST = 2e-4
 INSTALL = "Run: pip install 'privet[verify]'."
-# An epoch of random allocation costs about the inverse square of the width in time, so it is computed once for all questions.
-_ALLOCATION_WIDTH, _ALLOCATION_TAIL = 1e-2, 1e-15
 
 
 def check_installed(events: Iterable[Release]) -> None:
@@ -79,30 +75,3 @@ def truncated_poisson(event: TruncatedPoisson, width: float, tail: float) -> tup
         log_mass_truncation_bound=math.log(tail),
     )
     return from_dp_accounting(found, width)
-
-
-@lru_cache(maxsize=16)
-def _allocated(noise_multiplier: float, steps: int) -> Any:
-    try:
-        package = importlib.import_module("PLD_accounting")
-    except ImportError:
-        raise InvalidArgumentError(
-            "steps", steps, "left out for BallsInBins unless PLD_accounting is installed",
-            "Run: pip install PLD_accounting. Without steps, no amplification is claimed.",
-        ) from None  # fmt: skip
-    return package.gaussian_allocation_pld(
-        params=package.PrivacyParams(sigma=noise_multiplier, num_steps=steps),
-        config=package.AllocationSchemeConfig(loss_discretization=_ALLOCATION_WIDTH, tail_truncation=_ALLOCATION_TAIL),
-    )
-
-
-def random_allocation(noise_multiplier: float, steps: int, width: float) -> tuple[Losses, ...]:
-    """Return the losses of one epoch in which every example draws one of `steps` steps.
-
-    Raises:
-        InvalidArgumentError: PLD_accounting is not installed.
-
-    Source:
-        Feldman, Shenfeld 2026, arXiv:2602.17284; computed by PLD_accounting.
-    """
-    return from_dp_accounting(_allocated(noise_multiplier, steps), width)

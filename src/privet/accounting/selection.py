@@ -192,9 +192,9 @@ def curve(events: Iterable[Release], adjacency: str) -> Array:
     Raises:
         InvalidArgumentError: an event has no bound in Rényi divergences, or none for such neighbours.
     """
-    together = merged(events)
-    for event in together:
-        check_covered(event, adjacency, "rdp")
+    given = tuple(events)
+    check_covered(given, adjacency, "rdp")
+    together = merged(given, amplified=False)
     if any(event.noise_multiplier == 0 for event in together):
         return np.full_like(ORDERS, math.inf)
     return rdp.curve(together, adjacency)
