@@ -32,6 +32,7 @@ ORDER = [
     "progress",
     "optim",
     "tuning",
+    "audit",
     "evaluation",
     "data",
     "models",

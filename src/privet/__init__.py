@@ -17,6 +17,7 @@ __all__ = [
     "Plan",
     "Training",
     "accounting",
+    "audit",
     "clipped_sum",
     "clipping",
     "data",
@@ -37,7 +38,7 @@ __all__ = [
     "units",
 ]
 
-_WHEN_USED = ("data", "evaluation", "models", "optim", "report", "tuning")
+_WHEN_USED = ("audit", "data", "evaluation", "models", "optim", "report", "tuning")
 
 
 def __getattr__(name: str) -> ModuleType:
