@@ -39,7 +39,7 @@ def poisson(generator, step, examples, rate):
     return np.flatnonzero(generator.random(examples) < rate)
 
 
-def train(probe: Probe, fault: Fault = Fault()) -> Trace:  # noqa: B008 - frozen
+def train(probe: Probe, fault: Fault = Fault()) -> Trace:
     """DP-SGD with the flat rule, one parameter after the other in one vector."""
     plan, generator = probe.plan, np.random.default_rng()
     bound, size = plan.clipping.bound, sum(probe.sizes.values())

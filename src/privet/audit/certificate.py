@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from privet.audit.checks import Check
 
 if TYPE_CHECKING:
+    from privet.audit.guesses import GuessBounds
+    from privet.audit.membership import OneRunAudit
     from privet.audit.whitebox import MechanismAudit
 
 
@@ -47,3 +49,23 @@ def table(checks: Iterable[Check], failed: Iterable[str]) -> list[str]:
 
 def _p_value(check: Check) -> str:
     return "" if check.p_value in (0.0, 1.0) else f"p {check.p_value:.1e}"
+
+
+def one_run_text(found: OneRunAudit) -> str:
+    """Return the certificate of an audit of one training."""
+    return "\n".join([
+        f"{verdict(found.passed)}: ε ≤ {found.epsilon_claimed:.4g} is claimed, at δ = {found.delta:g}.",
+        "",
+        f"Lower bounds on ε, each with confidence {found.confidence:g}, from {found.expected.canaries:,} canaries:",
+        _guesses("an adversary who sees every step", found.white_box),
+        _guesses("an adversary who sees the final model", found.black_box),
+        "Of a mechanism with exactly the claimed ε, an ideal adversary would prove about "
+        f"{found.expected.epsilon:.3g} by counting, and {found.expected.epsilon_f_dp:.3g} by the trade-off curve: one run shows gross faults only.",
+    ])  # fmt: skip
+
+
+def _guesses(who: str, found: GuessBounds) -> str:
+    return (
+        f"- {who}: {found.epsilon:.3g} by counting, {found.epsilon_f_dp:.3g} if the trade-off curve is that of normal laws "
+        f"({found.correct:,} of {found.guesses:,} guesses right)"
+    )

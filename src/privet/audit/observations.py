@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -23,36 +23,47 @@ _QUANTILES = 64
 
 
 @dataclass(frozen=True, eq=False)
+class Noise:
+    """What T releases showed of coordinates that nobody contributes to, in units of the noise that the plan promises.
+
+    Args:
+        values: (T, n) what was released of them.
+        due: (T, n) where they are to have noise: everywhere but where a mask leaves them out.
+        parameters: name → its part of the n.
+        silent: largest release, in absolute value, of a coordinate that a mask leaves out.
+        counts: name → (T, k) noise of what is released beside gradients.
+        drawn: (T,) how many examples took part; None if that is not known.
+    """
+
+    values: Array
+    due: Mask
+    parameters: Mapping[str, slice]
+    silent: float = 0.0
+    counts: Mapping[str, Array] = field(default_factory=dict)
+    drawn: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Observations:
     """What T steps showed, in units of the noise that the plan promises.
 
     Args:
-        noise: (T, n) releases of coordinates that no canary touches.
-        noised: (T, n) where they are to have noise: everywhere but where a mask leaves them out.
-        parameters: name → its part of the n.
-        silent: largest release, in absolute value, of a coordinate that a mask leaves out.
-        counts: name → (T, k) noise of what is released beside gradients.
+        noise: where there is nothing else.
         scores: (T, m) what speaks for a canary: its own coordinates, weighed as the likelihood ratio does.
         references: (T, m) the same for coordinates that no canary touches.
         taking_part: (T, m) whether the canary was drawn and no mask left any of its coordinates out.
         usable: (T, m) whether no mask left any of its coordinates, or of its reference's, out.
         shifts: (T,) by how much the plan lets a canary move its score.
         factors: (f,) equally likely factors of the shift, public to neither side: 1 unless norms are estimated.
-        drawn: (T,) how many examples took part; None if the trainer does not tell.
     """
 
-    noise: Array
-    noised: Mask
-    parameters: Mapping[str, slice]
-    silent: float
-    counts: Mapping[str, Array]
+    noise: Noise
     scores: Array
     references: Array
     taking_part: Mask
     usable: Mask
     shifts: Array
     factors: Array
-    drawn: Array | None
 
 
 def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
@@ -80,20 +91,15 @@ def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
         usable &= kept[:, own] & kept[:, other]
     present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe)
     usable &= claims.shifts[:, None] > 0
-    return Observations(
-        noise=np.where(noised, scaled, 0.0)[:, untouched],
-        noised=noised[:, untouched],
+    values = Noise(
+        values=np.where(noised, scaled, 0.0)[:, untouched],
+        due=noised[:, untouched],
         parameters=_slices(layout, untouched),
         silent=float(np.abs(released[~noised]).max(initial=0.0)),
         counts={name: _count_noise(claims, trace, name, present) for name in trace.releases if name not in layout.sizes},
-        scores=scores,
-        references=references,
-        taking_part=present & usable,
-        usable=usable,
-        shifts=claims.shifts,
-        factors=_factors(plan.clipping),
         drawn=None if trace.drawn is None else np.array([len(indices) for indices in trace.drawn], dtype=np.float64),
     )
+    return Observations(values, scores, references, present & usable, usable, claims.shifts, _factors(plan.clipping))
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ def train(probe: Probe) -> Trace:
     model = LinearModel(probe.sizes, probe.tied)
     watched = _Watched.of(probe.plan.clipping)
     plan = probe.plan if watched is None else replace(probe.plan, clipping=watched)
-    optimizer = _Recorder(model)
+    optimizer = Recorder(model)
     training = Training(plan, model, _loss, optimizer, probe.data, physical_batch_size=probe.physical_batch_size)
     probe.data.taken()  # what was read to check the model
     drawn = [probe.data.taken() for _ in training]
@@ -42,15 +42,20 @@ def _loss(model: nn.Module, rows: Tensor) -> Tensor:
     return losses
 
 
-class _Recorder(torch.optim.Optimizer):
-    """Keeps what it is handed and leaves the parameters as they are."""
+class Recorder(torch.optim.Optimizer):
+    """An optimizer that keeps what it is handed and leaves the parameters as they are.
+
+    Args:
+        model: over whose trainable parameters it is.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__(model.parameters(), {})
-        self._parameters = dict(model.named_parameters())
+        self._parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        super().__init__(self._parameters.values(), {})
         self.handed: dict[str, list[Tensor]] = {name: [] for name in self._parameters}
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Keep the gradients."""
         for name, parameter in self._parameters.items():
             assert parameter.grad is not None
             self.handed[name].append(parameter.grad.clone())

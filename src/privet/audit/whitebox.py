@@ -23,6 +23,8 @@ from privet.plan import Plan
 from privet.sampling import ByEpoch, FullBatch, Scheme
 
 ALPHA = 1e-6
+# What is asked, as the names of the checks begin.
+FAMILIES = ("SENS", "NOISE", "SAMPLER", "AUDIT")
 # A finding with less than this is not tried again: chance has no part in it.
 _CERTAIN = 1e-12
 _AGAIN = 10
@@ -179,31 +181,41 @@ def _gather(
 ) -> _Evidence:
     tell("one example, without noise")
     wide, narrow = (_layout(plan, names, coordinates) for coordinates in (_COORDINATES, _SAMPLED_COORDINATES))
-    found = sensitivity.checks(plan, narrow, trainer)
+    found = _named("SENS", sensitivity.checks(plan, narrow, trainer))
     influences, free = [], None
-    for name, places, probe in (
+    for who, places, probe in (
         ("everybody", wide, _everybody(plan, wide, observations)),
         ("sampled", narrow, _sampled(plan, narrow, observations)),
     ):
-        tell(f"canaries, {name}")
+        tell(f"canaries, {who}")
         trace = trainer(probe)
-        if trace.drawn is None and name == "sampled":
+        if trace.drawn is None and who == "sampled":
             continue
         seen = observe(probe, places, trace)
         influences.append(influence.influence(seen))
-        checks = noise.checks(seen)
-        ratio = influences[-1]
-        finding = f"{ratio.ratio:.5f} ± {ratio.error:.5f} of what the plan admits"
-        checks.append(Check("influence of one example", finding, ratio.p_value()))
+        found += _named(f"NOISE, {who}", noise.checks(seen.noise))
+        found += _named(f"AUDIT, {who}", [_influence(influences[-1])])
         if free is None:
             free = influence.error_rates(seen, alpha)
-            finding = f"{free.missed:,} of {free.inside:,} missed at {free.alarms:,} of {free.outside:,} false alarms"
-            checks.append(Check("telling with from without", finding, free.p_value()))
+            found += _named(f"AUDIT, {who}", [_errors(free)])
         if trace.drawn is not None:
-            checks += sampler.checks(probe.plan, trace.drawn)
-        found += [replace(check, name=f"{name}: {check.name}") for check in checks]
+            found += _named(f"SAMPLER, {who}", sampler.checks(probe.plan, trace.drawn))
     assert free is not None
     return _Evidence(tuple(found), tuple(influences), free)
+
+
+def _named(family: str, checks: list[Check]) -> list[Check]:
+    return [replace(check, name=f"{family}: {check.name}") for check in checks]
+
+
+def _influence(found: influence.Influence) -> Check:
+    finding = f"{found.ratio:.5f} ± {found.error:.5f} of what the plan admits"
+    return Check("influence of one example", finding, found.p_value())
+
+
+def _errors(found: influence.ErrorRates) -> Check:
+    finding = f"{found.missed:,} of {found.inside:,} missed at {found.alarms:,} of {found.outside:,} false alarms"
+    return Check("telling with from without", finding, found.p_value())
 
 
 def _layout(plan: Plan, names: Sequence[str] | None, coordinates: int) -> Layout:
