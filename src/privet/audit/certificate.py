@@ -60,7 +60,8 @@ def one_run_text(found: OneRunAudit) -> str:
         _guesses("an adversary who sees every step", found.white_box),
         _guesses("an adversary who sees the final model", found.black_box),
         "Of a mechanism with exactly the claimed ε, an ideal adversary would prove about "
-        f"{found.expected.epsilon:.3g} by counting, and {found.expected.epsilon_f_dp:.3g} by the trade-off curve: one run shows gross faults only.",
+        f"{found.expected.epsilon:.3g} by counting, and {found.expected.epsilon_f_dp:.3g} by the trade-off curve: one run shows "
+        "gross faults only.",
     ])  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from privet.audit.probe import Array
 from privet.errors import InvalidArgumentError, between
 
 _MOST = 60.0  # ε, and √(2ε) would do for μ, beyond which no number of guesses proves anything
-_HALVINGS = 50
+_HALVINGS = 30
 # Parts of the canaries that are guessed about at either end: chosen before anything is seen.
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 

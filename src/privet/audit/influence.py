@@ -18,7 +18,7 @@ from privet.noise.gaussian import MULTIPLIER_RANGE
 from privet.plan import Plan
 
 _CANDIDATES = 60  # thresholds that half of the data chooses from
-_DISTINCT = 200  # shifts that a trade-off curve is averaged over
+_DISTINCT = 64  # shifts that a trade-off curve is averaged over
 _LARGEST = 1e4
 _LEAST_NOISE = MULTIPLIER_RANGE[0]
 _NEGLIGIBLE = 1e-3  # of the influence that a plan admits: no ε to speak of
@@ -123,7 +123,7 @@ def error_rates(seen: Observations, alpha: float) -> ErrorRates:
     half = np.broadcast_to((np.arange(len(seen.shifts)) % 2 == 0)[:, None], seen.usable.shape)[seen.taking_part]
     shifts = _distinct(seen)
 
-    def rates(which: NDArray[np.bool_], threshold: float) -> ErrorRates:
+    def rates(which: NDArray[np.bool_], threshold: float, shifts: Array) -> ErrorRates:
         with_it, without = inside[which], outside[which]
         missed, alarms = int((with_it <= threshold).sum()), int((without > threshold).sum())
         return ErrorRates(missed, len(with_it), alarms, len(without), shifts)
@@ -131,7 +131,9 @@ def error_rates(seen: Observations, alpha: float) -> ErrorRates:
     if not half.any():
         return ErrorRates(0, 0, 0, 0, shifts)
     candidates = np.quantile(np.concatenate([inside[half], outside[half]]), np.linspace(0.0, 1.0, _CANDIDATES + 2)[1:-1])
-    return rates(~half, max(candidates.tolist(), key=lambda threshold: rates(half, threshold).bound(alpha)))
+    # Any threshold is right; that it is a good one may be judged as if all shifts were alike, which is quicker.
+    alike = np.sqrt((shifts**2).mean(keepdims=True))
+    return rates(~half, max(candidates.tolist(), key=lambda threshold: rates(half, threshold, alike).bound(alpha)), shifts)
 
 
 def _likelihood_ratios(seen: Observations, scores: Array) -> Array:

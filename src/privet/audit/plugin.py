@@ -38,26 +38,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_CHECKS] = []
 
 
-def _missing(name: str) -> Any:
-    raise pytest.UsageError(f"define a fixture {name!r}: what is to be trained (see privet.audit.battery)")
+def _missing(name: str) -> pytest.UsageError:
+    return pytest.UsageError(f"define a fixture {name!r}: what is to be trained (see privet.audit.battery)")
 
 
 @pytest.fixture(scope="module")
 def model() -> nn.Module:
     """Return the module, in the mode in which it is to be trained; to be overridden."""
-    return _missing("model")
+    raise _missing("model")
 
 
 @pytest.fixture(scope="module")
 def loss_fn() -> LossFunction:
     """Return (model, batch) → (B,) losses; to be overridden."""
-    return _missing("loss_fn")
+    raise _missing("loss_fn")
 
 
 @pytest.fixture(scope="module")
 def batch() -> Any:
     """Return some examples, at least two; to be overridden."""
-    return _missing("batch")
+    raise _missing("batch")
 
 
 @pytest.fixture(scope="module")

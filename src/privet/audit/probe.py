@@ -83,6 +83,11 @@ class Probe:
     physical_batch_size: int
     tied: bool = False
 
+    def by_parameter(self, sums: Array) -> dict[str, Array]:
+        """Return releases (T, d), whose rows are as those of the data, by the parameters' names."""
+        ends = np.cumsum(list(self.sizes.values()))[:-1]
+        return dict(zip(self.sizes, np.split(sums, ends, axis=1), strict=True))
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:

@@ -55,8 +55,7 @@ def train(probe: Probe, fault: Fault = Fault()) -> Trace:
         total = total + deviation * normal
         released.append(total if fault.divided is None else fault.divided(total, len(indices), plan.divisor))
         drawn.append(indices)
-    ends = np.cumsum(list(probe.sizes.values()))[:-1]
-    return Trace(dict(zip(probe.sizes, np.split(np.stack(released), ends, axis=1), strict=True)), drawn)
+    return Trace(probe.by_parameter(np.stack(released)), drawn)
 
 
 def of_mean(gradients, bound):
