@@ -34,6 +34,7 @@ ORDER = [
     "progress",
     "optim",
     "tuning",
+    "audit",
     "evaluation",
     "data",
     "models",

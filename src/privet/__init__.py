@@ -19,6 +19,7 @@ __all__ = [
     "Plan",
     "Training",
     "accounting",
+    "audit",
     "clipped_sum",
     "clipping",
     "data",
@@ -40,7 +41,7 @@ __all__ = [
     "units",
 ]
 
-_WHEN_USED = ("data", "evaluation", "models", "optim", "recipes", "report", "tuning")
+_WHEN_USED = ("audit", "data", "evaluation", "models", "optim", "recipes", "report", "tuning")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,0 +1,142 @@
+"""Everything that can be asked about a training before it begins, on the user's own model, loss and data."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from privet.audit import model_checks
+from privet.audit.certificate import table, verdict
+from privet.audit.checks import Check, certain
+from privet.audit.model_checks import Subject
+from privet.audit.whitebox import ALPHA, MechanismAudit, mechanism
+from privet.clipping import Flat
+from privet.errors import PrivetError
+from privet.gradients.interception import LossFunction
+from privet.plan import Plan
+from privet.sampling import Poisson
+
+_OBSERVATIONS = 200_000
+# What is asked of the model, in the order in which it is asked.
+FAMILIES: dict[str, Callable[[Subject], list[Check]]] = {
+    "ORACLE": model_checks.oracle_checks,
+    "ISOLATION": model_checks.isolation_checks,
+    "SENS": model_checks.sensitivity_checks,
+    "NOISE": model_checks.noise_checks,
+}
+
+
+@dataclass(frozen=True)
+class GuaranteeCheck:
+    """What was found about a model, a loss, examples and a plan.
+
+    Args:
+        checks: of the model, by family: ORACLE, ISOLATION, SENS, NOISE.
+        failed: names of those that failed.
+        mechanism: the audit of the plan's mechanism: SENS, NOISE, SAMPLER and AUDIT.
+        seconds: it took.
+    """
+
+    checks: tuple[Check, ...]
+    failed: tuple[str, ...]
+    mechanism: MechanismAudit
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing speaks against training this model by this plan."""
+        return not self.failed and self.mechanism.passed
+
+    def __str__(self) -> str:
+        return "\n".join([
+            f"{verdict(self.passed)}: model, loss and examples.",
+            "",
+            *table(self.checks, self.failed),
+            "",
+            "The plan's mechanism:",
+            "",
+            str(self.mechanism),
+        ])  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain JSON values."""
+        return {
+            "passed": self.passed,
+            "epsilon_lower_bound": self.mechanism.to_dict()["epsilon_lower_bound"],
+            "epsilon_claimed": self.mechanism.epsilon_claimed,
+            **asdict(self),
+            "mechanism": self.mechanism.to_dict(),
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the result as one JSON object."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+
+def check(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Any,
+    plan: Plan,
+    *,
+    observations: int = _OBSERVATIONS,
+    progress: Callable[[str], object] | None = None,
+) -> GuaranteeCheck:
+    """Ask of a model, a loss and some examples what a training by the plan relies on, and audit the plan's mechanism.
+
+    Args:
+        model: as it is to be trained; it is copied, not changed.
+        loss_fn: (model, batch) → (B,) losses.
+        batch: at least two examples; at most eight are looked at. What is found says something about them, so they should be
+            public, or the result kept.
+        plan: with its noise.
+        observations: as for `mechanism`.
+        progress: called with the name of every part before it begins.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+    """
+    started, subject, tell = time.monotonic(), Subject(model, loss_fn, batch, plan), progress or (lambda part: None)
+    found: list[Check] = []
+    for family in FAMILIES:
+        tell(family)
+        found += family_checks(subject, family)
+    audited = mechanism(plan, names=subject.names, observations=observations, progress=progress)
+    failed = rejected(found)
+    return GuaranteeCheck(tuple(found), failed, audited, time.monotonic() - started)
+
+
+def family_checks(subject: Subject, family: str) -> list[Check]:
+    """Return the checks of one family; what chance alone could have rejected is asked once more."""
+    found = _asked(subject, family)
+    return _asked(subject, family) if rejected(found) else found
+
+
+def rejected(checks: list[Check]) -> tuple[str, ...]:
+    """Return the names of the checks that fail, which right code does with chance `ALPHA` at most."""
+    return tuple(check.name for check in checks if not check.p_value >= ALPHA / len(checks))
+
+
+def _asked(subject: Subject, family: str) -> list[Check]:
+    try:
+        found = FAMILIES[family](subject)
+    except PrivetError as error:
+        found = [certain("the model can be trained", str(error), holds=False)]
+    return [Check(f"{family}: {check.name}", check.finding, check.p_value) for check in found]
+
+
+def usual_plan(examples: int, epsilon: float = 3.0) -> Plan:
+    """Return a plan for so many examples where none was given: ten batches an epoch, a hundred epochs.
+
+    Args:
+        examples: of the data set, ≥ 20.
+        epsilon: that it is calibrated to.
+    """
+    return Plan(
+        examples=examples, sampling=Poisson(batch_size=examples / 10), steps=1000, clipping=Flat(1.0), delta=0.1 / examples
+    ).calibrate(epsilon)

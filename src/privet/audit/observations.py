@@ -1,0 +1,211 @@
+"""From what a trainer released to numbers that are standard normal if its plan is kept: noise, and canaries in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import gammaincinv, gammaln
+
+from privet.audit.probe import Array, Layout, Probe, Trace
+from privet.clipping import Projected, Rule
+from privet.momentum import InnerOuter
+from privet.plan import Plan
+from privet.sparsification import CurrentMasks
+
+Mask = NDArray[np.bool_]
+
+_QUANTILES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What T releases showed of coordinates that nobody contributes to, in units of the noise that the plan promises.
+
+    Args:
+        values: (T, n) what was released of them.
+        due: (T, n) where they are to have noise: everywhere but where a mask leaves them out.
+        parameters: name → its part of the n.
+        silent: largest release, in absolute value, of a coordinate that a mask leaves out.
+        counts: name → (T, k) noise of what is released beside gradients.
+        drawn: (T,) how many examples took part; None if that is not known.
+    """
+
+    values: Array
+    due: Mask
+    parameters: Mapping[str, slice]
+    silent: float = 0.0
+    counts: Mapping[str, Array] = field(default_factory=dict)
+    drawn: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """What T steps showed, in units of the noise that the plan promises.
+
+    Args:
+        noise: where there is nothing else.
+        scores: (T, m) what speaks for a canary: its own coordinates, weighed as the likelihood ratio does.
+        references: (T, m) the same for coordinates that no canary touches.
+        taking_part: (T, m) whether the canary was drawn and no mask left any of its coordinates out.
+        usable: (T, m) whether no mask left any of its coordinates, or of its reference's, out.
+        shifts: (T,) by how much the plan lets a canary move its score.
+        factors: (f,) equally likely factors of the shift, public to neither side: 1 unless norms are estimated.
+    """
+
+    noise: Noise
+    scores: Array
+    references: Array
+    taking_part: Mask
+    usable: Mask
+    shifts: Array
+    factors: Array
+
+
+def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
+    """Return what a trace shows about its plan.
+
+    Args:
+        probe: what the trainer was given.
+        layout: of its canaries.
+        trace: what the trainer gave back.
+    """
+    plan, steps = probe.plan, probe.plan.total_steps
+    names = tuple(layout.sizes)
+    claims = Claims.of(plan, layout, rules_of(plan, trace))
+    released = np.concatenate([trace.releases[name] for name in names], axis=1)
+    deviations = np.concatenate([np.repeat(claims.deviations[name], layout.sizes[name], axis=1) for name in names], axis=1)
+    kept, noised = _masks(plan, layout, trace)
+    scaled = released / deviations
+    untouched = np.setdiff1d(np.arange(released.shape[1]), np.concatenate([layout.touched(g) for g in range(len(layout.groups))]))
+    scores, references = np.zeros((2, steps, layout.canaries))
+    usable = np.ones((steps, layout.canaries), dtype=bool)
+    for group, weight in enumerate(claims.directions.T):
+        own, other = layout.touched(group), layout.reference(group)
+        scores += weight[:, None] * scaled[:, own]
+        references += weight[:, None] * scaled[:, other]
+        usable &= kept[:, own] & kept[:, other]
+    present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe)
+    usable &= claims.shifts[:, None] > 0
+    values = Noise(
+        values=np.where(noised, scaled, 0.0)[:, untouched],
+        due=noised[:, untouched],
+        parameters=_slices(layout, untouched),
+        silent=float(np.abs(released[~noised]).max(initial=0.0)),
+        counts={name: _count_noise(claims, trace, name, present) for name in trace.releases if name not in layout.sizes},
+        drawn=None if trace.drawn is None else np.array([len(indices) for indices in trace.drawn], dtype=np.float64),
+    )
+    return Observations(values, scores, references, present & usable, usable, claims.shifts, _factors(plan.clipping))
+
+
+@dataclass(frozen=True, eq=False)
+class Claims:
+    """What a plan says about every step.
+
+    Args:
+        rules: of every step.
+        norms: (T, G) of a canary, momentum included.
+        deviations: name → (T, 1) standard deviation of the noise on it.
+        directions: (T, G) unit vector along which a canary moves the scaled release.
+        shifts: (T,) how far.
+    """
+
+    rules: Sequence[Rule]
+    norms: Array
+    deviations: Mapping[str, Array]
+    directions: Array
+    shifts: Array
+
+    @staticmethod
+    def of(plan: Plan, layout: Layout, rules: Sequence[Rule]) -> Claims:
+        """Return the claims of a plan whose steps have these rules."""
+        norms = layout.norms[None, :] * _gains(plan)[:, None]
+        multipliers = plan.multipliers()
+        scales, contributions = [], np.zeros_like(norms)
+        for step, rule in enumerate(rules):
+            scales.append(rule.noise_scales(tuple(layout.sizes)))
+            lengths = torch.from_numpy(norms[step][:, None])
+            contributions[step] = (rule.weights(lengths) * lengths)[:, 0].numpy()
+        common = multipliers * np.array([rule.sensitivity for rule in rules])
+        beside = {name for one in scales for name in one} - layout.sizes.keys()
+        deviations = {
+            name: (common * np.array([one.get(name, 1.0) for one in scales]))[:, None] for name in (*layout.sizes, *beside)
+        }
+        moved = contributions / np.concatenate([deviations[group[0]] for group in layout.groups], axis=1)
+        shifts = np.linalg.norm(moved, axis=1)
+        return Claims(rules, norms, deviations, moved / np.where(shifts > 0, shifts, 1.0)[:, None], shifts)
+
+
+def rules_of(plan: Plan, trace: Trace) -> Sequence[Rule]:
+    """Return the rule of every step: the trace's, or the plan's with its schedule."""
+    if trace.rules is not None:
+        return trace.rules
+    scaled: dict[float, Rule] = {}
+    factors = [float(factor) for factor in plan.bound_factors()]
+    return [scaled.setdefault(factor, plan.clipping.scaled(factor)) for factor in factors]
+
+
+def _gains(plan: Plan) -> Array:
+    """Return how many times its gradient an example is weighed by at every step, for a gradient that never changes, (T,)."""
+    past = plan.momentum.coefficients if isinstance(plan.momentum, InnerOuter) else ()
+    return np.array([1.0 + sum(past[:step]) for step in range(plan.total_steps)])
+
+
+def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
+    """Return (T, d) which coordinates have data, and which have noise."""
+    shape = (plan.total_steps, sum(layout.sizes.values()))
+    everywhere = np.ones(shape, dtype=bool)
+    times = plan.timetable()
+    if plan.sparsification is None or times is None:
+        return everywhere, everywhere
+    current = CurrentMasks(plan.sparsification, times, {name: torch.empty(1, size) for name, size in layout.sizes.items()})
+    kept = everywhere.copy()
+    for step in range(plan.total_steps):
+        masks = current.at(step + 1)
+        if masks is not None:
+            kept[step] = torch.cat([masks[name].flatten() for name in layout.sizes]).numpy()
+        current.learn({name: torch.from_numpy(trace.releases[name][step][None]) for name in layout.sizes})
+    return kept, everywhere if plan.sparsification.ranks else kept
+
+
+def _present(drawn: Sequence[NDArray[np.int64]], probe: Probe) -> Mask:
+    number = np.full(len(probe.data), -1, dtype=np.int64)
+    number[probe.data.where] = np.arange(len(probe.data.where))
+    found = np.zeros((len(drawn), len(probe.data.where)), dtype=bool)
+    for step, indices in enumerate(drawn):
+        canaries = number[indices]
+        found[step, canaries[canaries >= 0]] = True
+    return found
+
+
+def _count_noise(claims: Claims, trace: Trace, name: str, present: Mask) -> Array:
+    """Return (T, k) noise of a statistic, in units of what it should be; without knowing who was drawn, of nothing."""
+    if trace.drawn is None:
+        return np.zeros((0, trace.releases[name].shape[1]))
+    found = []
+    for step, (rule, indices) in enumerate(zip(claims.rules, trace.drawn, strict=True)):
+        long = torch.from_numpy(claims.norms[step][:, None])
+        canaries = int(present[step].sum())
+        expected = canaries * rule.statistics(long)[name] + (len(indices) - canaries) * rule.statistics(0 * long)[name]
+        found.append((trace.releases[name][step] - expected.numpy()) / claims.deviations[name][step])
+    return np.stack(found)
+
+
+def _factors(rule: Rule) -> Array:
+    """Return quantiles of √(r/χ²ᵣ), by which an estimated norm is too small, from their middles."""
+    if not isinstance(rule, Projected):
+        return np.ones(1)
+    half = rule.projections / 2
+    found = np.sqrt(half / gammaincinv(half, (np.arange(_QUANTILES) + 0.5) / _QUANTILES))
+    mean = math.sqrt(half) * math.exp(gammaln(half - 0.5) - gammaln(half))
+    return np.asarray(found * mean / found.mean())
+
+
+def _slices(layout: Layout, untouched: NDArray[np.int64]) -> dict[str, slice]:
+    ends = np.searchsorted(untouched, np.cumsum(list(layout.sizes.values())))
+    starts = [0, *ends[:-1].tolist()]
+    return {name: slice(start, stop) for name, start, stop in zip(layout.sizes, starts, ends.tolist(), strict=True)}

@@ -1,0 +1,110 @@
+"""For pytest: the marker `guarantee`, the fixtures that say what is to be trained, and the certificate at the end.
+
+In conftest.py: `pytest_plugins = ["privet.audit.plugin"]`; the tests are in `privet.audit.battery`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from privet.audit.certificate import table
+from privet.audit.checks import Check
+from privet.audit.guarantee import rejected, usual_plan
+from privet.audit.model_checks import Subject
+from privet.audit.whitebox import MechanismAudit, mechanism
+from privet.files import write_text
+from privet.gradients.interception import LossFunction
+from privet.plan import Plan
+
+_CHECKS = pytest.StashKey[list[Check]]()
+_MECHANISM = pytest.StashKey[MechanismAudit]()
+_EXAMPLES, _OBSERVATIONS = 10_000, 200_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer a file for the certificate."""
+    parser.addoption("--certificate", metavar="FILE", help="write what the guarantee's tests found to this JSON file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", "guarantee: what a differentially private training relies on (privet)")
+    config.stash[_CHECKS] = []
+
+
+def _missing(name: str) -> pytest.UsageError:
+    return pytest.UsageError(f"define a fixture {name!r}: what is to be trained (see privet.audit.battery)")
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    """Return the module, in the mode in which it is to be trained; to be overridden."""
+    raise _missing("model")
+
+
+@pytest.fixture(scope="module")
+def loss_fn() -> LossFunction:
+    """Return (model, batch) → (B,) losses; to be overridden."""
+    raise _missing("loss_fn")
+
+
+@pytest.fixture(scope="module")
+def batch() -> Any:
+    """Return some examples, at least two; to be overridden."""
+    raise _missing("batch")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """Return the plan; a usual one unless overridden."""
+    return usual_plan(_EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def observations() -> int:
+    """Return how many scores the audit looks at."""
+    return _OBSERVATIONS
+
+
+@pytest.fixture(scope="module")
+def subject(model: nn.Module, loss_fn: LossFunction, batch: Any, plan: Plan) -> Subject:
+    """Return what the tests are about."""
+    return Subject(model, loss_fn, batch, plan)
+
+
+@pytest.fixture(scope="module")
+def audited(subject: Subject, observations: int, pytestconfig: pytest.Config) -> MechanismAudit:
+    """Return the audit of the plan's mechanism."""
+    found = mechanism(subject.plan, names=subject.names, observations=observations)
+    pytestconfig.stash[_MECHANISM] = found
+    return found
+
+
+@pytest.fixture
+def certificate(pytestconfig: pytest.Config) -> list[Check]:
+    """Return where checks of the model are collected."""
+    return pytestconfig.stash[_CHECKS]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show the certificate, and write it if asked."""
+    checks, audit = config.stash[_CHECKS], config.stash.get(_MECHANISM, None)
+    if not checks and audit is None:
+        return
+    failed = rejected(checks)
+    terminalreporter.section("guarantee")
+    for line in (*table(checks, failed), "", *str(audit or "").splitlines()):
+        terminalreporter.line(line)
+    if path := config.getoption("--certificate"):
+        passed = not failed and audit is not None and audit.passed
+        content = {
+            "passed": passed, "checks": [asdict(check) for check in checks], "failed": failed,
+            "mechanism": None if audit is None else audit.to_dict(),
+        }  # fmt: skip
+        write_text(Path(path), json.dumps(content, indent=2, ensure_ascii=False) + "\n")

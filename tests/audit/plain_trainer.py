@@ -1,0 +1,152 @@
+"""A trainer of thirty lines, with one fault at a time: what an audit has to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from privet.audit import Probe, Trace
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a step does instead of what is right; the right thing by default.
+
+    Args:
+        clip: (gradients, bound) → what is summed.
+        deviation: σ·C → standard deviation of the noise.
+        noise: (generator, step, size) → standard normal numbers.
+        draw: (generator, step, N, q) → indices.
+        divided: (sum, number drawn, expected number) → what is wrongly done to a sum before the division by the expected number.
+    """
+
+    clip: object = None
+    deviation: object = None
+    noise: object = None
+    draw: object = None
+    divided: object = None
+
+
+def clipped(gradients, bound):
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    finite = np.isfinite(norms)
+    return np.where(finite, gradients * np.minimum(1.0, bound / np.where(finite & (norms > 0), norms, 1.0)), 0.0).sum(0)
+
+
+def poisson(generator, step, examples, rate):
+    return np.flatnonzero(generator.random(examples) < rate)
+
+
+def train(probe: Probe, fault: Fault = Fault()) -> Trace:
+    """DP-SGD with the flat rule, one parameter after the other in one vector."""
+    plan, generator = probe.plan, np.random.default_rng()
+    bound, size = plan.clipping.bound, sum(probe.sizes.values())
+    clip, draw = fault.clip or clipped, fault.draw or poisson
+    deviation = (fault.deviation or (lambda right: right))(plan.noise_multiplier * bound)
+    released, drawn = [], []
+    for step in range(plan.total_steps):
+        indices = draw(generator, step, plan.examples, plan.sampling_rate)
+        rows = probe.data.read(indices).double().numpy()
+        with np.errstate(all="ignore"):
+            total = clip(rows, bound)
+        normal = (fault.noise or (lambda g, _, n: g.standard_normal(n)))(generator, step, size)
+        total = total + deviation * normal
+        released.append(total if fault.divided is None else fault.divided(total, len(indices), plan.divisor))
+        drawn.append(indices)
+    return Trace(probe.by_parameter(np.stack(released)), drawn)
+
+
+def of_mean(gradients, bound):
+    mean = np.nan_to_num(gradients).mean(0) if len(gradients) else np.zeros(gradients.shape[1])
+    return len(gradients) * mean * min(1.0, len(gradients) * bound / (np.linalg.norm(len(gradients) * mean) or 1.0))
+
+
+def of_sum(gradients, bound):
+    total = np.nan_to_num(gradients).sum(0)
+    return total * min(1.0, len(gradients) * bound / (np.linalg.norm(total) or 1.0))
+
+
+def every_coordinate(gradients, bound):
+    return np.nan_to_num(gradients).clip(-bound, bound).sum(0)
+
+
+def in_halves(gradients, bound):
+    middle = gradients.shape[1] // 2
+    return np.concatenate([clipped(gradients[:, :middle], bound), clipped(gradients[:, middle:], bound)])
+
+
+def of_pairs(gradients, bound):
+    """Microbatches of two, clipped as one: replacing one moves it by 2C, but one alone hardly."""
+    return sum((clipped(gradients[i : i + 2].sum(0, keepdims=True), bound) for i in range(0, len(gradients), 2)), 0.0) + np.zeros(
+        gradients.shape[1]
+    )
+
+
+def without_care(gradients, bound):
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    return (gradients * np.minimum(1.0, bound / (norms + 1e-6))).sum(0)
+
+
+def shuffled(generator, step, examples, rate, state={}):  # noqa: B006 - the permutation of an epoch
+    length = round(1 / rate)
+    if step % length == 0:
+        state["order"] = generator.permutation(examples)
+    return np.sort(state["order"][step % length :: length])
+
+
+def blocks(generator, step, examples, rate):
+    """As many as there should be, but always neighbours."""
+    return np.sort((generator.integers(examples) + np.arange(generator.binomial(examples, rate))) % examples)
+
+
+def half_missing(generator, step, size):
+    normal = generator.standard_normal(size)
+    normal[: size // 6] = 0.0
+    return normal
+
+
+def reused(generator, step, size):
+    return np.random.default_rng(step // 2).standard_normal(size)
+
+
+def once_for_all_parameters(generator, step, size):
+    return np.resize(generator.standard_normal(-(-size // 6)), size)
+
+
+FAULTS = {
+    "no noise": Fault(deviation=lambda right: 0.0),
+    "half the noise": Fault(deviation=lambda right: right / 2),
+    "a twentieth less noise": Fault(deviation=lambda right: 0.95 * right),
+    "variance for standard deviation": Fault(deviation=lambda right: right**2),
+    "standard deviation for variance": Fault(deviation=lambda right: right**0.5),
+    "noise for the mean on a sum": Fault(deviation=lambda right: right / 20),
+    "noise once per microbatch": Fault(deviation=lambda right: right * 2**0.5),
+    "a parameter without noise": Fault(noise=half_missing),
+    "first step without noise": Fault(noise=lambda g, step, n: g.standard_normal(n) * (step > 0)),
+    "a stream that is used twice": Fault(noise=reused),
+    "one number for all coordinates": Fault(noise=lambda g, step, n: np.full(n, g.standard_normal())),
+    "one stream for every parameter": Fault(noise=once_for_all_parameters),
+    "uniform noise": Fault(noise=lambda g, step, n: g.uniform(-(3**0.5), 3**0.5, n)),
+    "the mean is clipped": Fault(clip=of_mean),
+    "the sum is clipped": Fault(clip=of_sum),
+    "coordinates are clipped": Fault(clip=every_coordinate),
+    "each half is clipped to the whole bound": Fault(clip=in_halves),
+    "twice the bound": Fault(clip=lambda gradients, bound: clipped(gradients, 2 * bound)),
+    "nothing is clipped": Fault(clip=lambda gradients, bound: np.nan_to_num(gradients).sum(0)),
+    "NaN is summed": Fault(clip=without_care),
+    "divided by the number drawn": Fault(divided=lambda total, number, expected: total * expected / max(number, 1)),
+    "divided by something else": Fault(divided=lambda total, number, expected: total * 1.1),
+    "no noise on an empty draw": Fault(divided=lambda total, number, expected: total * (number > 0)),
+    "a shuffle": Fault(draw=shuffled),
+    "coins that are flipped once": Fault(draw=lambda g, step, n, q: np.flatnonzero(np.random.default_rng(1).random(n) < q)),
+    "coins that are flipped every other step": Fault(
+        draw=lambda g, step, n, q: np.flatnonzero(np.random.default_rng(step // 2).random(n) < q)
+    ),
+    "a fixed number": Fault(draw=lambda g, step, n, q: np.sort(g.choice(n, round(n * q), replace=False))),
+    "twice as many": Fault(draw=lambda g, step, n, q: poisson(g, step, n, min(1.0, 2 * q))),
+    "neighbours together": Fault(draw=blocks),
+    "with replacement": Fault(draw=lambda g, step, n, q: np.sort(g.integers(0, n, g.binomial(n, q)))),
+}  # fmt: skip
+TRAINERS = {name: partial(train, fault=fault) for name, fault in FAULTS.items()}

@@ -1,0 +1,80 @@
+"""`pytest -m guarantee`: two files of the user's are enough, and a wrong model fails it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import privet
+
+OPTIONS = ["-q", "--strict-markers", "-p", "no:cacheprovider", "-m", "guarantee", "--certificate", "c.json"]
+CONFTEST = 'pytest_plugins = ["privet.audit.plugin"]\n'
+TESTS = """
+import privet, pytest, torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.audit.battery import *
+
+
+class Centred(nn.Linear):
+    def forward(self, x):
+        out = super().forward(x)
+        return out - out.mean(0)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MODEL(5, 3)
+
+
+@pytest.fixture(scope="module")
+def loss_fn():
+    return lambda model, batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return torch.randn(6, 5), torch.arange(6) % 3
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return privet.Plan(
+        examples=300, sampling=privet.sampling.Poisson(30), steps=50, clipping=privet.clipping.Flat(0.7), delta=1e-4,
+        noise=privet.noise.Gaussian(1.7),
+    )
+
+
+@pytest.fixture(scope="module")
+def observations():
+    return 10_000
+
+
+def test_of_another_kind():
+    raise AssertionError("not selected")
+"""
+
+
+@pytest.mark.parametrize(("module", "failing"), [("nn.Linear", []), ("Centred", ["ISOLATION", "NOISE"])])
+def test_the_users_model_is_tested(module, failing, tmp_path):
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_mine.py").write_text(TESTS.replace("MODEL", module))
+    source = str(Path(privet.__file__).parents[1])
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *OPTIONS],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    assert result.returncode == int(bool(failing)), result.stdout
+    certificate = json.loads((tmp_path / "c.json").read_text())
+    assert certificate["passed"] is not bool(failing)
+    assert certificate["mechanism"]["passed"]
+    assert "ORACLE: gradients are those of plain autograd" in result.stdout
+    assert "1 deselected" in result.stdout
+    for family in failing:
+        assert f"test_model[{family}]" in result.stdout

@@ -1,0 +1,121 @@
+"""A right trainer passes, and no faulty one does: what an audit claims to see, it sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import plain_trainer
+import pytest
+
+import privet
+from privet import audit, training
+from privet.audit import whitebox
+from privet.audit.production import train
+from privet.clipping import Flat, Layerwise
+from privet.errors import InvalidArgumentError
+from privet.noise import Gaussian
+from privet.sampling import Poisson
+from privet.values import ClippedSum
+
+PLAN = privet.Plan(
+    examples=400, sampling=Poisson(20), steps=200, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(2.3)
+)  # fmt: skip
+FEW = 20_000
+
+
+def test_a_right_trainer_passes():
+    found = audit.mechanism(PLAN, plain_trainer.train, observations=FEW)
+    assert found.passed, found
+    assert 0.8 * found.epsilon_claimed <= found.epsilon_lower_bound <= found.epsilon_claimed
+    assert 0 < found.epsilon_lower_bound_nonparametric <= found.epsilon_claimed
+    assert found.noise_multiplier_interval[0] <= 2.3 <= found.noise_multiplier_interval[1]
+
+
+@pytest.mark.parametrize("fault", plain_trainer.TRAINERS)
+def test_a_faulty_trainer_fails(fault):
+    # Draws of nobody are frequent enough only where few are drawn.
+    plan = replace(PLAN, sampling=Poisson(2)) if fault == "no noise on an empty draw" else PLAN
+    assert not audit.mechanism(plan, plain_trainer.TRAINERS[fault], observations=FEW).passed
+
+
+@pytest.mark.parametrize("fault", ["no noise", "half the noise", "twice the bound", "nothing is clipped"])
+def test_gross_faults_show_in_the_lower_bound(fault):
+    found = audit.mechanism(PLAN, plain_trainer.TRAINERS[fault], observations=FEW)
+    assert found.epsilon_lower_bound > found.epsilon_claimed
+    assert "ε ≥" in str(found)
+    assert str(found).startswith("FAILED")
+
+
+def quieter(clipped, token, source):
+    return release(ClippedSum(clipped.tensors, clipped.sensitivity / 2, clipped.norms, clipped.part), token, source)
+
+
+def silent_about_one(clipped, token, source):
+    noised = release(clipped, token, source)
+    name = next(iter(noised.tensors))
+    return replace(noised, tensors={**noised.tensors, name: clipped.tensors[name]})
+
+
+def longer(*arguments, **options):
+    summed = clipped_sum(*arguments, **options)
+    return replace(summed, tensors={name: 1.2 * tensor for name, tensor in summed.tensors.items()})
+
+
+release, clipped_sum = training.release, training.clipped_sum
+PATCHES = {
+    "half the noise": ("release", quieter),
+    "a parameter without noise": ("release", silent_about_one),
+    "sums a fifth too long": ("clipped_sum", longer),
+}
+
+
+@pytest.mark.parametrize("fault", PATCHES)
+def test_a_fault_in_the_production_path_is_seen(fault, monkeypatch):
+    monkeypatch.setattr(training, *PATCHES[fault])
+    assert not audit.mechanism(PLAN, train, observations=10_000).passed
+
+
+def test_a_sampler_that_repeats_its_draws_is_seen_in_the_production_path(monkeypatch):
+    def draws(self, examples, words):
+        generator = np.random.default_rng(0)
+        while True:
+            indices = np.flatnonzero(generator.random(examples) < self.rate(examples))
+            yield indices
+            yield indices
+
+    monkeypatch.setattr(Poisson, "draws", draws)
+    found = audit.mechanism(PLAN, train, observations=10_000)
+    assert any(name.startswith("SAMPLER") for name in found.failed)
+
+
+@pytest.mark.parametrize(("found", "attempts", "failed"), [
+    ([1e-9, 0.3], [1, 10], ()),
+    ([1e-9, 1e-9], [1, 10], ("noise",)),
+    ([1e-15, 0.3], [1], ("noise",)),
+    ([1e-7, 0.3], [1], ()),
+])  # fmt: skip
+def test_what_chance_can_have_rejected_is_tried_again_with_ten_times_as_much(found, attempts, failed, monkeypatch):
+    seen, p_values = [], iter(found)
+
+    def gather(plan, names, trainer, observations, alpha, tell):
+        seen.append(observations)
+        checks = (audit.Check("noise", "", next(p_values)), *(audit.Check(str(i), "", 0.5) for i in range(49)))
+        influence = whitebox.influence.Influence(1.0, 0.01, 1.0, 100, 100)
+        rates = whitebox.influence.ErrorRates(0, 0, 0, 0, np.ones(1))
+        return whitebox._Evidence(checks, (influence,), rates)
+
+    monkeypatch.setattr(whitebox, "_gather", gather)
+    assert audit.mechanism(PLAN, plain_trainer.train, observations=FEW).failed == failed
+    assert seen == [FEW * attempt for attempt in attempts]
+
+
+def test_only_a_plan_that_promises_something_is_audited():
+    with pytest.raises(InvalidArgumentError, match="a plan that promises something"):
+        audit.mechanism(replace(PLAN, noise=Gaussian(0, non_private=True)))
+
+
+def test_patterns_need_the_names_that_they_are_for():
+    rule = Layerwise({"body.*": Flat(0.7), ".*": Flat(0.2)})
+    with pytest.raises(InvalidArgumentError, match="names is None"):
+        audit.mechanism(replace(PLAN, clipping=rule), plain_trainer.train)

@@ -1,0 +1,132 @@
+"""What is asked of the user's own model: right ones pass, and the usual mistakes are named."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import privet
+from privet import audit, training
+from privet.audit import guarantee, model_checks
+from privet.audit.model_checks import Subject
+from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projected
+from privet.noise import Gaussian
+from privet.sampling import Poisson
+
+PLAN = privet.Plan(
+    examples=500, sampling=Poisson(25), steps=100, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(1.7)
+)  # fmt: skip
+RULES = [
+    Flat(0.7), Layerwise(Automatic(0.3), by="parameter", noise="per group"), AdaptiveQuantile(Flat(0.7)),
+    Projected(Flat(0.7), projections=20),
+]  # fmt: skip
+
+
+def loss_fn(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+class Coupled(nn.Module):
+    """Subtracts the mean over the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(5, 3)
+
+    def forward(self, x):
+        out = self.map(x)
+        return out - out.mean(0)
+
+
+def subject(model=None, rule=None, loss=loss_fn, examples=6):
+    torch.manual_seed(0)
+    model = model or nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Dropout(0.5), nn.Linear(40, 3))
+    plan = PLAN if rule is None else replace(PLAN, clipping=rule)
+    return Subject(model, loss, (torch.randn(examples, 5), torch.arange(examples) % 3), plan)
+
+
+@pytest.mark.parametrize("family", guarantee.FAMILIES)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_right_model_passes_in_every_family(family, rule):
+    if isinstance(rule, Projected):
+        model = nn.Linear(5, 3)
+        assert not guarantee.rejected(guarantee.family_checks(subject(model, rule), family))
+        return
+    found = guarantee.family_checks(subject(rule=rule), family)
+    assert found
+    assert not guarantee.rejected(found), found
+    assert all(check.name.startswith(family + ": ") for check in found)
+
+
+def test_models_on_words_have_no_real_numbers_to_spoil():
+    model = nn.Sequential(nn.EmbeddingBag(11, 4), nn.Linear(4, 3))
+    words = Subject(model, loss_fn, (torch.randint(0, 11, (5, 7)), torch.arange(5) % 3), PLAN)
+    for family in guarantee.FAMILIES:
+        assert not guarantee.rejected(guarantee.family_checks(words, family))
+
+
+@pytest.mark.parametrize("module", [Coupled, lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))], ids=["centring", "norm"])
+def test_examples_that_influence_each_other_are_named(module):
+    (check,) = guarantee.family_checks(subject(module()), "ISOLATION")
+    assert guarantee.rejected([check])
+    assert "mixes examples" in check.finding or "normalises over the batch" in check.finding
+
+
+def test_a_loss_of_the_whole_batch_is_named():
+    found = guarantee.family_checks(subject(loss=lambda model, batch: loss_fn(model, batch).mean()), "ISOLATION")
+    assert guarantee.rejected(found)
+
+
+def test_wrong_gradients_are_seen(monkeypatch):
+    def wrong(*arguments, **options):
+        return {name: 1.001 * tensor for name, tensor in privet.per_example_gradients(*arguments, **options).items()}
+
+    monkeypatch.setattr(model_checks, "per_example_gradients", wrong)
+    assert guarantee.rejected(guarantee.family_checks(subject(), "ORACLE")) == ("ORACLE: gradients are those of plain autograd",)
+
+
+def test_a_sum_that_is_not_clipped_is_seen(monkeypatch):
+    def wrong(*arguments, **options):
+        summed = privet.clipped_sum(*arguments, **options)
+        return replace(summed, tensors={name: 2 * tensor for name, tensor in summed.tensors.items()})
+
+    monkeypatch.setattr(model_checks, "clipped_sum", wrong)
+    assert guarantee.rejected(guarantee.family_checks(subject(), "ORACLE"))
+    assert guarantee.rejected(guarantee.family_checks(subject(), "SENS"))
+
+
+def test_a_parameter_without_noise_is_seen(monkeypatch):
+    release = training.release
+
+    def wrong(clipped, token, source):
+        noised = release(clipped, token, source)
+        return replace(noised, tensors={**noised.tensors, "3.bias": clipped.tensors["3.bias"]})
+
+    monkeypatch.setattr(training, "release", wrong)
+    assert "NOISE: noise of every parameter" in guarantee.rejected(guarantee.family_checks(subject(), "NOISE"))
+
+
+def test_everything_together_is_one_certificate():
+    one = subject()
+    parts = []
+    found = audit.check(one.model, loss_fn, one.batch, PLAN, observations=10_000, progress=parts.append)
+    assert found.passed, found
+    assert parts[:4] == list(guarantee.FAMILIES)
+    values = json.loads(found.to_json())
+    assert values["epsilon_lower_bound"] <= values["epsilon_claimed"]
+    assert values["mechanism"]["passed"]
+    assert str(found).startswith("PASSED")
+    assert all(parameter.grad is None for parameter in one.model.parameters())
+    assert one.model.training
+
+
+def test_a_usual_plan_meets_its_epsilon():
+    plan = audit.usual_plan(1000, epsilon=2.0)
+    assert 1.9 < plan.epsilon() <= 2.0
+    assert math.isclose(plan.delta, 1e-4)

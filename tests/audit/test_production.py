@@ -1,0 +1,124 @@
+"""The trainer of this library passes its own audit, by every rule, style, sampler, momentum, mask and schedule."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import privet
+from privet import audit
+from privet.audit import influence, noise, sensitivity, whitebox
+from privet.audit.observations import observe
+from privet.audit.probe import layout
+from privet.audit.production import train
+from privet.clipping import NORM_RULES, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Projected
+from privet.momentum import InnerOuter, PerExample
+from privet.noise import Gaussian
+from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
+from privet.schedules import Geometric
+from privet.sparsification import Random, Ranked
+
+PLAN = privet.Plan(
+    examples=300, sampling=Poisson(30), steps=100, clipping=Flat(0.7), delta=1e-5, noise=Gaussian(1.3)
+)  # fmt: skip
+ALPHA = 1e-6
+FULL = {"sampling": FullBatch(), "noise": Gaussian(20.0)}
+VARIANTS = {
+    **{name: {"clipping": kind(bound=0.3)} for name, kind in NORM_RULES.items()},
+    "cutoff": {"clipping": Global(0.7, cutoff=30.0)},
+    "by module": {"clipping": Layerwise(Flat(0.7))},
+    "noise per group": {"clipping": Layerwise(Automatic(0.7), by="parameter", noise="per group")},
+    "rules in order": {"clipping": Layerwise((Flat(0.7), Automatic(0.2)), noise=(1.0, 3.0))},
+    "adaptive": {"clipping": AdaptiveQuantile(Flat(0.7), share=0.1, quantile=0.3)},
+    "adaptive by parameter": {"clipping": AdaptiveQuantile(Layerwise(Flat(0.7), by="parameter"), share=0.1)},
+    "estimated norms": {"clipping": Projected(Flat(0.7), projections=20)},
+    "truncated": {"sampling": TruncatedPoisson(30, cap=33)},
+    "fixed size": {"sampling": FixedSize(30), "adjacency": "replace-one"},
+    "balls in bins": {"sampling": BallsInBins(30)},
+    "shuffled": {"sampling": Shuffle(32), "adjacency": "zero-out"},
+    "full batch": FULL,
+    "inner and outer momentum": {"momentum": InnerOuter(0.9, 0.1, 2)},
+    "momentum and a cutoff": {"momentum": InnerOuter(0.5, 0.5, 1), "clipping": Global(0.7)},
+    "momentum per example": {**FULL, "momentum": PerExample(0.3)},
+    "random masks": {"sparsification": Random(0.9)},
+    "random masks by module": {"sparsification": Random(0.5, refresh=3), "clipping": Layerwise(Flat(0.7))},
+    "ranked masks": {"sparsification": Ranked(0.5)},
+    "scheduled noise": {"noise": Gaussian(1.3, schedule=Geometric())},
+    "scheduled bound": {"bound_schedule": Geometric(), "noise": Gaussian(1.3, deviation="fixed")},
+    "fast noise": {"noise": Gaussian(1.3, source="fast")},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_noise_and_influence_are_as_the_plan_says(variant, holds_twice):
+    plan = replace(PLAN, **VARIANTS[variant])
+    places = whitebox._layout(plan, None, 128)
+    shares = []
+
+    def experiment():
+        found = {}
+        for name, probe in (
+            ("everybody", whitebox._everybody(plan, places, 10_000)),
+            ("sampled", whitebox._probe(plan, places, plan.examples, 50, plan.sampling)),
+        ):
+            trace = train(probe)
+            seen = observe(probe, places, trace)
+            checks = [*noise.checks(seen.noise), *whitebox.sampler.checks(probe.plan, trace.drawn)]
+            found |= {f"{name}: {check.name}": check.p_value for check in checks}
+            ratio = influence.influence(seen)
+            found[f"{name}: influence"] = ratio.p_value()
+            shares.append(ratio)
+            if name == "everybody":
+                found["telling"] = influence.error_rates(seen, ALPHA).p_value()
+                found["some influence"] = float(ratio.ratio > 5 * ratio.error or plan.noise_multiplier > 10)
+        return found
+
+    holds_twice(experiment)
+    # What an example can do, it does: the canaries are the worst case of the proof.
+    everybody = shares[0]
+    least = 0.9 if plan.clipping.adaptive else 0.97
+    assert everybody.ratio + 6 * everybody.error >= least
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [name for name in VARIANTS if name not in ("estimated norms", "fast noise", "truncated", "balls in bins", "shuffled")],
+)
+def test_without_noise_one_example_moves_the_sum_by_at_most_the_sensitivity(variant):
+    plan = replace(PLAN, **VARIANTS[variant])
+    checks = sensitivity.checks(plan, layout(plan.clipping, None, 64), train)
+    assert len(checks) == len(sensitivity.EXAMPLES)
+    assert not [check for check in checks if check.p_value < 1]
+
+
+def test_patterns_are_audited_with_the_names_that_they_are_for():
+    names = ["conv1.weight", "conv1.bias", "head.0.weight"]
+    plan = replace(PLAN, clipping=Layerwise({r"conv\d.*": Flat(0.5), ".*": Automatic(0.2)}))
+    assert audit.mechanism(plan, names=names, observations=10_000).passed
+
+
+def test_a_certificate_is_prose_and_json():
+    found = audit.mechanism(PLAN, observations=10_000)
+    assert found.passed
+    values = json.loads(found.to_json())
+    assert values["passed"] is True
+    assert values["epsilon_claimed"] == pytest.approx(PLAN.epsilon())
+    assert values["epsilon_lower_bound"] <= values["epsilon_claimed"]
+    assert {name.split(":")[0].split(",")[0] for name in (check["name"] for check in values["checks"])} == set(whitebox.FAMILIES)
+    assert str(found).startswith("PASSED: ε ≥ ")
+    assert len(str(found).splitlines()) >= len(found.checks)
+
+
+def test_the_influence_of_a_canary_is_the_plans_also_where_bounds_move():
+    """The fillers keep an adaptive bound where it is, so that canaries stay beyond it."""
+    plan = replace(PLAN, clipping=AdaptiveQuantile(Flat(0.7), share=0.1, quantile=0.5))
+    places = whitebox._layout(plan, None, 128)
+    probe = whitebox._everybody(plan, places, 10_000)
+    trace = train(probe)
+    bounds = np.array([rule.rule.bound for rule in trace.rules])
+    assert len(np.unique(bounds)) == len(bounds)
+    assert 0.2 < bounds.min() < bounds.max() < 3.0
+    assert (observe(probe, places, trace).shifts > 0.9 / 1.3).all()

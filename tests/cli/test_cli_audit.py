@@ -1,0 +1,112 @@
+"""`privet audit` and `privet check`: what they answer, how they end, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import privet
+from privet.cli import main
+from privet.clipping import Flat, Layerwise
+from privet.noise import Gaussian
+from privet.sampling import Poisson
+
+MODEL = """
+import privet, torch
+from torch import nn
+from torch.nn import functional as F
+
+model = nn.Sequential(nn.Linear(5, 8), LAYER, nn.Linear(8, 3))
+dataset = torch.utils.data.TensorDataset(torch.randn(300, 5), torch.randint(0, 3, (300,)))
+plan = privet.Plan(
+    examples=300, sampling=privet.sampling.Poisson(30), steps=50, clipping=privet.clipping.Flat(0.7), delta=1e-4,
+    noise=privet.noise.Gaussian(1.7),
+)
+
+
+def loss_fn(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+"""
+
+
+def ended(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main([*map(str, words), "--observations", "10000", "--json"])
+    return stop.value.code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def plan(**changes):
+    settings = {"clipping": Flat(0.7), "noise": Gaussian(1.7)} | changes
+    return privet.Plan(examples=300, sampling=Poisson(30), steps=50, delta=1e-4, **settings)
+
+
+def test_a_plan_is_audited(capsys, tmp_path):
+    (tmp_path / "plan.json").write_text(plan().to_json())
+    status, found = ended(capsys, "audit", "--plan", tmp_path / "plan.json", "--out", tmp_path / "found.json")
+    assert (status, found["passed"]) == (0, True)
+    assert 0 < found["epsilon_lower_bound"] <= found["epsilon_claimed"]
+    assert json.loads((tmp_path / "found.json").read_text())["epsilon_lower_bound"] == found["epsilon_lower_bound"]
+
+
+def test_a_run_keeps_its_certificate(capsys, tmp_path):
+    from safetensors.torch import save_file
+    from torch import zeros
+
+    (tmp_path / "plan.json").write_text(plan(clipping=Layerwise({"body.*": Flat(0.7), ".*": Flat(0.2)})).to_json())
+    save_file({"body.weight": zeros(2), "head.weight": zeros(2)}, tmp_path / "model.safetensors")
+    status, found = ended(capsys, "audit", tmp_path)
+    assert (status, found["passed"]) == (0, True)
+    assert json.loads((tmp_path / "certificate.json").read_text())["passed"] is True
+
+
+def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
+    release = privet.training.release
+
+    def quieter(clipped, token, source):
+        return release(privet.training.ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), token, source)
+
+    monkeypatch.setattr(privet.training, "release", quieter)
+    (tmp_path / "plan.json").write_text(plan().to_json())
+    status, found = ended(capsys, "audit", "--plan", tmp_path / "plan.json")
+    assert (status, found["passed"]) == (1, False)
+    assert found["epsilon_lower_bound"] > found["epsilon_claimed"]
+
+
+@pytest.mark.parametrize(("layer", "passes"), [("nn.Tanh()", True), ("nn.BatchNorm1d(8)", False)])
+def test_a_model_is_checked(layer, passes, capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MODEL.replace("LAYER", layer))
+    status, found = ended(capsys, "check", file, "--out", tmp_path / "found.json")
+    assert (status, found["passed"]) == (int(not passes), passes)
+    assert found["mechanism"]["passed"]
+    assert json.loads((tmp_path / "found.json").read_text())["passed"] is passes
+
+
+def test_a_batch_and_a_plan_are_enough(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nbatch = dataset[:6]\ndel dataset, plan\n")
+    (tmp_path / "plan.json").write_text(plan().to_json())
+    status, found = ended(capsys, "check", file, "--plan", tmp_path / "plan.json")
+    assert (status, found["passed"]) == (0, True)
+
+
+@pytest.mark.parametrize(("words", "file", "says"), [
+    (["audit"], "", "RUN"),
+    (["audit", "nowhere"], "", "plan.json"),
+    (["audit", "--plan", "nowhere.json"], "", "--plan"),
+    (["audit", "--plan", "mine.py"], "no plan", "plan"),
+    (["check", "nowhere.py"], "", "MODEL.py"),
+    (["check", "mine.py"], "raise OSError('disk on fire')", "disk on fire"),
+    (["check", "mine.py"], "model = 3\ndataset = [1, 2]\n", "no plan|dataset|model"),
+    (["check", "mine.py"], "dataset = range(40)\n", "defines no model"),
+])  # fmt: skip
+def test_what_cannot_be_asked_is_refused_in_one_line(words, file, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(file)
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert any(word in error for word in says.split("|"))
