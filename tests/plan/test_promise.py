@@ -86,7 +86,12 @@ SCHEMES = {
     "fixed size": ({"sampling": sampling.FixedSize(512), "adjacency": "replace-one"}, "subset of fixed size", True),
     "truncated": ({"sampling": sampling.TruncatedPoisson(512, cap=700)}, "of too many a uniform subset stays", True),
     "shuffled": ({"sampling": sampling.Shuffle(512), "adjacency": "zero-out"}, "one step of every epoch", False),
-    "balls in bins": ({"sampling": sampling.BallsInBins(512)}, "one step of every epoch", False),
+    "balls in bins": ({"sampling": sampling.BallsInBins(512)}, "chosen by chance for each alone", True),
+    "balls in bins, replaced": (
+        {"sampling": sampling.BallsInBins(512), "adjacency": "replace-one"},
+        "chosen by chance for each alone",
+        False,
+    ),
     "estimated norms": ({"clipping": Projected(Flat(0.7), 40), "steps": 20}, "coin of their own", True),
 }
 

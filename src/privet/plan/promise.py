@@ -26,7 +26,7 @@ _ASSUMED = {
     accounting.FixedSize: "in every step a uniform subset of fixed size takes part, drawn anew",
     accounting.TruncatedPoisson: "in every step everybody takes part by a coin of their own; of too many a uniform subset stays",
     accounting.Shuffled: "everybody takes part in one step of every epoch; that nobody knows in which is not used",
-    accounting.BallsInBins: "everybody takes part in one step of every epoch; that nobody knows in which is not used",
+    accounting.BallsInBins: "in every epoch everybody takes part in one step, chosen by chance for each alone",
 }
 _FULL_BATCH = "everybody takes part in every step"
 _LIBRARIES = ("privet", "torch", "numpy", "scipy")

@@ -129,12 +129,13 @@ class ByEpoch(Scheme):
         return epochs * self.epoch_length(examples)
 
     def events(self, examples: int, multipliers: Factors) -> tuple[Release, ...]:
-        """Return one event for every epoch, begun ones included, with the epoch's least noise: no amplification is claimed."""
+        """Return one event for every epoch, begun ones included, with the epoch's least noise."""
         return epochs(multipliers.tolist(), self.epoch_length(examples), self.accounted_as)
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
         """Return what an accountant is told of `count` epochs with the same noise multiplier."""
-        return self.accounted_as(noise_multiplier, count)
+        length = self.epoch_length(examples)
+        return self.accounted_as(noise_multiplier, count, None if length == 1 else length)
 
     def participation(self, examples: int, steps: int) -> int:
         """Return the number of epochs that the first `steps` steps touch."""
