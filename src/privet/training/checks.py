@@ -53,7 +53,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
     if not fresh:
         return
     for group in optimizer.param_groups:
-        real("optimizer.lr", float(group["lr"]))
+        real("optimizer.lr", float(group.get("lr", 0.0)))  # not every optimizer has one
     if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise InvalidArgumentError(
             "optimizer",
