@@ -231,5 +231,5 @@ def _session() -> Record:
         "machine": asdict(Machine.here()),
         "process": os.getpid(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("privet", "torch", "dp-accounting")},
+        "versions": {name: version(name) for name in ("privet", "torch", "numpy", "scipy")},
     }
