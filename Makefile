@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := 2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants lint bench clean
+.PHONY: help demo test test-slow mutants crash lint bench clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -41,8 +41,11 @@ test: lint  ## lint and the whole test suite
 test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
 
-mutants: $(VENV)/dev.stamp  ## whether the tests see deliberate faults in the per-example gradients; ONLY=linear for some
+mutants: $(VENV)/dev.stamp  ## whether the tests see deliberate faults in every part of the mechanism; ONLY=linear for some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m slow tests/mutants $(if $(ONLY),-k "$(ONLY)")
+
+crash: $(VENV)/dev.stamp  ## kill, tear and starve hundreds of runs, and count what their ledgers forgot
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/crash
 
 bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 	$(BIN)/python -m benchmarks.step

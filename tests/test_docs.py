@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs: Python is executed, commands are run, make targets exist."""
+"""Every code block of the documentation runs: Python is executed, commands and configurations are run, make targets exist."""
 
 import re
 import shlex
@@ -33,6 +33,10 @@ def test_block_runs(language, body, tmp_path, monkeypatch):
     if language == "python":
         exec(compile(body, "<documentation>", "exec"), {"__name__": "__main__"})
         return
+    if language == "toml":
+        (tmp_path / "run.toml").write_text(body, encoding="utf-8")
+        body = "privet train --config run.toml --out run --quiet"
+        language = "sh"
     assert language == "sh", f"a block of an unknown language: {language!r}"
     for command in commands(body):
         if command[0] == "privet":

@@ -27,8 +27,10 @@ ORDER = [
     "gradients",
     "units",
     "ledger",
+    "budget",
     "checkpoint",
     "training",
+    "verification",
     "progress",
     "optim",
     "tuning",
@@ -37,7 +39,9 @@ ORDER = [
     "data",
     "models",
     "report",
+    "setups",
     "runs",
+    "recipes",
     "cli",
 ]
 # Imported when it is used, for the sake of a method on a lower layer.

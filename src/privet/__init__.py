@@ -7,6 +7,7 @@ import importlib
 from types import ModuleType
 
 from privet import accounting, clipping, errors, momentum, noise, sampling, schedules, sparsification, units
+from privet.budget import Budget
 from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
 from privet.plan import Plan, epochs
 from privet.training import Training
@@ -14,6 +15,7 @@ from privet.training import Training
 __version__ = "0.1.0"
 
 __all__ = [
+    "Budget",
     "Plan",
     "Training",
     "accounting",
@@ -30,6 +32,7 @@ __all__ = [
     "optim",
     "per_example_gradients",
     "per_example_norms",
+    "recipes",
     "report",
     "sampling",
     "schedules",
@@ -38,7 +41,7 @@ __all__ = [
     "units",
 ]
 
-_WHEN_USED = ("audit", "data", "evaluation", "models", "optim", "report", "tuning")
+_WHEN_USED = ("audit", "data", "evaluation", "models", "optim", "recipes", "report", "tuning")
 
 
 def __getattr__(name: str) -> ModuleType:

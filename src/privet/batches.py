@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from privet.accounting import unit as whose
 from privet.errors import InvalidArgumentError, count
@@ -140,8 +140,13 @@ def check_map_style(dataset: object) -> int:
     return len(dataset)
 
 
+def privacy_unit(dataset: object) -> str:
+    """Return whose data an entry of a data set is, as `Plan.unit` says it: its attribute of that name, or an example."""
+    return str(getattr(dataset, "privacy_unit", EXAMPLE))
+
+
 def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
-    """Refuse a data set that is not map-style, not of the plan's size, or of another unit than the plan's.
+    """Refuse a data set that is not map-style, not of the plan's size, that repeats an entry, or of another unit than the plan's.
 
     Args:
         dataset: what is to be trained on; its attribute `privacy_unit`, if there is one, says whose data an entry is.
@@ -152,7 +157,7 @@ def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
         InvalidArgumentError: naming what it was.
     """
     entries = check_map_style(dataset)
-    held = getattr(dataset, "privacy_unit", EXAMPLE)
+    held = privacy_unit(dataset)
     if held != unit:
         raise InvalidArgumentError(
             "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {unit!r}",
@@ -162,6 +167,11 @@ def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
         raise InvalidArgumentError(
             "dataset", f"{entries} {whose(unit).counted}s", f"of exactly the plan's size, {examples}",
             "The guarantee is stated for that number; make the plan for this data set.",
+        )  # fmt: skip
+    if isinstance(dataset, Subset) and len(set(dataset.indices)) < len(dataset.indices):
+        raise InvalidArgumentError(
+            "dataset", "a Subset that repeats indices", f"one in which each of the {examples} entries occurs once",
+            "Somebody who occurs twice would contribute twice.",
         )  # fmt: skip
 
 

@@ -1,20 +1,25 @@
 """Checkpoints: the public state of a run, written whole or not at all, and tied to its ledger.
 
 They hold nothing but released values (parameters, optimizer and scheduler state) and the ledger's tip; never a key of a
-random source, so a resumed run draws fresh randomness.
+random source, so a resumed run draws fresh randomness. The last two are kept. They are read without executing anything.
 """
 
 from __future__ import annotations
 
+import pickle
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from privet.errors import LedgerError
-from privet.files import write_atomically
+from privet.errors import LedgerError, PrivetWarning
+from privet.files import remove_unfinished, write_atomically
 from privet.ledger import Ledger
+
+NAME, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 
 
 class Stateful(Protocol):
@@ -27,15 +32,22 @@ class Stateful(Protocol):
         """Restore it."""
 
 
-def save(path: Path, step: int, model: nn.Module, others: dict[str, Stateful], ledger: Ledger) -> None:
-    """Write the state after `step` completed steps.
+class UnreadableError(Exception):
+    """A file that is no checkpoint, or no longer."""
+
+
+def save(directory: Path, step: int, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> None:
+    """Write the state after `step` completed steps, keeping the checkpoint before.
 
     Args:
-        path: of the checkpoint file.
+        directory: of the run.
         step: steps whose release is in the parameters.
         model: whose state_dict is saved.
         others: name → optimizer or scheduler.
         ledger: whose tip is noted.
+
+    Raises:
+        LedgerError: the disk refused; the checkpoints that were there are still there.
     """
     state = {
         "step": step,
@@ -43,20 +55,45 @@ def save(path: Path, step: int, model: nn.Module, others: dict[str, Stateful], l
         "model": model.state_dict(),
         **{name: other.state_dict() for name, other in others.items()},
     }
-    write_atomically(path, lambda temporary: torch.save(state, temporary))
+    try:
+        write_atomically(directory / NAME, lambda temporary: torch.save(state, temporary), keep=directory / PREVIOUS)
+    except (OSError, RuntimeError) as error:  # torch's own writer has no other word for a full disk
+        raise LedgerError(f"the checkpoint {directory / NAME} could not be written ({error})") from None
 
 
-def load(path: Path, model: nn.Module, others: dict[str, Stateful], ledger: Ledger) -> int:
-    """Restore the state and return the number of completed steps; 0 if there is no checkpoint yet.
+def save_first(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> None:
+    """Write the state before the first step, and see that it can be read again: later is too late to find out.
 
     Raises:
-        LedgerError: the ledger does not know the checkpoint (it was rolled back or belongs to another run), or the checkpoint
-            holds a state that was not asked for.
+        LedgerError: some state cannot be read without executing what the file says.
     """
-    if not path.exists():
-        return 0
-    device = next(model.parameters()).device
-    state = torch.load(path, map_location=device, weights_only=True)
+    try:
+        save(directory, 0, model, others, ledger)
+        read(directory / NAME)
+    except (UnreadableError, pickle.PicklingError, AttributeError, TypeError) as error:
+        raise LedgerError(
+            "the run could not be resumed: model, optimizer, scheduler or average keep more in their state_dict than tensors, "
+            f"numbers, text, lists and dictionaries ({error})"
+        ) from None
+
+
+def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> int | None:
+    """Restore the last state that can be read, and return the number of completed steps; None if there is no checkpoint yet.
+
+    Args:
+        directory: of the run, whose ledger is open: nobody else writes there.
+        model: whose parameters and buffers are restored.
+        others: name → optimizer or scheduler.
+        ledger: of the run.
+
+    Raises:
+        LedgerError: the ledger does not know the checkpoint (it was rolled back or belongs to another run), no checkpoint can be
+            read, or it holds other states than those asked for.
+    """
+    remove_unfinished(directory / NAME)
+    path, state = latest(directory, next(model.parameters()).device)
+    if state is None:
+        return None
     if not ledger.includes(state["ledger"]):
         raise LedgerError(
             f"the checkpoint {path} is newer than, or foreign to, the ledger {ledger.path}: spent steps would be lost"
@@ -64,7 +101,49 @@ def load(path: Path, model: nn.Module, others: dict[str, Stateful], ledger: Ledg
     missing = [name for name in others if name not in state]
     if missing:
         raise LedgerError(f"the checkpoint {path} holds no state for {', '.join(missing)}; resume with what the run began with")
-    model.load_state_dict(state["model"])
-    for name, other in others.items():
-        other.load_state_dict(state[name])
+    try:
+        model.load_state_dict(state["model"])
+        for name, other in others.items():
+            other.load_state_dict(state[name])
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise LedgerError(f"the checkpoint {path} does not fit what it is to be resumed with ({error})") from None
     return int(state["step"])
+
+
+def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Return what a checkpoint holds, by a reader that makes tensors and plain values only.
+
+    Raises:
+        UnreadableError: it is no checkpoint.
+    """
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        # Not in torch's words, which advise to execute what the file says.
+        raise UnreadableError(f"torch finds no tensors and plain values in it: {type(error).__name__}") from None
+    if not isinstance(state, dict) or not {"step", "ledger", "model"} <= state.keys():
+        raise UnreadableError("it holds no state of a run")
+    return state
+
+
+def latest(directory: Path, device: torch.device | str = "cpu") -> tuple[Path, dict[str, Any] | None]:
+    """Return the newest checkpoint that can be read, and where it lies; None if there was never one.
+
+    Raises:
+        LedgerError: there are some, and none can be read.
+    """
+    unreadable = ""
+    for path in (directory / NAME, directory / PREVIOUS):
+        if not path.exists():
+            continue
+        try:
+            state = read(path, device)
+        except UnreadableError as error:
+            unreadable = f"the checkpoint {path} cannot be read ({error})"
+            continue
+        if unreadable:
+            warnings.warn(f"{unreadable}; going on from the one before, {path.name}", PrivetWarning, stacklevel=2)
+        return path, state
+    if unreadable:
+        raise LedgerError(f"{unreadable}, nor any before it")
+    return directory / NAME, None

@@ -40,6 +40,10 @@ class LedgerError(PrivetError):
     """The record of spent privacy is damaged, locked, used up or belongs to something else."""
 
 
+class BudgetExhaustedError(LedgerError):
+    """What is asked for would spend more than there is."""
+
+
 class PrivetWarning(UserWarning):
     """Something that is right but that its user would want to know."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import uuid
 from collections.abc import Callable
@@ -17,7 +19,7 @@ def cache_directory() -> Path:
     return Path.home() / ".cache" / "privet"
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
+def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path | None = None) -> Path:
     """Let `write` fill a temporary file beside `path`, make it durable, and put it in place in one move.
 
     A reader sees the old file or the new one, and two writers do no harm.
@@ -25,6 +27,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
     Args:
         path: where the file is to be; missing folders are made.
         write: called with the temporary path.
+        keep: where the file that is replaced goes, in the same folder; a crash in between leaves it there and `path` missing.
 
     Returns:
         `path`.
@@ -38,13 +41,57 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
     try:
         write(temporary)
         with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+            synchronise(file.fileno())
+        if keep is not None and path.exists():
+            path.replace(keep)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+    # Where folders cannot be synchronised, a power failure may bring the old file back, whole.
+    with contextlib.suppress(OSError):
+        synchronise_folder(path.parent)
     return path
 
 
 def write_text(path: Path, text: str) -> Path:
     """Write a text file whole or not at all."""
     return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what writers of `path` left that were killed; only for whoever keeps others from writing it."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        left.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, each durable in the one above.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        synchronise_folder(made.parent)
+
+
+def synchronise(descriptor: int) -> None:
+    """Return when everything written to the file is on the disk.
+
+    Raises:
+        OSError: it is not, and the state of the file is unknown: the same descriptor must not be tried again.
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):  # elsewhere fsync waits for the disk itself; there it does not
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+def synchronise_folder(folder: Path) -> None:
+    """Return when names that were put into the folder are on the disk; errors as for `synchronise`."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        synchronise(descriptor)
+    finally:
+        os.close(descriptor)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from privet.accounting.statement import rounded_up
+from privet.accounting.rounding import legible
 from privet.training import Step, Training
 
 # ε takes some milliseconds to compute: often enough to watch, seldom enough not to slow training.
@@ -35,7 +35,7 @@ def shown(training: Training) -> Iterator[Step]:
         for step in training:
             now = time.monotonic()
             if now - last >= _SECONDS_BETWEEN or step.number == step.total:
-                bar.update(task, completed=step.number, epsilon=f"{rounded_up(training.epsilon()):g}")
+                bar.update(task, completed=step.number, epsilon=legible(training.epsilon()))
                 last = now
             else:
                 bar.update(task, completed=step.number)

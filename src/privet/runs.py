@@ -1,7 +1,8 @@
 """A run: a training described by names, carried out in a directory that is complete or marked unfinished.
 
-plan.json  run.json  ledger  checkpoint.pt  metrics.jsonl      while it trains
+plan.json  run.json  ledger  checkpoint.pt  checkpoint-previous.pt  metrics.jsonl      while it trains
 model.safetensors  evaluation.json  guarantee.json  guarantee.md  report.html  figures/      when it is done
+samples.safetensors      beside the model, where the optimizer draws from a posterior
 """
 
 from __future__ import annotations
@@ -9,130 +10,34 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import save_model
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from safetensors.torch import save_file, save_model
 
-from privet import data, models, report
+from privet import report
 from privet.accounting.statement import Guarantee
+from privet.budget import Budget
 from privet.data import DataSet
-from privet.errors import InvalidArgumentError, LedgerError, choice, count, positive, real
+from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
+from privet.evaluation.plain import plain
 from privet.files import write_atomically, write_text
-from privet.optim import SGLD, AdamBC, sgld_learning_rates
+from privet.optim import SGLD
 from privet.plan import Plan
 from privet.progress import shown
+from privet.setups import Setup
 from privet.training import Training, read_plan
 
 # How often the model in training is evaluated on the test set.
 _POINTS = 20
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything about a run that does not change its guarantee; `run.json` keeps it.
-
-    Args:
-        data: name in the catalogue, or a path to an .npz or CSV file.
-        model: name of one of Privet's networks.
-        learning_rate: > 0.
-        optimizer: one of `OPTIMIZERS`.
-        momentum: of "sgd" and "nesterov", in [0, 1).
-        average: "uniform" or "ema", to evaluate and keep an average of the parameters over the steps; or None.
-        seed: of the initial parameters, which are public.
-        physical_batch_size: most examples that go through the model at once.
-        folder: where the data set lies, if it is not to be fetched.
-        target: column with the labels, for a CSV file.
-        device: such as "cpu" or "cuda".
-    """
-
-    data: str
-    model: str
-    learning_rate: float
-    optimizer: str = "sgd"
-    momentum: float = 0.9
-    average: str | None = None
-    seed: int = 0
-    physical_batch_size: int = 256
-    folder: str | None = None
-    target: str | None = None
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        choice("model", self.model, models.NAMES)
-        choice("optimizer", self.optimizer, OPTIMIZERS)
-        if self.average is not None:
-            choice("average", self.average, AVERAGES)
-        positive("learning_rate", self.learning_rate)
-        if not 0 <= real("momentum", self.momentum) < 1:
-            raise InvalidArgumentError("momentum", self.momentum, "at least 0 and below 1", "0.9 is usual.")
-        count("seed", self.seed, minimum=0)
-        count("physical_batch_size", self.physical_batch_size, fix="It bounds memory only and does not change the result.")
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError):
-            raise InvalidArgumentError("device", self.device, "a device that torch has here, such as 'cpu' or 'cuda'") from None
-
-    def load_data(self) -> DataSet:
-        """Return the data set, fetched if need be."""
-        return data.load(self.data, folder=self.folder, target=self.target)
-
-    def build_model(self, dataset: DataSet) -> nn.Module:
-        """Return the network with its seeded initial parameters."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            return models.build(self.model, dataset.input_shape, dataset.classes).to(self.device)
-
-    def build_optimizer(self, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
-        """Return the optimizer over the model's parameters."""
-        return OPTIMIZERS[self.optimizer](self, plan, model)
-
-    def build_average(self, model: nn.Module) -> AveragedModel | None:
-        """Return what averages the model's parameters, if anything does."""
-        return None if self.average is None else AVERAGES[self.average](model)
-
-
-Build = Callable[[Setup, Plan, nn.Module], torch.optim.Optimizer]
-
-
-def _optimizer(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
-    return lambda setup, plan, model: kind(model.parameters(), lr=setup.learning_rate, **options)
-
-
-def _with_momentum(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
-    return lambda setup, plan, model: kind(model.parameters(), lr=setup.learning_rate, momentum=setup.momentum, **options)
-
-
-def _adam_bc(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
-    return AdamBC(model.parameters(), lr=setup.learning_rate, noise_deviation=plan.gradient_deviations().tolist())
-
-
-def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
-    return SGLD(model.parameters(), sgld_learning_rates(plan), plan.examples)
-
-
-# Name → the optimizer of a setup, a plan and a model. The learning rate of Langevin dynamics is the plan's noise's.
-OPTIMIZERS: dict[str, Build] = {
-    "sgd": _with_momentum(torch.optim.SGD),
-    "nesterov": _with_momentum(torch.optim.SGD, nesterov=True),
-    "adam": _optimizer(torch.optim.Adam),
-    "adamw": _optimizer(torch.optim.AdamW),
-    "adagrad": _optimizer(torch.optim.Adagrad),
-    "rmsprop": _optimizer(torch.optim.RMSprop),
-    "adam-bc": _adam_bc,
-    "sgld": _sgld,
-}
-AVERAGES: dict[str, Callable[[nn.Module], AveragedModel]] = {
-    "uniform": lambda model: AveragedModel(model),
-    "ema": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99)),  # type: ignore[no-untyped-call]
-}
+# What a run writes down that its guarantee is not about.
+_EVALUATED = "accuracy, likelihood and calibration on the test set, which is assumed public"
+_BESIDE = ("how many seconds it took",)
+# Of the test set, for the intervals around the final model's numbers.
+_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -152,13 +57,9 @@ class Outcome:
     seconds: float
 
 
-def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """Return the cross-entropy of every example, (B,)."""
-    inputs, labels = batch
-    return F.cross_entropy(model(inputs), labels, reduction="none")
-
-
-def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progress: bool = False) -> Outcome:
+def start(
+    setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False
+) -> Outcome:
     """Train from the beginning and write everything into a new directory.
 
     Args:
@@ -166,31 +67,40 @@ def start(setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, progre
         plan: the promise, calibrated.
         dataset: `setup.load_data()`.
         directory: new or empty of runs.
+        budget: for the data set, from which the whole plan is drawn first.
         progress: show a progress bar on standard error.
 
     Raises:
         LedgerError: the directory holds a run already.
+        BudgetExhaustedError: the budget does not hold the plan.
+        InvalidArgumentError: the budget is for another data set.
     """
+    if budget is not None:
+        budget.check_data(setup.data)
     model = setup.build_model(dataset)
+    optimizer = setup.build_optimizer(plan, model)
     training = Training(
         plan,
         model,
-        cross_entropy,
-        setup.build_optimizer(plan, model),
-        dataset.train,
+        setup.build_loss(),
+        optimizer,
+        setup.entries(dataset),
         directory,
-        physical_batch_size=setup.physical_batch_size,
+        budget=budget,
+        physical_batch_size=setup.entries_at_once,
+        scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
         _files={"run.json": json.dumps(asdict(setup), indent=2) + "\n"},
     )
     return _finish(setup, dataset, training, progress)
 
 
-def resume(directory: Path, *, progress: bool = False) -> Outcome:
+def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
     """Go on with an interrupted run.
 
     Args:
         directory: of the run.
+        adopt: also if it was left on another machine; as for `Training`.
         progress: show a progress bar on standard error.
 
     Raises:
@@ -202,13 +112,16 @@ def resume(directory: Path, *, progress: bool = False) -> Outcome:
     dataset = setup.load_data()
     model = setup.build_model(dataset)
     plan = read_plan(directory)
+    optimizer = setup.build_optimizer(plan, model)
     training = Training.resume(
         directory,
         model,
-        cross_entropy,
-        setup.build_optimizer(plan, model),
-        dataset.train,
-        physical_batch_size=setup.physical_batch_size,
+        setup.build_loss(),
+        optimizer,
+        setup.entries(dataset),
+        adopt=adopt,
+        physical_batch_size=setup.entries_at_once,
+        scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
     return _finish(setup, dataset, training, progress)
@@ -244,22 +157,24 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     evaluation: Evaluation | None = None
     with training, (directory / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
         for number in _evaluation_points(training, progress):
-            evaluation = evaluate(model, dataset.test, device=setup.device) if dataset.test is not None else None
+            found = None if dataset.test is None else evaluate(model, dataset.test, device=setup.device)
             spent = training.epsilon()
             line = {
                 "step": number,
                 "epsilon": spent if math.isfinite(spent) else None,
                 "seconds": before + time.monotonic() - started,
-                "test_accuracy": evaluation and evaluation.accuracy,
-                "test_negative_log_likelihood": evaluation and evaluation.to_dict()["negative_log_likelihood"],
+                "test_accuracy": found and found.accuracy,
+                "test_negative_log_likelihood": found and found.negative_log_likelihood,
+                "test_expected_calibration_error": found and found.expected_calibration_error,
             }
-            metrics.write(json.dumps(line, allow_nan=False) + "\n")
+            metrics.write(json.dumps(plain(line), allow_nan=False) + "\n")
             metrics.flush()
         seconds = before + time.monotonic() - started
-        if evaluation is None and dataset.test is not None:  # a resumed run whose last step was taken before
-            evaluation = evaluate(model, dataset.test, device=setup.device)
-        guarantee = training.guarantee()
+        if dataset.test is not None:
+            evaluation = evaluate(model, dataset.test, device=setup.device, resamples=_RESAMPLES)
+        guarantee = replace(training.guarantee(), beside=_BESIDE if evaluation is None else (_EVALUATED, *_BESIDE))
     write_atomically(directory / "model.safetensors", lambda temporary: save_model(model, str(temporary)))
+    _keep_samples(training)
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")
     write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
@@ -277,6 +192,19 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     write_text(directory / "status.json", json.dumps(status) + "\n")
     report.write(directory)
     return Outcome(directory, guarantee, evaluation, seconds)
+
+
+def _keep_samples(training: Training) -> None:
+    """Write the samples of the parameters that the optimizer has, if any: name → (number of samples, *shape)."""
+    if not isinstance(training.optimizer, SGLD) or not training.optimizer.samples:
+        return
+    assert training.directory is not None
+    names = [name for name, parameter in training.model.named_parameters() if parameter.requires_grad]
+    samples = {
+        name: torch.stack(values) for name, values in zip(names, zip(*training.optimizer.samples, strict=True), strict=True)
+    }
+    path = training.directory / "samples.safetensors"
+    write_atomically(path, lambda temporary: save_file(samples, str(temporary)))
 
 
 def _evaluation_points(training: Training, progress: bool) -> Iterator[int]:

@@ -40,12 +40,29 @@ def test_laplace_is_pure_and_its_delta_the_integral():
         assert found == pytest.approx(float(gap.sum() * (x[1] - x[0])), rel=1e-4)
 
 
+def test_laplace_epsilon_and_delta_are_each_others_inverse():
+    assert mechanisms.laplace_epsilon(scale=2.5, sensitivity=2.0) == pytest.approx(0.8)
+    for delta in (0.0, 1e-6, 0.1):
+        epsilon = mechanisms.laplace_epsilon(scale=0.4, sensitivity=2.0, delta=delta)
+        assert mechanisms.laplace_delta(epsilon=epsilon, scale=0.4, sensitivity=2.0) == pytest.approx(delta, abs=1e-15)
+    assert mechanisms.laplace_epsilon(scale=2.0, sensitivity=1.0, delta=0.5) == 0.0
+
+
+def test_published_values():
+    """Dwork and Roth's √(2 ln 1.25/δ)/ε, and the ε of one Gaussian release when an example is removed or replaced."""
+    assert mechanisms.gaussian_deviation_classical(epsilon=0.5, delta=1e-5, sensitivity=1.0) == pytest.approx(9.68961, abs=1e-5)
+    assert mechanisms.gaussian_epsilon(deviation=0.7, delta=1e-5, sensitivity=0.7) == pytest.approx(4.37718, abs=1e-5)
+    assert mechanisms.gaussian_epsilon(deviation=0.7, delta=1e-5, sensitivity=1.4) == pytest.approx(9.99726, abs=1e-5)
+    assert mechanisms.gaussian_deviation(epsilon=1.0, delta=1e-5, sensitivity=0.3) == pytest.approx(0.3 * 3.7306, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("call", "name"),
     [
         (lambda: mechanisms.laplace_scale(epsilon=0.0, sensitivity=1.0), "epsilon"),
         (lambda: mechanisms.laplace_scale(epsilon=1.0, sensitivity=-1.0), "sensitivity"),
         (lambda: mechanisms.laplace_delta(epsilon=-1.0, scale=1.0, sensitivity=1.0), "epsilon"),
+        (lambda: mechanisms.laplace_epsilon(scale=1.0, sensitivity=1.0, delta=1.0), "delta"),
         (lambda: mechanisms.gaussian_deviation(epsilon=1.0, delta=0.0, sensitivity=1.0), "delta"),
         (lambda: mechanisms.gaussian_epsilon(deviation=0.0, delta=1e-5, sensitivity=1.0), "deviation"),
     ],

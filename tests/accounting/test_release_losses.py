@@ -20,6 +20,7 @@ from privet.accounting import (
     composed_multiplier,
     epochs,
     interop,
+    verification,
 )
 from privet.accounting.shuffle import epsilon_lower_bound
 from privet.errors import InvalidArgumentError
@@ -202,12 +203,12 @@ def test_what_is_released_together_is_one_release():
 @pytest.mark.parametrize("event", [Event(0.02, 1.3, 40), Event(1.0, 9.0, 5), BallsInBins(9.0, 5), TRUNCATED])
 def test_dp_accounting_gives_the_same_second_opinion(event):
     ours = composed_epsilon([event], delta=1e-5)
-    assert ours == pytest.approx(interop.second_opinion([event], delta=1e-5, width=5e-4), rel=1e-3)
+    assert ours == pytest.approx(verification.second_opinion([event], delta=1e-5, width=5e-4), rel=1e-3)
 
 
 def test_there_is_no_second_opinion_on_what_only_we_price():
     with pytest.raises(InvalidArgumentError, match=r"^events is FixedSize"):
-        interop.second_opinion([FixedSize(0.1, 1.0)], delta=1e-5, adjacency="replace-one")
+        verification.second_opinion([FixedSize(0.1, 1.0)], delta=1e-5, adjacency="replace-one")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """What ε means, against the Gaussian, whose trade-off curve is a formula, and against attacks on simulated releases."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from privet.accounting import Event, FixedSize, tradeoff
+from privet.accounting import Event, FixedSize, composed_delta, composed_deltas, tradeoff
 from privet.errors import InvalidArgumentError
 
 RATES = np.array([0.0, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 1.0])
@@ -76,3 +77,39 @@ def test_a_confident_attacker_errs_less():
 def test_every_kind_has_a_meaning():
     found = tradeoff.meaning([FixedSize(0.01, 2.0, 100)], adjacency="replace-one")
     assert 0 < found.advantage < 1
+
+
+KINDS = {
+    "sampled": ([Event(0.01, 1.0, 1000)], "add-remove"),
+    "replaced": ([Event(0.02, 2.0, 300)], "replace-one"),
+    "of several noises": ([Event(0.02, 2.0, 300), Event(0.05, 1.5, 20), Event(1.0, 20.0, 3)], "zero-out"),
+    "fixed size": ([FixedSize(0.01, 2.0, 100)], "replace-one"),
+    "full batch": ([Event(1.0, 9.0, 20)], "add-remove"),
+}
+
+
+@pytest.mark.parametrize(("events", "adjacency"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-12])
+def test_the_profile_is_never_below_the_single_answers_and_close(events, adjacency, delta):
+    privacy = tradeoff.profile(events, adjacency=adjacency, delta=delta)
+    assert privacy.epsilons[0] == 0
+    assert privacy.deltas[-1] == pytest.approx(min(delta, 1e-5))
+    assert (np.diff(privacy.deltas) <= 0).all()
+    for place in (0, 5, 15, 25, -1):
+        exact = composed_delta(events, epsilon=float(privacy.epsilons[place]), adjacency=adjacency)
+        # Both are upper bounds, on different grids.
+        assert exact * (1 - 5e-3) <= privacy.deltas[place] <= exact * 1.03
+
+
+def test_a_meaning_comes_back_from_json():
+    found = tradeoff.meaning([Event(0.02, 1.3, 200)])
+    values = json.loads(json.dumps(found.to_dict()))
+    assert set(values) == {"advantage", "tpr_at_fpr_0.1%", "tpr_at_fpr_1%", "bayes_risk", "profile"}
+    assert tradeoff.from_dict(values) == found
+    assert values["advantage"] == values["profile"]["delta"][0]
+
+
+@pytest.mark.parametrize("epsilons", [[1.0, 0.5], [-0.1, 1.0], [0.0, math.inf], [math.nan]])
+def test_epsilons_that_do_not_grow_are_refused(epsilons):
+    with pytest.raises(InvalidArgumentError, match=r"^epsilons is"):
+        composed_deltas([Event(0.1, 2.0)], epsilons=epsilons, likely=1e-5)

@@ -47,9 +47,110 @@ def test_noise_and_epsilon_are_inverse(capsys):
     assert 2 * (1 - 1e-3) < spent <= 2
 
 
+def test_steps_are_what_a_budget_is_enough_for(capsys):
+    budget = "--noise-multiplier 1.3 --sampling poisson --accountant rdp"
+    steps = values(capsys, f"steps {QUESTION} --epsilon 1.5 {budget}")["steps"]
+    within, beyond = (values(capsys, f"epsilon {QUESTION} --steps {n} {budget}")["epsilon"] for n in (steps, steps + 1))
+    assert within <= 1.5 < beyond
+
+
+def test_a_unit_is_named_and_must_suit_the_neighbours(capsys):
+    question = f"epsilon {QUESTION} --steps 10 --noise-multiplier 2 --accountant rdp"
+    assert "for one user (" in run(capsys, f"{question} --unit user")
+    assert "for one example (in a group of 4; groups fixed in advance) (" in run(
+        capsys, f"{question} --unit group:4 --adjacency replace-one"
+    )
+    for unit, says in (("group:4", "'replace-one' for the unit"), ("group:0", "--unit is"), ("person", "--unit is 'person'")):
+        with pytest.raises(SystemExit) as stop:
+            main([*question.split(), "--unit", unit])
+        assert stop.value.code == 2
+        assert says in capsys.readouterr().err
+
+
 def test_no_noise_is_answered_in_words(capsys):
     assert values(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")["epsilon"] == "inf"
     assert "nothing is private" in run(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")
+
+
+SMALL = "epsilon --examples 5000 --batch-size 50 --steps 40 --noise-multiplier 1.7 --delta 1e-5"
+
+
+def test_a_privacy_loss_is_explained(capsys):
+    found = values(capsys, f"{SMALL} --explain")
+    assert 0 < found["advantage"] < 1
+    assert 0.001 < found["tpr_at_fpr_0.1%"] < found["tpr_at_fpr_1%"] < 1
+    assert found["bayes_risk"] < 0.5
+    assert len(found["profile"]["epsilon"]) == len(found["profile"]["delta"]) > 10
+    text = run(capsys, f"{SMALL} --explain")
+    assert "What it means: an attacker" in text
+    assert "These (ε, δ) hold at once: (0.0, " in text
+
+
+def test_without_noise_there_is_an_explanation_too(capsys):
+    found = values(
+        capsys, "epsilon --examples 500 --batch-size 50 --steps 4 --noise-multiplier 0 --delta 1e-5 --explain --compare"
+    )
+    assert (found["epsilon"], found["advantage"], found["bayes_risk"]) == ("inf", 1.0, 0.0)
+    assert {row["epsilon"] for row in found["comparison"]} == {"inf"}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "covering"),
+    [
+        ("poisson", "pld rdp moments strong basic gdp"),
+        ("balls-in-bins", "pld rdp moments strong basic gdp"),
+        ("shuffle --adjacency zero-out", "pld rdp moments strong basic gdp"),
+        ("fixed-size --adjacency replace-one", "pld rdp"),
+        ("truncated-poisson", "pld"),
+    ],
+)
+def test_every_accountant_answers_or_says_why_not(capsys, sampling, covering):
+    command = f"{SMALL} --sampling {sampling}"
+    rows = values(capsys, f"{command} --compare")["comparison"]
+    assert " ".join(row["accountant"] for row in rows if row["covers"]) == covering
+    for row in rows:
+        if row["covers"]:
+            assert values(capsys, f"{command} --accountant {row['accountant']}")["epsilon"] == row["epsilon"]
+        else:
+            assert row["why_not"] in run(capsys, f"{command} --compare")
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "moments", "strong", "basic"])
+def test_noise_is_found_by_every_bound(capsys, accountant):
+    found = values(capsys, f"noise --examples 5000 --batch-size 50 --steps 40 --epsilon 2 --delta 1e-5 --accountant {accountant}")
+    assert 2 * (1 - 1e-3) < found["epsilon"] <= 2
+
+
+def test_dp_accounting_is_asked_on_demand(capsys):
+    found = values(capsys, f"{SMALL} --verify")
+    assert found["verified"] is True
+    assert found["dp_accounting_epsilon"] == pytest.approx(found["epsilon"], rel=3e-3)
+    text = run(capsys, f"{SMALL} --verify")
+    assert "says ε = " in text
+    silent = values(capsys, f"{SMALL} --sampling fixed-size --adjacency replace-one --verify")
+    assert (silent["verified"], silent["dp_accounting_epsilon"]) == (None, None)
+
+
+def test_a_number_that_is_too_small_does_not_pass(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(f"{SMALL} --accountant gdp --verify".split())
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert "ε = " in out
+    assert err.startswith("privet: error: verification failed: dp-accounting ")
+    assert err.count("\n") == 1
+
+
+def test_the_comparison_is_drawn(capsys, tmp_path):
+    path = tmp_path / "figures" / "epsilon.svg"
+    assert values(capsys, f"{SMALL} --figure {path}")["figure"] == str(path)
+    assert "PLD" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("options", ["--noise-multiplier 0", "--noise-multiplier 0.001 --accountant gdp"])
+def test_infinity_is_answered_in_words(capsys, options):
+    text = run(capsys, f"epsilon --examples 5000 --batch-size 50 --steps 40 --delta 1e-5 {options}")
+    assert text.startswith("ε = ∞: ")
 
 
 def test_a_large_delta_is_remarked_on(capsys):
@@ -57,7 +158,9 @@ def test_a_large_delta_is_remarked_on(capsys):
     assert "one random record" in text
 
 
-@pytest.mark.parametrize("verb", ["", "train", "epsilon", "noise", "report", "data", "data list", "data fetch"])
+@pytest.mark.parametrize(
+    "verb", ["", "train", "epsilon", "noise", "steps", "report", "reproduce", "data", "data list", "data fetch"]
+)
 def test_help_teaches(verb, capsys):
     text = run(capsys, f"{verb} --help")
     assert "Usage: privet" in text
@@ -72,7 +175,8 @@ def test_without_a_verb_the_help_is_shown(capsys):
 
 
 def test_data_list_names_every_set(capsys):
-    assert {entry["name"] for entry in values(capsys, "data list")["data"]} == {"mnist", "fashion-mnist", "digits"}
+    images, tables = {"mnist", "fashion-mnist", "digits"}, {"covertype", "california-housing", "wine-quality-red"}
+    assert {entry["name"] for entry in values(capsys, "data list")["data"]} == images | tables
     assert "mnist" in run(capsys, "data list")
 
 

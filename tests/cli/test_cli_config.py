@@ -7,11 +7,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from privet import Plan, momentum, runs, schedules, sparsification
+from privet import Plan, momentum, runs, schedules, setups, sparsification
 from privet.cli import main
-from privet.clipping import PSASC, Layerwise
+from privet.clipping import NORM_RULES, PSASC, Layerwise
+from privet.plan.plan import _KINDS
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr(runs.report, "write", lambda directory: None)
 
 
 def run(capsys, *arguments):
@@ -116,7 +123,131 @@ def test_options_that_a_plan_decides_are_refused_beside_it(capsys, tmp_path):
         assert option[0] in error
 
 
-@pytest.mark.parametrize("optimizer", sorted(runs.OPTIMIZERS))
+PLAN = {
+    "examples": 1437, "steps": 3, "delta": 1e-5, "sampling": {"kind": "Poisson", "batch_size": 100},
+    "clipping": {"kind": "Flat", "bound": 0.2}, "noise": {"kind": "Gaussian", "multiplier": 2.5},
+}  # fmt: skip
+FLAT, PSASC_ = {"kind": "Flat", "bound": 0.3}, {"kind": "PSASC", "bound": 0.2, "scale": 0.8, "stability": 1e-3}
+TABLE = {"kind": "Table", "values": [1.0, 0.5]}
+# Every kind of value that a plan can hold joins with a line.
+VALUES = {
+    **{kind: {"clipping": {"kind": kind, "bound": 0.3}} for kind in NORM_RULES},
+    "Layerwise": {"clipping": {"kind": "Layerwise", "rules": [FLAT, PSASC_], "by": "parameter", "noise": "per group"}},
+    "Layerwise, relative noise": {"clipping": {"kind": "Layerwise", "rules": FLAT, "by": "parameter", "noise": [1.0, 2.5]}},
+    "Layerwise, patterns": {"clipping": {"kind": "Layerwise", "rules": [[".*weight", FLAT], [".*", PSASC_]]}},
+    "AdaptiveQuantile": {"clipping": {"kind": "AdaptiveQuantile", "rule": PSASC_, "quantile": 0.3, "share": 0.1}},
+    "Projected": {"clipping": {"kind": "Projected", "rule": FLAT, "projections": 12}},
+    "Unclipped": {"clipping": {"kind": "Unclipped", "bound": 0.3, "non_private": True}},
+    "TruncatedPoisson": {"sampling": {"kind": "TruncatedPoisson", "batch_size": 50, "cap": 90}},
+    "FixedSize": {"sampling": {"kind": "FixedSize", "batch_size": 100}, "adjacency": "replace-one"},
+    "BallsInBins": {"sampling": {"kind": "BallsInBins", "batch_size": 100}},
+    "FullBatch": {"sampling": {"kind": "FullBatch"}},
+    "Shuffle": {"sampling": {"kind": "Shuffle", "batch_size": 100}, "adjacency": "zero-out"},
+    "Constant": {"bound_schedule": {"kind": "Constant"}},
+    "Linear": {"bound_schedule": {"kind": "Linear", "final": 0.4, "over": 2}},
+    "Geometric": {"bound_schedule": {"kind": "Geometric", "rate": 0.3}},
+    "Piecewise": {"bound_schedule": {"kind": "Piecewise", "values": [1.0, 9.0], "until": [0.95]}},
+    "Table": {"noise": {"kind": "Gaussian", "multiplier": 2.5, "schedule": TABLE, "deviation": "fixed"}, "bound_schedule": TABLE},
+    "Random": {"sparsification": {"kind": "Random", "final_rate": 0.7, "refresh": 3, "seed": 4}},
+    "Ranked": {"sparsification": {"kind": "Ranked", "final_rate": 0.7}},
+    "InnerOuter": {"momentum": {"kind": "InnerOuter", "inner": 0.5, "outer": 0.4, "length": 2}},
+    "PerExample": {"momentum": {"kind": "PerExample", "decay": 0.4}, "sampling": {"kind": "FullBatch"}},
+    "Epochs": {"steps": {"kind": "Epochs", "epochs": 0.25}},
+    "no noise": {"noise": {"kind": "Gaussian", "multiplier": 0, "non_private": True}},
+}
+
+
+def test_every_kind_of_value_has_a_line():
+    assert {name.partition(",")[0] for name in VALUES} >= set(_KINDS) - {"Poisson", "Gaussian"}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_plan_with_every_kind_of_value_trains_from_a_file_and_repeats(capsys, tmp_path, name):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"data": "digits", "model": "logistic", "plan": PLAN | VALUES[name]}))
+    code, found, error = run(capsys, "--config", file, "--out", tmp_path / "first")
+    assert code == 0, error
+    first = plan_in(tmp_path / "first")
+    assert Plan.from_dict(json.loads(first.to_json())) == first == Plan.from_dict({"format": 1, **PLAN, **VALUES[name]})
+    code, again, error = run(capsys, "--config", tmp_path / "first" / "plan.json", "--out", tmp_path / "second")
+    assert code == 0, error
+    assert plan_in(tmp_path / "second") == first
+    assert again["epsilon"] == found["epsilon"]
+    assert runs.read_setup(tmp_path / "second") == runs.read_setup(tmp_path / "first")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        ("adamw", {"weight_decay": 0.02, "betas": [0.8, 0.9]}),
+        ("sgd", {"dampening": 0.3}),
+        ("adam-bc", {"betas": [0.8, 0.9]}),
+        ("sgld", {"diffusion": 1e-4, "prior": 2.0, "burn_in": 1, "thinning": 2, "keep": 2}),
+    ],
+)
+def test_an_optimizer_has_its_further_arguments(capsys, tmp_path, optimizer, options):
+    arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 7, "--optimizer", optimizer]
+    code, _, error = run(capsys, *arguments, "--optimizer-options", json.dumps(options), "--out", tmp_path / "first")
+    assert code == 0, error
+    assert runs.read_setup(tmp_path / "first").optimizer_options == options
+    code, _, error = run(capsys, "--config", tmp_path / "first" / "plan.json", "--out", tmp_path / "second")
+    assert code == 0, error
+    assert runs.read_setup(tmp_path / "second") == runs.read_setup(tmp_path / "first")
+    samples = tmp_path / "first" / "samples.safetensors"
+    assert samples.exists() == (optimizer == "sgld")
+    if samples.exists():  # of the steps 3, 5 and 7 the latest two are kept, and the last one is the model
+        kept, model = load_file(samples), load_file(tmp_path / "first" / "model.safetensors")
+        assert {name: tuple(value.shape) for name, value in kept.items()} == {
+            name: (2, *value.shape) for name, value in model.items()
+        }
+        assert all(torch.equal(kept[name][-1], value) for name, value in model.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("{", "a JSON object"),
+        ("[1]", "a JSON object"),
+        ('{"colour": 1}', "unexpected keyword argument 'colour'"),
+        ('{"weight_decay": -1}', "Invalid weight_decay"),
+        ('{"lr": 1}', "multiple values"),
+    ],
+)
+def test_further_arguments_that_make_no_sense_are_refused(capsys, tmp_path, options, words):
+    arguments = ["--data", "digits", "--model", "logistic", "--epsilon", 3, "--optimizer", "adamw"]
+    code, _, error = run(capsys, *arguments, "--optimizer-options", options, "--out", tmp_path / "run")
+    assert (code, words in error) == (2, True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_learning_rate_is_coupled_to_the_schedules_also_after_an_interruption(capsys, tmp_path, monkeypatch):
+    stopped = iter([True])
+
+    def steps(training, progress):
+        for step in training:
+            if step.number == 2 and next(stopped, False):
+                raise KeyboardInterrupt
+            yield step.number
+
+    monkeypatch.setattr(runs, "_evaluation_points", steps)
+    (tmp_path / "mine.json").write_text(json.dumps({
+        "data": "digits", "model": "logistic", "learning-rate": 0.5, "couple-learning-rate": True,
+        "plan": PLAN | {"steps": 4, "bound_schedule": {"kind": "Piecewise", "values": [1.0, 5.0], "until": [0.75]}},
+    }))  # fmt: skip
+    assert run(capsys, "--config", tmp_path / "mine.json", "--out", tmp_path / "run")[0] == 130
+    rates = [group["lr"] for group in saved(tmp_path / "run")["optimizer"]["param_groups"]]
+    assert rates == [0.5]
+    code, _, error = run(capsys, "--resume", tmp_path / "run")
+    assert code == 0, error
+    assert saved(tmp_path / "run")["scheduler"]["last_epoch"] == 4
+    assert [group["lr"] for group in saved(tmp_path / "run")["optimizer"]["param_groups"]] == [pytest.approx(0.1)]
+
+
+def saved(directory):
+    return torch.load(directory / "checkpoint.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("optimizer", sorted(setups.OPTIMIZERS))
 def test_every_optimizer_is_reached_by_its_name(capsys, tmp_path, optimizer):
     arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 2, "--optimizer", optimizer]
     code, found, error = run(capsys, *arguments, "--out", tmp_path / "run")

@@ -26,6 +26,7 @@ CASES = [
     (["train", "--resume", "nowhere"], "no readable run.json"),
     ([*EPSILON.split(), "--frobnicate"], "No such option"),
     ([word for word in EPSILON.split() if word not in ("--steps", "100")], "--steps"),
+    (changed(NOISE.replace("--batch-size 256", "--batch-size 60000"), "--epsilon", "1e-5"), "it must be at least"),
     *[
         (changed(EPSILON, option, value), says)
         for option, value, says in [
@@ -48,6 +49,8 @@ CASES = [
             ("--sampling", "shuffle", "adjacency is 'add-remove'; it must be 'replace-one' or 'zero-out' with Shuffle"),
             ("--sampling", "full-batch", "--batch-size"),
             ("--adjacency", "friends", "adjacency"),
+            ("--sampling truncated-poisson --accountant", "rdp", "it must be 'pld' for TruncatedPoisson"),
+            ("--figure", "/proc/nowhere/figure.svg", "figure"),
         ]
     ],
     *[
@@ -55,6 +58,7 @@ CASES = [
         for option, value, says in [
             ("--epsilon", "0", "epsilon"),
             ("--epsilon", "nan", "epsilon"),
+            ("--epsilon", "1e9", "protects nobody"),
             ("--accountant", "gdp", "upper bound"),
         ]
     ],

@@ -35,7 +35,8 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     assert found.keys() >= {"epsilon", "delta", "test_accuracy", "steps", "seconds", "directory"}
     run = tmp_path / "run"
     assert {path.name for path in run.iterdir()} == {
-        "plan.json", "run.json", "ledger", "checkpoint.pt", "metrics.jsonl", "model.safetensors", "evaluation.json",
+        "plan.json", "run.json", "ledger", "checkpoint.pt", "checkpoint-previous.pt", "metrics.jsonl", "model.safetensors",
+        "evaluation.json",
         "guarantee.json", "guarantee.md", "report.html", "figures", "status.json",
     }  # fmt: skip
     plan = Plan.from_json((run / "plan.json").read_text())
@@ -137,11 +138,11 @@ def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
 
 
 def interrupted(run, how):
-    """Start a long run, stop it after its first checkpoint, and return the process's exit status and standard error."""
+    """Start a long run, stop it after its second checkpoint, and return the process's exit status and standard error."""
     command = [sys.executable, "-m", "privet", "train", "--data", "digits", "--steps", "3000", "--epsilon", "8", "--out", run]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
-    while not (run / "checkpoint.pt").exists() and time.monotonic() < until:
+    while not (run / "checkpoint-previous.pt").exists() and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(how)
     return process, process.communicate()[1]

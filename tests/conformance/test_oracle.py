@@ -22,6 +22,8 @@ from privet.gradients import (
 
 EXAMPLES = 5
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+# Of norms, and of what is weighted by them: what rounding may hide in a sum of many terms is added to a norm.
+MEASURED = {torch.float32: 5e-5, torch.float64: 1e-10}
 # Every rule, with a bound that cuts most gradients, some, or hardly any.
 RULES = [
     ("Flat", 1e-3), ("Flat", 0.7), ("Automatic", 50.0), ("Normalize", 0.7), ("PSAC", 50.0), ("PSASC", 1e-3), ("Global", 0.7),
@@ -32,11 +34,11 @@ PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(d
 def check(case, dtype, method, examples=EXAMPLES, scale=1.0):
     model, batch = case.model(dtype), case.batch(examples, dtype)
     batch = tuple(x * scale if x.is_floating_point() else x for x in batch)
-    tolerance = TOLERANCE[dtype]
+    tolerance = MEASURED[dtype]
     expected = oracle.plain_gradients(model, case.loss, batch)
     found = per_example_gradients(model, case.loss, batch, method=method)
     assert all(value.dtype == dtype for value in found.values())
-    assert oracle.relative_error_per_example(found, expected) <= tolerance
+    assert oracle.relative_error_per_example(found, expected) <= TOLERANCE[dtype]
     wanted = oracle.norms_of(expected)
     assert ((per_example_norms(model, case.loss, batch, method=method) - wanted).abs() <= tolerance * wanted).all()
     for kind, bound in RULES:

@@ -188,14 +188,14 @@ def test_where_only_the_squared_norm_overflows_the_example_is_clipped_exactly(ca
     length = oracle.size(expected)
     found = clipped_sum(model, steady, alone, rule, method="tape")
     direction = {name: tensor[0] * (oracle.SHRINK * rule.bound / length) for name, tensor in expected.items()}
-    assert oracle.distance(found.tensors, direction) <= 1e-6 * rule.bound
-    assert found.norms.item() == pytest.approx(length, rel=1e-6)
-    assert per_example_norms(model, steady, alone, method="tape").item() == pytest.approx(length, rel=1e-6)
+    assert oracle.distance(found.tensors, direction) <= 1e-5 * rule.bound
+    assert found.norms.item() == pytest.approx(length, rel=1e-5)
+    assert per_example_norms(model, steady, alone, method="tape").item() == pytest.approx(length, rel=1e-5)
     assert oracle.size(found.tensors) <= rule.bound
     among = clipped_sum(model, steady, batch, rule, method="tape")
     rest = clipped_sum(model, steady, oracle.without(batch, 1), rule, method="tape")
     difference = {name: among.tensors[name] - rest.tensors[name] for name in rest.tensors}
-    assert oracle.distance(difference, direction) <= 2e-6 * (rule.bound + oracle.size(rest.tensors))
+    assert oracle.distance(difference, direction) <= 1e-5 * (rule.bound + oracle.size(rest.tensors))
 
 
 @pytest.mark.parametrize("loss_scale", [1e12, 1e17, 1e19])

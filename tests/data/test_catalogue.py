@@ -11,7 +11,7 @@ from privet.errors import InvalidArgumentError
 
 def test_the_catalogue_describes_every_set_and_what_is_cached():
     entries = {entry.name: entry for entry in data.catalogue()}
-    assert list(entries) == ["mnist", "fashion-mnist", "digits"]
+    assert list(entries) == ["mnist", "fashion-mnist", "digits", "covertype", "california-housing", "wine-quality-red"]
     assert (entries["mnist"].train, entries["mnist"].test, entries["mnist"].input_shape) == (
         60_000,
         10_000,
@@ -23,7 +23,7 @@ def test_the_catalogue_describes_every_set_and_what_is_cached():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(InvalidArgumentError, match=r"name is 'cifar'; it must be one of 'mnist', 'fashion-mnist', 'digits'"):
+    with pytest.raises(InvalidArgumentError, match=r"name is 'cifar'; it must be one of 'mnist', 'fashion-mnist', 'digits', "):
         data.fetch("cifar")
 
 

@@ -6,12 +6,12 @@ import pytest
 import tiny
 import torch
 
-from privet.data import ChecksumError, DataUnavailableError, cache, image_set
+from privet.data import ChecksumError, DataUnavailableError, cache, image_set, published
 from privet.errors import InvalidArgumentError, PrivetWarning
 
 
 def test_the_tensors_are_normalised_images_and_labels():
-    data = image_set.load(tiny.image_set(lambda: tiny.ARRAYS))
+    data = published.load(tiny.image_set(lambda: tiny.ARRAYS))
     inputs, labels = data.train.tensors
     assert (data.name, data.classes, data.input_shape, len(data.train), len(data.test)) == (
         "tiny",
@@ -30,52 +30,52 @@ def test_the_tensors_are_normalised_images_and_labels():
 @pytest.mark.parametrize("packed", [True, False])
 def test_idx_files_in_a_folder_come_first(tmp_path, packed):
     folder = tiny.write_idx(tmp_path / "mine", packed)
-    data = image_set.load(tiny.image_set(tiny.unreachable), folder)
+    data = published.load(tiny.image_set(tiny.unreachable), folder)
     assert f"the folder {folder}" in data.provenance
 
 
 def test_an_npz_in_a_folder_is_read_whatever_its_integer_type(tmp_path):
     widened = {key: array.astype(np.int64) for key, array in tiny.ARRAYS._asdict().items()}
     np.savez(tmp_path / "tiny.npz", **widened)
-    assert str(tmp_path) in image_set.load(tiny.image_set(), tmp_path).provenance
+    assert str(tmp_path) in published.load(tiny.image_set(), tmp_path).provenance
 
 
 def test_the_second_time_comes_from_the_cache_and_asks_nobody():
-    image_set.load(tiny.image_set(lambda: tiny.ARRAYS))
-    data = image_set.load(tiny.image_set(tiny.unreachable))
+    published.load(tiny.image_set(lambda: tiny.ARRAYS))
+    data = published.load(tiny.image_set(tiny.unreachable))
     assert "the cache" in data.provenance
 
 
 def test_fetch_returns_the_file_in_the_cache():
     images = tiny.image_set(lambda: tiny.ARRAYS)
-    assert image_set.fetch(images) == image_set.fetch(images) == cache.path("tiny")
+    assert published.fetch(images) == published.fetch(images) == cache.path("tiny")
     assert cache.path("tiny").is_file()
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered"])
 def test_a_damaged_cache_is_fetched_again(damage):
-    archive = image_set.fetch(tiny.image_set(lambda: tiny.ARRAYS))
+    archive = published.fetch(tiny.image_set(lambda: tiny.ARRAYS))
     good = archive.read_bytes()
     if damage == "truncated":
         archive.write_bytes(good[:100])
     else:
         cache.write(archive, tiny.ARRAYS._replace(y_test=tiny.ARRAYS.y_test + np.uint8(1))._asdict())
-    assert "place 1" in image_set.load(tiny.image_set(lambda: tiny.ARRAYS)).provenance
-    assert "the cache" in image_set.load(tiny.image_set(tiny.unreachable)).provenance
+    assert "place 1" in published.load(tiny.image_set(lambda: tiny.ARRAYS)).provenance
+    assert "the cache" in published.load(tiny.image_set(tiny.unreachable)).provenance
 
 
 def test_one_wrong_pixel_anywhere_is_refused():
     altered = tiny.ARRAYS._replace(x_test=tiny.ARRAYS.x_test - np.eye(28, dtype=np.uint8))
     with pytest.raises(ChecksumError, match="t10k-images"):
-        image_set.verified(tiny.image_set(), altered)
+        tiny.image_set().verified(altered)
     with pytest.raises(DataUnavailableError, match=r"place 1: t10k-images-idx3-ubyte has MD5 \w+ instead of \w+"):
-        image_set.load(tiny.image_set(lambda: altered))
+        published.load(tiny.image_set(lambda: altered))
     assert not cache.path("tiny").exists()
 
 
 def test_the_final_error_says_what_was_tried_and_how_to_hand_the_data_in(tmp_path):
     with pytest.raises(DataUnavailableError) as caught:
-        image_set.load(tiny.image_set(tiny.unreachable), tmp_path / "absent")
+        published.load(tiny.image_set(tiny.unreachable), tmp_path / "absent")
     lines = str(caught.value).splitlines()
     assert lines[1:4] == [
         f"  1. the folder {tmp_path / 'absent'}: there is no such folder",
@@ -89,9 +89,9 @@ def test_a_cache_that_cannot_be_written_warns_on_load_and_stops_fetch(cache_fold
     cache_folder.write_text("in the way")
     images = tiny.image_set(lambda: tiny.ARRAYS)
     with pytest.warns(PrivetWarning, match="tiny could not be kept in the cache"):
-        assert len(image_set.load(images).train) == 4
+        assert len(published.load(images).train) == 4
     with pytest.raises(InvalidArgumentError, match=r"PRIVET_CACHE is .*; it must be a folder to write into"):
-        image_set.fetch(images)
+        published.fetch(images)
 
 
 def test_a_packed_file_is_unpacked_no_further_than_the_limit(monkeypatch):

@@ -10,7 +10,7 @@ from privet.errors import InvalidArgumentError
 
 
 def test_a_name_of_the_catalogue_takes_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setitem(loading.IMAGE_SETS, "mnist", replace(tiny.image_set(tiny.unreachable), name="mnist"))
+    monkeypatch.setitem(loading.SETS, "mnist", replace(tiny.image_set(tiny.unreachable), name="mnist"))
     folder = tiny.write_idx(tmp_path / "mine", packed=True)
     assert str(folder) in data.load("mnist", folder=folder).provenance
 
@@ -24,7 +24,7 @@ def test_a_path_may_be_text_or_a_path(tmp_path, ending):
 
 @pytest.mark.parametrize("source", ["cifar", "rows.parquet", "mnist.gz"])
 def test_an_unknown_source_is_answered_with_what_there_is(source):
-    with pytest.raises(InvalidArgumentError, match=r"source is .*mnist, fashion-mnist, digits .*\.npz, \.csv, \.csv\.gz"):
+    with pytest.raises(InvalidArgumentError, match=r"source is .*mnist, fashion-mnist, digits, .*\.npz, \.csv, \.csv\.gz"):
         data.load(source)
 
 
@@ -35,6 +35,7 @@ def test_an_unknown_source_is_answered_with_what_there_is(source):
         ("digits", {"test_fraction": 0.5}, "test_fraction"),
         ("arrays.npz", {"scaling": "raw"}, "scaling"),
         ("arrays.npz", {"folder": "somewhere"}, "folder"),
+        ("mnist", {"user_column": "who"}, "user_column"),
         ("rows.csv", {"target": "y", "folder": "somewhere"}, "folder"),
     ],
 )

@@ -50,6 +50,17 @@ def test_classes_are_counted_over_both_parts(tmp_path):
     assert (data.classes, len(data.test)) == (6, 1)
 
 
+def test_users_are_an_array_of_their_own(tmp_path):
+    owners = np.array(["ann", "bob", "ann", "cy"])
+    path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS, whose=owners)
+    assert load_npz(path, user_column="whose").users.tolist() == owners.tolist()
+    with pytest.raises(InvalidArgumentError, match=r"source is .*or say which holds the users"):
+        load_npz(path)
+    for name in ("who", "x_train", "y_test"):
+        with pytest.raises(InvalidArgumentError, match=rf"user_column is '{name}'; it must be .*labels: whose\."):
+            load_npz(path, user_column=name)
+
+
 X = np.zeros((4, 2))
 BAD = {
     "no labels": ({"x_train": X}, r"source is \['x_train'\].*x_train and y_train"),

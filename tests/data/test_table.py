@@ -56,6 +56,44 @@ def test_the_test_part_depends_on_positions_only(tmp_path):
     assert torch.equal(data[0].test.tensors[0] + 1000, data[1].test.tensors[0])
 
 
+OWNED = "x,who,y\n" + "".join(f"{row},user {row % 40},{row % 2}\n" for row in range(200))
+
+
+def test_a_users_rows_are_in_one_part_and_their_column_is_no_feature(tmp_path):
+    data = load_csv(saved(tmp_path, OWNED), target="y", scaling="raw", user_column="who")
+    assert data.input_shape == (1,)
+    rows = data.train.tensors[0][:, 0].long().tolist()
+    assert data.users.tolist() == [f"user {row % 40}" for row in rows]
+    tested = {row % 40 for row in data.test.tensors[0][:, 0].long().tolist()}
+    assert tested
+    assert tested.isdisjoint(row % 40 for row in rows)
+    assert len(data.train) + len(data.test) == 200
+
+
+def test_whether_a_user_is_tested_on_depends_on_nobody_else(tmp_path):
+    lines = OWNED.splitlines(keepends=True)
+    others = [lines[0], *(line for line in lines[1:] if ",user 7," not in line)]
+    kept, fewer = (
+        set(load_csv(saved(tmp_path, "".join(text)), target="y", scaling="raw", user_column="who").users)
+        for text in (lines, others)
+    )
+    assert kept - {"user 7"} == fewer - {"user 7"}
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("whom", "user_column is 'whom'; it must be one of the columns x, who, y"), ("y", "another column than the target")],
+)
+def test_a_user_column_must_be_a_column_of_its_own(tmp_path, column, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        load_csv(saved(tmp_path, OWNED), target="y", user_column=column)
+
+
+def test_a_row_of_nobody_is_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="Column 'who' is empty in row 2"):
+        load_csv(saved(tmp_path, "x,who,y\n1,a,0\n2, ,1\n"), target="y", user_column="who")
+
+
 BAD = {
     "text": ("a,b,y\n1,2,0\n1,SECRET,1\n", "Column 'b' holds something else in row 2"),
     "a gap": ("a,b,y\n,2,0\n", "Column 'a' holds something else in row 1"),

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation, evaluate
+from privet.evaluation import Evaluation, evaluate, top_label
 
 
 class Pairs(Dataset):
@@ -53,6 +53,13 @@ def test_numbers_are_those_of_scikit_learn(model, examples, kind, batch_size):
     assert result.accuracy == metrics.accuracy_score(labels, predictions)
     assert result.negative_log_likelihood == pytest.approx(metrics.log_loss(labels, probabilities), rel=1e-6)
     assert np.array_equal(result.confusion, metrics.confusion_matrix(labels, predictions))
+    assert result.brier == pytest.approx(metrics.brier_score_loss(labels, probabilities, scale_by_half=False), rel=1e-6)
+    table = top_label(labels, probabilities)
+    assert (result.calibration.counts, result.calibration.hits) == (table.counts, table.hits)
+    assert result.expected_calibration_error == pytest.approx(table.expected_error, rel=1e-6)
+    assert result.maximum_calibration_error == pytest.approx(table.maximum_error, rel=1e-6)
+    assert result.root_mean_square_calibration_error == pytest.approx(table.root_mean_square_error, rel=1e-6)
+    assert sum(result.true_class.confidence) == pytest.approx(probabilities[range(103), labels].sum(), rel=1e-6)
 
 
 def test_classes_that_never_occur_still_have_their_row_and_column(model, examples):
@@ -126,6 +133,55 @@ def test_outputs_that_are_no_logits_are_refused(examples):
 def test_batch_size_must_be_a_positive_whole_number(model, examples, batch_size):
     with pytest.raises(InvalidArgumentError, match="batch_size"):
         evaluate(model, TensorDataset(*examples), batch_size=batch_size)
+
+
+def test_groups_share_out_the_examples_and_their_accuracy(model, examples):
+    groups = ["old" if number % 3 else "young" for number in range(103)]
+    result = evaluate(model, TensorDataset(*examples), groups=groups)
+    assert [(one.group, one.examples) for one in result.groups] == [("old", 68), ("young", 35)]
+    assert sum(one.correct for one in result.groups) / 103 == result.accuracy
+    with pytest.raises(InvalidArgumentError, match="103"):
+        evaluate(model, TensorDataset(*examples), groups=groups[1:])
+
+
+def test_bins_are_as_many_and_as_wide_as_asked_for(model, examples):
+    result = evaluate(model, TensorDataset(*examples), bins=7, binning="mass")
+    assert len(result.calibration.counts) == 7
+    assert max(result.calibration.counts) - min(result.calibration.counts) <= 1
+    with pytest.raises(InvalidArgumentError, match="'width', 'mass'"):
+        evaluate(model, TensorDataset(*examples), binning="height")
+
+
+def test_intervals_surround_the_numbers_and_keep_to_what_is_possible(model, examples):
+    result = evaluate(model, TensorDataset(*examples), resamples=200)
+    assert "maximum_calibration_error" not in result.intervals
+    for name, (low, high) in result.intervals.items():
+        assert 0 <= low < high, name
+    assert result.intervals["accuracy"][0] < result.accuracy < result.intervals["accuracy"][1]
+    assert evaluate(model, TensorDataset(*examples)).intervals == {}
+
+
+def test_diverged_model_is_evaluated_all_the_same(examples):
+    class Diverged(nn.Module):
+        def forward(self, inputs):
+            return inputs[:, :4] * math.nan
+
+    result = evaluate(Diverged(), TensorDataset(*examples), resamples=2, binning="mass")
+    assert math.isnan(result.expected_calibration_error)
+    again = Evaluation.from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
+    assert again.confusion == result.confusion
+    assert math.isnan(again.expected_calibration_error)
+
+
+def test_whole_evaluation_survives_json_exactly(model, examples):
+    result = evaluate(model, TensorDataset(*examples), groups=[0, 1, 2] * 34 + [0], resamples=20)
+    assert Evaluation.from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False))) == result
+
+
+def test_evaluations_written_without_calibration_can_be_read():
+    old = {"accuracy": 1.0, "negative_log_likelihood": 0.5, "confusion": [[2]], "examples": 2}
+    evaluation = Evaluation.from_dict(old)
+    assert evaluation.brier is evaluation.calibration is evaluation.expected_calibration_error is None
 
 
 @pytest.mark.parametrize("loss", [0.1 + 0.2, math.inf])

@@ -20,6 +20,8 @@ from privet.gradients.uses import DirectUse
 
 COEFFICIENTS = (0.7, 0.49)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+# Of norms, and of what is weighted by them: what rounding may hide in a sum of many terms is added to a norm.
+MEASURED = {torch.float32: 2e-4, torch.float64: 1e-10}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 
@@ -52,8 +54,8 @@ def check(case, dtype, method, examples=5):
     for kind, rule in {"Flat": Flat, "Automatic": Automatic}.items():
         for bound in (1e-3, 0.7):
             result = clipped_sum(model, case.loss, batch, rule(bound), method=method, past=past, physical_batch_size=3)
-            assert oracle.relative_error(result.tensors, oracle.plain_clipped_sum(expected, kind, bound)) <= TOLERANCE[dtype]
-            assert ((result.norms - lengths).abs() <= TOLERANCE[dtype] * lengths).all()
+            assert oracle.relative_error(result.tensors, oracle.plain_clipped_sum(expected, kind, bound)) <= MEASURED[dtype]
+            assert ((result.norms - lengths).abs() <= MEASURED[dtype] * lengths).all()
 
 
 @pytest.mark.parametrize("case", cases.CASES, ids=str)

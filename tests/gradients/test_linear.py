@@ -27,7 +27,7 @@ def test_norms_are_those_of_the_materialised_gradients(positions, d, p, cache, m
     monkeypatch.setattr(norms, "CACHE", cache)
     some = use(positions, d, p)
     gradients = torch.einsum("btp,btd->bpd", some.gradients.double(), some.inputs.double())
-    assert torch.allclose(some.squared_norms(), gradients.square().sum((1, 2)), rtol=1e-5)
+    assert torch.allclose(some.squared_norms(), gradients.square().sum((1, 2)), rtol=5e-5)
     assert torch.allclose(some.double().squared_norms(), gradients.square().sum((1, 2)), rtol=1e-12)
     assert torch.allclose(some.per_example().double(), gradients, rtol=1e-5, atol=1e-5)
 
@@ -69,10 +69,11 @@ def test_rows_pick_the_same_examples_from_both_factors():
     assert some.rows(index).examples == 2
 
 
-def test_gram_matrices_never_under_estimate_what_cancels():
+@pytest.mark.parametrize("size", [1e5, 40.0])
+def test_gram_matrices_never_under_estimate_what_cancels(size):
     torch.manual_seed(0)
-    a, g = 1e5 * torch.randn(4, 1, 40), torch.randn(4, 1, 30)
-    some = LinearUse(torch.cat([a, a + torch.randn(4, 1, 40)], 1), torch.cat([g, -g], 1))
+    a, g = size * torch.randn(20, 1, 40), torch.randn(20, 1, 30)
+    some = LinearUse(torch.cat([a, a + torch.randn(20, 1, 40)], 1), torch.cat([g, -g], 1))
     exact = some.double().per_example().square().sum((1, 2))
     found = some.squared_norms()
     assert (torch.isnan(found) | (found >= exact * (1 - 1e-6))).all()

@@ -6,12 +6,15 @@ from privet import models
 from privet.errors import InvalidArgumentError
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
-FITTING = [(name, shape) for name in models.NAMES for shape in SHAPES if (name, shape) != ("cnn", (1, 8, 8))]
+UNFIT = {("cnn", (1, 8, 8)), ("relu-cnn", (1, 8, 8))}
+FITTING = [(name, shape) for name in models.NAMES for shape in SHAPES if (name, shape) not in UNFIT]
 OPTIONS = [
     ("mlp", {"width": 7}),
     ("mlp", {"activation": "relu"}),
     ("cnn", {"activation": "relu"}),
     ("tanh-cnn", {"pooling": "max"}),
+    ("tanh-cnn", {"width": 3}),
+    ("regression-mlp", {"activation": "tanh"}),
 ]
 
 
@@ -41,10 +44,18 @@ def test_every_option_builds_a_working_network(name, options):
         ("tanh-cnn", (1, 28, 28), 70_762),
         ("tanh-cnn", (3, 32, 32), 75_818),
         ("tanh-cnn", (1, 8, 8), 65_642),
+        ("relu-cnn", (1, 28, 28), 21_840),
+        ("scattering-cnn", (81, 7, 7), 33_066),
+        ("regression-mlp", (8,), 7_146),
     ],
 )
 def test_parameter_counts_are_those_of_the_architecture(name, shape, count):
     assert parameters(models.build(name, shape, 10)) == count
+
+
+def test_a_regression_may_have_one_target_and_half_the_width_is_as_documented():
+    assert models.build("regression-mlp", (8,), 1)(torch.rand(5, 8)).shape == (5, 1)
+    assert parameters(models.build("tanh-cnn", (1, 28, 28), 10, width=16)) == 19_258
 
 
 def test_the_widths_of_the_covertype_network_can_be_had():
@@ -60,7 +71,7 @@ def test_no_example_influences_another_and_training_is_deterministic(name, shape
     assert not list(model.buffers())
 
 
-@pytest.mark.parametrize(("name", "side"), [("cnn", 14), ("tanh-cnn", 8)])
+@pytest.mark.parametrize(("name", "side"), [("cnn", 14), ("tanh-cnn", 8), ("relu-cnn", 16), ("scattering-cnn", 2)])
 def test_the_smallest_image_is_exactly_the_documented_one(name, side):
     assert models.build(name, (1, side, side), 2)(torch.rand(1, 1, side, side)).shape == (1, 2)
     assert models.build(name, (2, side, side + 3), 2)(torch.rand(1, 2, side, side + 3)).shape == (1, 2)
@@ -76,9 +87,11 @@ def test_the_activation_is_bounded_unless_asked_otherwise():
 
 
 def test_an_unfit_shape_is_answered_with_the_models_that_fit():
-    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn\."):
+    with pytest.raises(
+        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn, scattering-cnn"
+    ):
         models.build("cnn", (1, 8, 8), 10)
-    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, mlp\."):
+    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, mlp, regression-mlp\."):
         models.build("tanh-cnn", (54,), 7)
     with pytest.raises(InvalidArgumentError, match=r"input_shape is \(\).*one dimension or more"):
         models.build("logistic", (), 7)
@@ -90,6 +103,8 @@ def test_an_unfit_shape_is_answered_with_the_models_that_fit():
         (("resnet", (1, 28, 28), 10), {}, "name is 'resnet'; it must be one of 'logistic', 'mlp', 'cnn', 'tanh-cnn'"),
         (("mlp", (0,), 10), {}, "input_shape is 0"),
         (("mlp", (4,), 1), {}, "classes is 1; it must be at least 2"),
+        (("regression-mlp", (4,), 0), {}, "classes is 0; it must be at least 1"),
+        (("tanh-cnn", (1, 8, 8), 2), {"width": 0}, "width is 0"),
         (("mlp", (4,), 2), {"width": 0}, "width is 0"),
         (("mlp", (4,), 2), {"activation": "gelu"}, "activation is 'gelu'; it must be one of 'tanh', 'relu'"),
         (("mlp", (4,), 2), {"depth": 3}, "option is 'depth'; it must be one of width, activation for the model 'mlp'"),

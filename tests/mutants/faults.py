@@ -2,12 +2,16 @@
 
 import faults_convolution
 import faults_layers
+import faults_ledger
 import faults_linear
+import faults_mechanism
 import faults_recurrent
 import faults_tape
 import faults_units
 
 MUTANTS = [
+    *faults_mechanism.MUTANTS,
+    *faults_ledger.MUTANTS,
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,
     *faults_layers.MUTANTS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import privet.gradients
+import privet
 
-GRADIENTS = Path(privet.gradients.__file__).parent
+PACKAGE = Path(privet.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,11 @@ class Mutant:
 
     Args:
         name: what goes wrong.
-        file: in `privet.gradients`.
+        file: in the folder.
         old: text that occurs there once.
         new: what it becomes.
         tests: that pass without the fault, and of which one fails an assertion with it: pytest's node ids, seconds in all.
+        folder: of the package.
     """
 
     name: str
@@ -27,9 +28,15 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    folder: str = "gradients"
 
     def __str__(self) -> str:
-        return f"{self.file.removesuffix('.py')}: {self.name}"
+        where = self.file if self.folder == "gradients" else f"{self.folder}/{self.file}"
+        return f"{where.removesuffix('.py')}: {self.name}"
+
+    def place(self, package: Path = PACKAGE) -> Path:
+        """The file that is changed, in this copy of the package."""
+        return package / self.folder / self.file
 
     def applied(self, source: str) -> str:
         """The source with the fault."""

@@ -1,4 +1,4 @@
-"""The mutation gate: the suite sees a deliberate fault in every operation's norm, gradient and sum."""
+"""The mutation gate: the suite sees a deliberate fault in every part of the mechanism, and in every operation's norm and sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import guard
 import pytest
 from faults import MUTANTS
-from mutant import GRADIENTS
+from mutant import PACKAGE
 
 from privet import gradients
 from privet.gradients.uses import Use
@@ -41,7 +41,7 @@ def run(source, tests):
 
 def copied(folder):
     """A copy of the source, and of what Python compiled of it."""
-    return shutil.copytree(GRADIENTS.parents[1], folder / "src")
+    return shutil.copytree(PACKAGE.parent, folder / "src")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def passing_without_faults(request, tmp_path_factory):
 @pytest.mark.usefixtures("passing_without_faults")
 def test_the_suite_sees(mutant, tmp_path):
     source = copied(tmp_path)
-    path = source / "privet" / "gradients" / mutant.file
+    path = mutant.place(source / "privet")
     path.write_text(mutant.applied(path.read_text()))
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
         compiled.unlink()
@@ -74,7 +74,7 @@ def test_a_run_over_another_source_is_not_believed(tmp_path):
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_every_fault_still_has_its_place(mutant):
-    ast.parse(mutant.applied((GRADIENTS / mutant.file).read_text()))
+    ast.parse(mutant.applied(mutant.place().read_text()))
     assert mutant.tests
     assert all((ROOT / test.partition("::")[0]).is_file() for test in mutant.tests)
 
@@ -87,14 +87,14 @@ def test_every_test_that_is_named_exists():
 
 
 def test_names_and_faults_differ():
-    for key in (str, lambda mutant: (mutant.file, mutant.old, mutant.new)):
+    for key in (str, lambda mutant: (mutant.place(), mutant.old, mutant.new)):
         assert not [found for found, times in Counter(map(key, MUTANTS)).items() if times > 1]
 
 
 def has_a_mutant(module, part):
     """Whether some mutant changes a line of this class or function."""
     text = inspect.getsource(part)
-    return any(GRADIENTS / mutant.file == Path(module.__file__) and mutant.old in text for mutant in MUTANTS)
+    return any(mutant.place() == Path(module.__file__) and mutant.old in text for mutant in MUTANTS)
 
 
 USES = [

@@ -111,6 +111,14 @@ def test_the_low_bits_do_not_tell_neighbours_apart():
     assert stats.fisher_exact([[a, n - a], [b, m - b]]).pvalue > 1e-6
 
 
+def test_none_of_ten_million_releases_lies_off_the_grid():
+    """Of float32 noise, 4 % of what is small has bits that a sum of nothing cannot leave (Mironov 2012)."""
+    size = 5_000_000
+    out = noised(SecureSource(), without=torch.zeros(size), one=torch.full((size,), C))
+    for tensor in out.tensors.values():
+        assert not (tensor.double() / GRID).frac().any()
+
+
 def test_the_grid_costs_next_to_nothing():
     out = noised(SecureSource(), w=torch.zeros(10**6))
     assert C < out.sensitivity < C * (1 + 1e-5)
@@ -196,7 +204,7 @@ if os.fork() == 0:
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
 assert token.spend() == 2.3
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from privet import report
+from privet.accounting import Event, tradeoff
+from privet.accounting.rounding import share_down, share_up
 from privet.errors import InvalidArgumentError
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -91,6 +93,29 @@ def test_figures_say_what_they_show_to_those_who_cannot_see_them(report_of):
     source = report_of()
     assert re.findall(r'<svg role="img" aria-label="([^"]+)"', source)[1].startswith("Bar chart of ε by accountant: PLD 2.999")
     assert source.count("<figcaption>") == 2
+
+
+MEANING = tradeoff.meaning([Event(1.0, 1.2)], delta=1e-5)
+CLAIMED = {"epsilon": float(MEANING.profile.epsilons[-1]), "delta": 1e-5, "meaning": MEANING.to_dict()}
+
+
+def test_what_is_left_to_an_attacker_is_drawn_and_told(report_of):
+    source = report_of(guarantee=CLAIMED)
+    page = Page(source)
+    assert re.findall(r"<h2>([^<]*)</h2>", source) == [HEADINGS[0], "What it leaves an attacker", *HEADINGS[1:]]
+    assert page.tags["svg"] == 3
+    assert max(page.ids.values()) == 1
+    for share in (MEANING.advantage, MEANING.found_at_one_in_a_thousand, MEANING.found_at_one_in_a_hundred):
+        assert share_up(share).replace("\N{NO-BREAK SPACE}", " ") in page.text
+    assert share_down(MEANING.bayes_risk).replace("\N{NO-BREAK SPACE}", " ") in page.text
+    assert "guessing" in page.text
+    assert ">10⁻³</text>" in source
+
+
+def test_an_attacker_who_is_left_everything_gets_no_curve(report_of):
+    source = report_of(guarantee={"epsilon": "inf", "meaning": tradeoff.NO_PRIVACY.to_dict()})
+    assert "What it leaves an attacker" in source
+    assert Page(source).tags["svg"] == 2
 
 
 def test_headline_numbers_are_on_the_page(report_of):

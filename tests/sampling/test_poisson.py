@@ -35,8 +35,8 @@ def test_inclusion_is_an_independent_coin_for_every_example_and_step(batch_size,
 
     def experiment():
         table = np.zeros((steps, examples))
-        for row in table:
-            row[Poisson(batch_size).draw(examples, stream.words)] = 1
+        for row, drawn in zip(table, Poisson(batch_size).draws(examples, stream.words), strict=False):
+            row[drawn] = 1
         z = (table.mean(0) - q) / math.sqrt(q * (1 - q) / steps)
         centred = (table - q) / math.sqrt(q * (1 - q))
         lag = (centred[1:] * centred[:-1]).sum() / math.sqrt((steps - 1) * examples)

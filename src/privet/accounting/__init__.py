@@ -1,5 +1,7 @@
 """Accounting: from what was released to (ε, δ), and back."""
 
+from privet.accounting import mechanisms, tradeoff
+from privet.accounting.comparison import Comparison, compare
 from privet.accounting.events import (
     ADJACENCIES,
     BallsInBins,
@@ -11,12 +13,13 @@ from privet.accounting.events import (
     combined,
     epochs,
 )
+from privet.accounting.parallel import parallel_epsilon
 from privet.accounting.queries import (
     ACCOUNTANTS,
     DIRECTIONS,
     accountants,
-    compare,
     composed_delta,
+    composed_deltas,
     composed_epsilon,
     composed_multiplier,
     default_accountant,
@@ -31,6 +34,7 @@ __all__ = [
     "ADJACENCIES",
     "DIRECTIONS",
     "BallsInBins",
+    "Comparison",
     "Event",
     "FixedSize",
     "Release",
@@ -41,13 +45,17 @@ __all__ = [
     "combined",
     "compare",
     "composed_delta",
+    "composed_deltas",
     "composed_epsilon",
     "composed_multiplier",
     "default_accountant",
     "epochs",
     "epsilon",
     "group_unit",
+    "mechanisms",
     "noise_multiplier",
+    "parallel_epsilon",
     "steps",
+    "tradeoff",
     "unit",
 ]

@@ -8,41 +8,44 @@ from collections.abc import Callable
 from privet.errors import InvalidArgumentError
 
 LOWEST, HIGHEST = 0.02, 1e5
-_PRECISION = 1e-5
+# How far from the guess is looked first, and at most at once.
+_FIRST_FACTOR, _LARGEST_FACTOR = 1.03, 1.6
 _MOST_STEPS = 2**31 - 1
 
 
-def smallest_multiplier(spent: Callable[[float], float], target: float, guess: float = 1.0) -> float:
-    """Return the smallest noise multiplier, up to one part in 10⁵ above, whose ε is at most the target.
+def smallest_multiplier(spent: Callable[[float], float], target: float, guess: float = 1.0, precision: float = 1e-5) -> float:
+    """Return the smallest noise multiplier, up to `precision` of it above, whose ε is at most the target.
 
     Args:
         spent: noise multiplier → ε, decreasing.
         target: ε to stay at or below.
         guess: where to start looking.
+        precision: > 0.
 
     Raises:
         InvalidArgumentError: no multiplier in [0.02, 1e5] meets the target, or every one does.
     """
     low = high = guess
+    factor = _FIRST_FACTOR
     while spent(high) > target:
         if high >= HIGHEST:
             raise InvalidArgumentError(
                 "epsilon", target, f"at least {spent(HIGHEST):.3g}, which noise multiplier {HIGHEST:g} gives",
                 "Take fewer steps, a smaller batch or a larger delta.",
             )  # fmt: skip
-        low, high = high, min(high * 1.5, HIGHEST)
+        low, high, factor = high, min(high * factor, HIGHEST), min(factor**2, _LARGEST_FACTOR)
     while low == high or spent(low) <= target:
         if low <= LOWEST:
             raise InvalidArgumentError(
                 "epsilon", target, f"at most {spent(LOWEST):.3g}: there is no private noise so small",
                 "A guarantee this weak protects nobody; lower it.",
             )  # fmt: skip
-        low, high = max(low / 1.5, LOWEST), low
+        low, high, factor = max(low / factor, LOWEST), low, min(factor**2, _LARGEST_FACTOR)
     # log ε is nearly linear in log σ, so the secant lands close; every iterate keeps spent(low) > target ≥ spent(high).
     # Where the secant did not halve the interval, bisection is next.
     at_low, at_high = spent(low), spent(high)
     before = math.inf
-    while high > low * (1 + _PRECISION):
+    while high > low * (1 + precision):
         middle = math.sqrt(low * high)
         halved, before = math.log(high / low) <= before / 2, math.log(high / low)
         if halved and 0.0 < at_high < at_low < math.inf:
@@ -54,7 +57,7 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
         else:
             high, at_high = middle, at
             # Just above the root: step below it, so that both ends close in.
-            below = high * (1 - _PRECISION)
+            below = high * (1 - precision)
             if below > low and (at_below := spent(below)) > target:
                 low, at_low = below, at_below
     return high

@@ -106,7 +106,7 @@ class Shuffled:
     Args:
         noise_multiplier: the smallest σ of the epoch's steps, as for `Event`.
         count: number of epochs, begun ones included.
-        steps: number of steps of an epoch; only what is said about pretending that it was Poisson sampling depends on it.
+        steps: number of steps of an epoch, ≥ 2; only what is said about pretending that it was Poisson sampling depends on it.
 
     Guarantee:
         No amplification is claimed. Every example takes part in exactly one step of an epoch, whichever; conditioned on which,
@@ -122,7 +122,7 @@ class Shuffled:
     def __post_init__(self) -> None:
         _check(self.noise_multiplier, self.count)
         if self.steps is not None:
-            count("steps", self.steps)
+            count("steps", self.steps, minimum=2, fix="One step takes everybody: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,11 @@ class BallsInBins:
     Args:
         noise_multiplier: the smallest σ of the epoch's steps, as for `Event`.
         count: number of epochs, begun ones included.
-        steps: number of steps of an epoch, to claim the amplification by random allocation, which the optional package
-            PLD_accounting computes; None claims none.
+        steps: number of steps of an epoch, for the amplification by random allocation; None claims none.
 
     Guarantee:
-        Without `steps`, as for `Shuffled`; as nobody's step depends on who else is there, adding and removing is covered too.
+        As for `Shuffled`, and as nobody's step depends on who else is there, adding and removing is covered too. The accountant
+        "pld" knows besides that nobody sees which step was drawn (`allocation`), unless one example is replaced by another.
 
     Source:
         Chua et al. 2025, "Balls-and-Bins Sampling for DP-SGD"; Feldman, Shenfeld 2025, "Privacy Amplification by Random
@@ -146,16 +146,12 @@ class BallsInBins:
     noise_multiplier: float
     count: int = 1
     steps: int | None = None
+    adjacencies: ClassVar[tuple[str, ...]] = EVERY
 
     def __post_init__(self) -> None:
         _check(self.noise_multiplier, self.count)
         if self.steps is not None:
             count("steps", self.steps, minimum=2, fix="One step takes everybody: leave it out.")
-
-    @property
-    def adjacencies(self) -> tuple[str, ...]:
-        """Neighbours that the accounting of this event is valid for."""
-        return EVERY if self.steps is None else ("add-remove", "zero-out")
 
 
 Release = Event | FixedSize | TruncatedPoisson | Shuffled | BallsInBins
@@ -187,22 +183,31 @@ def epochs(multipliers: Iterable[float], steps: int, kind: type[Shuffled] | type
         kind: `Shuffled` or `BallsInBins`.
 
     >>> epochs([2.0, 1.5, 3.0], 2, Shuffled)
-    (Shuffled(noise_multiplier=1.5, count=1, steps=None), Shuffled(noise_multiplier=3.0, count=1, steps=None))
+    (Shuffled(noise_multiplier=1.5, count=1, steps=2), Shuffled(noise_multiplier=3.0, count=1, steps=2))
     """
-    values = list(multipliers)
-    count("steps", steps)
-    return tuple(kind(min(values[first : first + steps])) for first in range(0, len(values), steps))
+    values, length = list(multipliers), None if count("steps", steps) == 1 else steps
+    return tuple(kind(min(values[first : first + steps]), steps=length) for first in range(0, len(values), steps))
 
 
-def merged(events: Iterable[Release]) -> tuple[Release, ...]:
+def merged(events: Iterable[Release], amplified: bool = True) -> tuple[Release, ...]:
     """Return the events with equal mechanisms counted together; composition does not depend on order.
 
     An epoch without amplification becomes the full-batch Gaussian that it costs as much as.
+
+    Args:
+        events: in any order.
+        amplified: whether random allocation amplifies; otherwise its epochs are without amplification, too.
     """
+    return counted(
+        Event(1.0, event.noise_multiplier, event.count) if _is_whole_epoch(event, amplified) else event for event in events
+    )
+
+
+def counted(events: Iterable[Release]) -> tuple[Release, ...]:
+    """Return the events with equal ones counted together."""
     counts: dict[tuple[object, ...], int] = {}
     first: dict[tuple[object, ...], Release] = {}
-    for given in events:
-        event = _without_amplification(given)
+    for event in events:
         key = (type(event), *(value for name, value in vars(event).items() if name != "count"))
         counts[key] = counts.get(key, 0) + event.count
         first.setdefault(key, event)
@@ -211,27 +216,56 @@ def merged(events: Iterable[Release]) -> tuple[Release, ...]:
     )
 
 
-def rounded_down(events: Sequence[Release], ratio: float) -> tuple[Release, ...]:
-    """Return the events with multipliers rounded down to a geometric grid from the smallest on: never less ε, and far fewer.
+def rounded_down(events: Iterable[Release], per_octave: int) -> tuple[Release, ...]:
+    """Return the events with multipliers rounded down to powers of 2^(1/n): never less ε, and fewer.
 
     Args:
         events: with noise.
-        ratio: of neighbouring multipliers of the grid, > 1.
+        per_octave: n ≥ 1, how many multipliers there are between one and its double; multiples of it only add some.
     """
-    smallest = min((event.noise_multiplier for event in events), default=1.0)
-    return merged(
-        # Down from a hair above, so that what is on the grid stays.
-        replace(event, noise_multiplier=smallest * ratio ** math.floor(math.log(event.noise_multiplier / smallest, ratio) + 1e-9))
-        if event.noise_multiplier > smallest
+    return merged(replace(event, noise_multiplier=_ladder(event.noise_multiplier, per_octave)) for event in events)
+
+
+def finely_rounded(events: Sequence[Release]) -> tuple[Release, ...]:
+    """Return the events with multipliers rounded down and rates up, by less than a millionth; by 3.4e-4 where there are many.
+
+    Args:
+        events: with noise.
+    """
+    fine = rounded_down((_at_higher_rate(event) for event in events), _FINE)
+    return fine if len(fine) <= _MANY else rounded_down(fine, _COARSE)
+
+
+_FINE, _COARSE, _MANY = 2**20, 2**11, 2048
+
+
+def _at_higher_rate(event: Release) -> Release:
+    if isinstance(event, (Event, FixedSize, TruncatedPoisson)) and event.sampling_rate < 1:
+        return replace(event, sampling_rate=1 / _ladder(1 / event.sampling_rate, _FINE))
+    return event
+
+
+def _ladder(value: float, per_octave: int) -> float:
+    """Return the largest power of 2^(1/n) that is not above the value."""
+    power = math.floor(math.log2(value) * per_octave)
+    rung = 2.0 ** (power / per_octave)
+    return float(rung if rung <= value else 2.0 ** ((power - 1) / per_octave))
+
+
+def _is_whole_epoch(event: Release, amplified: bool) -> bool:
+    return isinstance(event, Shuffled) or (isinstance(event, BallsInBins) and (event.steps is None or not amplified))
+
+
+def as_if_poisson(events: Iterable[Release]) -> tuple[Release, ...]:
+    """Return the events as if every step were on a fresh Poisson sample at the same rate, which is no bound on what they cost."""
+    return tuple(
+        Event(event.sampling_rate, event.noise_multiplier, event.count)
+        if isinstance(event, (FixedSize, TruncatedPoisson))
+        else Event(1 / event.steps, event.noise_multiplier, event.count * event.steps)
+        if isinstance(event, (Shuffled, BallsInBins)) and event.steps is not None
         else event
         for event in events
     )
-
-
-def _without_amplification(event: Release) -> Release:
-    if isinstance(event, Shuffled) or (isinstance(event, BallsInBins) and event.steps is None):
-        return Event(1.0, event.noise_multiplier, event.count)
-    return event
 
 
 def check_query(delta: float, adjacency: str) -> None:

@@ -1,23 +1,38 @@
-"""Other people's accountants: a second opinion, and mechanisms that are not priced here. Imported when they are asked."""
+"""Other people's accountants, for mechanisms that are not priced here. Imported when they are asked."""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from privet.accounting.events import Event, Release, TruncatedPoisson, merged
+from privet.accounting.events import Release, TruncatedPoisson
 from privet.accounting.losses import Losses, regridded
 from privet.errors import InvalidArgumentError
 
 # dp-accounting's grids cost Python time for every bucket.
 _NARROWEST = 2e-4
-# An epoch of random allocation costs about the inverse square of the width in time, so it is computed once for all questions.
-_ALLOCATION_WIDTH, _ALLOCATION_TAIL = 1e-2, 1e-15
+INSTALL = "Run: pip install 'privet[verify]'."
+
+
+def check_installed(events: Iterable[Release]) -> None:
+    """Refuse events that need dp-accounting where it is not installed.
+
+    Raises:
+        InvalidArgumentError: with the command that installs it.
+    """
+    if any(isinstance(event, TruncatedPoisson) for event in events) and not dp_accounting_is_there():
+        raise InvalidArgumentError(
+            "sampling", "TruncatedPoisson", "another scheme unless dp-accounting is installed, which prices this one", INSTALL
+        )
+
+
+def dp_accounting_is_there() -> bool:
+    """Return whether dp-accounting is installed."""
+    return importlib.util.find_spec("dp_accounting") is not None
 
 
 def from_dp_accounting(distribution: Any, width: float) -> tuple[Losses, Losses]:
@@ -42,9 +57,13 @@ def _on_grid(pmf: Any, width: float) -> Losses:
 def truncated_poisson(event: TruncatedPoisson, width: float, tail: float) -> tuple[Losses, ...]:
     """Return the losses of one release on a truncated Poisson sample.
 
+    Raises:
+        InvalidArgumentError: dp-accounting is not installed.
+
     Source:
         Ganesh 2025, arXiv:2508.15089; computed by dp-accounting.
     """
+    check_installed([event])
     from dp_accounting.pld import privacy_loss_distribution
 
     found = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
@@ -56,73 +75,3 @@ def truncated_poisson(event: TruncatedPoisson, width: float, tail: float) -> tup
         log_mass_truncation_bound=math.log(tail),
     )
     return from_dp_accounting(found, width)
-
-
-@lru_cache(maxsize=16)
-def _allocated(noise_multiplier: float, steps: int) -> Any:
-    try:
-        package = importlib.import_module("PLD_accounting")
-    except ImportError:
-        raise InvalidArgumentError(
-            "steps", steps, "left out for BallsInBins unless PLD_accounting is installed",
-            "Run: pip install PLD_accounting. Without steps, no amplification is claimed.",
-        ) from None  # fmt: skip
-    return package.gaussian_allocation_pld(
-        params=package.PrivacyParams(sigma=noise_multiplier, num_steps=steps),
-        config=package.AllocationSchemeConfig(loss_discretization=_ALLOCATION_WIDTH, tail_truncation=_ALLOCATION_TAIL),
-    )
-
-
-def random_allocation(noise_multiplier: float, steps: int, width: float) -> tuple[Losses, ...]:
-    """Return the losses of one epoch in which every example draws one of `steps` steps.
-
-    Raises:
-        InvalidArgumentError: PLD_accounting is not installed.
-
-    Source:
-        Feldman, Shenfeld 2026, arXiv:2602.17284; computed by PLD_accounting.
-    """
-    return from_dp_accounting(_allocated(noise_multiplier, steps), width)
-
-
-def dp_event(event: Release) -> Any:
-    """Return dp-accounting's event for one of ours, count included.
-
-    Raises:
-        InvalidArgumentError: it has none.
-    """
-    import dp_accounting
-
-    noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-    if isinstance(event, Event) and event.projections is None:
-        once = noise if event.sampling_rate == 1.0 else dp_accounting.PoissonSampledDpEvent(event.sampling_rate, noise)
-    elif isinstance(event, TruncatedPoisson):
-        once = dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
-            event.examples, event.sampling_rate, event.largest_batch, event.noise_multiplier
-        )
-    else:
-        kinds = "one of Event (exact norms), TruncatedPoisson, or an epoch without amplification"
-        raise InvalidArgumentError("events", event, kinds, "dp-accounting has no privacy loss distribution for it.")
-    return dp_accounting.SelfComposedDpEvent(once, event.count)
-
-
-def second_opinion(events: Iterable[Release], *, delta: float, adjacency: str = "add-remove", width: float = 1e-4) -> float:
-    """Return ε at δ by dp-accounting's own composition; slower, and too small below δ = 1e-8.
-
-    Args:
-        events: what was released.
-        delta: δ in (0, 1).
-        adjacency: "add-remove", "replace-one" or "zero-out".
-        width: width of its grid of losses.
-    """
-    import dp_accounting
-
-    relation = {
-        "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        "replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
-        "zero-out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-    }[adjacency]
-    accountant = dp_accounting.pld.PLDAccountant(relation, value_discretization_interval=width)
-    for event in merged(events):
-        accountant.compose(dp_event(event))
-    return float(accountant.get_epsilon(delta))

@@ -1,10 +1,10 @@
-"""Privacy loss distributions on a grid, rounded so that they are never too private ("connect the dots")."""
+"""Privacy loss distributions on a few nodes, rounded so that they are never too private ("connect the dots")."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,77 +14,153 @@ Array = NDArray[np.float64]
 _UNIT = float(np.finfo(np.float64).eps)
 _LARGEST_EXPONENT = 700.0
 _SMALLEST_MASS = 1e-290
+# Unless asked otherwise, nodes up to this many widths from zero are one width apart; those twice as far, two; and so on.
+_NEAR = 256
+# Nodes are at most this far apart, or this share of the range.
+_WIDEST, _WIDEST_SHARE = 0.25, 2.0**-13
+# Ranges end at multiples of this many nodes, so that similar ones are equal.
+_ROUND = 16
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The losses that distributions are discretised on: dense around zero and sparser outwards.
+
+    With a power of two for the width, nodes of twice the width, or of a wider spacing far out, are some of these. So what is
+    discretised on the former dominates what is discretised on the latter: a coarser grid never has the smaller ε.
+
+    Args:
+        width: between neighbours around zero.
+        low, high: the lowest node ≤ 0 and the highest ≥ 0.
+        widest: neighbours are at most this far apart, or one width.
+        near: how many widths from zero nodes are one width apart; twice as far they are two apart, and so on.
+    """
+
+    width: float
+    low: float
+    high: float
+    widest: float
+    near: int
+
+    @property
+    def values(self) -> Array:
+        """(K,) the nodes, growing."""
+        return _values(self)
+
+
+def nodes(width: float, low: float, high: float, near: int = _NEAR) -> Nodes:
+    """Return nodes whose range is at least this one and contains zero.
+
+    Args:
+        width: > 0, a power of two where comparable grids matter.
+        low, high: the lowest and the highest loss.
+        near: how many widths from zero they are one width apart.
+    """
+    low, high = min(low, 0.0), max(high, width)
+    widest = max(_WIDEST, 2.0 ** math.ceil(math.log2((high - low) * _WIDEST_SHARE)))
+
+    def outwards(end: float) -> float:
+        exponent = max(0, math.ceil(math.log2(max(end / (near * width), 1.0))))
+        spacing = _ROUND * min(width * 2**exponent, max(widest, width))
+        return float(math.ceil(end / spacing) * spacing)
+
+    return Nodes(width, -outwards(-low), outwards(high), widest, near)
+
+
+@lru_cache(maxsize=16)
+def _values(grid: Nodes) -> Array:
+    def upwards(end: float) -> Array:
+        parts: list[Array] = [np.zeros(1)]
+        start, spacing = 0.0, grid.width
+        while start < end:
+            stop = end if 2 * spacing > grid.widest else min(grid.near * spacing, end)
+            parts.append(start + spacing * np.arange(1, round((stop - start) / spacing) + 1, dtype=np.float64))
+            start, spacing = stop, 2 * spacing
+        return np.concatenate(parts)
+
+    found = np.concatenate([-upwards(-grid.low)[:0:-1], upwards(grid.high)])
+    found.setflags(write=False)
+    return found
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The distribution of log P/Q under P on multiples of a width, which its user knows.
+    """Distributions of log P/Q under P, one for each of several releases, on the same nodes.
 
     Args:
-        start: the lowest loss, in widths.
-        masses: (K,) probabilities of the losses start, start + 1, …, in widths.
-        infinite: probability of an infinite loss.
+        nodes: where their losses are.
+        masses: (R, K) probabilities of the losses of R releases.
+        infinite: (R,) probabilities of an infinite loss.
+        mirrored: whether the losses are the negatives of the nodes.
     """
 
-    start: int
+    nodes: Nodes
     masses: Array
-    infinite: float
+    infinite: Array
+    mirrored: bool = False
+
+    @property
+    def values(self) -> Array:
+        """(K,) the losses."""
+        return -self.nodes.values if self.mirrored else self.nodes.values
 
 
-def connected(start: int, width: float, p: Array, q: Array, hidden_p: Array, hidden_q: Array) -> Array:
+def connected(values: Array, p: Array, q: Array, hidden_p: Array, hidden_q: Array) -> Array:
     """Return P's masses on the ends of cells, given the masses of P and Q between them.
 
     The mass of each cell moves to its two ends such that both P's and Q's add up: every trade-off between errors of the moved
     pair is at least as good for an attacker, and on the grid itself no better.
 
     Args:
-        start: lower end of the first cell, in widths.
-        width: width of the cells, > 0.
-        p, q: (K,) masses of the cells, whose losses log P/Q lie between its ends.
-        hidden_p, hidden_q: (K,) how far rounding can have moved `p` and `q`; that much moves up.
+        values: (K + 1,) ends of the cells, growing.
+        p, q: (…, K) masses of the cells, whose losses log P/Q lie between their ends.
+        hidden_p, hidden_q: (…, K) how far rounding can have moved `p` and `q`; that much moves up.
 
     Returns:
-        (K + 1,) masses of P on the ends of the cells.
+        (…, K + 1) masses of P on the ends of the cells.
 
     Source:
         Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots".
     """
-    lowest = width * np.arange(start, start + len(p))
+    lowest, widths = values[:-1], np.diff(values)
     # Where e^loss or Q's mass leaves the range of floating point, everything moves up.
     usable = (lowest < _LARGEST_EXPONENT) & (q > _SMALLEST_MASS)
     ratio = np.exp(np.minimum(lowest, _LARGEST_EXPONENT))
-    higher = (p - ratio * q + hidden_p + ratio * hidden_q) / -math.expm1(-width)
+    higher = (p - ratio * q + hidden_p + ratio * hidden_q) / -np.expm1(-widths)
     higher = np.where(usable, np.clip(higher, 0.0, p), p)
-    masses = np.zeros(len(p) + 1)
-    masses[:-1] = p - higher
-    masses[1:] += higher
+    masses = np.zeros((*p.shape[:-1], len(values)))
+    masses[..., :-1] = p - higher
+    masses[..., 1:] += higher
     return masses
 
 
-def regridded(losses: Array, masses: Array, infinite: float, width: float) -> Losses:
-    """Return any discrete distribution of losses on the grid: every mass moves to the two neighbours that keep P and Q.
+def moved(values: Array, losses: Array, masses: Array) -> Array:
+    """Return a discrete distribution of losses on other values: every mass moves to the two neighbours that keep P and Q.
 
     Args:
-        losses: (K,) finite losses, in any order.
-        masses: (K,) probabilities under P.
-        infinite: probability of an infinite loss.
-        width: width of the grid.
+        values: (K,) growing; the highest is not below any loss.
+        losses: (N,) in any order.
+        masses: (N,) probabilities under P.
+
+    Returns:
+        (K,) masses of P.
     """
-    below = np.floor(losses / width)
+    place = np.clip(np.searchsorted(values, losses, side="right") - 1, 0, len(values) - 2)
     # The share that moves up; e^{−loss} of it and of the rest add up to the e^{−loss} of the whole.
-    share = np.clip(np.expm1(below * width - losses) / math.expm1(-width) * (1 + 8 * _UNIT), 0.0, 1.0)
-    place = below.astype(np.int64)
-    start = int(place.min())
-    together = np.zeros(int(place.max()) - start + 2)
-    np.add.at(together, place - start, masses * (1 - share))
-    np.add.at(together, place - start + 1, masses * share)
-    return Losses(start, together, infinite)
+    share = np.expm1(values[place] - losses) / np.expm1(values[place] - values[place + 1])
+    share = np.clip(share * (1 + 8 * _UNIT), 0.0, 1.0)
+    lower, upper = np.bincount(place, masses * (1 - share), len(values)), np.bincount(place + 1, masses * share, len(values))
+    return np.asarray(lower + upper, dtype=np.float64)
 
 
-def averaged(weights: Sequence[float], parts: Sequence[Losses]) -> Losses:
-    """Return the losses of a mechanism that also releases which of several it drew, at random and independently of the data."""
-    start = min(part.start for part in parts)
-    masses = np.zeros(max(part.start + len(part.masses) for part in parts) - start)
-    for weight, part in zip(weights, parts, strict=True):
-        masses[part.start - start : part.start - start + len(part.masses)] += weight * part.masses
-    return Losses(start, masses, math.fsum(weight * part.infinite for weight, part in zip(weights, parts, strict=True)))
+def regridded(losses: Array, masses: Array, infinite: float, width: float) -> Losses:
+    """Return any discrete distribution of losses on nodes.
+
+    Args:
+        losses: (N,) finite losses, in any order.
+        masses: (N,) probabilities under P.
+        infinite: probability of an infinite loss.
+        width: between the nodes around zero.
+    """
+    grid = nodes(width, float(losses.min()), float(losses.max()))
+    return Losses(grid, moved(grid.values, losses, masses)[None], np.array([infinite]))

@@ -30,6 +30,13 @@ def laplace_delta(*, epsilon: float, scale: float, sensitivity: float) -> float:
     return max(0.0, -math.expm1((epsilon - loss) / 2))
 
 
+def laplace_epsilon(*, scale: float, sensitivity: float, delta: float = 0.0) -> float:
+    """Return ε at δ in [0, 1) of Laplace noise on a number: sensitivity/scale + 2·log(1 − δ), at least 0."""
+    if not 0 <= real("delta", delta) < 1:
+        raise InvalidArgumentError("delta", delta, "at least 0 and below 1")
+    return max(0.0, positive("sensitivity", sensitivity) / positive("scale", scale) + 2 * math.log1p(-delta))
+
+
 def gaussian_deviation_classical(*, epsilon: float, delta: float, sensitivity: float) -> float:
     """Return the standard deviation of the textbook's Gaussian mechanism: √(2·ln(1.25/δ))·sensitivity/ε.
 

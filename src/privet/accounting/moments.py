@@ -11,9 +11,9 @@ from privet.accounting import rdp
 from privet.accounting.events import Release
 
 DIRECTION = "upper bound"
-_LARGEST_MOMENT = 32
+LARGEST_MOMENT = 32
 # Moment λ is Rényi order λ + 1.
-_PLACES = np.array([int(np.argmin(np.abs(rdp.ORDERS - order))) for order in range(2, _LARGEST_MOMENT + 2)])
+_PLACES = np.array([int(np.argmin(np.abs(rdp.ORDERS - order))) for order in range(2, LARGEST_MOMENT + 2)])
 
 
 def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
@@ -26,6 +26,6 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     >>> round(epsilon([Event(0.01, 4.0, 10_000)], 1e-5, "add-remove"), 2)
     1.26
     """
-    orders = np.arange(1, _LARGEST_MOMENT + 1)
+    orders = np.arange(1, LARGEST_MOMENT + 1)
     divergences = rdp.curve(events, adjacency)[_PLACES]
     return float(np.min(divergences + math.log(1 / delta) / orders))

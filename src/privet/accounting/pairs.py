@@ -13,17 +13,21 @@ values are differences of the normal distribution function.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from privet.accounting.losses import Losses, connected
+from privet.accounting.losses import Losses, Nodes, connected
 
 Array = NDArray[np.float64]
 
 _UNIT = float(np.finfo(np.float64).eps)
+# Below it, r·log r − r + 1 is summed as a series in log r.
+_SMALL = 1e-3
+_MOST_POINTS = 100_000
 
 
 def bounds(rate: float, deviation: float, adjacency: str, tail: float) -> tuple[float, float]:
@@ -36,138 +40,161 @@ def bounds(rate: float, deviation: float, adjacency: str, tail: float) -> tuple[
     return (-high if adjacency == "replace-one" else -out(tail)), high
 
 
-def _removal_loss(x: float, rate: float, deviation: float) -> float:
+def _log_ratio(x: Array, rate: float, deviation: float) -> Array:
+    """Return log of (1−q)·N(0, σ²) + q·N(1, σ²) over N(0, σ²) at the points."""
     whole = (x - 0.5) / deviation**2
-    return whole if rate == 1.0 else float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole))
+    return whole if rate == 1.0 else np.logaddexp(math.log1p(-rate), math.log(rate) + whole)
 
 
-def _replacement_loss(x: float, rate: float, deviation: float) -> float:
-    return _removal_loss(x, rate, deviation) - _removal_loss(-x, rate, deviation)
+def _loss(x: Array, rate: float, deviation: float, adjacency: str) -> Array:
+    """Return log P/Q at the points, for "remove" or "replace"."""
+    above = _log_ratio(x, rate, deviation)
+    return above - _log_ratio(-x, rate, deviation) if adjacency == "replace-one" else above
 
 
 def span(rate: float, deviation: float, adjacency: str, tail: float) -> tuple[float, float]:
     """Return the losses between which all but `tail` of one release's lie, for the direction "remove" (or "replace")."""
+    low, high = _loss(np.array(bounds(rate, deviation, adjacency, tail)), rate, deviation, adjacency)
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=4096)
+def spread(rate: float, deviation: float, adjacency: str, tail: float) -> float:
+    """Return about the standard deviation of one release's losses, without the rarest: √(2·KL divergence of P from Q).
+
+    A divergence, and not a variance, because it cannot shrink as rate, 1/σ or what the tail leaves in grow.
+
+    Args:
+        rate, deviation, adjacency: as for `poisson`.
+        tail: probability of losses that may be left out.
+    """
     low, high = bounds(rate, deviation, adjacency, tail)
-    loss = _replacement_loss if adjacency == "replace-one" else _removal_loss
-    return loss(low, rate, deviation), loss(high, rate, deviation)
+    # Losses turn from flat to steep within σ², the density varies within σ; both are resolved.
+    x: Array = np.arange(low, high, min(deviation / 8, max(deviation**2 / 2, (high - low) / _MOST_POINTS)))
+    loss = _loss(x, rate, deviation, adjacency)
+    log_q = -(x**2) / (2 * deviation**2)
+    if adjacency == "replace-one":
+        log_q = log_q + _log_ratio(-x, rate, deviation)
+    # Q·(r·log r − r + 1) for r = P/Q is nowhere negative; by series where its terms cancel.
+    small = np.abs(loss) < _SMALL
+    exact = np.exp(log_q + loss) * (loss - 1) + np.exp(log_q)
+    divergence = np.where(small, np.exp(log_q) * loss**2 * (0.5 + loss / 3 + loss**2 / 8), np.maximum(exact, 0.0))
+    return math.sqrt(2 * float(divergence.sum()) * float(x[1] - x[0]) / (deviation * math.sqrt(2 * math.pi)))
 
 
-def _removal_points(losses: Array, rate: float, deviation: float) -> Array:
+def _removal_points(losses: Array, rates: Array, deviations: Array) -> Array:
     """Return where log P/Q of "remove" meets the losses: x = ½ + σ²·log((e^loss − 1 + q)/q); −∞ below all losses."""
-    if rate == 1.0:
-        return np.asarray(0.5 + deviation**2 * losses)
-    # e^loss − 1 + q in two forms, for small losses and large.
-    small = np.maximum(np.expm1(np.minimum(losses, 1.0)) + rate, 0.0)
-    with np.errstate(divide="ignore"):
-        log_small = np.log(small)
-    log_large = losses + np.log1p(-(1 - rate) * np.exp(-np.maximum(losses, 1.0)))
-    return np.asarray(0.5 + deviation**2 * (np.where(losses < 1.0, log_small, log_large) - math.log(rate)))
+    # e^loss − 1 + q in three forms, none of which cancels where it is used.
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        rare = np.log(np.maximum(np.expm1(np.minimum(losses, 1.0)) + rates, 0.0))
+        usual = np.log(np.maximum(np.exp(np.minimum(losses, 1.0)) - (1 - rates), 0.0))
+        large = losses + np.log1p(-(1 - rates) * np.exp(-np.maximum(losses, 0.5)))
+    logs = np.where(losses < 1.0, np.where(rates < 0.5, rare, usual), large)
+    return np.asarray(0.5 + deviations**2 * np.where(rates == 1.0, losses, logs - np.log(rates)))
 
 
-def _replacement_points(losses: Array, rate: float, deviation: float) -> Array:
+def _replacement_points(losses: Array, rates: Array, deviations: Array) -> Array:
     """Return where log P/Q of "replace" meets the losses: x = σ²·(loss/2 + asinh(c·sinh(loss/2))), c = (1−q)/q·e^{1/2σ²}.
 
     With u = e^{x/σ²} and a = q·e^{−1/2σ²}, P/Q = e^loss is a·u² + (1−q)(1 − e^loss)·u − a·e^loss = 0.
     """
     half = np.abs(losses) / 2
-    if rate == 1.0:
-        return np.asarray(deviation**2 * losses / 2)
-    log_factor = math.log1p(-rate) - math.log(rate) + 0.5 / deviation**2
     with np.errstate(divide="ignore"):
+        log_factor = np.log1p(-rates) - np.log(rates) + 0.5 / deviations**2
         log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2.0)
     log_inner = log_factor + log_sinh
     inner = np.where(log_inner < 300.0, np.arcsinh(np.exp(np.minimum(log_inner, 300.0))), log_inner + math.log(2.0))
-    return np.asarray(np.copysign(deviation**2 * (half + inner), losses))
+    return np.asarray(np.copysign(deviations**2 * (half + inner), losses))
 
 
 class _Masses(NamedTuple):
-    """Probabilities of a distribution between consecutive points.
+    """Probabilities of distributions between consecutive points.
 
     Args:
-        between: (K,) of the cells.
-        hidden: (K,) how far rounding can have moved them.
-        below, above: of what lies outside all points.
+        between: (R, K) of the cells.
+        hidden: (R, K) how far rounding can have moved them.
+        below, above: (R,) of what lies outside all points.
     """
 
     between: Array
     hidden: Array
-    below: float
-    above: float
+    below: Array
+    above: Array
 
     def reversed(self) -> _Masses:
-        return _Masses(self.between[::-1], self.hidden[::-1], self.above, self.below)
+        return _Masses(self.between[:, ::-1], self.hidden[:, ::-1], self.above, self.below)
 
 
-def _normal(points: Array, centre: float, deviation: float) -> _Masses:
-    scaled = (points - centre) / deviation
+def _normal(points: Array, centre: float, deviations: Array) -> _Masses:
+    scaled = (points - centre) / deviations
     tails = ndtr(-np.abs(scaled))
     right = scaled > 0
     # The difference of the smaller tails keeps relative precision on both sides.
     between = np.abs(np.diff(np.where(right, -tails, tails)))
-    crossing = np.flatnonzero(np.diff(right))
-    between[crossing] = 1.0 - tails[crossing] - tails[crossing + 1]
-    below = 1.0 - tails[0] if right[0] else tails[0]
-    above = tails[-1] if right[-1] else 1.0 - tails[-1]
-    return _Masses(between, 4 * _UNIT * (tails[:-1] + tails[1:]), float(below), float(above))
+    crossing = np.diff(right)
+    between = np.where(crossing, 1.0 - tails[:, :-1] - tails[:, 1:], between)
+    below = np.where(right[:, 0], 1.0 - tails[:, 0], tails[:, 0])
+    above = np.where(right[:, -1], tails[:, -1], 1.0 - tails[:, -1])
+    return _Masses(between, 4 * _UNIT * (tails[:, :-1] + tails[:, 1:]), below, above)
 
 
-def _mixed(rate: float, without: _Masses, sampled: _Masses) -> _Masses:
+def _mixed(rates: Array, without: _Masses, sampled: _Masses) -> _Masses:
     """Return (1−q)·without + q·sampled."""
+    each = rates[:, 0]
     return _Masses(
-        (1 - rate) * without.between + rate * sampled.between,
-        (1 - rate) * without.hidden + rate * sampled.hidden,
-        (1 - rate) * without.below + rate * sampled.below,
-        (1 - rate) * without.above + rate * sampled.above,
+        (1 - rates) * without.between + rates * sampled.between,
+        (1 - rates) * without.hidden + rates * sampled.hidden,
+        (1 - each) * without.below + each * sampled.below,
+        (1 - each) * without.above + each * sampled.above,
     )
 
 
-def _losses(start: int, width: float, p: _Masses, q: _Masses) -> Losses:
-    """Return the losses of P against Q; the cells are in order of growing loss."""
-    masses = connected(start, width, p.between, q.between, p.hidden, q.hidden)
-    masses[0] += p.below
-    return Losses(start, masses, p.above)
+def _connected(values: Array, p: _Masses, q: _Masses) -> tuple[Array, Array]:
+    """Return P's masses on the values, and what lies above; the cells are in order of growing loss."""
+    masses = connected(values, p.between, q.between, p.hidden, q.hidden)
+    masses[:, 0] += p.below
+    return masses, p.above
 
 
-def poisson(rate: float, deviation: float, adjacency: str, width: float, tail: float) -> tuple[Losses, ...]:
-    """Return the losses of one Gaussian release on a Poisson sample, one for every direction between neighbours.
+def poisson(rates: ArrayLike, deviations: ArrayLike, adjacency: str, grid: Nodes) -> tuple[Losses, ...]:
+    """Return the losses of Gaussian releases on Poisson samples, one value for every direction between neighbours.
 
     Args:
-        rate: q in (0, 1].
-        deviation: σ > 0, in units of the sensitivity of one example's contribution.
+        rates: (R,) q in (0, 1] of R releases.
+        deviations: (R,) σ > 0, in units of the sensitivity of one example's contribution.
         adjacency: "add-remove" and "zero-out" have the directions remove and add; "replace-one" has one, as it is symmetric.
-        width: width of the grid of losses.
-        tail: probability that may be counted as an infinite loss.
+        grid: where losses are; those above it count as infinite.
     """
-    low, high = span(rate, deviation, adjacency, tail)
-    start, end = math.floor(low / width), math.ceil(high / width)
-    losses: Array = width * np.arange(start, end + 1, dtype=np.float64)
+    q, sigma = (np.reshape(np.asarray(given, dtype=np.float64), (-1, 1)) for given in (rates, deviations))
+    values = grid.values
     if adjacency == "replace-one":
-        points = _replacement_points(losses, rate, deviation)
-        without = _normal(points, 0.0, deviation)
-        p, q = (_mixed(rate, without, _normal(points, centre, deviation)) for centre in (1.0, -1.0))
-        return (_losses(start, width, p, q),)
-    points = _removal_points(losses, rate, deviation)
-    without = _normal(points, 0.0, deviation)
-    sampled = _mixed(rate, without, _normal(points, 1.0, deviation))
-    return _losses(start, width, sampled, without), _losses(-end, width, without.reversed(), sampled.reversed())
+        points = _replacement_points(values, q, sigma)
+        without = _normal(points, 0.0, sigma)
+        p, other = (_mixed(q, without, _normal(points, centre, sigma)) for centre in (1.0, -1.0))
+        return (Losses(grid, *_connected(values, p, other)),)
+    points = _removal_points(values, q, sigma)
+    without = _normal(points, 0.0, sigma)
+    sampled = _mixed(q, without, _normal(points, 1.0, sigma))
+    added, infinite = _connected(-values[::-1], without.reversed(), sampled.reversed())
+    return Losses(grid, *_connected(values, sampled, without)), Losses(grid, added[:, ::-1], infinite, mirrored=True)
 
 
-def without_replacement(rate: float, deviation: float, width: float, tail: float) -> tuple[Losses]:
-    """Return the losses of one Gaussian release on a fixed-size sample without replacement, when one example is replaced.
+def without_replacement(rates: ArrayLike, deviations: ArrayLike, grid: Nodes) -> tuple[Losses]:
+    """Return the losses of Gaussian releases on fixed-size samples without replacement, when one example is replaced.
 
     Replacing moves the sum by up to twice the bound, and either data set may be the one that is harder to hide in at any step.
     So the profile of (1−q)·N(0, σ²) + q·N(2, σ²) against N(0, σ²) is taken for ε ≥ 0, and its mirror image for ε < 0.
 
     Args:
-        rate: batch size over number of examples, in (0, 1].
-        deviation, width, tail: as for `poisson`.
+        rates: (R,) batch size over number of examples, in (0, 1].
+        deviations, grid: as for `poisson`; the nodes' range is symmetric.
 
     Source:
         Zhu, Dong, Wang 2022, "Optimal Accounting of Differential Privacy via Characteristic Function".
     """
-    removal = poisson(rate, deviation / 2, "add-remove", width, tail)[0]
-    positive = removal.masses[max(0, 1 - removal.start) :]
-    losses = width * np.arange(1, len(positive) + 1)
-    negative = positive * np.exp(-losses)
-    middle = max(0.0, 1.0 - float(positive.sum()) - float(negative.sum()) - removal.infinite)
-    return (Losses(-len(positive), np.concatenate([negative[::-1], [middle], positive]), removal.infinite),)
+    removal = poisson(rates, np.asarray(deviations) / 2, "add-remove", grid)[0]
+    masses, middle = removal.masses, len(grid.values) // 2
+    positive = masses[:, middle + 1 :]
+    masses[:, :middle] = (positive * np.exp(-grid.values[middle + 1 :]))[:, ::-1]
+    masses[:, middle] = np.maximum(0.0, 1.0 - positive.sum(axis=1) - masses[:, :middle].sum(axis=1) - removal.infinite)
+    return (removal,)

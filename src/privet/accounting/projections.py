@@ -16,16 +16,15 @@ import numpy as np
 from scipy.special import chdtr, chdtri, gammaincinv
 
 from privet.accounting import pairs
-from privet.accounting.losses import Losses, averaged, regridded
+from privet.accounting.losses import Array, Losses, Nodes, moved
 
-_BINS = 300
+# Bins of χ² for one standard deviation of its logarithm; they are the same for every question.
+_BINS = 32
 # The smallest sensitivities, which all count as the largest of them.
 _LOWEST_SHARE = 0.02
-# The share of δ that estimates too wrong for any grid may cost, in units of `tail`.
-_GIVEN_UP = 1e3
 
 
-def poisson(rate: float, deviation: float, projections: int, adjacency: str, width: float, tail: float) -> tuple[Losses, ...]:
+def poisson(rate: float, deviation: float, projections: int, adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     """Return the losses of one release on a Poisson sample whose norms were estimated, for removing and for adding.
 
     Args:
@@ -33,8 +32,8 @@ def poisson(rate: float, deviation: float, projections: int, adjacency: str, wid
         deviation: σ > 0.
         projections: r ≥ 1.
         adjacency: "add-remove" or "zero-out".
-        width: width of the grid of losses.
-        tail: probability that may be counted as an infinite loss, a thousandfold.
+        grid: where losses are; those above it count as infinite.
+        tail: probability with which whoever was sampled counts as seen.
 
     Guarantee:
         χ² is cut into bins, and each counts with its lowest value, which is the largest sensitivity. Below the first, the
@@ -44,25 +43,45 @@ def poisson(rate: float, deviation: float, projections: int, adjacency: str, wid
         Bu, Gopi, Kulkarni, Lee, Shen, Tantipongpipat 2021, "Fast and Memory Efficient Differentially Private-SGD via JL
         Projections" (the mechanism).
     """
-    first = 2 * float(gammaincinv(projections / 2, min(_GIVEN_UP * tail / rate, 0.01)))
-    edges = np.geomspace(first, float(chdtri(projections, _LOWEST_SHARE)), _BINS)
-    below = chdtr(projections, edges)
-    weights = np.diff(np.append(below, 1.0))
-    per_bin = [pairs.poisson(rate, deviation / math.sqrt(projections / edge), adjacency, width, tail) for edge in edges]
-    blatant = (_always_seen_removal(rate, width), _always_seen_addition(rate, width))
-    return tuple(
-        averaged([float(below[0]), *weights], [blatant[way], *(losses[way] for losses in per_bin)]) for way in range(len(blatant))
+    weights, edges = _law(rate, projections, tail)
+    removed, added = pairs.poisson(np.full(len(edges), rate), deviation * np.sqrt(edges / projections), adjacency, grid)
+    seen = (_always_seen_removal(rate, grid), _always_seen_addition(rate, grid))
+    return tuple(_averaged(weights, always, losses) for always, losses in zip(seen, (removed, added), strict=True))
+
+
+def largest_sensitivity(rate: float, projections: int, tail: float) -> float:
+    """Return the largest sensitivity that is not counted as infinite; arguments as for `poisson`."""
+    return math.sqrt(projections / float(_law(rate, projections, tail)[1][0]))
+
+
+def _law(rate: float, projections: int, tail: float) -> tuple[Array, Array]:
+    """Return the lowest values of bins of χ², and the probabilities of the bins, that of what lies below all of them first."""
+    spacing = math.sqrt(2 / projections) / _BINS
+    first = 2 * float(gammaincinv(projections / 2, min(tail / rate, 0.01)))
+    last = float(chdtri(projections, _LOWEST_SHARE))
+    edges = np.exp(spacing * np.arange(math.floor(math.log(first) / spacing), math.ceil(math.log(last) / spacing)))
+    return np.diff(np.concatenate([[0.0], chdtr(projections, edges), [1.0]])), edges
+
+
+def _averaged(weights: Array, always: tuple[Array, float], losses: Losses) -> Losses:
+    """Return the losses of a mechanism that also releases which of several it drew, at random and independently of the data."""
+    masses, infinite = always
+    return Losses(
+        losses.nodes,
+        (weights[0] * masses + weights[1:] @ losses.masses)[None],
+        np.array([weights[0] * infinite + weights[1:] @ losses.infinite]),
+        losses.mirrored,
     )
 
 
-def _always_seen_removal(rate: float, width: float) -> Losses:
+def _always_seen_removal(rate: float, grid: Nodes) -> tuple[Array, float]:
     """Return the losses of who is seen whenever sampled: infinite with probability q, else log(1 − q)."""
     if rate == 1.0:
-        return Losses(0, np.zeros(1), 1.0)
-    return regridded(np.array([math.log1p(-rate)]), np.array([1 - rate]), rate, width)
+        return np.zeros(len(grid.values)), 1.0
+    return moved(grid.values, np.array([math.log1p(-rate)]), np.array([1 - rate])), rate
 
 
-def _always_seen_addition(rate: float, width: float) -> Losses:
+def _always_seen_addition(rate: float, grid: Nodes) -> tuple[Array, float]:
     if rate == 1.0:
-        return Losses(0, np.zeros(1), 1.0)
-    return regridded(np.array([-math.log1p(-rate)]), np.ones(1), 0.0, width)
+        return np.zeros(len(grid.values)), 1.0
+    return moved(-grid.values[::-1], np.array([-math.log1p(-rate)]), np.ones(1))[::-1], 0.0

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from privet.accounting import gdp, moments, pld, rdp, theorems
 from privet.accounting.calibration import HIGHEST, largest_count, smallest_multiplier
-from privet.accounting.coverage import check_covered
-from privet.accounting.events import ADJACENCIES, Event, Release, check_query, merged, rounded_down
+from privet.accounting.coverage import as_accounted, check_covered
+from privet.accounting.events import ADJACENCIES, BallsInBins, Event, Release, as_if_poisson, check_query, merged, rounded_down
 from privet.errors import InvalidArgumentError, choice, positive, real
 
 
@@ -38,8 +41,9 @@ ACCOUNTANTS: dict[str, Accountant] = {
 }
 
 
-# Schedules with more distinct multipliers than this are solved for with multipliers rounded down to a grid of this ratio.
-_SOLVED_EXACTLY, _SOLVED_RATIO = 100, 1.005
+# Schedules with more distinct multipliers than this are solved for with multipliers rounded down to so many per factor of two.
+_SOLVED_EXACTLY, _SOLVED_PER_OCTAVE, _GUESSED_PER_OCTAVE = 48, 32, 8
+_PRECISION_OF_MANY, _PRECISION_OF_GUESSES = 2e-4, 1e-3
 
 
 def accountants(delta: float) -> tuple[str, ...]:
@@ -103,11 +107,39 @@ def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str 
     return float(pld.delta(together, epsilon, adjacency))
 
 
+def composed_deltas(
+    events: Iterable[Release], *, epsilons: ArrayLike, likely: float, adjacency: str = "add-remove"
+) -> NDArray[np.float64]:
+    """Return δ at many ε at once, from one composition by the accountant "pld": upper bounds, tightest about `likely`.
+
+    Args:
+        events: what was released, of any kinds, in any order.
+        epsilons: (E,) ε ≥ 0, growing.
+        likely: δ in (0, 1) near which the bounds are to be tight.
+        adjacency: whose data differ between neighbours.
+
+    Returns:
+        (E,) δ in [0, 1].
+
+    >>> composed_deltas([Event(1.0, 2.0)], epsilons=[0.0, 1.0], likely=1e-5).round(4).tolist()
+    [0.1974, 0.0068]
+    """
+    check_query(likely, adjacency)
+    asked = np.asarray(epsilons, dtype=np.float64)
+    if not (np.isfinite(asked).all() and (asked >= 0).all() and (np.diff(asked) >= 0).all()):
+        raise InvalidArgumentError("epsilons", epsilons, "finite, at least 0 and growing")
+    together = _checked(events, adjacency, "pld")
+    if not together:
+        return np.zeros(len(asked))
+    if any(event.noise_multiplier == 0 for event in together):
+        return np.ones(len(asked))
+    return pld.deltas(together, asked, adjacency, likely)
+
+
 def _checked(events: Iterable[Release], adjacency: str, accountant: str, delta: float | None = None) -> tuple[Release, ...]:
     given = tuple(events)
-    for event in given:
-        check_covered(event, adjacency, accountant, delta)
-    return merged(given)
+    check_covered(given, adjacency, accountant, delta)
+    return as_accounted(given, adjacency, accountant)
 
 
 def epsilon(
@@ -152,8 +184,8 @@ def composed_multiplier(
         delta, adjacency, accountant: as for `composed_epsilon`.
 
     Returns:
-        The multiplier, at most one part in 10⁵ above the smallest; for schedules of more than 100 distinct multipliers, which
-        are solved for with similar ones rounded down, about half a percent.
+        The multiplier, at most one part in 10⁵ above the smallest; for schedules of more than 48 distinct multipliers, which
+        are solved for with similar ones rounded down, about one in a thousand. Its ε is at most the target.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or no multiplier meets the target.
@@ -161,24 +193,33 @@ def composed_multiplier(
     target = positive("epsilon", epsilon)
     choice("accountant", accountant, ACCOUNTANTS)
 
-    many = len(merged(events(1.0))) > _SOLVED_EXACTLY
+    def spent(by: str, changed: Callable[[Iterable[Release]], Iterable[Release]] = tuple) -> Callable[[float], float]:
+        def ask(sigma: float) -> float:
+            given = events(sigma)
+            return composed_epsilon(changed(given) if sigma > 0 else given, delta=delta, adjacency=adjacency, accountant=by)
 
-    def asked(sigma: float) -> Iterable[Release]:
-        return rounded_down(tuple(events(sigma)), _SOLVED_RATIO) if many and sigma > 0 else events(sigma)
+        return ask
 
-    def spent(by: str) -> Callable[[float], float]:
-        return lambda sigma: composed_epsilon(asked(sigma), delta=delta, adjacency=adjacency, accountant=by)
-
+    exact = spent(accountant)
     if accountant == "rdp":
-        return smallest_multiplier(spent("rdp"), target)
+        return smallest_multiplier(exact, target)
     # RDP is quick and close, so it says where to look, unless it does not cover the events or cannot prove the target.
-    known = all(rdp.covers(event) for event in merged(events(1.0)))
-    guess = smallest_multiplier(spent("rdp"), target) if known and spent("rdp")(HIGHEST) <= target else 1.0
-    found = smallest_multiplier(spent(accountant), target, guess=guess)
-    # The rounded schedule costs more than the exact one, but for the grids' looseness.
-    while many and composed_epsilon(events(found), delta=delta, adjacency=adjacency, accountant=accountant) > target:
-        found *= 1 + 1e-3
-    return found
+    allocated = any(isinstance(event, BallsInBins) for event in merged(events(1.0)))
+    like = as_if_poisson(events(1.0))
+    roughly = spent("rdp", lambda given: rounded_down(as_if_poisson(given), _GUESSED_PER_OCTAVE))
+    known = all(rdp.covers(event) for event in like) and roughly(HIGHEST) <= target
+    guess = smallest_multiplier(roughly, target, precision=_PRECISION_OF_GUESSES) if known else 1.0
+    if allocated:
+        guess = smallest_multiplier(spent(accountant, as_if_poisson), target, guess, _PRECISION_OF_GUESSES)
+    if len(merged(events(1.0))) <= _SOLVED_EXACTLY:
+        return smallest_multiplier(exact, target, guess)
+    coarsely = spent(accountant, lambda given: rounded_down(given, _SOLVED_PER_OCTAVE))
+    found = smallest_multiplier(coarsely, target, guess, _PRECISION_OF_MANY)
+    # What rounding costs is about the same share of ε nearby, so it is taken off once; the exact ε decides.
+    better = smallest_multiplier(coarsely, target * target / exact(found), found, _PRECISION_OF_MANY)
+    while exact(better) > target:
+        better *= 1 + _PRECISION_OF_MANY
+    return better
 
 
 def noise_multiplier(
@@ -227,18 +268,6 @@ def steps(
         ),
         target,
     )
-
-
-def compare(
-    *, sampling_rate: float, noise_multiplier: float, steps: int, delta: float, adjacency: str = "add-remove"
-) -> dict[str, float]:
-    """Return ε by every accountant that answers at this δ, name → ε; see `DIRECTIONS` for which are bounds.
-
-    >>> sorted(compare(sampling_rate=0.01, noise_multiplier=4.0, steps=100, delta=1e-5))
-    ['basic', 'gdp', 'moments', 'pld', 'rdp', 'strong']
-    """
-    event = Event(sampling_rate, noise_multiplier, steps)
-    return {name: composed_epsilon([event], delta=delta, adjacency=adjacency, accountant=name) for name in accountants(delta)}
 
 
 DIRECTIONS: dict[str, str] = {name: accountant.direction for name, accountant in ACCOUNTANTS.items()}

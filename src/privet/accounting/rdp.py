@@ -102,22 +102,6 @@ def divergences(sampling_rate: float, noise_multiplier: float, adjacency: str) -
     return found
 
 
-@lru_cache(maxsize=4096)
-def cut_moments(sampling_rate: float, noise_multiplier: float, adjacency: str, low: float, high: float) -> Array:
-    """Return about log E[e^{(α − 1)·loss}] of one release for every order in ORDERS, over points in [low, high] only.
-
-    Cutting off what is too rare to matter leaves moments where Rényi divergences are ruined by it. Good for planning, no bound.
-    """
-    q, s = sampling_rate, noise_multiplier
-    x = np.linspace(low, high, 2 + int((high - low) / s * 5))
-    log_p = _log_mixture(x, q, s, 1.0) if q < 1 else -((x - 1) ** 2) / (2 * s**2)
-    log_q = -(x**2) / (2 * s**2)
-    if adjacency == "replace-one":
-        log_q = _log_mixture(x, q, s, -1.0) if q < 1 else -((x + 1) ** 2) / (2 * s**2)
-    sums = np.maximum(_log_sums(ORDERS, log_p, log_q), _log_sums(ORDERS, log_q, log_p))
-    return np.asarray(np.maximum(sums + math.log((x[1] - x[0]) / s) - 0.5 * math.log(2 * math.pi), 0.0))
-
-
 @lru_cache(maxsize=256)
 def without_replacement(sampling_rate: float, noise_multiplier: float) -> Array:
     """Return the Rényi divergences of a release on a fixed-size sample, for every order in ORDERS, if one example is replaced.

@@ -1,108 +1,139 @@
-"""One line for every kind of release: its losses, and how fast they grow."""
+"""One line for every kind of release: on which nodes its losses are discretised, and what they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logsumexp
 
-from privet.accounting import interop, pairs, projections, rdp
-from privet.accounting.composition import Grid
+from privet.accounting import allocation, interop, pairs, projections
 from privet.accounting.events import BallsInBins, Event, FixedSize, Release, TruncatedPoisson
-from privet.accounting.losses import Losses
+from privet.accounting.losses import Array, Losses, Nodes, nodes
 
-Array = NDArray[np.float64]
-# (event, adjacency, width of the grid, tail) → losses in each direction between neighbours
-Builder = Callable[[Any, str, float, float], tuple[Losses, ...]]
-
-
-def _poisson(event: Event, adjacency: str, width: float, tail: float) -> tuple[Losses, ...]:
-    if event.projections is not None:
-        return projections.poisson(event.sampling_rate, event.noise_multiplier, event.projections, adjacency, width, tail)
-    return pairs.poisson(event.sampling_rate, event.noise_multiplier, adjacency, width, tail)
+# Nodes around zero are at most this share of the spread of one release's losses apart.
+_SHARE = 1 / 36
+# But no closer than this share of their range, and no further apart than this.
+_CLOSEST_SHARE, _WIDEST = 2.0**-20, 0.25
+# Losses so much more probable than the tail are too rare to count for the spread.
+_RARE = 1e7
 
 
-def _fixed_size(event: FixedSize, adjacency: str, width: float, tail: float) -> tuple[Losses, ...]:
-    return pairs.without_replacement(event.sampling_rate, event.noise_multiplier, width, tail)
+def _width(rate: float, deviation: float, adjacency: str, tail: float, reach: float) -> float:
+    """Return a power of two for the distance of nodes; it cannot shrink as rate, 1/σ, or 1/tail grow."""
+    spread = pairs.spread(rate, deviation, adjacency, min(tail * _RARE, 1e-3))
+    return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _WIDEST), reach * _CLOSEST_SHARE))))
 
 
-def _truncated_poisson(event: TruncatedPoisson, adjacency: str, width: float, tail: float) -> tuple[Losses, ...]:
-    return interop.truncated_poisson(event, width, tail)
+def _gaussian_nodes(rate: float, deviation: float, adjacency: str, tail: float) -> Nodes:
+    low, high = pairs.span(rate, deviation, adjacency, tail)
+    return nodes(_width(rate, deviation, adjacency, tail, high - low), low, high)
 
 
-def _balls_in_bins(event: BallsInBins, adjacency: str, width: float, tail: float) -> tuple[Losses, ...]:
+def _poisson_nodes(event: Event, adjacency: str, tail: float) -> Nodes:
+    q, sigma = event.sampling_rate, event.noise_multiplier
+    if event.projections is None:
+        return _gaussian_nodes(q, sigma, adjacency, tail)
+    largest = projections.largest_sensitivity(q, event.projections, tail)
+    low, high = pairs.span(q, sigma / largest, adjacency, tail)
+    low = low if q == 1.0 else min(low, math.log1p(-q))
+    return nodes(_width(q, sigma, adjacency, tail, high - low), low, high)
+
+
+def _poisson(events: Sequence[Event], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    rates, deviations = [event.sampling_rate for event in events], [event.noise_multiplier for event in events]
+    if events[0].projections is None:
+        return pairs.poisson(rates, deviations, adjacency, grid)
+    return projections.poisson(rates[0], deviations[0], events[0].projections, adjacency, grid, tail)
+
+
+def _fixed_size_nodes(event: FixedSize, adjacency: str, tail: float) -> Nodes:
+    found = _gaussian_nodes(event.sampling_rate, event.noise_multiplier / 2, "add-remove", tail)
+    return replace(found, low=-max(found.high, -found.low), high=max(found.high, -found.low))
+
+
+def _fixed_size(events: Sequence[FixedSize], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    rates, deviations = [event.sampling_rate for event in events], [event.noise_multiplier for event in events]
+    return pairs.without_replacement(rates, deviations, grid)
+
+
+def _truncated_poisson_nodes(event: TruncatedPoisson, adjacency: str, tail: float) -> Nodes:
+    return _gaussian_nodes(event.sampling_rate, event.noise_multiplier, adjacency, tail)
+
+
+def _truncated_poisson(events: Sequence[TruncatedPoisson], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    return interop.truncated_poisson(events[0], grid.width, tail)
+
+
+def _balls_in_bins_nodes(event: BallsInBins, adjacency: str, tail: float) -> Nodes:
     assert event.steps is not None, "without amplification it is a full batch"
-    return interop.random_allocation(event.noise_multiplier, event.steps, width)
+    spread = allocation.spread(event.noise_multiplier, event.steps)
+    return nodes(float(2.0 ** math.floor(math.log2(min(_SHARE * spread, _WIDEST)))), 0.0, 0.0)
 
 
-_LOSSES: dict[type, Builder] = {
-    Event: _poisson,
-    FixedSize: _fixed_size,
-    TruncatedPoisson: _truncated_poisson,
-    BallsInBins: _balls_in_bins,
+def _balls_in_bins(events: Sequence[BallsInBins], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    assert events[0].steps is not None, "without amplification it is a full batch"
+    return allocation.losses(events[0].noise_multiplier, events[0].steps, grid.width, tail)
+
+
+# Kind of release → (event, adjacency, tail) → nodes; and (events, adjacency, nodes, tail) → losses.
+_KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
+    Event: (_poisson_nodes, _poisson),
+    FixedSize: (_fixed_size_nodes, _fixed_size),
+    TruncatedPoisson: (_truncated_poisson_nodes, _truncated_poisson),
+    BallsInBins: (_balls_in_bins_nodes, _balls_in_bins),
 }
 
 
-def losses(event: Release, adjacency: str, grid: Grid) -> tuple[Losses, ...]:
-    """Return the losses of one release on the grid, in each direction between neighbours."""
-    return _LOSSES[type(event)](event, adjacency, grid.width, grid.tail)
-
-
-# Planning needs only an idea of how losses grow where no formula says.
-_COARSE_WIDTH, _COARSE_TAIL = 0.02, 1e-15
-
-
-@lru_cache(maxsize=64)
-def _coarse(event: Release, adjacency: str) -> tuple[Losses, ...]:
-    return _LOSSES[type(event)](event, adjacency, _COARSE_WIDTH, _COARSE_TAIL)
-
-
-@lru_cache(maxsize=64)
-def _measured(event: Release, adjacency: str) -> Array:
-    """Return the log moments of one release as its coarse losses have them, the infinite ones left out."""
-    found = np.zeros_like(rdp.ORDERS)
-    for way in _coarse(event, adjacency):
-        held = np.flatnonzero(way.masses)
-        values = _COARSE_WIDTH * (way.start + held)
-        logs = np.outer(rdp.ORDERS - 1, values) + np.log(way.masses[held])
-        found = np.maximum(found, logsumexp(logs, axis=1))
-    return found
-
-
-def _gaussian_view(event: Release, adjacency: str) -> tuple[float, float, str] | None:
-    """Return q, σ and neighbours of the Poisson release whose losses are this one's, or have their range; None if none has."""
-    if isinstance(event, Event) and event.projections is None:
-        return event.sampling_rate, event.noise_multiplier, adjacency
-    if isinstance(event, FixedSize):
-        return event.sampling_rate, event.noise_multiplier / 2, "add-remove"
-    return None
-
-
-def moments(events: Sequence[Release], adjacency: str, tail: float) -> Array:
-    """Return about log E[e^{(α − 1)·loss}] of the composition for every order in `rdp.ORDERS`, without the rarest losses.
+@lru_cache(maxsize=4096)
+def own_nodes(event: Release, adjacency: str, tail: float) -> Nodes:
+    """Return the nodes that the losses of one release are discretised on, whatever else is released.
 
     Args:
-        events: of any kinds.
+        event: counted once.
         adjacency: whose data differ between neighbours.
-        tail: probability of one release's losses that may be left out.
+        tail: probability of losses that may be counted as infinite.
     """
-    total = np.zeros_like(rdp.ORDERS)
-    for event in events:
-        view = _gaussian_view(event, adjacency)
-        alone = rdp.cut_moments(*view, *pairs.bounds(*view, tail)) if view else _measured(replace(event, count=1), adjacency)
-        total += event.count * alone
-    return total
+    return _KINDS[type(event)][0](event, adjacency, tail)
 
 
-def reach(event: Release, adjacency: str, tail: float) -> float:
-    """Return the distance between the lowest and about the highest loss of one release."""
-    view = _gaussian_view(event, adjacency)
-    if view is None:
-        return _COARSE_WIDTH * max(len(way.masses) for way in _coarse(replace(event, count=1), adjacency))
-    low, high = pairs.span(*view, tail)
-    return high - low
+def _alone(event: Release) -> bool:
+    """Return whether this kind of release is not computed together with others that differ only in rate and noise."""
+    return not isinstance(event, (Event, FixedSize)) or (isinstance(event, Event) and event.projections is not None)
+
+
+def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[tuple[Sequence[int], tuple[Losses, ...]]]:
+    """Yield places of events, and the losses of those in each direction between neighbours.
+
+    Args:
+        events: counted once each.
+        adjacency, tail: as for `own_nodes`.
+    """
+    alike: dict[Any, list[int]] = {}
+    for place, event in enumerate(events):
+        grid = own_nodes(event, adjacency, tail)
+        alike.setdefault(place if _alone(event) else (type(event), grid.width, grid.widest), []).append(place)
+    for places in alike.values():
+        each = [own_nodes(events[place], adjacency, tail) for place in places]
+        grid = replace(each[0], low=min(one.low for one in each), high=max(one.high for one in each))
+        yield places, _KINDS[type(events[places[0]])][1]([events[place] for place in places], adjacency, grid, tail)
+
+
+@lru_cache(maxsize=4)
+def _of_one(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
+    return next(iter(losses([event], adjacency, tail)))[1]
+
+
+@lru_cache(maxsize=1024)
+def log_moments(event: Release, adjacency: str, tail: float, exponents: tuple[float, ...]) -> Array:
+    """Return log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the larger of its directions'."""
+    found = np.full(len(exponents), -np.inf)
+    for way in _of_one(event, adjacency, tail):
+        held = way.masses[0] > 0
+        logs = np.outer(exponents, way.values[held]) + np.log(way.masses[0, held])
+        highest = logs.max(axis=1)
+        found = np.maximum(found, highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1)))
+    return found

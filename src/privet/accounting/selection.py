@@ -22,7 +22,7 @@ from privet.accounting import rdp
 from privet.accounting.coverage import check_covered
 from privet.accounting.events import ADJACENCIES, Release, check_query, merged
 from privet.accounting.rdp import ORDERS, Array
-from privet.accounting.statement import rounded_up
+from privet.accounting.rounding import legible
 from privet.errors import InvalidArgumentError, real
 
 _LARGEST_MEAN = 1e6
@@ -192,9 +192,9 @@ def curve(events: Iterable[Release], adjacency: str) -> Array:
     Raises:
         InvalidArgumentError: an event has no bound in Rényi divergences, or none for such neighbours.
     """
-    together = merged(events)
-    for event in together:
-        check_covered(event, adjacency, "rdp")
+    given = tuple(events)
+    check_covered(given, adjacency, "rdp")
+    together = merged(given, amplified=False)
     if any(event.noise_multiplier == 0 for event in together):
         return np.full_like(ORDERS, math.inf)
     return rdp.curve(together, adjacency)
@@ -242,13 +242,12 @@ class SelectionGuarantee:
         )
         if math.isinf(self.epsilon):
             return f"NO PRIVACY (ε = ∞): a run without private noise could be chosen. It protects nobody.\n\n{how}"
-        one = rounded_up(self.epsilon_of_one)
         return "\n\n".join([
-            f"({rounded_up(self.epsilon):g}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
+            f"({legible(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
             f"differ in one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
             f"It holds for the chosen model, its setting and its score together, choosing included. One run alone would be "
-            f"({one:g}, {self.delta}), which is what the run's own statement says and does not hold for one that was chosen. "
-            "Accountant: Rényi divergences (upper bound).",
+            f"({legible(self.epsilon_of_one)}, {self.delta}), which is what the run's own statement says and does not hold for "
+            "one that was chosen. Accountant: Rényi divergences (upper bound).",
             how,
             *(f"{text}." for text in self.warnings),
             "Not covered:\n"
@@ -261,7 +260,7 @@ class SelectionGuarantee:
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain JSON values; infinity is the word "inf"."""
         values = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
-        return values | {"accountant": "rdp", "prose": str(self)}
+        return values | {"accountant": "rdp", "tuning": "covered: the choice among the candidates", "prose": str(self)}
 
     def to_json(self) -> str:
         """Return the statement as one JSON object."""

@@ -6,20 +6,24 @@ holds bounds f from below, so many of them together give nearly all of it, on th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privet.accounting.events import ADJACENCIES, Release
-from privet.accounting.queries import composed_delta, composed_epsilon
-from privet.errors import InvalidArgumentError, between, choice
+from privet.accounting.events import Release
+from privet.accounting.queries import composed_deltas, composed_epsilon
+from privet.errors import InvalidArgumentError, between
 
 Array = NDArray[np.float64]
 
 _POINTS = 40
-_SMALLEST_DELTA = 1e-6
+# Profiles reach down to this δ or the one that is promised, whichever is smaller; a composition that is planned for a smaller
+# one than the second is loose where δ is large, so that one more is asked.
+_SMALLEST_DELTA, _LOOSE_BELOW = 1e-5, 1e-7
 
 
 @dataclass(frozen=True)
@@ -35,21 +39,26 @@ class PrivacyProfile:
     deltas: Array
 
 
-def profile(events: Iterable[Release], *, adjacency: str = "add-remove") -> PrivacyProfile:
-    """Return the curve δ(ε) from ε = 0 to where δ is a millionth.
+def profile(events: Iterable[Release], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> PrivacyProfile:
+    """Return the curve δ(ε) from ε = 0 to where δ is 1e-5, or the smaller one that is given.
 
     Args:
         events: what was released.
         adjacency: whose data differ between neighbours.
+        delta: δ in (0, 1) that a guarantee promises.
     """
-    choice("adjacency", adjacency, ADJACENCIES)
-    given = tuple(events)
-    highest = composed_epsilon(given, delta=_SMALLEST_DELTA, adjacency=adjacency)
-    if not np.isfinite(highest):
+    given, smallest = tuple(events), min(delta, _SMALLEST_DELTA)
+    highest = composed_epsilon(given, delta=smallest, adjacency=adjacency)
+    if not math.isfinite(highest):
         return PrivacyProfile(np.zeros(1), np.ones(1))
-    epsilons = highest * np.linspace(0, 1, _POINTS) ** 2
-    deltas = [composed_delta(given, epsilon=float(epsilon), adjacency=adjacency) for epsilon in epsilons]
-    return PrivacyProfile(epsilons, np.array(deltas))
+    epsilons = np.unique(highest * np.linspace(0, 1, _POINTS) ** 2)
+    found = [
+        composed_deltas(given, epsilons=epsilons, likely=likely, adjacency=adjacency)
+        for likely in {smallest, max(smallest, _LOOSE_BELOW)}
+    ]
+    deltas = np.minimum.reduce(found)
+    deltas[-1] = min(deltas[-1], smallest)
+    return PrivacyProfile(epsilons, deltas)
 
 
 def false_negative_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike) -> Array:
@@ -109,21 +118,47 @@ class Meaning:
         found_at_one_in_a_thousand: members found at a false positive rate of 0.1 %.
         found_at_one_in_a_hundred: members found at a false positive rate of 1 %.
         bayes_risk: probability of a wrong guess when membership is a fair coin; 1/2 is pure guessing.
+        profile: the curve δ(ε) that all of these come from.
     """
 
     advantage: float
     found_at_one_in_a_thousand: float
     found_at_one_in_a_hundred: float
     bayes_risk: float
+    profile: PrivacyProfile = field(compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain JSON values."""
+        return {
+            "advantage": self.advantage,
+            "tpr_at_fpr_0.1%": self.found_at_one_in_a_thousand,
+            "tpr_at_fpr_1%": self.found_at_one_in_a_hundred,
+            "bayes_risk": self.bayes_risk,
+            "profile": {"epsilon": self.profile.epsilons.tolist(), "delta": self.profile.deltas.tolist()},
+        }
 
 
-def meaning(events: Iterable[Release], *, adjacency: str = "add-remove") -> Meaning:
-    """Return what the releases mean to a person, each number on the safe side.
+def from_dict(values: Mapping[str, Any]) -> Meaning:
+    """Return the meaning that `Meaning.to_dict` wrote."""
+    curve = values["profile"]
+    return interpreted(PrivacyProfile(np.array(curve["epsilon"], dtype=float), np.array(curve["delta"], dtype=float)))
+
+
+def interpreted(privacy: PrivacyProfile) -> Meaning:
+    """Return what a profile means to a person."""
+    found = true_positive_rate(privacy, [0.001, 0.01])
+    return Meaning(advantage(privacy), float(found[0]), float(found[1]), bayes_risk(privacy), privacy)
+
+
+def meaning(events: Iterable[Release], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> Meaning:
+    """Return what the releases mean to a person, each number on the safe side; arguments as for `profile`.
 
     >>> from privet.accounting import Event
     >>> round(meaning([Event(1.0, 1.0)]).advantage, 3)
     0.383
     """
-    privacy = profile(events, adjacency=adjacency)
-    found = true_positive_rate(privacy, [0.001, 0.01])
-    return Meaning(advantage(privacy), float(found[0]), float(found[1]), bayes_risk(privacy))
+    return interpreted(profile(events, adjacency=adjacency, delta=delta))
+
+
+# What is left when something that was released has no private noise.
+NO_PRIVACY = interpreted(PrivacyProfile(np.zeros(1), np.ones(1)))

@@ -22,7 +22,7 @@ def list_(json: Json = False) -> None:
     """
     entries = data.catalogue()
     lines = [
-        f"{entry.name:14} {entry.train:>6,} + {entry.test:>6,}  {'×'.join(map(str, entry.input_shape)):9} "
+        f"{entry.name:18} {entry.train:>7,} + {entry.test:>6,}  {'×'.join(map(str, entry.input_shape)):9} "
         f"{'here' if entry.cached else 'to fetch':9} {entry.description}"
         for entry in entries
     ]

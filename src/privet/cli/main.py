@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from privet.cli import audit, check, data, privacy, report, train
+from privet.cli import audit, budget, check, data, ledger, privacy, report, reproduce, train
 from privet.errors import PrivetError
 
 # typer brings its own copy of click or uses the installed one; its errors share this base either way.
@@ -26,10 +26,14 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("epsilon")(privacy.epsilon)
 app.command("noise")(privacy.noise)
+app.command("steps")(privacy.steps)
 app.command("audit")(audit.audit)
 app.command("check")(check.check)
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
+app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")
+app.add_typer(ledger.app, name="ledger")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from privet.accounting import ACCOUNTANTS, ADJACENCIES
-from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, NormRule, Rule
+from privet.accounting import ACCOUNTANTS, ADJACENCIES, group_unit
+from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
-from privet.momentum import InnerOuter
+from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import SOURCES, Gaussian
 from privet.plan import Epochs, Plan
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
 from privet.schedules import Constant, Geometric, Linear, Schedule
 from privet.sparsification import Random, Ranked, Sparsification
+from privet.units import AUGMENTATIONS
 
 # What forms a group that is clipped by itself, as the command line calls it.
 STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
@@ -84,6 +86,9 @@ Quantile = Annotated[
     float | None,
     typer.Option("--adaptive-quantile", help="Part of the examples that is to stay within the bound, which then moves."),
 ]
+Projections = Annotated[
+    int | None, typer.Option(help="Random directions that norms are estimated from, instead of measuring them; 30 or more.")
+]
 Style = Annotated[str, typer.Option(help=f"What is clipped by itself: {_words(STYLES)} (flat: all parameters together).")]
 Source = Annotated[
     str, typer.Option("--noise-source", help=f"Where randomness comes from: {_words(SOURCES)} (fixed: no privacy).")
@@ -105,10 +110,57 @@ InnerMomentum = Annotated[
 ]
 OuterMomentum = Annotated[float | None, typer.Option(help="γ₁ of (1 − γ₁)·M + release, instead of --momentum.")]
 History = Annotated[int | None, typer.Option(help="Past parameter sets K₀ of the inner momentum; each costs a pass.")]
+PerExampleMomentum = Annotated[
+    float | None, typer.Option(help="γ of γ·g + (1 − γ)·m for every example by itself; for full batches.")
+]
+UserColumn = Annotated[
+    str | None, typer.Option(help="Column (CSV) or array (.npz) with whose each example is: privacy for users; with --user-cap.")
+]
+UserCap = Annotated[int | None, typer.Option(help="Most examples of a user that are used.")]
+GroupSize = Annotated[int | None, typer.Option(help="Examples that are clipped as one; for --adjacency replace-one.")]
+Views = Annotated[int | None, typer.Option(help="Random views of an image that are averaged before the clip; with --augment.")]
+Augment = Annotated[str | None, typer.Option(help=f"What makes a view, with commas between: {_words(AUGMENTATIONS)}.")]
+Unit = Annotated[
+    str, typer.Option(help="Whose privacy --examples and --batch-size count: example, user, or group:4 for 4 at once.")
+]
 
 
-def inner_outer(inner: float | None, outer: float | None, history: int | None) -> InnerOuter | None:
-    """Return the momentum that three options describe, None if none of them is given."""
+def _options(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found = json.loads(given) if isinstance(given, str) else given
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, Mapping):
+        raise InvalidArgumentError("--optimizer-options", given, "a JSON object, such as '{\"weight_decay\": 0.01}'")
+    return dict(found)
+
+
+OptimizerOptions = Annotated[
+    dict[str, Any] | None,
+    typer.Option(parser=_options, metavar="JSON", help="Further arguments of the optimizer: '{\"weight_decay\": 0.01}'."),
+]
+CoupleLearningRate = Annotated[
+    bool,
+    typer.Option("--couple-learning-rate", help="Let the learning rate make up for schedules of bound and noise: η·σ·C stays."),
+]
+
+
+def unit(word: str) -> str:
+    """Return a plan's name of the unit that a word such as "user" or "group:4" stands for."""
+    kind, _, size = word.partition(":")
+    if kind == "group" and size.isdecimal() and int(size) > 0:
+        return group_unit(int(size))
+    return "one " + choice("--unit", word, ("example", "user"), "Groups of four are group:4.")
+
+
+def momentum(inner: float | None, outer: float | None, history: int | None, per_example: float | None) -> Momentum | None:
+    """Return the momentum that these options describe, None if none of them is given."""
+    if per_example is not None:
+        others = {"--inner-momentum": inner, "--outer-momentum": outer, "--history": history}
+        for option, value in others.items():
+            if value is not None:
+                raise InvalidArgumentError(option, value, "left out with --per-example-momentum", "Choose one of the two.")
+        return PerExample(per_example)
     if (inner is None) != (history is None):
         missing = "--inner-momentum" if inner is None else "--history"
         raise InvalidArgumentError(missing, None, "given with the other", "Inner momentum is --inner-momentum 0.9 --history 2.")
@@ -117,14 +169,17 @@ def inner_outer(inner: float | None, outer: float | None, history: int | None) -
     return InnerOuter(inner=1.0 if inner is None else inner, outer=1.0 if outer is None else outer, length=history or 0)
 
 
-def clipping_rule(name: str, bound: float, style: str, adaptive_quantile: float | None, **options: float | None) -> Rule:
-    """Return a rule of one norm, in a style, with a bound that is fixed or follows a quantile.
+def clipping_rule(
+    name: str, bound: float, style: str, adaptive_quantile: float | None, projections: int | None, **options: float | None
+) -> Rule:
+    """Return a rule of one norm, in a style, with a bound that is fixed or follows a quantile, by norms measured or estimated.
 
     Args:
         name: of the rule, in lower case.
         bound: clip bound of the whole gradient.
         style: "flat", or who forms a group: "parameter" or "module".
         adaptive_quantile: that the bound follows, if any.
+        projections: number that norms are estimated from, if they are.
         options: the rule's other fields; None for the rule's own default. One that the rule does not have is refused.
     """
     kinds = {rule.lower(): kind for rule, kind in NORM_RULES.items()}
@@ -136,7 +191,9 @@ def clipping_rule(name: str, bound: float, style: str, adaptive_quantile: float 
                 f"--{option}", value, f"left out: the rule {name!r} has none", f"It belongs to {', '.join(_having(option))}."
             )
     rule: Rule = STYLES[choice("--style", style, STYLES)](kind(bound=bound, **given))
-    return rule if adaptive_quantile is None else AdaptiveQuantile(rule, quantile=adaptive_quantile)  # type: ignore[arg-type]
+    if adaptive_quantile is not None:
+        rule = AdaptiveQuantile(rule, quantile=adaptive_quantile)  # type: ignore[arg-type]
+    return rule if projections is None else Projected(rule, projections)
 
 
 def scheme(name: str, batch_size: float, examples: int) -> Scheme:
@@ -177,6 +234,7 @@ def question(
     adjacency: str,
     sampling: str,
     noise: Gaussian,
+    unit: str,
 ) -> Plan:
     """Return the plan that a question about ε or noise is about; the clip bound does not matter to it."""
     return Plan(
@@ -188,4 +246,5 @@ def question(
         adjacency=adjacency,
         noise=noise,
         accept_large_delta=True,
+        unit=unit,
     )

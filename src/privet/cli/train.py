@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from privet import models, runs
+from privet import models, runs, setups
+from privet.batches import check_map_style, privacy_unit
+from privet.budget import Budget
 from privet.cli import settings
 from privet.cli.config import Config, plan_of
 from privet.cli.output import Json, answer
@@ -29,7 +31,7 @@ _BATCH_SIZE, _LEAST_BATCHES = 512, 10
 _OF_THE_PLAN = {
     "delta", "epochs", "steps", "batch_size", "sampling", "clipping", "bound", "stability", "scale", "cutoff", "style",
     "adaptive_quantile", "bound_schedule", "fixed_noise", "noise_multiplier", "noise_source", "adjacency", "sparsify", "refresh",
-    "sparsify_ranked", "inner_momentum", "outer_momentum", "history",
+    "sparsify_ranked", "inner_momentum", "outer_momentum", "history", "per_example_momentum", "projections",
 }  # fmt: skip
 
 
@@ -56,6 +58,7 @@ def train(
     cutoff: settings.Cutoff = None,
     style: settings.Style = "flat",
     adaptive_quantile: settings.Quantile = None,
+    projections: settings.Projections = None,
     bound_schedule: settings.BoundSchedule = "constant",
     fixed_noise: settings.FixedNoise = False,
     noise_multiplier: Annotated[
@@ -69,18 +72,33 @@ def train(
     inner_momentum: settings.InnerMomentum = None,
     outer_momentum: settings.OuterMomentum = None,
     history: settings.History = None,
-    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(runs.OPTIMIZERS)}.")] = "sgd",
+    per_example_momentum: settings.PerExampleMomentum = None,
+    user_column: settings.UserColumn = None,
+    user_cap: settings.UserCap = None,
+    group_size: settings.GroupSize = None,
+    views: settings.Views = None,
+    augment: settings.Augment = None,
+    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(setups.OPTIMIZERS)}.")] = "sgd",
+    optimizer_options: settings.OptimizerOptions = None,
     learning_rate: Annotated[float | None, typer.Option("--learning-rate", "--lr", help="Default: 0.2 / bound for sgd.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Of sgd and nesterov; default: 0.9, or 0 with --outer-momentum.")] = None,
+    couple_learning_rate: settings.CoupleLearningRate = False,
     average: Annotated[
-        str | None, typer.Option(help=f"Keep and evaluate an average over the steps: {', '.join(runs.AVERAGES)}.")
+        str | None, typer.Option(help=f"Keep and evaluate an average over the steps: {', '.join(setups.AVERAGES)}.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the initial parameters only: noise and sampling have none.")] = 0,
     physical_batch_size: Annotated[int, typer.Option(help="Most examples in memory at once; does not change the result.")] = 256,
     target: Annotated[str | None, typer.Option(help="Column with the labels, for a CSV file.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where the data set lies, if it is not to be fetched.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    budget_file: Annotated[
+        Path | None, typer.Option("--budget", help="File of `privet budget create` that this run draws from.")
+    ] = None,
+    budget_part: Annotated[str | None, typer.Option(help="Part of the data that the run is on, if the budget has parts.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the unfinished run in this directory.")] = None,
+    adopt: Annotated[
+        bool, typer.Option(help="With --resume: this is the only copy that goes on, though on another host.")
+    ] = False,
     quiet: Annotated[bool, typer.Option(help="Show no progress bar.")] = False,
     json: Json = False,
 ) -> None:
@@ -94,7 +112,7 @@ def train(
     Again:   privet train --config runs/mnist/plan.json --out runs/again
     """
     if resume is not None:
-        _tell(runs.resume(resume, progress=not quiet), json)
+        _tell(runs.resume(resume, adopt=adopt, progress=not quiet), json)
         return
     if data is None:
         raise InvalidArgumentError("--data", None, "given", "Try: privet train --data mnist --epsilon 3 --delta 1e-5.")
@@ -103,12 +121,37 @@ def train(
         raise InvalidArgumentError(
             "--epsilon", None, "given", "Say the budget, --epsilon 3, or the noise, --noise-multiplier 1.1."
         )
-    rule = settings.clipping_rule(clipping, bound, style, adaptive_quantile, stability=stability, scale=scale, cutoff=cutoff)
+    rule = settings.clipping_rule(
+        clipping, bound, style, adaptive_quantile, projections, stability=stability, scale=scale, cutoff=cutoff
+    )
+    carried = settings.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
     shrinking = settings.schedule(bound_schedule)
     place = None if folder is None else str(folder)
-    dataset = load(data, folder=place, target=target)
+    dataset = load(data, folder=place, target=target, user_column=user_column)
+    planned = (rule, carried) if plan is None else (plan.clipping, plan.momentum)
+    setup = setups.Setup(
+        data=data,
+        model=model or _fitting_model(dataset),
+        learning_rate=_learning_rate(learning_rate, optimizer, planned[0].sensitivity),
+        optimizer=optimizer,
+        optimizer_options=optimizer_options or {},
+        momentum=momentum if momentum is not None else 0.0 if isinstance(planned[1], InnerOuter) else 0.9,
+        couple_learning_rate=couple_learning_rate,
+        average=average,
+        seed=seed,
+        physical_batch_size=physical_batch_size,
+        folder=place,
+        target=target,
+        user_column=user_column,
+        user_cap=user_cap,
+        group_size=group_size,
+        views=views,
+        augment=augment,
+        device=device,
+    )
+    entries = setup.entries(dataset)
     if plan is None:
-        examples = len(dataset.train)
+        examples = check_map_style(entries)
         budget = epsilon is not None and noise_multiplier is not None
         usual = epochs if epochs is not None or steps is not None or budget else _EPOCHS
         plan = Plan(
@@ -123,24 +166,13 @@ def train(
                 deviation="fixed" if fixed_noise else "follows the bound",
             ),
             bound_schedule=shrinking,
-            momentum=settings.inner_outer(inner_momentum, outer_momentum, history),
+            momentum=carried,
             sparsification=settings.sparsification(sparsify, refresh, sparsify_ranked),
+            unit=privacy_unit(entries),
         )  # fmt: skip
-    setup = runs.Setup(
-        data=data,
-        model=model or _fitting_model(dataset),
-        learning_rate=_learning_rate(learning_rate, optimizer, plan.clipping.sensitivity),
-        optimizer=optimizer,
-        momentum=momentum if momentum is not None else 0.0 if isinstance(plan.momentum, InnerOuter) else 0.9,
-        average=average,
-        seed=seed,
-        physical_batch_size=physical_batch_size,
-        folder=place,
-        target=target,
-        device=device,
-    )
     plan = plan if epsilon is None else plan.calibrate(epsilon)
-    outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), progress=not quiet)
+    shared = None if budget_file is None else Budget(budget_file, budget_part)
+    outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), budget=shared, progress=not quiet)
     _tell(outcome, json)
 
 
@@ -160,7 +192,7 @@ def _fitting_model(dataset: DataSet) -> str:
     return "cnn" if len(shape) == 3 and min(shape[1:]) >= 14 else "mlp"
 
 
-def _new_directory(setup: runs.Setup) -> Path:
+def _new_directory(setup: setups.Setup) -> Path:
     name = re.sub(r"[^\w.-]+", "-", Path(setup.data).name)
     return Path("runs") / f"{name}-{setup.model}-{datetime.now():%Y%m%d-%H%M%S}"
 

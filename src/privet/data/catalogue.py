@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from privet.data import cache, image_set
+from privet.data import cache, published
+from privet.data.california_housing import CALIFORNIA_HOUSING
+from privet.data.covertype import COVERTYPE
 from privet.data.digits import DIGITS
 from privet.data.fashion_mnist import FASHION_MNIST
-from privet.data.image_set import ImageSet
 from privet.data.mnist import MNIST
+from privet.data.published import Published
+from privet.data.wine_quality import WINE_QUALITY_RED
 from privet.errors import choice
 
-IMAGE_SETS = {images.name: images for images in (MNIST, FASHION_MNIST, DIGITS)}
+SETS: dict[str, Published[Any]] = {
+    one.name: one for one in (MNIST, FASHION_MNIST, DIGITS, COVERTYPE, CALIFORNIA_HOUSING, WINE_QUALITY_RED)
+}
 
 
 @dataclass(frozen=True)
@@ -24,8 +30,8 @@ class Entry:
         description: what it shows.
         train: number of training examples.
         test: number of test examples.
-        input_shape: (channels, height, width).
-        classes: number of labels.
+        input_shape: (channels, height, width) of images, (columns,) of tables.
+        classes: number of labels; None for a regression.
         licence: of the data.
         obtained: where it comes from.
         cached: whether its file is in the cache; its checksum is verified when it is read.
@@ -35,8 +41,8 @@ class Entry:
     description: str
     train: int
     test: int
-    input_shape: tuple[int, int, int]
-    classes: int
+    input_shape: tuple[int, ...]
+    classes: int | None
     licence: str
     obtained: str
     cached: bool
@@ -44,7 +50,7 @@ class Entry:
 
 def catalogue() -> tuple[Entry, ...]:
     """Return what can be loaded by name; touches neither the network nor the data."""
-    return tuple(_entry(images) for images in IMAGE_SETS.values())
+    return tuple(_entry(one) for one in SETS.values())
 
 
 def fetch(name: str, folder: str | Path | None = None) -> Path:
@@ -52,23 +58,23 @@ def fetch(name: str, folder: str | Path | None = None) -> Path:
 
     Args:
         name: one of the catalogue.
-        folder: a folder to look in first, with `name`.npz or the four IDX files in it.
+        folder: a folder to look in first, with `name`.npz or the files that it was published as in it.
     Errors: InvalidArgumentError for an unknown name or a cache that cannot be written; DataUnavailableError if no
         place has it.
     """
-    return image_set.fetch(IMAGE_SETS[choice("name", name, IMAGE_SETS)], folder)
+    return published.fetch(SETS[choice("name", name, SETS)], folder)
 
 
-def _entry(images: ImageSet) -> Entry:
-    train, test = images.examples
+def _entry(one: Published[Any]) -> Entry:
+    train, test = one.examples
     return Entry(
-        name=images.name,
-        description=images.description,
+        name=one.name,
+        description=one.description,
         train=train,
         test=test,
-        input_shape=(1, images.side, images.side),
-        classes=images.classes,
-        licence=images.licence,
-        obtained=images.obtained,
-        cached=cache.path(images.name).is_file(),
+        input_shape=one.input_shape,
+        classes=one.classes,
+        licence=one.licence,
+        obtained=one.obtained,
+        cached=cache.path(one.name).is_file(),
     )

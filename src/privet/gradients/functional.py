@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,6 +29,15 @@ class Loss(nn.Module):
     def forward(self, batch: Any) -> Tensor:
         """Return the losses."""
         return self.loss_fn(self.model, batch)
+
+
+def plain_gradients(total: Tensor, parameters: Iterable[Tensor]) -> list[Tensor | None]:
+    """Return the gradients of a number by autograd, dense also where an embedding makes them sparse; None for unused ones."""
+    wanted = list(parameters)
+    if not total.requires_grad:
+        return [None] * len(wanted)
+    found = torch.autograd.grad(total, wanted, allow_unused=True)
+    return [gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient for gradient in found]
 
 
 def vectorised(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Iterator[Tape]:
@@ -61,7 +70,6 @@ def one_by_one(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: 
     for position in range(examples_in(batch)):
         with torch.enable_grad():
             loss = checked_losses(loss_fn(model, rows(batch, slice(position, position + 1))), 1).sum()
-            wanted = list(parameters.values())
-            found = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None] * len(wanted)
+            found = plain_gradients(loss, parameters.values())
         pairs = zip(parameters, found, strict=True)
         yield Tape(1, parameters, {name: DirectUse(value[None]) for name, value in pairs if value is not None})

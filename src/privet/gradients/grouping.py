@@ -106,6 +106,11 @@ class GroupedUse(WrappedUse):
         """Numbers that the gradients of one unit's rows take."""
         return self.size * self.inner.cost
 
+    @property
+    def terms(self) -> int:
+        """Those of all rows of a unit."""
+        return self.size * self.inner.terms
+
     def per_example(self) -> Tensor:
         """Return the gradients, (B, *shape of the parameter)."""
         return _summed(self.inner.per_example(), self.size)

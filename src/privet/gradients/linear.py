@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from privet.gradients.norms import CANCELLED, blocks, factor_norms, underflow
-from privet.gradients.uses import DirectUse, Use
+from privet.gradients.uses import DirectUse, Use, resolved, with_rounding
 
 if TYPE_CHECKING:
     from privet.gradients.layout import Layout
@@ -53,6 +53,11 @@ class LinearUse(Use):
         """d·p."""
         return self.inputs.shape[2] * self.gradients.shape[2]
 
+    @property
+    def terms(self) -> int:
+        """T."""
+        return self.inputs.shape[1]
+
     def per_example(self) -> Tensor:
         """Return the gradients, (B, p, d)."""
         return torch.bmm(self.gradients.transpose(1, 2), self.inputs)
@@ -72,7 +77,7 @@ class LinearUse(Use):
         for block in blocks(self.examples, positions * (d + p + 2 * positions), self.device):
             a, g = self.inputs[block], self.gradients[block]
             parts.append(gram_sums(torch.bmm(a, a.transpose(1, 2)), torch.bmm(g, g.transpose(1, 2)), (d, p)))
-        return torch.cat(parts)
+        return resolved(torch.cat(parts), self)
 
     def reach(self) -> Tensor:
         """Return Σₜ |gₜ||aₜ|."""
@@ -102,8 +107,9 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
 
     Terms that cancel leave a rounding error, which would hide a long gradient. The T² products, each as large as
     (Σₜ |aₜ||gₜ|)²/T² on average, are off by eps in either direction: by eps·(Σₜ |aₜ||gₜ|)²/T together, of which √T times as
-    much is added. What is not much larger in float32 is NaN: not measurable in this precision. Entries that underflow are off
-    by the smallest number times the vectors' length, and the other matrix may be large, so that is added too.
+    much is added. What is not much larger is NaN: not measurable by Gram matrices of this precision. Entries that underflow are
+    off by the smallest number times the vectors' length, and the other matrix may be large, so that is added too. The weighted
+    sum adds the T terms one after another: what that may round off is added to the norm.
 
     Args:
         first, second: Gram matrices.
@@ -116,9 +122,9 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
     products = first.mul_(second)
     squares = products.flatten(1).sum(1, dtype=torch.float64)
     reach = products.diagonal(dim1=1, dim2=2).sqrt().sum(1, dtype=torch.float64).square_()
-    if products.dtype == torch.float32:
-        squares = squares.where(squares >= CANCELLED * reach, torch.nan)
-    return squares.clamp_(min=0) + hidden + 2 * torch.finfo(products.dtype).eps / math.sqrt(products.shape[1]) * reach
+    squares = squares.where(squares >= CANCELLED * reach, torch.nan)
+    off = 2 * torch.finfo(products.dtype).eps / math.sqrt(products.shape[1])
+    return with_rounding(squares + hidden + off * reach, reach.sqrt_(), products.dtype, products.shape[1])
 
 
 class _Product(torch.autograd.Function):

@@ -6,6 +6,7 @@ The mask is public and the same for all examples: what counts of gᵢ is m∘g�
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from privet.gradients.convolution import ConvolutionUse
 from privet.gradients.linear import LinearUse
 from privet.gradients.masks import Mask
 from privet.gradients.norms import blocks, factor_norms, squared_norms
-from privet.gradients.uses import Use, WrappedUse, with_rounding
+from privet.gradients.uses import HeldUse, Use, WrappedUse, with_rounding
 
 # Longer gradients can overflow in a sum, even if what is kept of them is short.
 _LONG = 1e18
@@ -38,7 +39,7 @@ class MaskedUse(WrappedUse):
     def squared_norms(self) -> Tensor:
         """Return ‖m∘gᵢ‖²; NaN where float32 might not hold a sum of what is not kept."""
         parts = [squared_norms(self.rows(block).per_example()) for block in blocks(self.examples, self.cost, self.device)]
-        return _measurable(torch.cat(parts), self.reach(), self.dtype)
+        return _measurable(torch.cat(parts), self.reach(), self.dtype, self.terms)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘gᵢ."""
@@ -58,10 +59,10 @@ class ProductUse(MaskedUse):
 
     inner: LinearUse
 
-    @property
-    def _factors(self) -> tuple[Tensor, Tensor]:
-        """a, (B, d), and g, (B, p)."""
-        return self.inner.inputs[:, 0], self.inner.gradients[:, 0]
+    @cached_property
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        """a, (d, B), and g, (p, B): turned once, for the norm and for the sum."""
+        return self.mask.columns(self.inner.inputs[:, 0]), self.mask.columns(self.inner.gradients[:, 0])
 
     def squared_norms(self) -> Tensor:
         """Return ‖m∘(g aᵀ)‖² = Σⱼ gⱼ² (m a²)ⱼ, one product with the mask.
@@ -70,19 +71,17 @@ class ProductUse(MaskedUse):
         is off by at most d/2 units in the last place in any order; that is added. What underflows all the same is less than
         the unit in the last place of |g||a| that every norm gets.
         """
-        lengths = [factor_norms(x) for x in self._factors]
-        a, g = (
-            (x * length.reciprocal().to(x.dtype)[:, None]).square_() for x, length in zip(self._factors, lengths, strict=True)
-        )
-        parts = g.mul_(self.mask.row_products(a)).sum(1, dtype=torch.float64)
-        off = (a.shape[1] + 8) * torch.finfo(self.dtype).eps / 2
+        lengths = [factor_norms(x) for x in (self.inner.inputs, self.inner.gradients)]
+        a, g = ((x * length.reciprocal().to(x.dtype)).square_() for x, length in zip(self._columns, lengths, strict=True))
+        parts = g.mul_(self.mask.product(a)).sum(0, dtype=torch.float64)
+        off = (a.shape[0] + 8) * torch.finfo(self.dtype).eps / 2
         product = lengths[0] * lengths[1]
         return _measurable(parts * product.square() * (1 + off), product, self.dtype)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘(g aᵀ)."""
-        a, g = self._factors
-        return self.mask.matrix_product(g * weights.to(self.dtype)[:, None], a)
+        a, g = self._columns
+        return self.mask.outer_product(g * weights.to(self.dtype), a)
 
 
 class KernelProductUse(MaskedUse):
@@ -94,35 +93,18 @@ class KernelProductUse(MaskedUse):
         """Return ‖m∘gᵢ‖²."""
         numbers = self.mask.channels_last.numbers(self.dtype)
         parts = [squared_norms(gradients.mul_(numbers)) for _, gradients in self.inner.formed()]
-        return _measurable(torch.cat(parts), self.reach(), self.dtype)
+        return _measurable(torch.cat(parts), self.reach(), self.dtype, self.terms)
 
 
 @dataclass(frozen=True, eq=False)
-class EntriesUse(Use):
-    """The kept entries of gradients that were formed: what is not kept costs nothing any more.
+class EntriesUse(HeldUse):
+    """The kept entries of gradients that were formed, (B, K) in the order of the mask's places: the others cost nothing any more.
 
     Args:
-        values: (B, K), in the order of the mask's places.
         mask: where they belong.
     """
 
-    values: Tensor
     mask: Mask
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return self.values.shape[0]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.values.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the gradients are."""
-        return self.values.device
 
     @property
     def cost(self) -> int:
@@ -131,36 +113,21 @@ class EntriesUse(Use):
 
     def per_example(self) -> Tensor:
         """Return the gradients, (B, *shape), zero where nothing is kept."""
-        return self.mask.put(self.values)
-
-    def reach(self) -> Tensor:
-        """Return ‖m∘gᵢ‖: these very numbers are summed."""
-        return squared_norms(self.values).sqrt_()
-
-    def squared_norms(self) -> Tensor:
-        """Return ‖m∘gᵢ‖², (B,) float64."""
-        return squared_norms(self.values)
+        return self.mask.put(self.gradients)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘gᵢ."""
-        return self.mask.put(weights.to(self.dtype) @ self.values)
-
-    def rows(self, index: Tensor | slice) -> EntriesUse:
-        """Return the same use by some of the examples."""
-        return EntriesUse(self.values[index], self.mask)
-
-    def double(self) -> EntriesUse:
-        """Return the same use in float64."""
-        return EntriesUse(self.values.double(), self.mask)
+        return self.mask.put(weights.to(self.dtype) @ self.gradients)
 
 
-def _measurable(squares: Tensor, reach: Tensor, dtype: torch.dtype) -> Tensor:
+def _measurable(squares: Tensor, reach: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
     """Return ‖m∘gᵢ‖² rounded up; NaN in float32 where a sum of entries that are not kept may overflow.
 
     Args:
         squares: as they were measured.
         reach: of the gradients, without the mask.
         dtype: of the gradients.
+        terms: that add up to an entry.
     """
-    squares = with_rounding(squares, reach, dtype)
+    squares = with_rounding(squares, reach, dtype, terms)
     return squares if dtype == torch.float64 else squares.where(reach < _LONG, torch.nan)

@@ -82,18 +82,19 @@ class Mask:
             self._numbers[dtype] = self.kept.to(dtype)
         return self._numbers[dtype]
 
-    def row_products(self, x: Tensor) -> Tensor:
-        """Return x mᵀ for x (B, d) and the mask of a matrix (p, d)."""
-        if not self.skips:
-            return x @ self.numbers(x.dtype).t()
-        return (self._rows(x.dtype) @ x.t().contiguous()).t()
+    def columns(self, x: Tensor) -> Tensor:
+        """Return (B, d) as (d, B), laid out in memory as the products with this mask of a matrix take it."""
+        return x.t().contiguous() if self.skips else x.t()
 
-    def matrix_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the kept entries of leftᵀ right, (B, p) and (B, d) → (p, d), with exact zeros elsewhere."""
+    def product(self, x: Tensor) -> Tensor:
+        """Return m x for the mask of a matrix (p, d) and columns (d, B), laid out as they are."""
+        return self._rows(x.dtype) @ x if self.skips else (x.t() @ self.numbers(x.dtype).t()).t()
+
+    def outer_product(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the kept entries of left rightᵀ for columns (p, B) and (d, B) → (p, d), with exact zeros elsewhere."""
         if not self.skips:
-            return self.only(left.t() @ right)
-        a, b = left.t().contiguous(), right.t().contiguous().t()
-        return self.put(torch.sparse.sampled_addmm(self._rows(left.dtype), a, b, beta=0).values())
+            return self.only(left @ right.t())
+        return self.put(torch.sparse.sampled_addmm(self._rows(left.dtype), left, right.t(), beta=0).values())
 
     def seen_through(self, size: Sequence[int], strides: Sequence[int], offset: int, own: Sequence[int]) -> Mask:
         """Return the mask of a view of the parameter.

@@ -16,7 +16,7 @@ CACHE = 1 << 19
 # How many times larger the working sets of accelerators are: few launches, and a quarter of a gigabyte in float32.
 _ACCELERATOR = 1 << 7
 # A squared norm below this part of the square of the sum of its terms' sizes is what cancellation left over, too little to be
-# measured in float32.
+# measured by squares of the terms.
 CANCELLED = 1e-4
 
 

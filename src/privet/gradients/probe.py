@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.directions import Directions
 from privet.gradients.engine import METHODS, trainable
-from privet.gradients.functional import one_by_one
+from privet.gradients.functional import one_by_one, plain_gradients
 from privet.gradients.history import Method
 from privet.gradients.interception import LossFunction, checked_losses
 from privet.gradients.made_up import small_batches
@@ -83,9 +83,7 @@ def _gradients_within(model: nn.Module, loss_fn: LossFunction, batch: Any, posit
     """Return one example's gradients, computed with the whole batch beside it."""
     parameters = trainable(model)
     loss = checked_losses(loss_fn(model, batch), examples_in(batch))[position]
-    if not loss.requires_grad:
-        return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    found = plain_gradients(loss, parameters.values())
     return {
         name: torch.zeros_like(parameter) if value is None else value
         for (name, parameter), value in zip(parameters.items(), found, strict=True)

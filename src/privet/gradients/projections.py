@@ -11,7 +11,7 @@ from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from privet.clipping import Projected
-from privet.gradients.functional import Loss
+from privet.gradients.functional import Loss, plain_gradients
 from privet.gradients.history import Past, holding
 from privet.gradients.interception import LossFunction, checked_losses
 from privet.gradients.tape import LONG, MARGIN, Tape, precise_norms
@@ -60,8 +60,7 @@ def weighted_sum(
         with holding(parameters, values), torch.enable_grad():
             losses = checked_losses(loss_fn(model, batch), len(weights))
             total = (losses * (coefficient * weights).to(losses.dtype)).where(weights > 0, 0).sum()
-            wanted = list(parameters.values())
-            found = torch.autograd.grad(total, wanted, allow_unused=True) if total.requires_grad else [None] * len(wanted)
+            found = plain_gradients(total, parameters.values())
         for name, value in zip(parameters, found, strict=True):
             if value is not None:
                 sums[name] += value

@@ -19,7 +19,7 @@ from privet.gradients.derived import DerivedUse, disjoint
 from privet.gradients.embedding import EmbeddingUse
 from privet.gradients.linear import LinearUse
 from privet.gradients.norms import CANCELLED, blocks
-from privet.gradients.uses import DirectUse, Use
+from privet.gradients.uses import DirectUse, HeldUse, Use, resolved, with_rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,11 @@ class SeveralUses(Use):
     def cost(self) -> int:
         """The most that one of the uses takes."""
         return max(use.cost for use in self.uses)
+
+    @property
+    def terms(self) -> int:
+        """The sum over the uses."""
+        return sum(use.terms for use in self.uses)
 
     def reach(self) -> Tensor:
         """Return the sum over the uses."""
@@ -113,7 +118,7 @@ class TiedUses(SeveralUses):
     uses: tuple[EmbeddingUse, LinearUse | LinearUses]
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖², (B,) float64; NaN where the two nearly cancel, which this precision does not resolve."""
+        """Return ‖gᵢ‖², (B,) float64; in float32 NaN where the two nearly cancel, which it does not resolve."""
         looked_up, linear = self.uses
         squares = looked_up.squared_norms(), linear.squared_norms()
         positions, read, written = looked_up.indices.shape[1], 0, 0
@@ -121,10 +126,10 @@ class TiedUses(SeveralUses):
             read, written = read + use.inputs.shape[1], written + use.gradients[:1].numel()
         cut = blocks(self.examples, positions * read + written, self.device)
         total = squares[0] + squares[1] + 2 * torch.cat([self._cross(block) for block in cut])
-        reach = self.reach().square_()
-        if self.dtype == torch.float32:
-            total = total.where(total >= CANCELLED * reach, torch.nan)
-        return total.clamp_(min=0) + 2 * torch.finfo(self.dtype).eps / math.sqrt(positions + read) * reach
+        reach = self.reach()
+        total = total.where(total >= CANCELLED * reach.square(), torch.nan)
+        off = 2 * torch.finfo(self.dtype).eps / math.sqrt(positions + read)
+        return resolved(with_rounding(total + off * reach.square(), reach, self.dtype, self.terms), self)
 
     def _cross(self, block: slice) -> Tensor:
         looked_up, both = self.uses[0].rows(block), self.uses[1]
@@ -137,7 +142,7 @@ class TiedUses(SeveralUses):
         return products.flatten(1).sum(1, dtype=torch.float64)
 
 
-def _added(uses: Sequence[DirectUse | KernelUse]) -> Use:
+def _added(uses: Sequence[HeldUse]) -> Use:
     """Return gradients that are at hand, added up."""
     total = uses[0].gradients + uses[1].gradients
     for use in uses[2:]:

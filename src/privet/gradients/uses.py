@@ -7,15 +7,13 @@ gradients are formed only where that is cheaper, and in blocks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from privet.gradients.norms import blocks, squared_norms
-
-# Units in the last place of the sizes of the terms by which two orders of summation are taken to differ.
-_ROUNDING = 1
 
 
 class Use(ABC):
@@ -61,6 +59,11 @@ class Use(ABC):
     def reach(self) -> Tensor:
         """Return the sum of the norms of the terms that add up to each gradient, (B,) float64: ‖gᵢ‖ if none cancelled."""
 
+    @property
+    def terms(self) -> int:
+        """How many terms add up to an entry of a gradient, one after another, in a weighted sum; 1 for gradients at hand."""
+        return 1
+
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², (B,) float64; by default from gradients that are formed in blocks and dropped."""
         parts = [squared_norms(self.rows(block).per_example()) for block in blocks(self.examples, self.cost, self.device)]
@@ -97,6 +100,11 @@ class WrappedUse(Use):
         """That of the inner use."""
         return self.inner.cost
 
+    @property
+    def terms(self) -> int:
+        """That of the inner use."""
+        return self.inner.terms
+
     def reach(self) -> Tensor:
         """Return that of the inner use."""
         return self.inner.reach()
@@ -105,23 +113,38 @@ class WrappedUse(Use):
 def rounded_up(squares: Tensor, use: Use) -> Tensor:
     """Return squared norms with what rounding may have hidden added to the norms.
 
-    A norm and a weighted sum that add the same terms in another order differ by a unit in the last place of the terms'
-    sizes, which is much of a gradient whose terms nearly cancel. Norms may be too large; too small would break the bound.
+    A norm and a weighted sum that add the same terms in another order differ by units in the last place of the terms' sizes:
+    one, and half of one for every further term, which equal terms come close to, as all are rounded in the same direction.
+    That is much of a gradient whose terms nearly cancel. Norms may be too large; too small would break the bound.
+
+    Source:
+        Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
     """
-    return with_rounding(squares, use.reach(), use.dtype)
+    return with_rounding(squares, use.reach(), use.dtype, use.terms)
 
 
-def with_rounding(squares: Tensor, reach: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return `rounded_up` for a known reach."""
-    return (squares.sqrt() + _ROUNDING * torch.finfo(dtype).eps * reach).square_()
+def with_rounding(squares: Tensor, reach: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
+    """Return `rounded_up` for a known reach and number of terms."""
+    return (squares.sqrt() + (1 + terms) / 2 * torch.finfo(dtype).eps * reach).square_()
+
+
+def resolved(squares: Tensor, use: Use) -> Tensor:
+    """Return squared norms with those that are NaN in float64, as terms cancelled, measured from gradients that are formed.
+
+    Those in float32 are left to be measured in float64.
+    """
+    lost = squares.isnan().nonzero().flatten()
+    if use.dtype == torch.float64 and len(lost):
+        squares[lost] = Use.squared_norms(use.rows(lost))
+    return squares
 
 
 @dataclass(frozen=True, eq=False)
-class DirectUse(Use):
-    """Gradients that are at hand: small parameters, and whatever was cheaper to form at once.
+class HeldUse(Use):
+    """Gradients that are at hand, in some order of their numbers.
 
     Args:
-        gradients: (B, *shape of the parameter).
+        gradients: (B, …), all the numbers of an example's gradient that are not known to be zero.
     """
 
     gradients: Tensor
@@ -146,10 +169,6 @@ class DirectUse(Use):
         """Size of the parameter."""
         return self.gradients[:1].numel()
 
-    def per_example(self) -> Tensor:
-        """Return the gradients, (B, *shape)."""
-        return self.gradients
-
     def reach(self) -> Tensor:
         """Return ‖gᵢ‖: these very numbers are summed."""
         return squared_norms(self.gradients).sqrt_()
@@ -158,15 +177,23 @@ class DirectUse(Use):
         """Return ‖gᵢ‖², (B,) float64."""
         return squared_norms(self.gradients)
 
+    def rows(self, index: Tensor | slice) -> Self:
+        """Return the same use by some of the examples."""
+        return replace(self, gradients=self.gradients[index])
+
+    def double(self) -> Self:
+        """Return the same use in float64."""
+        return replace(self, gradients=self.gradients.double())
+
+
+class DirectUse(HeldUse):
+    """Gradients as the parameter is: small parameters, and whatever was cheaper to form at once, (B, *shape)."""
+
+    def per_example(self) -> Tensor:
+        """Return the gradients, (B, *shape)."""
+        return self.gradients
+
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
         flat = self.gradients.flatten(1) if self.gradients.dim() > 1 else self.gradients[:, None]
         return (weights.to(flat.dtype) @ flat).view(self.gradients.shape[1:])
-
-    def rows(self, index: Tensor | slice) -> DirectUse:
-        """Return the same use by some of the examples."""
-        return DirectUse(self.gradients[index])
-
-    def double(self) -> DirectUse:
-        """Return the same use in float64."""
-        return DirectUse(self.gradients.double())

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
-from privet.models.convolutional import CNN_SMALLEST_SIDE, TANH_CNN_SMALLEST_SIDE, cnn, tanh_cnn
-from privet.models.dense import logistic, mlp
+from privet.models import convolutional
+from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, tanh_cnn
+from privet.models.dense import logistic, mlp, regression_mlp
 
 
 @dataclass(frozen=True)
 class _Network:
     construct: Callable[..., nn.Module]
     smallest_side: int | None = None  # of an image in pixels; None takes inputs of any shape
+    fewest_outputs: int = 2
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         if self.smallest_side is None:
@@ -27,8 +29,11 @@ class _Network:
 _NETWORKS = {
     "logistic": _Network(logistic),
     "mlp": _Network(mlp),
-    "cnn": _Network(cnn, CNN_SMALLEST_SIDE),
-    "tanh-cnn": _Network(tanh_cnn, TANH_CNN_SMALLEST_SIDE),
+    "cnn": _Network(cnn, convolutional.CNN_SMALLEST_SIDE),
+    "tanh-cnn": _Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
+    "relu-cnn": _Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
+    "scattering-cnn": _Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
+    "regression-mlp": _Network(regression_mlp, fewest_outputs=1),
 }
 
 NAMES: tuple[str, ...] = tuple(_NETWORKS)
@@ -39,9 +44,11 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
 
     Args:
         name: one of `NAMES`.
-        input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14) and "tanh-cnn" (at least 8).
-        classes: number of labels, at least 2.
-        options: `width` and `activation` for "mlp", `activation` for "cnn", `pooling` for "tanh-cnn".
+        input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8),
+            "relu-cnn" (16) and "scattering-cnn" (2).
+        classes: number of labels, at least 2; for "regression-mlp" that of targets, at least 1.
+        options: `width` and `activation` for "mlp", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
+            "tanh-cnn".
     Errors: InvalidArgumentError for an unknown name or option, and for an input shape that does not fit.
     """
     network = _NETWORKS[choice("name", name, NAMES)]
@@ -49,7 +56,7 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     if not network.fits(shape):
         raise _unfit(name, shape)
     _check_options(name, network, options)
-    return network.construct(shape, count("classes", classes, minimum=2), **options)
+    return network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
 
 
 def _unfit(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 
 from torch import nn
 
+from privet.errors import count
 from privet.models.layers import activation_layer, pooling_layer, windows
 
 CNN_SMALLEST_SIDE = 14
 TANH_CNN_SMALLEST_SIDE = 8
+RELU_CNN_SMALLEST_SIDE = 16
+SCATTERING_CNN_SMALLEST_SIDE = 2
 
 
 def cnn(input_shape: tuple[int, ...], classes: int, *, activation: str = "tanh") -> nn.Sequential:
@@ -44,15 +48,16 @@ def cnn(input_shape: tuple[int, ...], classes: int, *, activation: str = "tanh")
     )
 
 
-def tanh_cnn(input_shape: tuple[int, ...], classes: int, *, pooling: str = "average") -> nn.Sequential:
+def tanh_cnn(input_shape: tuple[int, ...], classes: int, *, pooling: str = "average", width: int = 32) -> nn.Sequential:
     """Return a stronger network: four convolutions with tanh, one fully connected layer.
 
-    It has 70,762 parameters for (1, 28, 28) and 10 classes.
+    It has 70,762 parameters for (1, 28, 28) and 10 classes, 19,258 with half the width.
 
     Args:
         input_shape: (channels, height, width), height and width at least 8.
         classes: number of outputs.
         pooling: "average" or "max", over 2×2 after the first pair of convolutions and 4×4 after the second.
+        width: channels of the first pair; the second has twice as many.
     Source: four convolutions and one fully connected layer as in the experiments (Table III) of Huang et al.,
         "Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight"; widths, tanh and pooling after each
         pair from the first two blocks of Papernot et al. 2021's network for CIFAR-10, the DP-CNN (550K) in Table 2 of
@@ -60,21 +65,80 @@ def tanh_cnn(input_shape: tuple[int, ...], classes: int, *, pooling: str = "aver
         fully connected layer, and with it the noise, small.
     """
     channels, *sides = input_shape
-    height, width = (side // 2 // 4 for side in sides)
+    few, many = count("width", width), 2 * width
+    rows, columns = (side // 2 // 4 for side in sides)
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(channels, 32, kernel_size=3, padding=1),
+            conv1=nn.Conv2d(channels, few, kernel_size=3, padding=1),
             activation1=nn.Tanh(),
-            conv2=nn.Conv2d(32, 32, kernel_size=3, padding=1),
+            conv2=nn.Conv2d(few, few, kernel_size=3, padding=1),
             activation2=nn.Tanh(),
             pool1=pooling_layer(pooling, 2),
-            conv3=nn.Conv2d(32, 64, kernel_size=3, padding=1),
+            conv3=nn.Conv2d(few, many, kernel_size=3, padding=1),
             activation3=nn.Tanh(),
-            conv4=nn.Conv2d(64, 64, kernel_size=3, padding=1),
+            conv4=nn.Conv2d(many, many, kernel_size=3, padding=1),
             activation4=nn.Tanh(),
             pool2=pooling_layer(pooling, 4),
             flatten=nn.Flatten(),
-            output=nn.Linear(64 * height * width, classes),
+            output=nn.Linear(many * rows * columns, classes),
+        )
+    )
+
+
+def relu_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Return the usual first network for MNIST: 10 and 20 channels of 5×5, pooling after each, 50 hidden units.
+
+    It has 21,840 parameters for (1, 28, 28) and 10 classes.
+
+    Args:
+        input_shape: (channels, height, width), height and width at least 16.
+        classes: number of outputs.
+    Source: the model that is not convex in Yu et al. 2020, "Improve the gradient perturbation approach for differentially
+        private optimization"; pooling, and the layer that leads to its 50 units, as in PyTorch's example for MNIST.
+    """
+    channels, *sides = input_shape
+    rows, columns = (windows(windows(side, size=5) // 2, size=5) // 2 for side in sides)
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 10, kernel_size=5),
+            pool1=nn.MaxPool2d(2),
+            activation1=nn.ReLU(),
+            conv2=nn.Conv2d(10, 20, kernel_size=5),
+            pool2=nn.MaxPool2d(2),
+            activation2=nn.ReLU(),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(20 * rows * columns, 50),
+            activation3=nn.ReLU(),
+            output=nn.Linear(50, classes),
+        )
+    )
+
+
+def scattering_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Return a small network for scattering coefficients: normalisation in groups of each example, then two convolutions.
+
+    It has 33,066 parameters for the (81, 7, 7) coefficients of a grey image of 28×28 and 10 classes.
+
+    Args:
+        input_shape: (channels, height, width), height and width at least 2.
+        classes: number of outputs.
+    Source: Tramèr, Boneh 2021, "Differentially private learning needs better features (or much more data)", the network on
+        ScatterNet features of MNIST and Fashion-MNIST; H-CNN/S (33K) in Table 2 of "Improving differentially private SGD via
+        randomly sparsified gradients".
+    """
+    channels, *sides = input_shape
+    rows, columns = (windows(side, size=3, stride=2, padding=1) for side in sides)
+    return nn.Sequential(
+        OrderedDict(
+            normalisation=nn.GroupNorm(math.gcd(27, channels), channels, affine=False),
+            conv1=nn.Conv2d(channels, 16, kernel_size=3, stride=2, padding=1),
+            activation1=nn.Tanh(),
+            conv2=nn.Conv2d(16, 32, kernel_size=3, padding=1),
+            activation2=nn.Tanh(),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(32 * rows * columns, 32),
+            activation3=nn.Tanh(),
+            output=nn.Linear(32, classes),
         )
     )
 

@@ -45,3 +45,27 @@ def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activat
             output=nn.Linear(width, classes),
         )
     )
+
+
+def regression_mlp(input_shape: tuple[int, ...], classes: int, *, activation: str = "relu") -> nn.Sequential:
+    """Return a network of three hidden layers, of 64, 64 and 32 units, for targets rather than labels.
+
+    Args:
+        input_shape: of one input; it is flattened.
+        classes: number of targets, such as 1.
+        activation: "tanh" or "relu".
+    Source: the four-layer network for Wine Quality and California Housing in App. C.4 of Bu et al., "On the convergence and
+        calibration of deep learning with differential privacy".
+    """
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden1=nn.Linear(math.prod(input_shape), 64),
+            activation1=activation_layer(activation),
+            hidden2=nn.Linear(64, 64),
+            activation2=activation_layer(activation),
+            hidden3=nn.Linear(64, 32),
+            activation3=activation_layer(activation),
+            output=nn.Linear(32, classes),
+        )
+    )

@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import NullFormatter
 
+from privet.accounting import tradeoff
+from privet.accounting.rounding import share_up
 from privet.evaluation import wilson_interval
-from privet.report import accountants, numbers
+from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
+from privet.report import accountants, calibration, gradient_study, numbers
 from privet.report.run_files import Run
-from privet.report.svg import BLUE, INK, ORANGE, PAPER, render
-
-_WIDTH = 6.4  # inches; all figures share it, so that their text has one size on the page
+from privet.report.svg import WIDTH, Figure, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +34,6 @@ class _Curve:
     band_meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure, drawn.
-
-    Args:
-        name: its file name without ending.
-        svg: the text of its file.
-        label: what it shows, for those who cannot see it.
-        caption: what to know when reading it.
-    """
-
-    name: str
-    svg: str
-    label: str
-    caption: str
-
-
 def draw(run: Run) -> tuple[Figure, ...]:
     """Return the figures that a run has the numbers for.
 
@@ -55,9 +41,11 @@ def draw(run: Run) -> tuple[Figure, ...]:
         run: a run directory, read.
 
     Returns:
-        `progress` (ε and test accuracy against steps) and `accountants` (ε under each), or those of them that exist.
+        `progress` (ε and test accuracy against steps), `meaning` (trade-off curve and δ against ε), `accountants` (ε under
+        each), `calibration` and `gradients`, or those of them that exist.
     """
-    return (*_progress(run), *_accountants(run))
+    own = (*_progress(run), *_meaning(run), *_accountants(run))
+    return (*own, *calibration.figures(run.evaluation), *gradient_study.figures(run.observations))
 
 
 def _progress(run: Run) -> Iterator[Figure]:
@@ -79,7 +67,7 @@ def _progress(run: Run) -> Iterator[Figure]:
     ends = "; ".join(f"{curve.title} is {curve.last} after step {curve.points[-1][0]:,}" for curve in curves)
     yield Figure(
         "progress",
-        render("progress", drawing, (_WIDTH, 0.5 + 1.75 * len(curves))),
+        render("progress", drawing, (WIDTH, 0.5 + 1.75 * len(curves))),
         f"Line chart of {titles} against the training step; {ends}.",
         " ".join(filter(None, sentences)),
     )
@@ -121,6 +109,49 @@ def _draw_curve(axes: Axes, curve: _Curve) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
+def _meaning(run: Run) -> Iterator[Figure]:
+    claimed = run.guarantee
+    if claimed is None or claimed.meaning is None or not math.isfinite(claimed.epsilon):
+        return
+    known, privacy = claimed.meaning, claimed.meaning.profile
+    alarms = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400)])
+    missed = tradeoff.false_negative_rate(privacy, alarms)
+
+    def drawing(canvas: Canvas) -> None:
+        curve, slack = canvas.subplots(1, 2)
+        curve.plot([0, 1], [1, 0], color=INK, linewidth=0.8, linestyle="--")
+        curve.annotate("guessing", (0.5, 0.5), (3, 3), textcoords="offset points")
+        curve.plot(alarms, missed, color=BLUE, linewidth=1.4)
+        curve.fill_between(alarms, missed, color=BLUE, alpha=0.12, linewidth=0)
+        curve.set_xlabel("false alarms (rate)")
+        curve.set_ylabel("misses (rate)")
+        curve.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        slack.plot(privacy.epsilons, privacy.deltas, color=BLUE, linewidth=1.4)
+        slack.plot([claimed.epsilon], [claimed.delta], color=BLUE, marker="o", markersize=4)
+        slack.annotate(
+            f"ε = {numbers.epsilon(claimed.epsilon)}", (claimed.epsilon, claimed.delta), (-6, 0), textcoords="offset points",
+            ha="right", va="center",
+        )  # fmt: skip
+        slack.set_yscale("log")
+        slack.yaxis.set_major_formatter(lambda value, _: numbers.power_of_ten(float(f"{value:.6g}")))
+        slack.yaxis.set_minor_formatter(NullFormatter())
+        slack.set_xlim(left=0)
+        slack.set_xlabel("privacy loss ε")
+        slack.set_ylabel("slack δ")
+        slack.grid()
+
+    hits = share_up(known.found_at_one_in_a_hundred)
+    yield Figure(
+        "meaning",
+        render("meaning", drawing, (WIDTH, 2.9)),
+        f"Two line charts. Misses against false alarms of the best attack, whose hits exceed false alarms by at most "
+        f"{share_up(known.advantage)} and reach at most {hits} at 1 % false alarms; and δ against ε, down to "
+        f"{numbers.power_of_ten(claimed.delta)} at {numbers.epsilon(claimed.epsilon)}.",
+        "Left: no attack on one person's membership gets into the shaded area; on the dashed line are those that know nothing. "
+        "Right: all pairs of ε and δ that hold at once; the dot is the one that is promised.",
+    )
+
+
 def _accountants(run: Run) -> Iterator[Figure]:
     claimed = run.guarantee.epsilon_by_accountant if run.guarantee else {}
     bars = [(accountants.describe(key), value) for key, value in claimed.items() if value is not None and math.isfinite(value)]
@@ -143,7 +174,7 @@ def _accountants(run: Run) -> Iterator[Figure]:
     shown = (f"{known.name} {known.show(value)} ({known.direction})" for known, value in bars)
     yield Figure(
         "accountants",
-        render("accountants", drawing, (_WIDTH, 0.65 + 0.45 * len(bars))),
+        render("accountants", drawing, (WIDTH, 0.65 + 0.45 * len(bars))),
         f"Bar chart of ε by accountant: {', '.join(shown)}.",
         "Solid bars are upper bounds: the true ε is at most that. Hatched bars can be too small and promise nothing.",
     )

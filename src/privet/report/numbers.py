@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from privet.accounting.statement import rounded_up
+from privet.accounting.rounding import rounded_up
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

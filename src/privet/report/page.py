@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from importlib import resources
-from string import Template
 from typing import Any
 
+from privet.accounting.rounding import share_down, share_up
 from privet.evaluation import wilson_interval
-from privet.report import accountants, confusion, numbers, prose, settings
-from privet.report.figures import Figure
+from privet.report import accountants, calibration, confusion, gradient_study, numbers, prose, settings
 from privet.report.markup import NOTHING, Markup, element, join, table, text
 from privet.report.releases import Release, releases
 from privet.report.run_files import Run
-from privet.report.svg import inline
+from privet.report.sections import document, figure, section
+from privet.report.svg import Figure
 
 _NEIGHBOURS = {
     "add-remove": "added or removed",
@@ -33,12 +32,7 @@ def page(run: Run, figures: tuple[Figure, ...]) -> str:
         figures: its figures, drawn; those that a section asks for are put into it.
     """
     named = {figure.name: figure for figure in figures}
-    files = resources.files(__package__)
-    return Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        title=text(f"{_subject(run)}: Privet report"),
-        style=files.joinpath("style.css").read_text(encoding="utf-8"),
-        content=join(section(run, named) for section in _SECTIONS),
-    )
+    return document(f"{_subject(run)}: Privet report", join(part(run, named) for part in _SECTIONS))
 
 
 def _subject(run: Run) -> str:
@@ -95,11 +89,25 @@ def _tile(name: str, value: str, about: str) -> Markup:
 
 
 def _guarantee(run: Run, _: dict[str, Figure]) -> Markup:
-    return _section("The guarantee", prose.to_markup(run.guarantee.prose) if run.guarantee else NOTHING)
+    return section("The guarantee", prose.to_markup(run.guarantee.prose) if run.guarantee else NOTHING)
+
+
+def _meaning(run: Run, figures: dict[str, Figure]) -> Markup:
+    known = run.guarantee.meaning if run.guarantee else None
+    if known is None:
+        return NOTHING
+    rows = (
+        ("Advantage", share_up(known.advantage), "most by which an attack's rate of hits exceeds its rate of false alarms"),
+        ("Hits at 0.1 % false alarms", share_up(known.found_at_one_in_a_thousand), "0.1 % is guessing"),
+        ("Hits at 1 % false alarms", share_up(known.found_at_one_in_a_hundred), "1 % is guessing"),
+        ("Errors where a coin decided", share_down(known.bayes_risk), "at least; 50 % is guessing"),
+    )
+    grid = table(("An attack on membership", "Limit", "What it means"), (tuple(map(text, row)) for row in rows))
+    return section("What it leaves an attacker", figure(figures.get("meaning")), grid)
 
 
 def _progress(_: Run, figures: dict[str, Figure]) -> Markup:
-    return _section("Training", _figure(figures, "progress"))
+    return section("Training", figure(figures.get("progress")))
 
 
 def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
@@ -116,7 +124,7 @@ def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
         for known, value in claims
     )
     grid = table(("Accountant", "ε", "Direction of error", "What it means"), rows, class_="accountants")
-    return _section("ε by accountant", _figure(figures, "accountants"), grid)
+    return section("ε by accountant", figure(figures.get("accountants")), grid)
 
 
 def _confusion(run: Run, _: dict[str, Figure]) -> Markup:
@@ -126,22 +134,38 @@ def _confusion(run: Run, _: dict[str, Figure]) -> Markup:
     summary = f"{run.evaluation.examples:,} test examples; mean negative log-likelihood {loss:.4f} nats."
     if classes > confusion.LARGEST:
         words = f"The confusion matrix has {classes:,} classes, too many to show; evaluation.json holds it."
-        return _section("Test set", element("p", text(f"{summary} {words}")))
+        return section("Test set", element("p", text(f"{summary} {words}")))
     legend = "Rows are true classes, columns predicted ones."
-    return _section("Test set", element("p", text(f"{summary} {legend}")), confusion.to_markup(run.evaluation.confusion))
+    return section("Test set", element("p", text(f"{summary} {legend}")), confusion.to_markup(run.evaluation.confusion))
+
+
+def _calibration(run: Run, figures: dict[str, Figure]) -> Markup:
+    evaluation = run.evaluation
+    if not evaluation or not evaluation.calibration:
+        return NOTHING
+    rows = ((text(name), text(value), text(about)) for name, value, about in calibration.rows(evaluation))
+    return section("Calibration", figure(figures.get(calibration.NAME)), table(("Number", "Value", "What it is"), rows))
+
+
+def _gradients(run: Run, figures: dict[str, Figure]) -> Markup:
+    if not run.observations:
+        return NOTHING
+    words = element("strong", text(gradient_study.BANNER)) + text(f" {gradient_study.ADVICE}")
+    banner = element("p", Markup(words), class_="banner", role="note")
+    return section("Gradient study", banner, figure(figures.get(gradient_study.NAME)))
 
 
 def _plan(run: Run, _: dict[str, Figure]) -> Markup:
-    return _section("The plan", _settings(run.plan))
+    return section("The plan", _settings(run.plan))
 
 
 def _setup(run: Run, _: dict[str, Figure]) -> Markup:
-    return _section("Training set-up", _settings(run.setup) if run.setup else NOTHING)
+    return section("Training set-up", _settings(run.setup) if run.setup else NOTHING)
 
 
 def _releases(run: Run, _: dict[str, Figure]) -> Markup:
     rows = ((text(release.what), _files(release), _standing(release), text(release.why)) for release in releases(run))
-    return _section(
+    return section(
         "What is and what is not a private release",
         table(("What", "Where", "Standing", "Why"), rows, class_="releases"),
     )
@@ -159,24 +183,15 @@ def _settings(values: Mapping[str, Any]) -> Markup:
     return table((), ((text(name), text(value)) for name, value in settings.rows(values)), class_="settings")
 
 
-def _figure(figures: dict[str, Figure], name: str) -> Markup:
-    if name not in figures:
-        return NOTHING
-    figure = figures[name]
-    drawing = element("div", inline(figure.svg, figure.label), class_="scroll")
-    return element("figure", drawing, element("figcaption", text(figure.caption)))
-
-
-def _section(title: str, *content: Markup) -> Markup:
-    return element("section", element("h2", text(title)), *content) if any(content) else NOTHING
-
-
 _SECTIONS: tuple[Section, ...] = (
     _header,
     _guarantee,
+    _meaning,
     _progress,
     _accountants,
     _confusion,
+    _calibration,
+    _gradients,
     _plan,
     _setup,
     _releases,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatch
 
+from privet.evaluation import studies
 from privet.report.run_files import Run
 
 
@@ -40,7 +41,7 @@ class Release:
 
 _WEIGHTS = "Model weights, and the noisy gradient of every step"
 # A checkpoint holds released parameters and what an optimizer made of them, and no random state.
-_MODEL_FILES = ("model.safetensors", "checkpoint.pt")
+_MODEL_FILES = ("model.safetensors", "checkpoint.pt", "checkpoint-previous.pt")
 
 _FILES = (
     Release(
@@ -64,7 +65,7 @@ _FILES = (
     Release("Training set-up", ("run.json",), Standing.PUBLIC, "Chosen before training, except for its seconds: see below."),
     Release("How far the run came", ("status.json",), Standing.PUBLIC, "A count of steps, not of examples."),
     Release(
-        "Test accuracy, negative log-likelihood and confusion matrix",
+        "Test accuracy, negative log-likelihood, calibration and confusion matrix",
         ("evaluation.json", "metrics.jsonl"),
         Standing.OUTSIDE,
         "Computed from the test set without noise. Harmless only if the test set is public, or comes from other people "
@@ -75,6 +76,13 @@ _FILES = (
         ("metrics.jsonl", "run.json"),
         Standing.OUTSIDE,
         "Timing is outside the guarantee: how long a step takes can depend on how many examples it drew.",
+    ),
+    Release(
+        "What a study saw of the gradients",
+        (studies.FILE,),
+        Standing.UNPROTECTED,
+        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, neither it nor this "
+        "report may be passed on.",
     ),
 )
 _REPORT = Release(
@@ -89,7 +97,9 @@ _NEVER = Release(
     Standing.NEVER,
     "They depend on the private examples and carry no noise, so training does not write them down.",
 )
-_METRICS = frozenset({"step", "epsilon", "seconds", "test_accuracy", "test_negative_log_likelihood"})
+_METRICS = frozenset(
+    {"step", "epsilon", "seconds", "test_accuracy", "test_negative_log_likelihood", "test_expected_calibration_error"}
+)
 
 
 def releases(run: Run) -> tuple[Release, ...]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from privet.accounting import tradeoff
+from privet.accounting.tradeoff import Meaning
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation
+from privet.evaluation import Evaluation, studies
 
 T = TypeVar("T")
 
@@ -25,6 +27,7 @@ class Guarantee:
         unit: whose data is protected.
         prose: the statement in words.
         epsilon_by_accountant: the same run's ε under each accountant; None where that accountant has no answer.
+        meaning: what this leaves an attacker; None if not recorded.
     """
 
     epsilon: float
@@ -33,6 +36,7 @@ class Guarantee:
     unit: str
     prose: str
     epsilon_by_accountant: Mapping[str, float | None]
+    meaning: Meaning | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Run:
         evaluation: `evaluation.json`, the final model on the test set.
         setup: `run.json`.
         status: `status.json`.
+        observations: `study.json`, what a study saw of the gradients; not private.
         files: names of the visible entries of the directory, sorted.
     """
 
@@ -77,6 +82,7 @@ class Run:
     evaluation: Evaluation | None
     setup: Mapping[str, Any]
     status: Status | None
+    observations: tuple[studies.Observation, ...]
     files: tuple[str, ...]
 
 
@@ -107,6 +113,7 @@ def read(directory: Path) -> Run:
         evaluation=_load(directory / "evaluation.json", Evaluation.from_dict),
         setup=_load(directory / "run.json", _mapping) or {},
         status=_load(directory / "status.json", _status),
+        observations=_load(directory / studies.FILE, studies.read_observations) or (),
         files=tuple(sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))),
     )
 
@@ -150,6 +157,7 @@ def _guarantee(value: Any) -> Guarantee:
         unit=str(value.get("unit") or "one example"),
         prose=str(value.get("prose") or ""),
         epsilon_by_accountant={str(name): _optional(epsilon) for name, epsilon in by_accountant.items()},
+        meaning=tradeoff.from_dict(value["meaning"]) if value.get("meaning") else None,
     )
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Canvas
 
+from privet.evaluation.colours import BLUE, GREEN, INK, ORANGE, PAPER, PURPLE, RULE
 from privet.report.markup import Markup, element
 
-# Colours that tell apart under every common colour blindness (Okabe and Ito), and what is neither of them. On the page
-# each becomes a variable of the style sheet, which has lighter ones for a dark screen.
-INK: Final = "#1c1d21"
-RULE: Final = "#d8d9de"
-PAPER: Final = "#fffffe"
-BLUE: Final = "#0072b2"
-ORANGE: Final = "#c85200"
-_VARIABLES = {INK: "--ink", RULE: "--rule", PAPER: "--paper", BLUE: "--blue", ORANGE: "--orange"}
+# On the page each colour becomes a variable of the style sheet, which has lighter ones for a dark screen.
+_VARIABLES = {
+    INK: "--ink", RULE: "--rule", PAPER: "--paper", BLUE: "--blue", ORANGE: "--orange", GREEN: "--green", PURPLE: "--purple",
+}  # fmt: skip
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -59,7 +57,27 @@ _TO_INLINE = (
 _IDENTIFIERS = re.compile(r'(\bid="|url\(#|href="#)')
 
 
-def render(name: str, drawing: Callable[[Figure], None], size: tuple[float, float]) -> str:
+WIDTH = 6.4  # inches; all figures share it, so that their text has one size on the page
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure, drawn.
+
+    Args:
+        name: its file name without ending.
+        svg: the text of its file.
+        label: what it shows, for those who cannot see it.
+        caption: what to know when reading it.
+    """
+
+    name: str
+    svg: str
+    label: str
+    caption: str
+
+
+def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, float]) -> str:
     """Return a drawing as the text of an SVG file.
 
     Args:
@@ -69,7 +87,7 @@ def render(name: str, drawing: Callable[[Figure], None], size: tuple[float, floa
     """
     stream = io.StringIO()
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Canvas(figsize=size, layout="constrained")
         drawing(figure)
         figure.savefig(stream, format="svg", metadata=_NO_METADATA)
     written = re.sub(r'font-family: [^;"]*', f"font-family: {_FONTS}", stream.getvalue())

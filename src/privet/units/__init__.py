@@ -1,6 +1,7 @@
 """Whose privacy it is: data sets of users or groups, and losses that are clipped as one."""
 
+from privet.units.augmentations import AUGMENTATIONS, augmentation
 from privet.units.datasets import Groups, Users
 from privet.units.losses import averaged, grouped
 
-__all__ = ["Groups", "Users", "averaged", "grouped"]
+__all__ = ["AUGMENTATIONS", "Groups", "Users", "augmentation", "averaged", "grouped"]

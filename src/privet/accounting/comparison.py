@@ -1,0 +1,117 @@
+"""All accountants on one plan: what each says, in which direction it errs, and why it has no answer where it has none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from privet.accounting.queries import ACCOUNTANTS
+from privet.accounting.rounding import legible
+from privet.errors import InvalidArgumentError
+
+
+class Asked(Protocol):
+    """What is compared: a `privet.Plan`, or whatever else answers these questions."""
+
+    @property
+    def delta(self) -> float:
+        """δ in (0, 1)."""
+
+    @property
+    def adjacency(self) -> str:
+        """How neighbouring data sets differ."""
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps T."""
+
+    def epsilon(self, accountant: str, *, steps: int | None = None) -> float:
+        """Return ε after so many steps, refusing an accountant that does not cover them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One accountant's answer.
+
+    Args:
+        accountant: its name.
+        epsilon: ε ≥ 0, or None where it has no answer.
+        direction: in which way its ε can be wrong.
+        why_not: why it has no answer, in a sentence; empty where it has one.
+    """
+
+    accountant: str
+    epsilon: float | None
+    direction: str
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every accountant's answer on the same releases; printed, it is a table.
+
+    Args:
+        rows: the tightest bound first, the approximation last.
+        delta: δ.
+        adjacency: how neighbouring data sets differ.
+        steps: releases that were counted.
+    """
+
+    rows: tuple[Row, ...]
+    delta: float
+    adjacency: str
+    steps: int
+
+    def __str__(self) -> str:
+        lines = [f"ε of {self.steps:,} steps at δ = {self.delta:g} ({self.adjacency})", "accountant      ε         direction"]
+        for row in self.rows:
+            shown = "—" if row.epsilon is None else legible(row.epsilon)
+            lines.append(f"{row.accountant:<12}{shown:>9}    {row.why_not or row.direction}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as plain JSON values: infinity is the word "inf", no answer is null."""
+        rows = [
+            {
+                "accountant": row.accountant,
+                "epsilon": "inf" if row.epsilon == math.inf else row.epsilon,
+                "direction": row.direction,
+                "covers": row.epsilon is not None,
+                "why_not": row.why_not or None,
+            }
+            for row in self.rows
+        ]
+        return {"delta": self.delta, "adjacency": self.adjacency, "steps": self.steps, "rows": rows}
+
+
+def compare(plan: Asked, *, steps: int | None = None) -> Comparison:
+    """Return every accountant's ε of a plan, after `steps` steps (all of them by default).
+
+    Args:
+        plan: a `privet.Plan` with its noise and steps.
+        steps: how many releases to count.
+
+    Returns:
+        A row for every accountant, also for those that have no answer. `privet.report.draw_comparison` draws it over the steps.
+
+    >>> import privet
+    >>> plan = privet.Plan(
+    ...     examples=1000, sampling=privet.sampling.FixedSize(20), steps=50, clipping=privet.clipping.Flat(0.5), delta=1e-5,
+    ...     adjacency="replace-one", noise=privet.noise.Gaussian(2.0),
+    ... )
+    >>> [row.accountant for row in compare(plan).rows if row.epsilon is not None]
+    ['pld', 'rdp']
+    """
+    number = plan.total_steps if steps is None else steps
+    return Comparison(tuple(_row(plan, name, number) for name in ACCOUNTANTS), plan.delta, plan.adjacency, number)
+
+
+def _row(plan: Asked, name: str, steps: int) -> Row:
+    direction = ACCOUNTANTS[name].direction
+    try:
+        return Row(name, plan.epsilon(name, steps=steps), direction)
+    except InvalidArgumentError as error:
+        if error.name != "accountant":  # what is wrong with the plan itself is wrong for all of them
+            raise
+        return Row(name, None, direction, f"only {error.allowed}. {error.fix}")

@@ -1,0 +1,234 @@
+"""The one table that every calibration number and figure is made of: what was claimed and what came true, bin by bin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privet.errors import InvalidArgumentError, count
+from privet.evaluation.plain import plain
+
+BINS = 15
+# How far single precision may carry a probability out of [0, 1].
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class BinTable:
+    """Probabilities that were claimed for events, against how often the events came true.
+
+    Bin b holds what lies in [edges[b], edges[b+1]); the last bin is closed, so that a confidence of 1.0 counts.
+
+    Args:
+        edges: M + 1 increasing numbers from 0 to 1.
+        counts: examples in each of the M bins.
+        hits: for how many of them the event came true.
+        confidence: sum of the probabilities that were claimed for them.
+
+    Raises:
+        InvalidArgumentError: the edges do not increase from 0 to 1, or the columns do not fit them.
+
+    >>> table = tabulate([0.9, 1.0, 0.55, 0.6], [True, True, False, True], equal_width(2))
+    >>> table.counts, table.hits
+    ((0, 4), (0, 3))
+    >>> round(table.expected_error, 4), (table + table).counts
+    (0.0125, (0, 8))
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    hits: tuple[int, ...]
+    confidence: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not _increasing(self.edges) or self.edges[0] != 0 or self.edges[-1] != 1:
+            raise InvalidArgumentError("edges", self.edges, "increasing from 0 to 1", "equal_width(15) makes them.")
+        lengths = {len(self.counts), len(self.hits), len(self.confidence)}
+        if lengths != {len(self.edges) - 1}:
+            raise InvalidArgumentError("counts, hits and confidence", sorted(lengths), "of one entry for every bin")
+
+    @property
+    def examples(self) -> int:
+        """How many examples are in the table."""
+        return sum(self.counts)
+
+    @property
+    def gaps(self) -> NDArray[np.float64]:
+        """Mean confidence minus the share that came true, (M,); above 0 for overconfidence, NaN where a bin is empty."""
+        counts, hits = (np.asarray(column, dtype=np.float64) for column in (self.counts, self.hits))
+        with np.errstate(invalid="ignore"):
+            found: NDArray[np.float64] = (np.asarray(self.confidence) - hits) / counts
+        return found
+
+    @property
+    def expected_error(self) -> float:
+        """ECE: mean over the examples of their bin's |gap|; NaN for no examples.
+
+        Source: Naeini, Cooper, Hauskrecht 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks", Eq. 3.
+        """
+        return self._mean(np.abs)
+
+    @property
+    def maximum_error(self) -> float:
+        """MCE: largest |gap| of a bin that holds an example, however few it holds; NaN for no examples.
+
+        Source: Guo et al. 2017, Eq. 5.
+        """
+        gaps = np.abs(self.gaps[np.asarray(self.counts) > 0])
+        return float(gaps.max()) if len(gaps) else math.nan
+
+    @property
+    def root_mean_square_error(self) -> float:
+        """RMSCE: root of the mean over the examples of their bin's squared gap; NaN for no examples.
+
+        Source: Kumar, Liang, Ma 2019, "Verified Uncertainty Calibration", Definition 2.1 with p = 2.
+        """
+        return math.sqrt(self._mean(np.square))
+
+    def _mean(self, size: np.ufunc) -> float:
+        filled = np.asarray(self.counts) > 0
+        return float(size(self.gaps[filled]) @ np.asarray(self.counts)[filled] / self.examples) if filled.any() else math.nan
+
+    def __add__(self, other: Self) -> Self:
+        """Return the table of the examples of both.
+
+        Raises:
+            InvalidArgumentError: they have different bins.
+        """
+        if self.edges != other.edges:
+            raise InvalidArgumentError("edges", other.edges, f"those of the other table, {self.edges}")
+        return type(self)(
+            self.edges,
+            tuple(map(sum, zip(self.counts, other.counts, strict=True))),
+            tuple(map(sum, zip(self.hits, other.hits, strict=True))),
+            tuple(map(math.fsum, zip(self.confidence, other.confidence, strict=True))),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that standard JSON can hold; `from_dict` gives back an equal table."""
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the table that `to_dict` described."""
+        return cls(
+            tuple(map(float, values["edges"])),
+            tuple(map(int, values["counts"])),
+            tuple(map(int, values["hits"])),
+            tuple(map(float, values["confidence"])),
+        )
+
+
+def equal_width(bins: int = BINS) -> tuple[float, ...]:
+    """Return the edges of bins of equal width.
+
+    >>> equal_width(4)
+    (0.0, 0.25, 0.5, 0.75, 1.0)
+    """
+    return tuple(np.linspace(0.0, 1.0, count("bins", bins) + 1).tolist())
+
+
+def equal_mass(confidence: ArrayLike, bins: int = BINS) -> tuple[float, ...]:
+    """Return the edges of bins that share these confidences out as evenly as ties allow: fewer bins where many are equal.
+
+    Tables add up only if their edges are the same, so parts of a whole are binned by the edges of one of them.
+
+    Args:
+        confidence: (N,) probabilities; those that are NaN are left out.
+        bins: most bins, ≥ 1.
+
+    >>> equal_mass([0.5, 0.6, 0.9, 0.95], bins=2)
+    (0.0, 0.9, 1.0)
+    """
+    column = _column("confidence", confidence)
+    values = np.sort(column[np.isfinite(column)])
+    firsts = values[(np.arange(1, count("bins", bins)) * len(values)) // bins] if len(values) else values
+    inner = firsts[(firsts > 0) & (firsts < 1)]
+    return (0.0, *np.unique(inner).tolist(), 1.0)
+
+
+def tabulate(confidence: ArrayLike, hits: ArrayLike, edges: Sequence[float] | None = None) -> BinTable:
+    """Return the table of events with claimed probabilities.
+
+    Args:
+        confidence: (N,) probabilities in [0, 1]. NaN, from a model that diverged, makes every error NaN.
+        hits: (N,) whether each event came true.
+        edges: of the bins; 15 of equal width if None.
+
+    Raises:
+        InvalidArgumentError: a probability is outside [0, 1], or the lengths differ.
+    """
+    claimed, came = _column("confidence", confidence), np.asarray(hits, dtype=bool)
+    if came.shape != claimed.shape:
+        raise InvalidArgumentError("hits", came.shape, f"one for each of the {len(claimed)} confidences")
+    if (np.abs(claimed - 0.5) > 0.5 + _ROUNDING).any():
+        raise InvalidArgumentError("confidence", "with values outside", "in [0, 1]", "Softmax turns logits into probabilities.")
+    bounds = tuple(map(float, equal_width() if edges is None else edges))
+    bins = len(bounds) - 1
+    where = np.clip(np.searchsorted(bounds, claimed, side="right") - 1, 0, bins - 1)
+    return BinTable(
+        bounds,
+        tuple(np.bincount(where, minlength=bins).tolist()),
+        tuple(np.bincount(where[came], minlength=bins).tolist()),
+        tuple(np.bincount(where, claimed, minlength=bins).tolist()),
+    )
+
+
+def top_label(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> BinTable:
+    """Return the table of a classifier's predictions: the largest probability, and whether it is at the label.
+
+    Args:
+        labels: (N,) classes.
+        probabilities: (N, K) of every class.
+        edges: of the bins; 15 of equal width if None.
+    """
+    targets, claimed = _checked(labels, probabilities)
+    return tabulate(claimed.max(1), claimed.argmax(1) == targets, edges)
+
+
+def class_wise(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> tuple[BinTable, ...]:
+    """Return one table for every class: the probability of it, and whether it is the label.
+
+    The class-wise ECE is the mean of the tables' ECE.
+
+    Args: as for `top_label`.
+
+    Source: Kull et al. 2019, "Beyond temperature scaling", Eq. 5.
+    """
+    targets, claimed = _checked(labels, probabilities)
+    return tuple(tabulate(claimed[:, label], targets == label, edges) for label in range(claimed.shape[1]))
+
+
+def binary(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> BinTable:
+    """Return the table of a probability of class 1, against how often class 1 came.
+
+    Args:
+        labels: (N,) of 0 and 1.
+        probabilities: (N,) of class 1.
+        edges: of the bins; 15 of equal width if None.
+    """
+    return tabulate(probabilities, np.asarray(labels) == 1, edges)
+
+
+def _checked(labels: ArrayLike, probabilities: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    targets, claimed = np.asarray(labels, dtype=np.int64), np.asarray(probabilities, dtype=np.float64)
+    if claimed.ndim != 2 or targets.shape != claimed.shape[:1]:
+        raise InvalidArgumentError("probabilities", claimed.shape, f"of shape ({len(targets)}, classes), one row for every label")
+    return targets, claimed
+
+
+def _column(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise InvalidArgumentError(name, column.shape, "of one dimension")
+    return column
+
+
+def _increasing(values: Sequence[float]) -> bool:
+    return len(values) >= 2 and all(low < high for low, high in pairwise(values))

@@ -1,0 +1,24 @@
+"""The tangent kernel: what clipping does to the convergence of gradient flow. Nothing here is private."""
+
+from privet.evaluation.ntk.flow import Flow, gradient_flow
+from privet.evaluation.ntk.kernel import LossSlope, TangentKernel, loss_slope, tangent_kernel
+from privet.evaluation.ntk.limit import NoiseLimit, NoiseLimitDisplay, noise_limit
+from privet.evaluation.ntk.problems import Problem, problems
+from privet.evaluation.ntk.table import ClippingTable, Verdict, clipping_table
+
+__all__ = [
+    "ClippingTable",
+    "Flow",
+    "LossSlope",
+    "NoiseLimit",
+    "NoiseLimitDisplay",
+    "Problem",
+    "TangentKernel",
+    "Verdict",
+    "clipping_table",
+    "gradient_flow",
+    "loss_slope",
+    "noise_limit",
+    "problems",
+    "tangent_kernel",
+]

@@ -1,0 +1,73 @@
+"""Run a model over a data set without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset, default_collate
+
+from privet.errors import InvalidArgumentError, count
+
+
+class LabelledExamples(Protocol):
+    """A map-style data set: a length, and an (input, label) pair at every index below it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def outputs(
+    model: nn.Module, dataset: LabelledExamples, batch_size: int, device: torch.device | str | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the model's outputs and the labels of batch after batch, in evaluation mode and without gradients, on the CPU.
+
+    Args:
+        model: left as it was found: every submodule gets its own training flag back, whatever happens.
+        dataset: (input, label) pairs, at least one.
+        batch_size: examples per forward pass, at least 1; changes memory and speed, not the result.
+        device: where the model is and the inputs are sent; the device of the model's first parameter if None.
+
+    Raises:
+        InvalidArgumentError: the data set is empty, or the batch size is not a positive whole number.
+    """
+    count("batch_size", batch_size)
+    if len(dataset) == 0:
+        raise InvalidArgumentError("len(dataset)", 0, "at least 1", "An empty set has no accuracy; pass test examples.")
+    place = device if device is not None else _device_of(model)
+    with _evaluation_mode(model), torch.no_grad():
+        for inputs, labels in _batches(dataset, batch_size):
+            yield model(inputs.to(place)).cpu(), labels.cpu()
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    # The flags are set directly, not through train() and eval(): layers that override those (to merge adapters, to
+    # keep a part frozen) would act on the way in, and could not be put back exactly on the way out.
+    flags = [(module, module.training) for module in model.modules()]
+    try:
+        for module, _ in flags:
+            module.training = False
+        yield
+    finally:
+        for module, flag in flags:
+            module.training = flag
+
+
+def _batches(dataset: LabelledExamples, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    # No DataLoader: starting one draws from the global random generator, and a measurement must not move that.
+    for start in range(0, len(dataset), batch_size):
+        stop = min(start + batch_size, len(dataset))
+        if isinstance(dataset, TensorDataset):
+            inputs, labels = (tensor[start:stop] for tensor in dataset.tensors)
+        else:
+            inputs, labels = default_collate([dataset[index] for index in range(start, stop)])
+        yield inputs, labels

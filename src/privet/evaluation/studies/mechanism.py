@@ -1,0 +1,47 @@
+"""What a step of a plan does to gradients: how it weighs them, and the noise on their mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privet.clipping import Rule
+from privet.errors import InvalidArgumentError, real
+from privet.plan import Plan
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A clipping rule, and how much noise the mean of what it clipped gets.
+
+    Momentum inside the weight and masks are no part of it: it acts on the plain gradients of single examples.
+
+    Args:
+        rule: that weighs the gradients; any, also those that a plan refuses, such as `clipping.BatchClipping`.
+        deviation: standard deviation ≥ 0 of the noise on a coordinate of the mean gradient whose noise scale is 1. It is
+            σ·sensitivity/B for a training with batch size B, whatever the size of the batch that is studied.
+
+    >>> from privet.clipping import Flat
+    >>> Mechanism(Flat(bound=0.5), deviation=0.01).rule.bound
+    0.5
+    """
+
+    rule: Rule
+    deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise InvalidArgumentError("rule", self.rule, "a rule such as privet.clipping.Flat(bound=1.0)")
+        if real("deviation", self.deviation) < 0:
+            raise InvalidArgumentError("deviation", self.deviation, "at least 0", "It is σ·sensitivity / batch size.")
+
+    @classmethod
+    def of(cls, plan: Plan, step: int = 1) -> Mechanism:
+        """Return what the plan does at a step, counted from 1.
+
+        Raises:
+            InvalidArgumentError: the plan's rule adapts its bound to what is released, so that the plan does not know it.
+        """
+        if not 1 <= step <= plan.total_steps:
+            raise InvalidArgumentError("step", step, f"from 1 to {plan.total_steps}, the steps of the plan")
+        deviation = float(plan.gradient_deviations()[step - 1])
+        return cls(plan.clipping.scaled(float(plan.bound_factors()[step - 1])), deviation)

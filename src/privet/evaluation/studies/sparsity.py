@@ -1,0 +1,107 @@
+"""What random masks do to noise and signal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from privet.clipping import Rule
+from privet.errors import InvalidArgumentError, count, real
+from privet.evaluation.studies.gradients import Gradients, clipped_gradients, length
+from privet.evaluation.studies.marking import NonPrivate
+from privet.gradients import trainable
+from privet.gradients.interception import LossFunction
+from privet.sparsification.drawing import Selection
+
+
+@dataclass(frozen=True, repr=False)
+class SparsificationEffect(NonPrivate):
+    """How much noise masks take away, and how much longer the clipped gradient gets where they let it through.
+
+    Args:
+        rates: parts r of the coordinates that were left out.
+        noise: for every rate, for every mask, ‖m∘z‖/‖z‖ of one draw z of the noise.
+        signal: likewise the norm of the mean of the clipped masked gradients over that of the masked mean of the clipped
+            gradients: what the kept coordinates gain, as more of the bound is theirs.
+    """
+
+    rates: tuple[float, ...]
+    noise: tuple[tuple[float, ...], ...]
+    signal: tuple[tuple[float, ...], ...]
+
+    @property
+    def law(self) -> tuple[float, ...]:
+        """√(1−r) for every rate: what the noise's ratio comes to, the closer the more coordinates there are."""
+        return tuple(math.sqrt(1 - rate) for rate in self.rates)
+
+    def summary(self) -> str:
+        """Return the means over the masks."""
+        rows = zip(self.rates, self.noise, self.law, self.signal, strict=True)
+        return "; ".join(
+            f"r={rate:g}: noise ×{_mean(noise):.4f} (√(1−r) = {law:.4f}), signal on kept coordinates ×{_mean(signal):.3f}"
+            for rate, noise, law, signal in rows
+        )
+
+
+def sparsification_effect(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Any,
+    rule: Rule,
+    *,
+    rates: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
+    masks: int = 5,
+    seed: int = 0,
+) -> SparsificationEffect:
+    """Return what random sparsification does to the noise and to the gradients of a batch. The result is NOT PRIVATE.
+
+    Args:
+        model, loss_fn, batch: as for `observe`.
+        rule: that clips what the masks have left.
+        rates: parts of the coordinates to leave out, each in [0, 1).
+        masks: how many masks to draw for each rate, ≥ 1.
+        seed: of masks and noise.
+
+    Raises:
+        InvalidArgumentError: a rate or the number of masks is out of range, or the batch is empty.
+
+    Source:
+        "Improving Differentially Private SGD via Randomly Sparsified Gradients", Figures 1c and 1d.
+    """
+    count("masks", masks)
+    for rate in rates:
+        if not 0 <= real("rates", rate) < 1:
+            raise InvalidArgumentError("rates", rate, "at least 0 and below 1", "It is the part of the coordinates left out.")
+    shapes = {name: tuple(parameter.shape) for name, parameter in trainable(model).items()}
+    whole = clipped_gradients(model, loss_fn, batch, rule).clipped
+    size = sum(value.numel() for value in whole.values())
+    generator = torch.Generator().manual_seed(seed)
+    noise, signal = [], []
+    for rate in rates:
+        ratios = []
+        for number in range(masks):
+            kept = Selection(seed, number, round(rate * size)).masks(shapes)
+            normals = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+            sparse = clipped_gradients(model, loss_fn, batch, rule, masks=kept).clipped
+            ratios.append((length(_times(normals, kept)) / length(normals), _over(length(sparse), length(_times(whole, kept)))))
+        of_noise, of_signal = zip(*ratios, strict=True)
+        noise.append(of_noise)
+        signal.append(of_signal)
+    return SparsificationEffect(tuple(map(float, rates)), tuple(noise), tuple(signal))
+
+
+def _times(gradients: Gradients, kept: Gradients) -> Gradients:
+    return {name: value * kept[name].to(value.device) for name, value in gradients.items()}
+
+
+def _over(one: float, other: float) -> float:
+    return one / other if other else math.nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

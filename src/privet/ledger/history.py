@@ -1,0 +1,116 @@
+"""What a ledger's records come to: whose they are, and how many steps they count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privet.errors import LedgerError
+from privet.ledger.journal import Record, read
+from privet.ledger.machine import Machine
+
+KIND, FORMAT = "ledger", 2
+WHAT = "the ledger"
+
+
+@dataclass(frozen=True)
+class History:
+    """A ledger, replayed.
+
+    Args:
+        run: id of the run.
+        plan: the plan's `to_dict()`.
+        facts: what else the first record says.
+        machine: where it was opened last.
+        spent: steps that count: everything reserved and not given back.
+        multipliers: noise multiplier of each of those steps.
+        sessions: how often it was opened.
+        begun: whether anything was ever reserved, also if it was given back.
+    """
+
+    run: str
+    plan: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    machine: Machine
+    spent: int
+    multipliers: tuple[float, ...]
+    sessions: int
+    begun: bool
+
+    def check_plan(self, plan: Mapping[str, Any], multipliers: Sequence[float], name: str) -> None:
+        """Refuse another plan than the recorded one, and steps that were not reserved as the plan says.
+
+        Args:
+            plan: a plan's `to_dict()`.
+            multipliers: noise multiplier of every step that the plan allows.
+            name: what errors call the ledger.
+
+        Raises:
+            LedgerError: naming what differs.
+        """
+        for field in sorted({*self.plan, *plan}):
+            if self.plan.get(field) != plan.get(field):
+                raise LedgerError(
+                    f"{name} was opened for another plan: {field} was {self.plan.get(field)!r}, now {plan.get(field)!r}"
+                )
+        if self.multipliers != tuple(multipliers[: self.spent]):
+            raise LedgerError(f"{name} counts {self.spent} steps that are not the first of the plan's {len(multipliers)}")
+
+
+def replay(records: Sequence[Record], name: str) -> History:
+    """Return what the records come to.
+
+    Args:
+        records: of the ledger.
+        name: what errors call it.
+
+    Raises:
+        LedgerError: they are not those of a ledger in this format, or do not make sense.
+    """
+    if not records:
+        raise LedgerError(f"{name} is empty: the run never began; start it anew")
+    opening = records[0]
+    if (opening.get("record"), opening.get("kind"), opening.get("format")) != ("open", KIND, FORMAT):
+        raise LedgerError(f"{name} does not start with the opening record of a {KIND} of format {FORMAT}")
+    machine, sessions, begun = opening.get("machine"), 1, False
+    multipliers: list[float] = []
+    open_ended = 0  # steps of the last reservation, as long as some of them may still be given back
+    for number, record in enumerate(records[1:], start=2):
+        match record:
+            case {"record": "reserve", "first": first, "count": int(count), "multipliers": [*new]} if (
+                first == len(multipliers) + 1 and count == len(new) > 0
+            ):
+                multipliers += new
+                begun, open_ended = True, count
+            case {"record": "return", "first": first, "count": int(count)} if (
+                first == len(multipliers) - count + 1 and 0 < count <= open_ended
+            ):
+                del multipliers[-count:]
+                open_ended = 0
+            case {"record": "resume", "machine": dict() as machine}:
+                sessions, open_ended = sessions + 1, 0
+            case _:
+                raise LedgerError(f"line {number} of {name} does not make sense after those before it, so it cannot be used")
+    match opening:
+        case {"run": str(run), "plan": dict() as plan, "facts": dict() as facts}:
+            return History(run, plan, facts, _machine(machine, name), len(multipliers), tuple(multipliers), sessions, begun)
+    raise LedgerError(f"the opening record of {name} is incomplete")
+
+
+def read_history(path: Path) -> tuple[History, tuple[str, ...], bool]:
+    """Return a ledger's history, the hashes of its lines, and whether its last line was cut off; without taking its lock.
+
+    Raises:
+        LedgerError: it cannot be read, or is damaged.
+    """
+    content = read(path, WHAT)
+    return replay(content.records, f"{WHAT} {path}"), content.tips, content.torn
+
+
+def _machine(found: object, name: str) -> Machine:
+    match found:
+        case {"host": str(host), "boot": str(boot)}:
+            return Machine(host, boot)
+    raise LedgerError(f"{name} does not say where it was opened")

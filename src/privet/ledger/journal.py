@@ -1,0 +1,237 @@
+"""Append-only files whose records are durable one by one: what ledgers, budgets and anchors are made of.
+
+Each line is a CRC-32, a space and a JSON object that names the SHA-256 of the line before it. A last line without its newline
+was never acknowledged and is dropped; any other damage is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import weakref
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privet.errors import LedgerError
+from privet.files import synchronise, synchronise_folder
+
+Record = dict[str, Any]
+
+_START = "0" * 64
+_FORKED = "it was opened by another process; a fork must not spend from the same budget"
+# What flock says when somebody else has the lock, rather than that there are no locks.
+_TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a journal's file holds.
+
+    Args:
+        records: of the whole lines, in order.
+        tips: SHA-256 of each of those lines.
+        length: bytes that they take.
+        torn: whether part of another line follows them: a write that was cut off, or is going on.
+    """
+
+    records: tuple[Record, ...]
+    tips: tuple[str, ...]
+    length: int
+    torn: bool
+
+
+class Chain:
+    """Records that each name the one before, in memory: for runs without a directory, whose record goes where they go."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._tip, self._known = _START, set[str]()
+        self._refusal: str | None = None
+        self._closed, self._process = False, os.getpid()
+        _OPEN.add(self)
+
+    @property
+    def tip(self) -> str:
+        """SHA-256 of the last line."""
+        return self._tip
+
+    @property
+    def held(self) -> bool:
+        """Whether this process opened it and did not close it."""
+        return not self._closed and self._process == os.getpid()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be appended any more; None while it can."""
+        return _FORKED if self._process != os.getpid() else self._refusal
+
+    def includes(self, tip: str) -> bool:
+        """Return whether there is a line with this hash."""
+        return tip in self._known
+
+    @contextlib.contextmanager
+    def appended(self, record: Record) -> Iterator[None]:
+        """Make a record durable, then let the body take notice of it.
+
+        Whatever interrupts this (a signal, a disk that refuses) leaves a journal that takes no more records: whether the last
+        one is on the disk is not known. Opening the file again tells.
+
+        Raises:
+            LedgerError: nothing can be appended any more, or the record could not be made durable.
+        """
+        if self.refusal is not None:
+            raise LedgerError(f"nothing can be written to {self.name} any more: {self.refusal}")
+        line = _line({**record, "previous": self._tip})
+        self._refusal = "a write was interrupted; open it again"
+        try:
+            self._write(line)
+        except OSError as error:
+            # After a failed fsync the file's state is unknown: the same descriptor is never tried again.
+            self.close(f"it could not be made durable ({error.strerror})")
+            raise LedgerError(f"{self.name} could not be made durable ({error.strerror}); no noise was drawn for it") from None
+        self._tip = _hash(line)
+        self._known.add(self._tip)
+        yield
+        self._refusal = None
+
+    def append(self, record: Record) -> None:
+        """Make a record durable; errors as for `appended`."""
+        with self.appended(record):
+            pass
+
+    def close(self, why: str = "it was closed") -> None:
+        """Take no more records."""
+        self._closed, self._refusal = True, why
+
+    def _write(self, line: bytes) -> None:
+        """Make a line durable: here, nothing is."""
+
+
+class Journal(Chain):
+    """A chain of records in a file that is locked while it is open.
+
+    Args:
+        path: of the file, which is made, for its owner alone, if there is none.
+        what: what errors call it, such as "the ledger".
+        wait: for whoever has the lock, instead of refusing.
+
+    Raises:
+        LedgerError: the file cannot be opened or locked, or is damaged.
+    """
+
+    def __init__(self, path: Path, what: str, *, wait: bool = False) -> None:
+        self._descriptor: int | None = None
+        super().__init__(f"{what} {path}")
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise LedgerError(f"cannot open {self.name} for writing: {error.strerror}") from None
+        try:
+            self._lock(wait)
+            content = _parsed(_content(self._descriptor), self.name)
+            if content.torn:
+                os.ftruncate(self._descriptor, content.length)
+            if not content.records:
+                synchronise_folder(path.parent)
+        except OSError as error:
+            self.close()
+            raise LedgerError(f"{self.name} cannot be kept on this file system ({error.strerror}); use a local disk") from None
+        except BaseException:
+            self.close()
+            raise
+        self.records = content.records
+        self._known.update(content.tips)
+        self._tip = content.tips[-1] if content.tips else _START
+
+    def close(self, why: str = "it was closed") -> None:
+        """Release the lock and take no more records."""
+        super().close(why)
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+        self._descriptor = None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lock(self, wait: bool) -> None:
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise LedgerError(f"{self.name} is in use by another process; wait for it or stop it") from None
+            raise
+
+    def _write(self, line: bytes) -> None:
+        assert self._descriptor is not None
+        if os.write(self._descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        synchronise(self._descriptor)
+
+
+def read(path: Path, what: str) -> Content:
+    """Return what a journal's file holds, without its lock; errors as for `Journal`."""
+    try:
+        return _parsed(path.read_bytes(), f"{what} {path}")
+    except OSError as error:
+        raise LedgerError(f"cannot read {what} {path}: {error.strerror}") from None
+
+
+def _content(descriptor: int) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        return file.read()
+
+
+def _parsed(content: bytes, name: str) -> Content:
+    """Return a journal's records, checking every line and the chain."""
+    *lines, rest = content.split(b"\n")
+    records, tips = [], [_START]
+    for number, line in enumerate(lines, start=1):
+        checksum, _, body = line.partition(b" ")
+        record = _decoded(body) if checksum == b"%08x" % zlib.crc32(body) else None
+        if record is None:
+            raise LedgerError(f"line {number} of {name} is damaged; what was spent is not known, so it cannot be used")
+        if record.get("previous") != tips[-1]:
+            raise LedgerError(f"line {number} of {name} does not follow line {number - 1}: lines were lost or changed")
+        records.append(record)
+        tips.append(_hash(line + b"\n"))
+    return Content(tuple(records), tuple(tips[1:]), len(content) - len(rest), bool(rest))
+
+
+def _decoded(body: bytes) -> Record | None:
+    try:
+        record = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _line(record: Record) -> bytes:
+    body = json.dumps(record, sort_keys=True).encode()
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _hash(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
+
+
+def _leave_to_the_parent() -> None:
+    """In a fork, close what the parent has open: its lock must end with the parent, and only the parent may write."""
+    for chain in list(_OPEN):
+        chain.close(_FORKED)
+
+
+_OPEN: weakref.WeakSet[Chain] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_leave_to_the_parent)

@@ -1,0 +1,6 @@
+"""The plan: the one place where everything meets that the guarantee depends on."""
+
+from privet.plan.length import Epochs, epochs
+from privet.plan.plan import FORMAT, Plan
+
+__all__ = ["FORMAT", "Epochs", "Plan", "epochs"]

@@ -1,0 +1,163 @@
+"""What a recipe is: an experiment of a paper as data, with the numbers that the paper reports."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from privet.errors import InvalidArgumentError, choice, count
+from privet.recipes.settings import Settings
+from privet.recipes.tasks import TASKS
+
+CHARTS = ("arms", "sweep", "curve")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of the table: what sets it apart from the others.
+
+    Args:
+        name: as the table has it.
+        settings: fields of `Settings` that differ from the recipe's; those of `plan` are merged one by one.
+        reported: metric → the paper's number, in the metric's own unit (an accuracy of 98.37 % is 0.9837).
+        at: coordinate → where the arm stands in charts, such as {"final rate": 0.9}.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    reported: Mapping[str, float] = field(default_factory=dict)
+    at: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure of the results.
+
+    Args:
+        name: of its file, a word.
+        kind: "arms", the final metric of every arm beside the paper's; "sweep", against a coordinate of the arms; or "curve",
+            during training.
+        metric: one of the recipe's, or "epsilon".
+        x: the coordinate of a sweep; "step" or "epsilon" for a curve.
+        series: coordinate whose values are the lines of a sweep; None draws one line.
+        where: coordinates that an arm must have, with these values, to be shown.
+        logarithmic: whether the x of a sweep is.
+    """
+
+    name: str
+    kind: str
+    metric: str
+    x: str = "step"
+    series: str | None = None
+    where: Mapping[str, float | str] = field(default_factory=dict)
+    logarithmic: bool = False
+
+    def __post_init__(self) -> None:
+        choice("chart.kind", self.kind, CHARTS)
+
+    def shows(self, arm: Arm) -> bool:
+        """Return whether the arm has all coordinates that the chart asks for."""
+        needed = [name for name in (self.x, self.series) if name is not None] if self.kind == "sweep" else []
+        return all(name in arm.at for name in needed) and all(arm.at.get(name) == value for name, value in self.where.items())
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment: data, model, task, the arms to compare, and what to make of their runs.
+
+    Args:
+        name: a word.
+        title: one line.
+        source: paper and table or figure.
+        data: name in the catalogue, or a path to an .npz file, which has a test part.
+        task: one of `TASKS`.
+        common: fields of `Settings` that all arms share.
+        arms: at least one, of different names.
+        metrics: names of numbers that the task's evaluation has; accuracy first if the recipe is tuned.
+        seeds: number of runs of each arm, of different initial parameters.
+        note: what to know when reading the table: what the paper leaves open, and where its accounting differs.
+        examples: how many of the training set are used, the first ones; None takes all.
+        tuned: whether each arm looks for its own learning rate first, on a seed that is not among the others. The search looks at
+            the test set, so the table compares arms and is not what a private search would find.
+        points: how often a run is evaluated, at equal distances; 1 is at the end only.
+        charts: figures to draw.
+        hours: what all runs took, or are estimated to take, on two cores; None if nobody knows.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or two arms or charts share a name.
+    """
+
+    name: str
+    title: str
+    source: str
+    data: str
+    task: str
+    common: Mapping[str, Any]
+    arms: tuple[Arm, ...]
+    metrics: tuple[str, ...]
+    seeds: int = 5
+    note: str = ""
+    examples: int | None = None
+    tuned: bool = False
+    points: int = 1
+    charts: tuple[Chart, ...] = ()
+    hours: float | None = None
+
+    def __post_init__(self) -> None:
+        choice("task", self.task, TASKS)
+        count("seeds", self.seeds)
+        count("points", self.points)
+        if self.examples is not None:
+            count("examples", self.examples, minimum=2)
+        for what, names in (("arms", [arm.name for arm in self.arms]), ("charts", [chart.name for chart in self.charts])):
+            if len(set(names)) < len(names):
+                raise InvalidArgumentError(what, names, "of different names")
+        if not self.arms or not self.metrics:
+            raise InvalidArgumentError("arms and metrics", (self.arms, self.metrics), "at least one of each")
+        if self.tuned and self.metrics[0] != "accuracy":
+            raise InvalidArgumentError(
+                "metrics", self.metrics, "led by 'accuracy' if the recipe is tuned", "The search raises it."
+            )
+        for chart in self.charts:
+            choice("chart.metric", chart.metric, (*self.metrics, "epsilon"))
+        for arm in self.arms:
+            self.settings(arm)
+
+    def settings(self, arm: Arm) -> Settings:
+        """Return how an arm trains."""
+        plan = {**self.common.get("plan", {}), **arm.settings.get("plan", {})}
+        return _made(Settings, f"the settings of {arm.name!r}", {**self.common, **arm.settings, "plan": plan})
+
+
+def read(path: Path) -> Recipe:
+    """Return the recipe of a TOML file, whose keys are the fields of `Recipe`, `Arm` and `Chart`.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read, does not parse, or has fields that recipes have not.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgumentError("recipe", str(path), "a file that can be read", f"{error.strerror}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgumentError("recipe", str(path), "TOML", f"It does not parse: {error}.") from None
+    made = {
+        "arms": tuple(_made(Arm, "arms", one) for one in content.get("arms", ())),
+        "charts": tuple(_made(Chart, "charts", one) for one in content.get("charts", ())),
+        "metrics": tuple(content.get("metrics", ())),
+    }
+    return _made(Recipe, "recipe", {"name": path.stem, **content, **made})
+
+
+def _made(kind: type[T], name: str, values: Mapping[str, Any]) -> T:
+    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(values.keys() - known):
+        raise InvalidArgumentError(name, unknown, f"made of the fields {', '.join(sorted(known))}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise InvalidArgumentError(name, sorted(values), "complete", str(error)) from None

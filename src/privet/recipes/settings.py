@@ -1,0 +1,70 @@
+"""How an arm of a recipe trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from privet.encoding import encode
+from privet.errors import choice, positive
+from privet.plan import FORMAT, Epochs, Plan
+from privet.recipes.features import FEATURES
+from privet.setups import Setup
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that, with the data and a seed, decides a run.
+
+    Args:
+        plan: fields of `privet.Plan` but `examples`, as values or as plan.json has them.
+        model: name of one of Privet's networks.
+        learning_rate: > 0; where the search starts, if the recipe is tuned.
+        epsilon: what the plan is calibrated to; None takes the noise as the plan has it.
+        model_options: of the network.
+        features: one of `FEATURES`, what the network sees of an example.
+        optimizer: one of `privet.setups.OPTIMIZERS`.
+        momentum: of "sgd" and "nesterov", in [0, 1).
+        average: one of `privet.setups.AVERAGES`, to evaluate an average of the parameters over the steps; or None.
+    """
+
+    plan: Mapping[str, Any]
+    model: str
+    learning_rate: float
+    epsilon: float | None = None
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    features: str = "as they are"
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    average: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plan", {name: encode(value) for name, value in self.plan.items()})
+        choice("features", self.features, FEATURES)
+        if self.epsilon is not None:
+            positive("epsilon", self.epsilon)
+        self.setup("", self.learning_rate, seed=0)
+
+    def setup(self, data: str, rate: float, seed: int) -> Setup:
+        """Return what does not change the guarantee of a run."""
+        return Setup(
+            data=data, model=self.model, learning_rate=rate, optimizer=self.optimizer, momentum=self.momentum,
+            average=self.average, seed=seed,
+        )  # fmt: skip
+
+    def plan_for(self, examples: int) -> Plan:
+        """Return the plan for so many examples, not calibrated yet; a batch size above that number becomes that number."""
+        named = dict(self.plan)
+        sampling = named.get("sampling", {})
+        if sampling.get("batch_size", 0) > examples:
+            named["sampling"] = {**sampling, "batch_size": examples}
+        return Plan.from_dict({"format": FORMAT, "examples": examples, **named})
+
+    def described(self) -> dict[str, Any]:
+        """Return everything but the learning rate, which is a run's own, as plain JSON values."""
+        return {one.name: encode(getattr(self, one.name)) for one in fields(self) if one.name != "learning_rate"}
+
+    def lasting(self, epochs: float | None) -> Settings:
+        """Return the settings with another length; None leaves it."""
+        return self if epochs is None else replace(self, plan={**self.plan, "steps": Epochs(epochs)})

@@ -1,0 +1,35 @@
+"""What pages are put together from."""
+
+from __future__ import annotations
+
+from importlib import resources
+from string import Template
+
+from privet.report.markup import NOTHING, Markup, element, text
+from privet.report.svg import Figure, inline
+
+
+def document(title: str, content: Markup) -> str:
+    """Return a whole page that loads nothing.
+
+    Args:
+        title: of the window, as text.
+        content: what is on it.
+    """
+    files = resources.files(__package__)
+    return Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=text(title), style=files.joinpath("style.css").read_text(encoding="utf-8"), content=content
+    )
+
+
+def section(title: str, *content: Markup) -> Markup:
+    """Return a section under a heading; nothing if it would be empty."""
+    return element("section", element("h2", text(title)), *content) if any(content) else NOTHING
+
+
+def figure(drawn: Figure | None) -> Markup:
+    """Return a figure with its caption; nothing for None."""
+    if drawn is None:
+        return NOTHING
+    drawing = element("div", inline(drawn.svg, drawn.label), class_="scroll")
+    return element("figure", drawing, element("figcaption", text(drawn.caption)))

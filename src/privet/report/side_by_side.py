@@ -1,0 +1,127 @@
+"""Several runs side by side: one page with a table and the figures that their settings allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privet.errors import InvalidArgumentError
+from privet.evaluation import wilson_interval
+from privet.files import write_text
+from privet.report import numbers, run_files, side_by_side_figures
+from privet.report.markup import NOTHING, Markup, element, join, table, text
+from privet.report.points import SETTINGS, Measured, Point
+from privet.report.run_files import Run
+from privet.report.sections import document, figure, section
+
+_ADVICE = (
+    "Each ε is that of its run alone. Training several models on the same private data, or keeping the best of them, costs more "
+    "than any one of them; privet.tuning.search accounts for that."
+)
+
+
+def write(directories: Sequence[Path | str], out: Path | str) -> Path:
+    """Write `report.html` and `figures/*.svg` that compare runs.
+
+    Args:
+        directories: of the runs, at least two, each as `privet train --out` wrote it and with a plan.
+        out: where the comparison goes; made if need be. It is no run's directory.
+
+    Returns:
+        The path of `report.html`.
+
+    Raises:
+        InvalidArgumentError: there are fewer than two, one is no run, or `out` is.
+    """
+    if len(directories) < 2:
+        raise InvalidArgumentError(
+            "directories", [str(one) for one in directories], "at least two", "One run has a report of its own."
+        )
+    target = Path(out)
+    if (target / "plan.json").exists():
+        raise InvalidArgumentError("--out", str(target), "a directory that holds no run", "Its report would be overwritten.")
+    points = [point(run_files.read(Path(one))) for one in directories]
+    drawn = tuple(side_by_side_figures.draw(points))
+    for one in drawn:
+        write_text(target / "figures" / f"{one.name}.svg", one.svg)
+    content = join(
+        (
+            element("header", element("h1", text("Private trainings compared")), element("p", text(_ADVICE), class_="subtitle")),
+            section("Runs", _common(points), _table(points)),
+            *(section(one.title, figure(one)) for one in drawn),
+        )
+    )
+    return write_text(target / "report.html", document("Privet: runs compared", content))
+
+
+def point(run: Run) -> Point:
+    """Return what a comparison needs of a run."""
+    plan, evaluation = run.plan, run.evaluation
+    clipping: Mapping[str, Any] = plan.get("clipping") or {}
+    settings = {
+        "clip bound": _find(clipping, "bound"),
+        "learning rate": run.setup.get("learning_rate"),
+        "batch size": (plan.get("sampling") or {}).get("batch_size"),
+        "noise multiplier": (plan.get("noise") or {}).get("multiplier"),
+        "momentum": run.setup.get("momentum"),
+    }
+    accuracy = error = None
+    if evaluation:
+        accuracy = Measured(evaluation.accuracy, wilson_interval(evaluation.accuracy, evaluation.examples))
+        if (found := evaluation.expected_calibration_error) is not None:
+            error = Measured(found, evaluation.intervals.get("expected_calibration_error"))
+    return Point(
+        name=run.directory.resolve().name,
+        rule=str(clipping.get("kind") or "unknown"),
+        epsilon=run.guarantee.epsilon if run.guarantee else math.inf,
+        settings={name: float(value) for name, value in settings.items() if value is not None},
+        accuracy=accuracy,
+        calibration_error=error,
+        loss=evaluation.negative_log_likelihood if evaluation else None,
+        progress=tuple(
+            (m.epsilon, m.test_accuracy) for m in run.measurements if m.epsilon is not None and m.test_accuracy is not None
+        ),
+    )
+
+
+def _find(value: Any, key: str) -> Any:
+    """Return the first entry of this name, also inside what a rule is made of."""
+    if isinstance(value, Mapping):
+        return value[key] if key in value else next(filter(None, (_find(item, key) for item in value.values())), None)
+    if isinstance(value, list):
+        return next(filter(None, (_find(item, key) for item in value)), None)
+    return None
+
+
+def _table(points: Sequence[Point]) -> Markup:
+    """Return a row for every run, with the settings that are not the same for all."""
+    varying = [name for name in SETTINGS if len({one.settings.get(name) for one in points}) > 1]
+    head = ("Run", "ε", "Rule", *map(str.capitalize, varying), "Accuracy", "Log-likelihood loss", "Calibration error")
+    return table(head, (_row(one, varying) for one in points), class_="runs")
+
+
+def _common(points: Sequence[Point]) -> Markup:
+    """Return the settings that are the same for all, in a sentence."""
+    first = points[0].settings
+    same = [
+        f"{name} {first[name]:.5g}"
+        for name in SETTINGS
+        if name in first and {one.settings.get(name) for one in points} == {first[name]}
+    ]
+    return element("p", text(f"The same for all: {', '.join(same)}.")) if same else NOTHING
+
+
+def _row(one: Point, names: Sequence[str]) -> list[Markup]:
+    settings = (f"{one.settings[name]:.5g}" if name in one.settings else "—" for name in names)
+    loss = "—" if one.loss is None else f"{one.loss:.4f}"
+    cells = (numbers.epsilon(one.epsilon), one.rule, *settings, _shown(one.accuracy), loss, _shown(one.calibration_error))
+    return [element("code", text(one.name)), *map(text, cells)]
+
+
+def _shown(measured: Measured | None) -> str:
+    if measured is None:
+        return "—"
+    interval = measured.interval and " ({:.2f} to {:.2f})".format(*(100 * end for end in measured.interval))
+    return numbers.percent(measured.value) + (interval or "")

@@ -1,0 +1,192 @@
+"""What a run is, apart from its plan: data, network and optimizer by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import Dataset
+
+from privet import data, models
+from privet.data import DataSet
+from privet.errors import InvalidArgumentError, choice, count, positive, real
+from privet.gradients.interception import LossFunction
+from privet.optim import SGLD, AdamBC, GaussianPrior, coupled_learning_rate, sgld_learning_rates
+from privet.plan import Plan
+from privet.units import Groups, Users, augmentation, averaged, grouped
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything about a run that does not change its guarantee; `run.json` keeps it.
+
+    Args:
+        data: name in the catalogue, or a path to an .npz or CSV file.
+        model: name of one of Privet's networks.
+        learning_rate: > 0.
+        optimizer: one of `OPTIMIZERS`.
+        optimizer_options: further arguments of the optimizer, such as {"weight_decay": 0.01}; those of "sgld" are `diffusion`,
+            `burn_in`, `thinning`, `keep` and `prior`, the standard deviation of a normal prior.
+        momentum: of "sgd" and "nesterov", in [0, 1).
+        couple_learning_rate: whether the learning rate makes up for schedules of bound and noise, so that η·σ·C stays.
+        average: "uniform" or "ema", to evaluate and keep an average of the parameters over the steps; or None.
+        seed: of the initial parameters, which are public.
+        physical_batch_size: most examples that go through the model at once.
+        folder: where the data set lies, if it is not to be fetched.
+        target: column with the labels, for a CSV file.
+        user_column: column of a CSV file, or array of an .npz file, that says whose each example is: users are what is clipped,
+            sampled and promised privacy as one.
+        user_cap: most examples of a user that are used, ≥ 1; with `user_column`.
+        group_size: number of examples that are clipped as one, ≥ 1; for "replace-one" neighbours.
+        views: number of random views of an example that are averaged before the clip, ≥ 1; with `augment`.
+        augment: what a view is made by: names of `privet.units.AUGMENTATIONS`, with commas between them.
+        device: such as "cpu" or "cuda".
+    """
+
+    data: str
+    model: str
+    learning_rate: float
+    optimizer: str = "sgd"
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+    momentum: float = 0.9
+    couple_learning_rate: bool = False
+    average: str | None = None
+    seed: int = 0
+    physical_batch_size: int = 256
+    folder: str | None = None
+    target: str | None = None
+    user_column: str | None = None
+    user_cap: int | None = None
+    group_size: int | None = None
+    views: int | None = None
+    augment: str | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        choice("model", self.model, models.NAMES)
+        choice("optimizer", self.optimizer, OPTIMIZERS)
+        if self.average is not None:
+            choice("average", self.average, AVERAGES)
+        positive("learning_rate", self.learning_rate)
+        if not 0 <= real("momentum", self.momentum) < 1:
+            raise InvalidArgumentError("momentum", self.momentum, "at least 0 and below 1", "0.9 is usual.")
+        count("seed", self.seed, minimum=0)
+        count("physical_batch_size", self.physical_batch_size, fix="It bounds memory only and does not change the result.")
+        self._check_units()
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError):
+            raise InvalidArgumentError("device", self.device, "a device that torch has here, such as 'cpu' or 'cuda'") from None
+
+    def _check_units(self) -> None:
+        for name in ("user_cap", "group_size", "views"):
+            if getattr(self, name) is not None:
+                count(name, getattr(self, name))
+        for name, other in (("user_column", "user_cap"), ("views", "augment")):
+            if (getattr(self, name) is None) != (getattr(self, other) is None):
+                missing, given = (name, other) if getattr(self, name) is None else (other, name)
+                raise InvalidArgumentError(missing, None, f"given with {given}", "Each has a meaning with the other only.")
+        if self.user_column is not None and self.group_size is not None:
+            raise InvalidArgumentError("group_size", self.group_size, "left out with user_column", "Users are clipped as one.")
+
+    def load_data(self) -> DataSet:
+        """Return the data set, fetched if need be."""
+        return data.load(self.data, folder=self.folder, target=self.target, user_column=self.user_column)
+
+    def entries(self, dataset: DataSet) -> Dataset[Any]:
+        """Return what is sampled and clipped as one: the training examples, or users or groups of them."""
+        if dataset.users is not None and self.user_cap is not None:
+            return Users(dataset.train, dataset.users, self.user_cap)
+        return dataset.train if self.group_size is None else Groups(dataset.train, self.group_size)
+
+    def build_loss(self) -> LossFunction:
+        """Return the loss of those: of every example, by the mean of its views, and the mean over the examples of a unit."""
+        loss: LossFunction = cross_entropy
+        if self.views is not None and self.augment is not None:
+            loss = averaged(loss, augmentation(*self.augment.split(",")), self.views)
+        return loss if self.user_cap is self.group_size is None else grouped(loss)
+
+    @property
+    def entries_at_once(self) -> int:
+        """How many of those go through the model at once: as many as keep to the physical batch size."""
+        return max(1, self.physical_batch_size // ((self.user_cap or self.group_size or 1) * (self.views or 1)))
+
+    def build_model(self, dataset: DataSet) -> nn.Module:
+        """Return the network with its seeded initial parameters."""
+        if dataset.classes is None:
+            raise InvalidArgumentError("data", self.data, "a data set with classes", "A regression is trained by a recipe.")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return models.build(self.model, dataset.input_shape, dataset.classes).to(self.device)
+
+    def build_optimizer(self, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
+        """Return the optimizer over the model's parameters."""
+        try:
+            return OPTIMIZERS[self.optimizer](self, plan, model)
+        except InvalidArgumentError:
+            raise
+        except (TypeError, ValueError) as error:  # torch's own refusals
+            raise InvalidArgumentError(
+                "optimizer_options", self.optimizer_options, f"options of {self.optimizer!r}", f"{error}."
+            ) from None
+
+    def build_scheduler(self, plan: Plan, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
+        """Return what changes the learning rate from step to step, if anything does."""
+        return coupled_learning_rate(optimizer, plan) if self.couple_learning_rate else None
+
+    def build_average(self, model: nn.Module) -> AveragedModel | None:
+        """Return what averages the model's parameters, if anything does."""
+        return None if self.average is None else AVERAGES[self.average](model)
+
+
+def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
+    """Return the cross-entropy of every example, (B,)."""
+    inputs, labels = batch
+    return F.cross_entropy(model(inputs), labels, reduction="none")
+
+
+Build = Callable[[Setup, Plan, nn.Module], torch.optim.Optimizer]
+
+
+def _optimizer(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
+    return lambda setup, plan, model: kind(model.parameters(), lr=setup.learning_rate, **options | setup.optimizer_options)
+
+
+def _with_momentum(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
+    return lambda setup, plan, model: kind(
+        model.parameters(), lr=setup.learning_rate, momentum=setup.momentum, **options | setup.optimizer_options
+    )
+
+
+def _adam_bc(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
+    noise = plan.gradient_deviations().tolist()
+    return AdamBC(model.parameters(), lr=setup.learning_rate, noise_deviation=noise, **setup.optimizer_options)
+
+
+def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
+    options = dict(setup.optimizer_options)
+    prior = options.pop("prior", None)
+    rates = sgld_learning_rates(plan, options.get("diffusion", 1.0))
+    return SGLD(model.parameters(), rates, plan.examples, prior=None if prior is None else GaussianPrior(prior), **options)
+
+
+# Name → the optimizer of a setup, a plan and a model. The learning rate of Langevin dynamics is the plan's noise's.
+OPTIMIZERS: dict[str, Build] = {
+    "sgd": _with_momentum(torch.optim.SGD),
+    "nesterov": _with_momentum(torch.optim.SGD, nesterov=True),
+    "adam": _optimizer(torch.optim.Adam),
+    "adamw": _optimizer(torch.optim.AdamW),
+    "adagrad": _optimizer(torch.optim.Adagrad),
+    "rmsprop": _optimizer(torch.optim.RMSprop),
+    "adam-bc": _adam_bc,
+    "sgld": _sgld,
+}
+AVERAGES: dict[str, Callable[[nn.Module], AveragedModel]] = {
+    "uniform": lambda model: AveragedModel(model),
+    "ema": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99)),  # type: ignore[no-untyped-call]
+}

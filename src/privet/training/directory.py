@@ -1,0 +1,83 @@
+"""The directory of a run: what stands there before the first step, and how far it says the run came."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from privet import checkpoint
+from privet.errors import InvalidArgumentError, LedgerError
+from privet.files import make_folder, write_text
+from privet.plan import Plan
+
+LEDGER, PLAN, STATUS = "ledger", "plan.json", "status.json"
+
+
+def claim(directory: Path) -> None:
+    """Make the directory of a new run.
+
+    Raises:
+        LedgerError: it holds a run.
+        InvalidArgumentError: it cannot be made.
+    """
+    try:
+        make_folder(directory)
+    except OSError as error:
+        raise InvalidArgumentError("directory", str(directory), "a folder that can be made", f"{error.strerror}.") from None
+    if any(path.exists() and path.stat().st_size for path in (directory / LEDGER, directory / checkpoint.NAME)):
+        raise LedgerError(f"{directory} holds a run already; resume it (Training.resume) or choose another directory")
+
+
+def prepare(directory: Path, plan: Plan, files: Mapping[str, str]) -> None:
+    """Write what resuming needs beside ledger and checkpoint, and that the run is not finished.
+
+    Args:
+        directory: of the run.
+        plan: of the run.
+        files: name → text of what else is to stand there from the beginning.
+    """
+    for name, text in {PLAN: plan.to_json(indent=2) + "\n", **files}.items():
+        write_text(directory / name, text)
+    write_status(directory, done=0, spent=0, planned=plan.total_steps)
+
+
+def forget(directory: Path, files: Iterable[str]) -> None:
+    """Remove a run that was refused before its first step, so that its directory has room for another.
+
+    Args:
+        directory: of the run, whose ledger is locked by this process.
+        files: names of what else `prepare` wrote.
+    """
+    for name in (checkpoint.NAME, STATUS, PLAN, *files, LEDGER):
+        (directory / name).unlink(missing_ok=True)
+
+
+def read_plan(directory: Path) -> Plan:
+    """Return the plan of the run in a directory.
+
+    Raises:
+        LedgerError: there is none.
+    """
+    try:
+        return Plan.from_json((directory / PLAN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LedgerError(f"{directory} holds no run to resume: there is no {PLAN}") from None
+
+
+def write_status(directory: Path, *, done: int, spent: int, planned: int) -> None:
+    """Say how far the run came, for people and for the report; nothing is decided by it.
+
+    Args:
+        directory: of the run.
+        done: steps whose release is in the parameters.
+        spent: steps that count.
+        planned: steps of the plan.
+    """
+    status = {
+        "state": "trained" if spent >= planned else "unfinished", "steps_done": done, "steps_spent": spent,
+        "steps_planned": planned, "written": math.floor(time.time()),
+    }  # fmt: skip
+    write_text(directory / STATUS, json.dumps(status) + "\n")

@@ -1,0 +1,311 @@
+"""The loop: reserve → sample → gradients → clip → noise → divide → optimizer, for every step alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import Dataset
+
+from privet.accounting import default_accountant
+from privet.accounting.statement import Guarantee
+from privet.batches import Collate, PhysicalBatch, Rows, check_dataset, check_sizes, physical_batches, split
+from privet.budget import Budget
+from privet.errors import InvalidArgumentError, count
+from privet.gradients import METHODS, trainable
+from privet.gradients.averages import Averages
+from privet.gradients.interception import LossFunction
+from privet.momentum import PerExample
+from privet.noise import release
+from privet.plan import Plan
+from privet.training.checks import check_average, check_optimizer, check_plan_suits, check_same_parameters
+from privet.training.directory import read_plan
+from privet.training.record import Record
+from privet.training.state import PublicState
+from privet.training.summing import Summing, choose_method
+from privet.values import total_size
+
+_NOT_PROBED = (
+    "The check that examples do not influence each other's gradients was switched off: if they do, nothing of this holds"
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One completed step. It says nothing about the data: not even how many examples were drawn.
+
+    Args:
+        number: of the step within the run, from 1; steps lost to a crash are not numbered again.
+        total: steps of the plan.
+    """
+
+    number: int
+    total: int
+
+
+class Training:
+    """Trains a plain module with a plain optimizer so that the plan's guarantee holds.
+
+    Args:
+        plan: the promise; its noise and steps must be known (see `Plan.calibrate`).
+        model: any `nn.Module`; it is not wrapped, and its state_dict keeps its names.
+        loss_fn: (model, batch) → (B,) losses, one per example.
+        optimizer: any first-order `torch.optim.Optimizer` over exactly the model's trainable parameters.
+        dataset: map-style, of exactly `plan.examples` examples (users or groups, if those are the plan's unit).
+        directory: where ledger and checkpoints are kept; None keeps the ledger in memory and cannot be resumed.
+        budget: that this run shares with others on the same data; its whole plan is drawn from it before the first step.
+        anchor: a file outside the directory that follows the ledger, so that a rolled-back directory, or a copy of one that went
+            on, is refused. A resumed run finds it by itself.
+        adopt: go on with a run of another machine, or from before this one was started again; whoever says so has made sure that
+            no other copy of the directory goes on.
+        physical_batch_size: most examples that go through the model at once; bounds memory, does not change the result.
+        scheduler: of the learning rate, stepped once per step.
+        average: a moving or uniform average of the model's parameters, updated after every step: post-processing, and so free.
+        collate: list of examples → batch, for data sets that are not a `TensorDataset`.
+        workers: processes that read examples ahead.
+        checkpoint_every: steps between checkpoints.
+        probe: whether to check on made-up examples that clipping this model means what it promises. Without it, examples
+            that influence each other's gradients would go unnoticed and the guarantee would be void.
+        probe_batch: a public batch to check with, for models that made-up numbers do not suit.
+        method: how per-example gradients are computed: "tape", "vectorised", "loop"; "auto" is the fastest that the probe found
+            right, and a method that it finds wrong is refused.
+
+    Guarantee:
+        Every release is a Gaussian mechanism on a draw of the plan's sampling scheme, with exactly its sensitivity and
+        multiplier, reserved in the ledger before noise is drawn; empty samples are steps like any other; nothing else that
+        depends on the data leaves this object. So parameters after any number of steps satisfy `guarantee()`.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or data set and plan disagree.
+        UnsupportedModelError: the model or loss cannot be trained with this guarantee.
+        BudgetExhaustedError: the budget does not hold the plan.
+        LedgerError: the directory holds a run already, is in use, or cannot be written.
+
+    >>> import torch, privet
+    >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
+    >>> model = torch.nn.Linear(3, 1)
+    >>> plan = privet.Plan(
+    ...     examples=100, sampling=privet.sampling.Poisson(batch_size=20), steps=5, delta=1e-5,
+    ...     clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
+    ... )
+    >>> def loss_fn(model, batch):
+    ...     return (model(batch[0])[:, 0] - batch[1]).square()
+    >>> training = privet.Training(plan, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data)
+    >>> training.run()
+    >>> training.steps_spent
+    5
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        optimizer: torch.optim.Optimizer,
+        dataset: Dataset[Any],
+        directory: str | Path | None = None,
+        *,
+        budget: Budget | None = None,
+        anchor: str | Path | None = None,
+        adopt: bool = False,
+        physical_batch_size: int = 256,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        average: AveragedModel | None = None,
+        collate: Collate | None = None,
+        workers: int = 0,
+        checkpoint_every: int = 100,
+        probe: bool = True,
+        probe_batch: Any = None,
+        method: str = "auto",
+        _resume: bool = False,
+        _files: Mapping[str, str] | None = None,
+    ) -> None:
+        if not isinstance(plan, Plan):
+            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+        if budget is not None and not isinstance(budget, Budget):
+            raise InvalidArgumentError("budget", type(budget).__name__, "a privet.Budget")
+        if anchor is not None and (directory is None or _resume):
+            raise InvalidArgumentError(
+                "anchor",
+                str(anchor),
+                "left out without a directory, and when a run is resumed",
+                "The ledger there knows its place.",
+            )
+        self._total = plan.total_steps
+        plan.check_covered()
+        check_dataset(dataset, plan.examples, plan.unit)
+        check_sizes(physical_batch_size, workers)
+        count("checkpoint_every", checkpoint_every)
+        if method not in ("auto", *METHODS):
+            raise InvalidArgumentError("method", method, "one of 'auto', " + ", ".join(map(repr, METHODS)))
+        self._plan, self.model, self.optimizer = plan, model, optimizer
+        self._parameters = trainable(model)
+        plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
+        check_optimizer(optimizer, self._parameters, fresh=not _resume)
+        check_plan_suits(optimizer, plan)
+        self._rows = Rows(dataset, collate)
+        self._physical_batch_size, self._workers = physical_batch_size, workers
+        self._checkpoint_every = checkpoint_every
+        self.averaged_model = average
+        if average is not None:
+            check_average(average, model, fresh=not _resume)
+        self._state = PublicState(plan, model, self._parameters, optimizer, scheduler, average)
+        momentum = plan.momentum
+        averages = Averages(momentum, plan.examples, self._parameters) if isinstance(momentum, PerExample) else None
+        self._probed = probe
+        method = choose_method(plan, model, loss_fn, self._rows, method=method, probed=probe, probe_batch=probe_batch)
+        self._source = plan.noise.make_source()
+        self._summing = Summing(model, loss_fn, self._parameters, method, self._source.words, self._state.iterates, averages)
+        self.directory = None if directory is None else Path(directory)
+        if self.directory is not None and _resume:
+            self._record = Record.resume(plan, self.directory, self._state, budget=budget, adopt=adopt)
+        else:
+            place = None if anchor is None else Path(anchor)
+            self._record = Record.begin(plan, self.directory, self._state, budget=budget, anchor=place, files=_files or {})
+
+    @classmethod
+    def resume(
+        cls,
+        directory: str | Path,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        optimizer: torch.optim.Optimizer,
+        dataset: Dataset[Any],
+        **options: Any,
+    ) -> Training:
+        """Return the training of a run that was interrupted, from its last checkpoint and its ledger.
+
+        Parameters, optimizer, scheduler and inner and outer momentum are restored to the last checkpoint; randomness is fresh,
+        and the averages of `momentum.PerExample`, being private, begin anew. Steps that were reserved stay spent, also those
+        whose result was lost, so ε never exceeds the plan's and fewer updates may remain.
+
+        Args:
+            directory: of the run; its `plan.json` is the plan.
+            model, loss_fn, optimizer, dataset: as they were at the start.
+            options: the keyword arguments of `Training`.
+
+        Raises:
+            LedgerError: there is no run there, or ledger and checkpoint do not belong together.
+        """
+        folder = Path(directory)
+        return cls(read_plan(folder), model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
+
+    @property
+    def plan(self) -> Plan:
+        """The promise: fixed from the start, as sampling, noise and ledger were made by it."""
+        return self._plan
+
+    @property
+    def steps_spent(self) -> int:
+        """Steps that the ledger counts: those taken, and those lost to a crash."""
+        return len(self) - self.steps_left
+
+    @property
+    def steps_left(self) -> int:
+        """Steps that may still be taken."""
+        return self._record.steps_left
+
+    @property
+    def method(self) -> str:
+        """How per-example gradients are computed: "tape", "vectorised", "loop", or "auto" without a probe."""
+        return self._summing.method
+
+    def __len__(self) -> int:
+        """Return the number of steps of the plan."""
+        return self._total
+
+    def epsilon(self, accountant: str | None = None) -> float:
+        """Return ε at the plan's δ for the steps spent so far, by the tightest sound accountant or the one named."""
+        return self.plan.epsilon(accountant or default_accountant(self.plan.delta), steps=self.steps_spent)
+
+    def guarantee(self) -> Guarantee:
+        """Return the statement for the steps spent so far, and for what a shared budget has spent in all."""
+        performed = f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere"
+        guarantee = replace(self.plan.guarantee(steps=self.steps_spent), performed=performed)
+        if self._record.budget is not None:
+            remark = self._record.budget.remark(self._record.ledger.run)
+            guarantee = replace(guarantee, notes=(*guarantee.notes, remark))
+        return guarantee if self._probed else replace(guarantee, warnings=(*guarantee.warnings, _NOT_PROBED))
+
+    def run(self, *, progress: bool = False) -> None:
+        """Take all remaining steps.
+
+        Args:
+            progress: show steps, ε spent and the time left on standard error.
+        """
+        if not progress:
+            for _ in self:
+                pass
+            return
+        from privet.progress import shown
+
+        for _ in shown(self):
+            pass
+
+    def __iter__(self) -> Iterator[Step]:
+        """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends."""
+        try:
+            self._finish_epoch()
+            reading = iter(physical_batches(self._rows, self._draws(), self._workers))
+            # Only now, when the reader's processes are forked: they had no second thread around.
+            if self.plan.noise_multiplier > 0:
+                self._source.draw_ahead(total_size(self._parameters.values()))
+            while self._record.ledger.next_step is not None:
+                yield self._step(reading)
+        finally:
+            self._source.draw_ahead(0)
+            self._record.pause()
+
+    def save(self) -> None:
+        """Write a checkpoint now (done by itself every `checkpoint_every` steps and when the loop ends).
+
+        Raises:
+            LedgerError: the training was closed, so that another may have gone on with the run, or the disk refused.
+        """
+        self._record.save()
+
+    def close(self) -> None:
+        """Give back what was reserved and not used, and what was drawn from a budget and not spent; release the ledger."""
+        self._record.close()
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _draws(self) -> Iterator[PhysicalBatch]:
+        draws = self.plan.sampling.draws(self.plan.examples, self._source.words)
+        for number, draw in enumerate(draws):
+            yield from split(draw, number, self._physical_batch_size)
+
+    def _finish_epoch(self) -> None:
+        """Spend the steps of an epoch that an earlier loop left unfinished: a new partition must not draw its examples again."""
+        upcoming = self._record.ledger.next_step
+        if upcoming is None:
+            return
+        start = self.plan.sampling.resumes_at(upcoming, self.plan.examples)
+        for _ in range(upcoming, min(start, self._total + 1)):
+            self._record.ledger.reserve()
+
+    def _step(self, reading: Iterator[tuple[PhysicalBatch, Any]]) -> Step:
+        check_same_parameters(self.model, self._parameters)
+        check_optimizer(self.optimizer, self._parameters, fresh=False)
+        token = self._record.ledger.reserve()
+        # One mask for the whole step: a change between its physical batches would release data without noise.
+        rule, masks = self._state.at(token.step)
+        clipped = self._summing.over_draw(reading, rule, masks)
+        if self.plan.sparsification is not None and self.plan.sparsification.ranks:
+            clipped = clipped.with_dense_noise()
+        noised = release(clipped, token, self._source) / self.plan.divisor
+        self._state.take(noised.tensors)
+        self._record.completed += 1
+        if self._record.completed % self._checkpoint_every == 0:
+            self.save()
+        return Step(token.step, self._total)

@@ -1,0 +1,139 @@
+"""What a run writes down: its ledger, what it draws from a budget, its checkpoints, and how far it came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from privet import checkpoint
+from privet.accounting import default_accountant
+from privet.budget import Budget
+from privet.errors import LedgerError
+from privet.ledger import Ledger
+from privet.plan import Plan
+from privet.training.directory import LEDGER, claim, forget, prepare, write_status
+from privet.training.state import PublicState
+
+
+class Record:
+    """The record of one run; made by `begin` or `resume`, which leave nothing but the first step to be refused.
+
+    Args:
+        plan: of the run.
+        directory: of the run; None for one whose ledger is in memory.
+        ledger: open.
+        budget: that the run draws from, or None.
+        state: what checkpoints hold.
+
+    Attributes:
+        ledger: as given.
+        budget: as given.
+        completed: steps whose release is in the state.
+    """
+
+    def __init__(self, plan: Plan, directory: Path | None, ledger: Ledger, budget: Budget | None, state: PublicState) -> None:
+        self._total, self._directory, self._state = plan.total_steps, directory, state
+        self.ledger, self.budget, self.completed = ledger, budget, 0
+        if directory is not None:
+            completed = checkpoint.load(directory, state.model, state.parts, ledger)
+            if completed is None:
+                checkpoint.save_first(directory, state.model, state.parts, ledger)
+            self.completed = completed or 0
+        # Last: whatever is refused until here has drawn nothing.
+        if budget is not None:
+            budget.draw(ledger, plan)
+
+    @classmethod
+    def begin(
+        cls,
+        plan: Plan,
+        directory: Path | None,
+        state: PublicState,
+        *,
+        budget: Budget | None,
+        anchor: Path | None,
+        files: Mapping[str, str],
+    ) -> Record:
+        """Return the record of a new run; if it is refused, its directory has room for another.
+
+        Args:
+            plan, directory, state, budget: as for the class.
+            anchor: as for `Ledger.create`.
+            files: name → text of what else is to stand in the directory from the beginning.
+        """
+        facts = {
+            "accountant": default_accountant(plan.delta),
+            "budget": None if budget is None else budget.to_dict(),
+        }
+        promise = plan.to_dict(), plan.multipliers().tolist()
+        if directory is None:
+            return cls(plan, None, Ledger.create(*promise, None, facts=facts), budget, state)
+        claim(directory)
+        ledger = Ledger.create(
+            *promise, directory / LEDGER, facts=facts, anchor=anchor, prepare=lambda: prepare(directory, plan, files)
+        )
+        try:
+            return cls(plan, directory, ledger, budget, state)
+        except BaseException:
+            forget(directory, files)
+            ledger.close()
+            raise
+
+    @classmethod
+    def resume(cls, plan: Plan, directory: Path, state: PublicState, *, budget: Budget | None, adopt: bool) -> Record:
+        """Return the record of a run that is gone on with, its state restored.
+
+        Args:
+            plan, directory, state: as for the class.
+            budget: where its file lies now, if it has moved.
+            adopt: as for `Ledger.open`.
+        """
+        ledger = Ledger.open(plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt)
+        try:
+            return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state)
+        except BaseException:
+            ledger.close()
+            raise
+
+    @property
+    def steps_left(self) -> int:
+        """Steps that may still be taken."""
+        upcoming = self.ledger.next_step
+        return 0 if upcoming is None else self._total - upcoming + 1
+
+    def save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            LedgerError: the run was closed, so that another process may have gone on with it, or the disk refused.
+        """
+        if self._directory is None:
+            return
+        if not self.ledger.held:
+            raise LedgerError(f"the run in {self._directory} was closed; resume it to go on")
+        checkpoint.save(self._directory, self.completed, self._state.model, self._state.parts, self.ledger)
+        self._write_status()
+
+    def pause(self) -> None:
+        """Give back what was reserved and not used, and write a checkpoint, unless the run is not this process's any more."""
+        self.ledger.give_back()
+        if self.ledger.held:
+            self.save()
+
+    def close(self) -> None:
+        """Give back what was reserved and not used, and what was drawn from a budget and not spent; release the ledger."""
+        if not self.ledger.held:
+            return
+        try:
+            self.ledger.give_back()
+            # Under the ledger's lock: were the run resumed in between, what it spends then would be given back too.
+            if self.budget is not None and self.ledger.refusal is None:
+                self.budget.settle(self.ledger)
+            self._write_status()
+        finally:
+            self.ledger.close()
+
+    def _write_status(self) -> None:
+        if self._directory is not None:
+            spent = self._total - self.steps_left
+            write_status(self._directory, done=self.completed, spent=spent, planned=self._total)

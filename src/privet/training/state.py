@@ -1,0 +1,84 @@
+"""What steps change: all of it made of released values, so all of it may be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from privet.checkpoint import Stateful
+from privet.clipping import KINDS, CurrentRule, Rule
+from privet.momentum import InnerOuter, Iterates
+from privet.plan import Plan
+from privet.sparsification import CurrentMasks, Masks
+
+
+class PublicState:
+    """Parameters, optimizer, scheduler, average, clipping rule, masks and momentum of a training.
+
+    Args:
+        plan: of the training.
+        model: whose parameters are trained.
+        parameters: name → trainable parameter.
+        optimizer: over exactly those.
+        scheduler: of the learning rate, or None.
+        average: of the model's parameters over the steps, or None.
+
+    Attributes:
+        model: as given.
+        parts: name → what else a checkpoint holds.
+        iterates: past parameters that momentum needs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        average: AveragedModel | None,
+    ) -> None:
+        self.model, self._parameters = model, parameters
+        self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
+        self._divisor = plan.divisor
+        self._rule = CurrentRule(plan.clipping, plan.bound_factors().tolist(), KINDS)
+        times = plan.timetable()
+        self._masks: CurrentMasks | None = None
+        if plan.sparsification is not None and times is not None:
+            self._masks = CurrentMasks(plan.sparsification, times, parameters)
+        momentum = plan.momentum if isinstance(plan.momentum, InnerOuter) else None
+        self.iterates = Iterates() if momentum is None else Iterates(momentum)
+        found: dict[str, Stateful | None] = {
+            "optimizer": optimizer,
+            "rule": self._rule,
+            "masks": self._masks,
+            "scheduler": scheduler,
+            "average": average,
+            "momentum": None if momentum is None else self.iterates,
+        }
+        self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
+
+    def at(self, step: int) -> tuple[Rule, Masks | None]:
+        """Return the rule and the masks of a step, counted from 1."""
+        return self._rule.at(step), None if self._masks is None else self._masks.at(step)
+
+    def take(self, released: Mapping[str, Tensor]) -> None:
+        """Take a step.
+
+        Args:
+            released: name → what it released, divided by the plan's divisor.
+        """
+        self._rule.adapt(released, self._divisor)
+        if self._masks is not None:
+            self._masks.learn(released)
+        for name, direction in self.iterates.step(released, self._parameters).items():
+            self._parameters[name].grad = direction
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._scheduler is not None:
+            self._scheduler.step()
+        if self._average is not None:
+            self._average.update_parameters(self.model)

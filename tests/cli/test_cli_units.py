@@ -1,0 +1,145 @@
+"""Users, groups and views from the command line: the plan says whose privacy it is, and runs repeat and go on."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from privet import Plan, runs
+from privet.accounting import group_unit
+from privet.cli import main
+
+EXAMPLES, USERS, SIDE = 240, 60, 14
+QUICK = ["--epsilon", "8", "--delta", "1e-5", "--steps", "3", "--quiet", "--json"]
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr(runs.report, "write", lambda directory: None)
+
+
+def train(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *map(str, arguments)])
+    output = capsys.readouterr()
+    return stop.value.code, output.out.splitlines()[-1:] and json.loads(output.out.splitlines()[-1]), output.err
+
+
+def plan_in(directory):
+    return Plan.from_json((directory / "plan.json").read_text())
+
+
+def saved(path, **more):
+    generator = np.random.default_rng(3)
+    x, y = generator.integers(0, 256, (EXAMPLES, SIDE, SIDE), dtype=np.uint8), generator.integers(0, 3, EXAMPLES)
+    np.savez(path, x_train=x, y_train=y, **more)
+    return path
+
+
+@pytest.fixture
+def images(tmp_path):
+    return saved(tmp_path / "images.npz", user_train=np.array([f"user {number % USERS}" for number in range(EXAMPLES)]))
+
+
+@pytest.fixture
+def table(tmp_path):
+    generator, path = np.random.default_rng(5), tmp_path / "table.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["left", "who", "right", "bigger"])
+        for number in range(EXAMPLES):
+            left, right = generator.normal(size=2)
+            rows.writerow([left, f"u{number % USERS}", right, "yes" if left > right else "no"])
+    return path
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("views", [[], ["--views", 2, "--augment", "flip,shift"]], ids=["plain", "views"])
+def test_users_of_an_array_are_the_unit_and_a_runs_plan_repeats_it(capsys, tmp_path, images, model, views):
+    options = ["--model", model, "--user-column", "user_train", "--user-cap", 3, "--batch-size", 12, *views]
+    code, found, error = train(capsys, "--data", images, *options, *QUICK, "--out", tmp_path / "run")
+    assert code == 0, error
+    plan = plan_in(tmp_path / "run")
+    assert (plan.unit, plan.examples, plan.sampling.batch_size) == ("one user", USERS, 12)
+    assert found["epsilon"] <= 8
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["gradients"] == "tape"
+    assert f"of {USERS} users" in (tmp_path / "run" / "guarantee.md").read_text()
+    code, _, error = train(capsys, "--config", tmp_path / "run" / "plan.json", "--out", tmp_path / "again", "--quiet", "--json")
+    assert code == 0, error
+    assert plan_in(tmp_path / "again") == plan
+    assert runs.read_setup(tmp_path / "again") == runs.read_setup(tmp_path / "run")
+
+
+def test_users_of_a_table_are_whole_in_one_part_and_no_feature(capsys, tmp_path, table):
+    options = ["--target", "bigger", "--user-column", "who", "--user-cap", 10, "--batch-size", 20]
+    code, found, error = train(capsys, "--data", table, *options, *QUICK, "--out", tmp_path / "run")
+    assert code == 0, error
+    plan = plan_in(tmp_path / "run")
+    assert plan.unit == "one user"
+    assert USERS * 0.5 < plan.examples < USERS
+    assert found["test_accuracy"] is not None
+    assert load_file(tmp_path / "run" / "model.safetensors")["hidden1.weight"].shape[1] == 2
+
+
+def test_groups_of_examples_are_the_unit(capsys, tmp_path):
+    options = ["--group-size", 4, "--adjacency", "replace-one", "--views", 2, "--augment", "shift"]
+    code, _, error = train(capsys, "--data", saved(tmp_path / "plain.npz"), *options, *QUICK, "--out", tmp_path / "run")
+    assert code == 0, error
+    plan = plan_in(tmp_path / "run")
+    assert (plan.unit, plan.examples) == (group_unit(4), EXAMPLES // 4)
+
+
+def test_an_interrupted_run_on_users_and_views_goes_on(capsys, tmp_path, images, monkeypatch):
+    options = ["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "flip", "--model", "logistic"]
+    stopped = iter([True])
+
+    def steps(training, progress):
+        for step in training:
+            if step.number == 2 and next(stopped, False):
+                raise KeyboardInterrupt
+            yield step.number
+
+    monkeypatch.setattr(runs, "_evaluation_points", steps)
+    code, _, _ = train(capsys, "--data", images, *options, *QUICK, "--out", tmp_path / "run")
+    assert code == 130
+    code, found, error = train(capsys, "--resume", tmp_path / "run", "--quiet", "--json")
+    assert code == 0, error
+    assert found["steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--user-column", "user_train"], "user_cap is None; it must be given with user_column"),
+        ([], r"source is .*or say which holds the users"),
+        (["--user-column", "user_train", "--user-cap", 2, "--views", 3], "augment is None; it must be given with views"),
+        (["--user-column", "user_train", "--user-cap", 2, "--augment", "flip"], "views is None; it must be given with augment"),
+        (["--user-column", "user_train", "--user-cap", 0], "user_cap is 0"),
+        (["--user-column", "user_train", "--user-cap", 2, "--group-size", 2], "group_size is 2; it must be left out with user_"),
+        (["--user-column", "x_train", "--user-cap", 2], "user_column is 'x_train'; it must be an array beside inputs and labels"),
+        (["--user-column", "who", "--user-cap", 2], "user_column is 'who'.* user_train"),
+        (["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "melt"], "augment is 'melt'.*flip"),
+        (["--user-column", "user_train", "--user-cap", 2, "--adjacency", "all"], "adjacency is 'all'"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_in_one_line(capsys, tmp_path, images, options, words):
+    code, _, error = train(capsys, "--data", images, *options, *QUICK, "--out", tmp_path / "run")
+    assert code == 2
+    assert len(error.strip().splitlines()) == 1
+    assert re.search(words, error)
+
+
+def test_groups_need_neighbours_that_keep_their_places(capsys, tmp_path):
+    code, _, error = train(capsys, "--data", saved(tmp_path / "plain.npz"), "--group-size", 4, *QUICK, "--out", tmp_path / "run")
+    assert (code, "'replace-one' for the unit" in error) == (2, True)
+
+
+def test_views_are_of_images(capsys, tmp_path, table):
+    options = ["--target", "bigger", "--user-column", "who", "--user-cap", 2, "--views", 2, "--augment", "flip"]
+    code, _, error = train(capsys, "--data", table, *options, *QUICK, "--out", tmp_path / "run")
+    assert (code, "augment is" in error) == (2, True)

@@ -1,0 +1,161 @@
+"""Ways in which a process or its disk can fail, each installed in a process that is then expected to end by it.
+
+A saboteur takes a random generator and the folder that the process writes to. Those whose process is not killed let an error
+come out instead, after which nothing more may be spent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+Saboteur = Callable[[random.Random, Path], None]
+
+KILLED, REFUSED = -signal.SIGKILL, 7
+_write, _fsync, _replace = os.write, os.fsync, os.replace
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _until(chance: random.Random, calls: int) -> Iterator[bool]:
+    """Yield False for the first calls, then True."""
+    for _ in range(chance.randrange(calls)):
+        yield False
+    while True:
+        yield True
+
+
+def any_moment(chance: random.Random, folder: Path) -> None:
+    def later() -> None:
+        time.sleep(chance.random() * 0.05)
+        die()
+
+    threading.Thread(target=later, daemon=True).start()
+
+
+def before_fsync(chance: random.Random, folder: Path) -> None:
+    due = _until(chance, 12)
+
+    def fsync(descriptor: int) -> None:
+        if next(due):
+            die()
+        _fsync(descriptor)
+
+    os.fsync = fsync
+
+
+def after_fsync(chance: random.Random, folder: Path) -> None:
+    due = _until(chance, 12)
+
+    def fsync(descriptor: int) -> None:
+        _fsync(descriptor)
+        if next(due):
+            die()
+
+    os.fsync = fsync
+
+
+def torn_line(chance: random.Random, folder: Path) -> None:
+    due = _until(chance, 10)
+
+    def write(descriptor: int, line: bytes) -> int:
+        if next(due):
+            _write(descriptor, line[: chance.randrange(len(line) + 1)])
+            die()
+        return _write(descriptor, line)
+
+    os.write = write
+
+
+def around_a_move(chance: random.Random, folder: Path) -> None:
+    """Die before or after a file is moved into its place; where nothing is moved, like `before_fsync`."""
+    due, after = _until(chance, 12), chance.random() < 0.5
+    before_fsync(random.Random(chance.random()), folder)
+
+    def replace(source: object, target: object) -> None:
+        if now := next(due) and not after:
+            die()
+        _replace(source, target)
+        if now or next(due):
+            die()
+
+    os.replace = replace
+
+
+def failing_fsync(chance: random.Random, folder: Path) -> None:
+    due = _until(chance, 12)
+
+    def fsync(descriptor: int) -> None:
+        if next(due):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        _fsync(descriptor)
+
+    os.fsync = fsync
+
+
+def fsync_that_fails_once(chance: random.Random, folder: Path) -> None:
+    """The error is told once, and then everything seems well: what was written is not on the disk all the same."""
+    due, since = _until(chance, 12), []
+
+    def fsync(descriptor: int) -> None:
+        if since or next(due):
+            since.append(descriptor)
+        if len(since) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if len(since) > 12:  # nobody minded, as with a folder whose name for a checkpoint may come later
+            die()
+        _fsync(descriptor)
+
+    os.fsync = fsync
+
+
+def full_disk(chance: random.Random, folder: Path) -> None:
+    """No file of the folder grows by more than a little: writes are cut off in the middle, then refused."""
+    largest = max((path.stat().st_size for path in folder.rglob("*") if path.is_file()), default=0)
+    limit = largest + chance.randrange(1, 3000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+def interrupt(chance: random.Random, folder: Path) -> None:
+    def later() -> None:
+        time.sleep(chance.random() * 0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=later, daemon=True).start()
+
+
+SABOTEURS: dict[str, Saboteur] = {
+    "kill at any moment": any_moment,
+    "kill before fsync": before_fsync,
+    "kill after fsync": after_fsync,
+    "torn line": torn_line,
+    "kill around a move": around_a_move,
+    "failing fsync": failing_fsync,
+    "fsync that fails once": fsync_that_fails_once,
+    "full disk": full_disk,
+    "interrupt": interrupt,
+}
+
+
+def in_child(task: Callable[[], object]) -> int:
+    """Run a task in a fork and return how that ended: -9 if it was killed, 7 if an error came out, 0 if none did."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            task()
+            code = 0
+        except (Exception, KeyboardInterrupt):
+            code = REFUSED
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

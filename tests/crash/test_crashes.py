@@ -1,0 +1,220 @@
+"""Whatever ends a process, the ledger has counted at least what was drawn, at most a block more, and the run can go on."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sabotage import KILLED, REFUSED, SABOTEURS, in_child
+
+import privet
+from privet.budget import Budget
+from privet.errors import BudgetExhaustedError, LedgerError
+from privet.ledger import Ledger, read_history
+
+BLOCK, TOTAL = 4, 100_000
+MULTIPLIERS = [2.3] * TOTAL
+PLAN = {"format": 1, "delta": 1e-5}
+
+
+@dataclass
+class Score:
+    """What a battery came to."""
+
+    crashes: int = 0
+    under_counts: int = 0
+    largest_over_count: int = 0
+    resumed: int = 0
+    ways: Counter[str] = field(default_factory=Counter)
+
+    def tell(self, what: str, block: int) -> None:
+        ways = ", ".join(f"{way} {number}" for way, number in sorted(self.ways.items()))
+        print(
+            f"\n{what}: {self.crashes} crashes, {self.under_counts} under-counts, over-count at most {self.largest_over_count} "
+            f"of a block of {block}, {self.resumed} resumed ({ways})"
+        )
+        assert (self.under_counts, self.resumed) == (0, self.crashes)
+        assert self.largest_over_count <= block
+
+
+def drawn_in(folder: Path) -> int:
+    path = folder / "drawn"
+    return path.stat().st_size if path.exists() else 0
+
+
+def opened(folder: Path, anchored: bool) -> Ledger:
+    """Go on with a run, or begin it where it never began."""
+    path = folder / "run"
+    try:
+        return Ledger.open(PLAN, MULTIPLIERS, path, BLOCK)
+    except LedgerError as error:
+        if drawn_in(folder) or not any(word in str(error) for word in ("lost its ledger", "never began")):
+            raise
+    if anchored:
+        (folder / "anchor").unlink(missing_ok=True)
+    return Ledger.create(PLAN, MULTIPLIERS, path, BLOCK, anchor=folder / "anchor" if anchored else None)
+
+
+def spend(folder: Path, anchored: bool, saboteur: str, chance: random.Random) -> None:
+    """Take steps until something ends it, noting on the side each draw of noise."""
+    note, beside = os.write, os.open(folder / "drawn", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    SABOTEURS[saboteur](chance, folder)
+    ledger = opened(folder, anchored)
+    try:
+        while True:
+            ledger.reserve().spend()
+            note(beside, b".")
+    except LedgerError:
+        for _ in range(3):  # a disk that refused once is not tried again
+            with pytest.raises(LedgerError):
+                ledger.reserve()
+        raise
+    finally:
+        ledger.close()
+
+
+def crash_ledgers(folder: Path, crashes: int, seed: int) -> Score:
+    score, excess = Score(), Counter[Path]()
+    for number in range(crashes):
+        chance = random.Random(f"{seed} {number}")
+        saboteur = list(SABOTEURS)[number % len(SABOTEURS)]
+        anchored = number // len(SABOTEURS) % 4 == 3
+        place = folder / f"run-{'anchored-' * anchored}{number // (8 * len(SABOTEURS))}"
+        place.mkdir(exist_ok=True)
+        code = in_child(functools.partial(spend, place, anchored, saboteur, chance))
+        assert code in (KILLED, REFUSED), (saboteur, code)
+        score.crashes += 1
+        score.ways[saboteur] += 1
+        ledger = opened(place, anchored)
+        more = ledger.spent - drawn_in(place)
+        score.under_counts += more < 0
+        score.largest_over_count = max(score.largest_over_count, more - excess[place])
+        score.resumed += ledger.reserve().step == ledger.spent - BLOCK + 1
+        ledger.give_back()
+        ledger.close()
+        os.write(beside := os.open(place / "drawn", os.O_WRONLY | os.O_APPEND), b".")
+        os.close(beside)
+        excess[place] = read_history(place / "run")[0].spent - drawn_in(place)
+    return score
+
+
+# Budgets --------------------------------------------------------------------------------------------------------------
+
+
+def small_plan(steps: int) -> privet.Plan:
+    return privet.Plan(
+        examples=500, sampling=privet.sampling.Poisson(10), steps=steps, clipping=privet.clipping.Flat(0.4), delta=1e-4,
+        noise=privet.noise.Gaussian(4.0),
+    )  # fmt: skip
+
+
+def draw_and_spend(folder: Path, shared: Budget, number: int, saboteur: str, chance: random.Random) -> None:
+    SABOTEURS[saboteur](chance, folder)
+    the_plan = small_plan(20)
+    ledger = Ledger.create(
+        the_plan.to_dict(),
+        the_plan.multipliers().tolist(),
+        folder / f"ledger-{number}",
+        BLOCK,
+        facts={"budget": shared.to_dict()},
+    )
+    shared.draw(ledger, the_plan)
+    for _ in range(chance.randrange(20)):
+        ledger.reserve().spend()
+    ledger.give_back()
+    shared.settle(ledger)
+    ledger.close()
+
+
+def crash_budgets(folder: Path, crashes: int, seed: int) -> Score:
+    """Crash runs on one budget, which must know every run that spent something, with at least what it spent."""
+    shared = Budget.create(folder / "budget", epsilon=2.0, delta=1e-5, examples=500)
+    score = Score()
+    for number in range(crashes):
+        chance = random.Random(f"{seed} {number}")
+        saboteur = list(SABOTEURS)[number % len(SABOTEURS)]
+        in_child(functools.partial(draw_and_spend, folder, shared, number, saboteur, chance))
+        score.crashes += 1
+        score.ways[saboteur] += 1
+        account = shared.account()
+        assert account.total() <= 2.0
+        path, steps = folder / f"ledger-{number}", 0
+        if path.exists() and path.stat().st_size and b"\n" in path.read_bytes():
+            history = read_history(path)[0]
+            share = account.shares.get(history.run)
+            steps = 0 if share is None else share.steps
+            score.under_counts += steps < history.spent
+            again = Ledger.open(small_plan(20).to_dict(), [4.0] * 20, path, BLOCK)
+            try:
+                shared.draw(again, small_plan(20))
+                shared.settle(again)
+            except BudgetExhaustedError:
+                assert share is None or share.settled
+            else:
+                kept = shared.account().shares[history.run].steps
+                score.largest_over_count = max(score.largest_over_count, kept - again.spent)
+            again.close()
+        score.resumed += 1
+    return score
+
+
+# Trainings ------------------------------------------------------------------------------------------------------------
+
+
+def crash_trainings(folder: Path, crashes: int, seed: int) -> Score:
+    """Crash real trainings, in forks of a process of their own, which imports torch once and runs nothing itself."""
+    script = Path(__file__).with_name("trainings.py")
+    process = subprocess.run(
+        [sys.executable, script, folder, str(crashes), str(seed)], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout.splitlines()[-1])
+    return Score(**{**found, "ways": Counter(found["ways"])})
+
+
+def fresh() -> int:
+    return random.SystemRandom().randrange(2**32)
+
+
+def test_a_few_crashes_of_every_kind(tmp_path):
+    for name, crash, number, block in (
+        ("ledgers", crash_ledgers, 36, BLOCK), ("budgets", crash_budgets, 9, BLOCK), ("trainings", crash_trainings, 9, 16),
+    ):  # fmt: skip
+        (tmp_path / name).mkdir()
+        crash(tmp_path / name, number, fresh()).tell(name, block)
+
+
+def test_a_ledger_that_forgets_is_found_out(tmp_path, monkeypatch):
+    real = Ledger._note
+
+    def forgetful(self: Ledger, record: dict[str, object], steps: int = 0) -> None:
+        if record["record"] == "reserve":
+            self._spent += steps
+        else:
+            real(self, record, steps)
+
+    monkeypatch.setattr(Ledger, "_note", forgetful)
+    assert crash_ledgers(tmp_path, 9, fresh()).under_counts > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "crash", "number", "block"),
+    [
+        ("ledgers", crash_ledgers, 288, BLOCK),
+        ("budgets", crash_budgets, 90, BLOCK),
+        ("trainings", crash_trainings, 54, 16),
+    ],
+)
+def test_crashes(tmp_path, name, crash, number, block):
+    seed = fresh()
+    print(f"\nseed {seed}")
+    crash(tmp_path, number, seed).tell(name, block)

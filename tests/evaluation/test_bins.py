@@ -1,0 +1,159 @@
+"""The bin table: counted by hand, agreed with netcal, the same in one piece and in parts."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from privet.errors import InvalidArgumentError
+from privet.evaluation import BinTable, binary, class_wise, equal_mass, equal_width, tabulate, top_label
+
+RNG = np.random.default_rng(7)
+# Bins → what netcal 1.4.0 finds for `predictions(11)`: ECE, MCE, and the ECE of class 1 alone.
+RECORDED = {
+    1: (0.12819172760694553, 0.12819172760694553, 0.0026297249743111317),
+    10: (0.12819172760694483, 0.1918068409126118, 0.0518681208831042),
+    15: (0.12870479110496807, 0.25653174901164966, 0.05208965989990996),
+    20: (0.12845733401201062, 0.26560640506597377, 0.05279050907108572),
+}
+
+
+def predictions(seed=5, examples=4000, classes=5):
+    """Overconfident predictions, some of them with a confidence of exactly 1, and labels."""
+    generator = np.random.default_rng(seed)
+    logits = 3 * generator.normal(size=(examples, classes))
+    probabilities = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    softened = np.cumsum(probabilities**0.6 / (probabilities**0.6).sum(1, keepdims=True), axis=1)
+    labels = (generator.random((examples, 1)) > softened).sum(1).clip(max=classes - 1)
+    probabilities[:50] = np.eye(classes)[labels[:50]]
+    return labels, probabilities
+
+
+def test_errors_are_those_worked_out_by_hand():
+    # Bins of width ½: {0.2, 0.4} with one hit, so a gap of 0.3 − 0.5; {0.5, 0.9, 1.0} with two hits, 0.8 − 2/3.
+    table = tabulate([0.2, 0.4, 0.5, 0.9, 1.0], [True, False, True, True, False], equal_width(2))
+    assert table.counts == (2, 3)
+    assert table.hits == (1, 2)
+    assert table.gaps == pytest.approx([-0.2, 0.8 - 2 / 3])
+    assert table.expected_error == pytest.approx((2 * 0.2 + 3 * (0.8 - 2 / 3)) / 5)
+    assert table.maximum_error == pytest.approx(0.2)
+    assert table.root_mean_square_error == pytest.approx(math.sqrt((2 * 0.04 + 3 * (0.8 - 2 / 3) ** 2) / 5))
+
+
+@pytest.mark.parametrize("bins", [1, 10, 15])
+def test_full_confidence_falls_into_the_last_bin_and_an_edge_into_the_upper_one(bins):
+    assert tabulate([1.0, 1.0, 0.0], [1, 0, 0], equal_width(bins)).counts[-1] == (2 if bins > 1 else 3)
+    assert tabulate([0.5], [1], equal_width(2)).counts == (0, 1)
+
+
+def errors(table, of_class_one):
+    return table.expected_error, table.maximum_error, of_class_one.expected_error
+
+
+@pytest.mark.parametrize("bins", RECORDED)
+def test_errors_are_those_that_netcal_found(bins):
+    labels, probabilities = predictions(11)
+    edges = equal_width(bins)
+    found = errors(top_label(labels, probabilities, edges), binary(labels == 1, probabilities[:, 1], edges))
+    assert found == pytest.approx(RECORDED[bins], abs=1e-12)
+
+
+@pytest.mark.parametrize("bins", [1, 7, 15, 100])
+def test_errors_are_those_of_netcal(bins):
+    metrics = pytest.importorskip("netcal.metrics", reason="a second opinion: pip install --no-deps netcal")
+    labels, probabilities = predictions()
+    found = errors(
+        top_label(labels, probabilities, equal_width(bins)), binary(labels == 1, probabilities[:, 1], equal_width(bins))
+    )
+    expected, of_one = metrics.ECE(bins), metrics.ECE(bins).measure(probabilities[:, 1], (labels == 1).astype(int))
+    assert found == pytest.approx(
+        (expected.measure(probabilities, labels), metrics.MCE(bins).measure(probabilities, labels), of_one), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("cuts", [[1], [100, 101, 3000], range(0, 4000, 37)])
+def test_parts_add_up_to_the_whole(cuts):
+    labels, probabilities = predictions()
+    edges = equal_mass(probabilities.max(1))
+    pieces = zip(np.split(labels, cuts), np.split(probabilities, cuts), strict=True)
+    first, *rest = (top_label(*piece, edges) for piece in pieces)
+    total, whole = sum(rest, first), top_label(labels, probabilities, edges)
+    assert (total.counts, total.hits) == (whole.counts, whole.hits)
+    assert total.confidence == pytest.approx(whole.confidence, rel=1e-12)
+    assert total.expected_error == pytest.approx(whole.expected_error, rel=1e-12)
+
+
+def test_tables_with_other_bins_do_not_add_up():
+    with pytest.raises(InvalidArgumentError, match="edges"):
+        _ = tabulate([0.3], [1], equal_width(3)) + tabulate([0.3], [1], equal_width(4))
+
+
+def test_bins_of_equal_mass_hold_equally_many_and_ties_stay_together():
+    confidence = RNG.random(3000)
+    counts = tabulate(confidence, confidence > 0.5, equal_mass(confidence, 10)).counts
+    assert len(counts) == 10
+    assert max(counts) - min(counts) <= 1
+    edges = equal_mass([0.9] * 98 + [0.2, 1.0], 15)
+    assert tabulate([0.9] * 98 + [0.2, 1.0], [True] * 100, edges).counts == (1, 99)
+
+
+def test_calibrated_predictions_have_a_small_error_and_overconfident_ones_their_gap():
+    confidence = RNG.uniform(0.5, 1, 200_000)
+    calibrated = tabulate(confidence, RNG.random(200_000) < confidence)
+    assert calibrated.expected_error < 0.01
+    assert tabulate(confidence, RNG.random(200_000) < confidence - 0.2).expected_error == pytest.approx(0.2, abs=0.01)
+
+
+def test_class_wise_tables_hold_every_example_once_for_every_class():
+    labels, probabilities = predictions()
+    tables = class_wise(labels, probabilities)
+    assert [table.examples for table in tables] == [4000] * 5
+    assert [sum(table.hits) for table in tables] == np.bincount(labels, minlength=5).tolist()
+    assert sum(sum(table.confidence) for table in tables) == pytest.approx(4000)
+
+
+def test_errors_are_ordered_as_norms_are():
+    table = top_label(*predictions())
+    assert 0 < table.expected_error <= table.root_mean_square_error <= table.maximum_error <= 1
+
+
+def test_no_examples_and_a_diverged_model_have_no_error():
+    for table in (tabulate([], []), tabulate([math.nan, 0.3], [0, 1])):
+        assert math.isnan(table.expected_error)
+        assert math.isnan(table.maximum_error)
+        assert math.isnan(table.root_mean_square_error)
+    assert equal_mass([math.nan]) == (0.0, 1.0)
+
+
+def test_table_survives_json_exactly():
+    table = top_label(*predictions())
+    assert BinTable.from_dict(json.loads(json.dumps(table.to_dict(), allow_nan=False))) == table
+    diverged = tabulate([math.nan], [0]).to_dict()
+    assert math.isnan(BinTable.from_dict(json.loads(json.dumps(diverged, allow_nan=False))).expected_error)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: tabulate([1.1], [1]), "confidence"),
+        (lambda: tabulate([-0.1], [1]), "confidence"),
+        (lambda: tabulate([0.5, 0.5], [1]), "hits"),
+        (lambda: tabulate([[0.5]], [[1]]), "one dimension"),
+        (lambda: tabulate([0.5], [1], [0, 0.5, 0.5, 1]), "edges"),
+        (lambda: tabulate([0.5], [1], [0.1, 1]), "edges"),
+        (lambda: top_label([0, 1], [0.5, 0.5]), "probabilities"),
+        (lambda: equal_width(0), "bins"),
+        (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "every bin"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(wrong, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        wrong()
+
+
+def test_rounding_of_single_precision_is_no_mistake():
+    assert tabulate([np.float32(1.0000001)], [1]).counts[-1] == 1

@@ -1,0 +1,51 @@
+"""The bootstrap: as wide as theory says for a mean, unmoved by bias, the same every time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privet.errors import InvalidArgumentError
+from privet.evaluation import bootstrap_interval, equal_width, tabulate
+
+
+def test_interval_of_a_mean_is_about_the_normal_one():
+    values = np.random.default_rng(0).normal(3.0, 2.0, 2000)
+    low, high = bootstrap_interval(np.mean, values)
+    half = 1.96 * values.std() / np.sqrt(2000)
+    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.2 * half)
+
+
+def test_rows_of_several_columns_stay_together():
+    values = np.random.default_rng(1).normal(size=300)
+    low, high = bootstrap_interval(lambda one, other: np.corrcoef(one, other)[0, 1], values, 5 * values, resamples=50)
+    assert (low, high) == pytest.approx((1.0, 1.0))
+
+
+def test_several_statistics_have_an_interval_each():
+    values = np.random.default_rng(2).normal(size=100)
+    low, high = bootstrap_interval(lambda some: (some.mean(), some.max()), values, resamples=100, confidence=0.8)
+    assert low.shape == high.shape == (2,)
+    assert low[0] == bootstrap_interval(np.mean, values, resamples=100, confidence=0.8)[0]
+
+
+def test_bias_of_the_calibration_error_is_taken_back():
+    # A calibrated model: the true error is 0 and the estimate is above it; the interval must reach it.
+    generator = np.random.default_rng(3)
+    confidence = generator.uniform(0.5, 1, 500)
+    hits = generator.random(500) < confidence
+
+    def error(claimed, came):
+        return tabulate(claimed, came, equal_width(15)).expected_error
+
+    assert error(confidence, hits) > 0.02
+    assert bootstrap_interval(error, confidence, hits, resamples=200)[0] <= 0.005
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [([[]], {}), ([[1.0], [1.0, 2.0]], {}), ([[1.0]], {"resamples": 1}), ([[1.0]], {"confidence": 1.0})],
+)
+def test_arguments_outside_their_range_are_refused(columns, options):
+    with pytest.raises(InvalidArgumentError):
+        bootstrap_interval(np.mean, *columns, **options)

@@ -1,0 +1,158 @@
+"""A journal takes whole lines in one unbroken chain, on file systems that keep what they are told, and nothing else."""
+
+import errno
+import fcntl
+import json
+import os
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.errors import LedgerError
+from privet.ledger import Journal, read
+from privet.ledger.journal import Chain
+
+WHAT = "the diary"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "diary"
+
+
+def written(path, number=3):
+    with Journal(path, WHAT) as journal:
+        for i in range(number):
+            journal.append({"record": "entry", "number": i})
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def numbers(path):
+    return [record["number"] for record in read(path, WHAT).records]
+
+
+def test_what_was_appended_is_read_again_and_goes_on(path):
+    written(path, 2)
+    written(path, 1)
+    assert numbers(path) == [0, 1, 0]
+
+
+def test_a_torn_last_line_was_never_acknowledged_and_is_dropped(path):
+    lines = written(path)
+    path.write_bytes(b"".join(lines)[:-1])
+    assert read(path, WHAT).torn
+    assert numbers(path) == [0, 1]
+    written(path, 1)
+    assert numbers(path) == [0, 1, 0]
+    assert not read(path, WHAT).torn
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_a_changed_line_is_refused(path, line):
+    lines = written(path)
+    lines[line] = lines[line].replace(b"entry", b"entrY", 1)
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(LedgerError, match=f"line {line + 1} .* is damaged"):
+        Journal(path, WHAT)
+
+
+@pytest.mark.parametrize("kept", [(0, 2), (1, 2), (0, 2, 1), (0, 1, 1, 2)])
+def test_lines_that_are_lost_moved_or_repeated_are_refused_though_each_is_whole(path, kept):
+    lines = written(path)
+    path.write_bytes(b"".join(lines[i] for i in kept))
+    with pytest.raises(LedgerError, match="lines were lost or changed"):
+        Journal(path, WHAT)
+
+
+def test_a_rewritten_line_with_a_new_checksum_breaks_the_chain(path):
+    lines = written(path)
+    body = json.dumps({**json.loads(lines[1].partition(b" ")[2]), "number": 7}, sort_keys=True).encode()
+    lines[1] = b"%08x %s\n" % (zlib.crc32(body), body)
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(LedgerError, match="line 3"):
+        Journal(path, WHAT)
+
+
+@pytest.mark.parametrize("body", [b"[1, 2]", b"7", b"{", b"\xff", b"[" * 100_000])
+def test_a_line_that_is_no_object_is_refused_though_its_checksum_is_right(path, body):
+    path.write_bytes(b"%08x %s\n" % (zlib.crc32(body), body))
+    with pytest.raises(LedgerError, match=r"line 1 .* is damaged"):
+        Journal(path, WHAT)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_no_content_is_read_as_other_records_than_a_prefix_of_those_written(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("fuzz") / "diary"
+    content = bytearray(b"".join(written(path)))
+    place = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        del content[place:]
+    else:
+        content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        found = numbers(path)
+    except LedgerError:
+        return
+    assert found == [0, 1, 2][: len(found)]
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
+def test_file_systems_without_locks_are_refused_as_such(path, monkeypatch, code):
+    def flock(descriptor, operation):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(LedgerError, match="use a local disk"):
+        Journal(path, WHAT)
+
+
+def test_file_systems_that_cannot_make_a_folder_durable_are_refused(path, monkeypatch):
+    def fsync(descriptor):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(LedgerError, match="use a local disk"):
+        Journal(path, WHAT)
+
+
+def test_a_file_that_cannot_be_written_is_refused(path, monkeypatch):
+    def opened(*arguments):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(LedgerError, match="Read-only file system"):
+        Journal(path, WHAT)
+
+
+def test_whoever_waits_gets_the_lock_when_it_is_free(path):
+    with Journal(path, WHAT) as journal:
+        child = os.fork()
+        if child == 0:
+            with Journal(path, WHAT, wait=True) as waited:
+                waited.append({"record": "entry", "number": len(waited.records)})
+            os._exit(0)
+        journal.append({"record": "entry", "number": 0})
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert numbers(path) == [0, 1]
+
+
+def test_nothing_is_appended_after_the_body_of_an_append_failed(path):
+    with Journal(path, WHAT) as journal:
+        with pytest.raises(ZeroDivisionError), journal.appended({"record": "entry", "number": 0}):
+            raise ZeroDivisionError
+        with pytest.raises(LedgerError, match="interrupted"):
+            journal.append({"record": "entry", "number": 1})
+    assert numbers(path) == [0]
+
+
+def test_a_chain_in_memory_knows_its_lines():
+    chain = Chain("memory")
+    chain.append({"record": "entry"})
+    assert chain.includes(chain.tip)
+    chain.close()
+    with pytest.raises(LedgerError, match="it was closed"):
+        chain.append({"record": "entry"})

@@ -1,0 +1,390 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privet
+from privet import Plan, accounting, clipping, epochs, noise, sampling
+from privet.accounting import Event
+from privet.clipping import Automatic, Flat
+from privet.errors import InvalidArgumentError
+from privet.noise import SOURCES, Gaussian
+from privet.plan import Epochs
+from privet.sampling import Poisson
+from privet.schedules import Geometric, Linear, Piecewise, Table
+
+
+def plan(**changes):
+    values = {
+        "examples": 60_000,
+        "sampling": Poisson(batch_size=512),
+        "steps": 300,
+        "clipping": Flat(bound=0.7),
+        "delta": 1e-5,
+        "noise": Gaussian(multiplier=2.3),
+    }
+    return Plan(**{**values, **changes})
+
+
+# --- derived values ---------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_derived_from_one_place():
+    made = plan(steps=epochs(20))
+    assert made.sampling_rate == 512 / 60_000
+    assert made.divisor == 512.0
+    assert isinstance(made.divisor, float)
+    assert made.total_steps == 2343
+    assert made.noise_multiplier == 2.3
+    assert made.events() == (accounting.Event(512 / 60_000, 2.3, 2343),)
+    assert made.events(7) == (accounting.Event(512 / 60_000, 2.3, 7),)
+    assert made.gradient_deviations() == pytest.approx([2.3 * 0.7 / 512] * 2343, rel=1e-12)
+
+
+@pytest.mark.parametrize(("deviation", "expected"), [("follows the bound", (1, 1.3 * 0.8, 4.0)), ("fixed", (1, 1.3, 2.0))])
+def test_the_noise_on_the_gradient_follows_both_schedules(deviation, expected):
+    multiplier = Gaussian(2.3, schedule=privet.schedules.Table((1.0, 1.3, 2.0)), deviation=deviation)
+    made = plan(steps=3, noise=multiplier, bound_schedule=privet.schedules.Table((1.0, 0.8, 2.0)))
+    assert made.gradient_deviations() == pytest.approx([2.3 * 0.7 / 512 * factor for factor in expected], rel=1e-12)
+
+
+def test_nobody_knows_the_noise_of_an_adaptive_bound_ahead():
+    class Restless(Flat):
+        def adapted(self, statistics, divisor):
+            return self.scaled(0.9)
+
+    with pytest.raises(InvalidArgumentError, match="known ahead"):
+        plan(clipping=Restless(0.7)).gradient_deviations()
+
+
+@pytest.mark.parametrize(("number", "batch_size", "steps"), [(20, 512, 2343), (0.5, 600, 50), (1, 60_000, 1), (60, 256, 14_062)])
+def test_epochs_are_rounded_down_to_whole_steps(number, batch_size, steps):
+    assert plan(steps=epochs(number), sampling=Poisson(batch_size)).total_steps == steps
+
+
+def test_epsilon_is_the_accountants():
+    made = plan()
+    for name in accounting.ACCOUNTANTS:
+        for steps in (None, 5):
+            asked = accounting.epsilon(
+                sampling_rate=512 / 60_000, noise_multiplier=2.3, steps=steps or 300, delta=1e-5, accountant=name
+            )
+            assert made.epsilon(name, steps=steps) == asked
+    assert made.epsilon() == made.epsilon("pld")
+    assert plan(adjacency="replace-one").epsilon("rdp") > made.epsilon("rdp")
+
+
+@pytest.mark.parametrize("scheme", [Poisson(512), sampling.Shuffle(512), sampling.BallsInBins(512), sampling.FixedSize(512)])
+@pytest.mark.parametrize("steps", [1, 117, 118, 300])
+def test_steps_alike_cost_what_the_scheme_says_of_each(scheme, steps):
+    """An epoch of 60,000 examples at 512 ends after 117 steps or 118."""
+    adjacency = "add-remove" if isinstance(scheme, Poisson | sampling.BallsInBins) else "replace-one"
+    made = plan(sampling=scheme, adjacency=adjacency)
+    listed = scheme.events(60_000, np.full(steps, 2.3))
+    told = {"delta": 1e-5, "adjacency": adjacency}
+    assert accounting.composed_epsilon(made.events(steps), **told) == accounting.composed_epsilon(listed, **told)
+
+
+def test_a_question_about_very_many_steps_needs_no_list_of_them():
+    made = plan(steps=2**31 - 1, noise=Gaussian(1e4))
+    assert [event.count for event in made.events()] == [2**31 - 1]
+    assert 0 < made.epsilon() < math.inf
+
+
+def test_open_ends_are_named_when_they_are_asked_for():
+    with pytest.raises(InvalidArgumentError, match=r"^steps is None.*calibrate"):
+        _ = plan(steps=None).total_steps
+    with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is None.*calibrate"):
+        plan(noise=Gaussian()).epsilon()
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+BAD = [
+    *(("examples", value) for value in (0, 1, -5, 6e4, math.nan, True, "60000", None, 2**31)),
+    *(("sampling", value) for value in (512, None, "Poisson", Poisson)),
+    *(("steps", value) for value in (0, -1, 2.5, math.nan, True, "10", 2**31, epochs(1e-9), epochs(1e300), epochs(1e8))),
+    *(("clipping", value) for value in (0.7, None, "flat", Flat)),
+    *(("delta", value) for value in (0, 1, -1e-5, 2, math.nan, math.inf, True, "1e-5", None, 1 / 60_000, 0.5)),
+    *(("adjacency", value) for value in ("substitution", None, 1, True, "")),
+    *(("noise", value) for value in (2.3, None, "gaussian", Gaussian)),
+    *(("accept_large_delta", value) for value in (1, None, "yes")),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD, ids=[f"{name}={value!r}"[:50] for name, value in BAD])
+def test_a_bad_argument_is_refused_by_name(name, value):
+    with pytest.raises(InvalidArgumentError, match=rf"^{name} is .*; it must be ") as caught:
+        plan(**{name: value})
+    assert caught.value.name == name
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "20", None])
+def test_a_bad_number_of_epochs_is_refused_by_name(value):
+    with pytest.raises(InvalidArgumentError, match=r"^steps\.epochs is"):
+        epochs(value)
+
+
+def test_a_batch_larger_than_the_data_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"^sampling\.batch_size is 60001; .*at most the number of examples, 60000"):
+        plan(sampling=Poisson(60_001))
+
+
+def test_a_large_delta_has_to_be_accepted_in_words():
+    with pytest.raises(InvalidArgumentError, match="say accept_large_delta=True"):
+        plan(delta=1 / 60_000)
+    accepted = plan(delta=1 / 60_000, accept_large_delta=True)
+    assert "at least 1/examples: weak" in str(accepted.guarantee(accountant="rdp"))
+    assert "weak" not in str(plan().guarantee(accountant="rdp"))
+
+
+@pytest.mark.parametrize("word", ["PLD", None, 1, "abadi"])
+def test_unknown_accountants_are_refused_with_or_without_privacy(word):
+    for made in (plan(), plan(noise=Gaussian(2.3, source="fixed"))):
+        with pytest.raises(InvalidArgumentError, match=r"^accountant is"):
+            made.epsilon(word)
+
+
+def test_a_plan_is_frozen():
+    made = plan()
+    for field in dataclasses.fields(Plan):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(made, field.name, getattr(made, field.name))
+    assert hash(made) == hash(plan())
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accountant", [None, "pld", "rdp", "moments", "strong", "basic"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_calibrate_solves_for_the_noise_and_nothing_else(accountant, adjacency):
+    asked = plan(noise=Gaussian(), adjacency=adjacency)
+    found = asked.calibrate(epsilon=1.3, accountant=accountant)
+    assert dataclasses.replace(found, noise=Gaussian()) == asked
+    by = accountant or "pld"
+    less = dataclasses.replace(found, noise=Gaussian(found.noise_multiplier * (1 - 1e-4)))
+    assert found.epsilon(by) <= 1.3 < less.epsilon(by)
+
+
+def test_calibrate_solves_for_the_steps_and_nothing_else():
+    asked = plan(steps=None)
+    found = asked.calibrate(epsilon=0.6)
+    assert dataclasses.replace(found, steps=None) == asked
+    assert found.epsilon() <= 0.6 < found.epsilon(steps=found.total_steps + 1)
+
+
+def test_calibrate_keeps_the_source():
+    assert plan(noise=Gaussian(source="fast")).calibrate(1.3, accountant="rdp").noise.source == "fast"
+
+
+@pytest.mark.parametrize("changes", [{"noise": Gaussian()}, {"steps": None}])
+def test_a_test_source_is_calibrated_as_if_it_were_private_and_promises_nothing(changes):
+    source = dataclasses.replace(changes.get("noise", Gaussian(2.3)), source="fixed")
+    secret, known = plan(**changes), plan(**{**changes, "noise": source})
+    found = known.calibrate(epsilon=1.3, accountant="rdp")
+    expected = secret.calibrate(epsilon=1.3, accountant="rdp")
+    assert (found.noise_multiplier, found.total_steps) == (expected.noise_multiplier, expected.total_steps)
+    assert found.epsilon() == math.inf
+
+
+def test_exactly_one_of_noise_and_steps_is_solved_for():
+    with pytest.raises(InvalidArgumentError, match="exactly one is solved for"):
+        plan().calibrate(epsilon=3)
+    with pytest.raises(InvalidArgumentError, match="not both"):
+        plan(noise=Gaussian(), steps=None).calibrate(epsilon=3)
+
+
+@pytest.mark.parametrize("target", [0, -1, math.nan, math.inf, True, "3", None])
+def test_a_bad_target_is_refused_by_name(target):
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is"):
+        plan(noise=Gaussian()).calibrate(epsilon=target)
+
+
+def test_an_approximation_is_no_target():
+    with pytest.raises(InvalidArgumentError, match=r"^accountant is 'gdp'.*Only an upper bound"):
+        plan(noise=Gaussian()).calibrate(epsilon=3, accountant="gdp")
+
+
+def test_targets_out_of_reach_are_refused():
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 0\.001; it must be at least .*cost of one step"):
+        plan(steps=None, sampling=Poisson(60_000)).calibrate(epsilon=0.001)
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 1000000000\.0; it must be at most"):
+        plan(noise=Gaussian(), steps=10).calibrate(epsilon=1e9)
+    with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is 0"):
+        plan(steps=None, noise=Gaussian(0, non_private=True)).calibrate(epsilon=3)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+scales = st.floats(1e-12, 1e12) | st.sampled_from([0.1, 1 / 3, 1e-12, 1e12, 0.7, math.nextafter(1.0, 2)]) | st.integers(1, 1000)
+rules = st.builds(Flat, bound=scales) | st.builds(Automatic, bound=scales, stability=scales)
+gaussians = st.builds(Gaussian, multiplier=st.none() | st.floats(1e-3, 1e6), source=st.sampled_from(sorted(SOURCES))) | st.just(
+    Gaussian(0.0, non_private=True)
+)
+plans = st.builds(
+    Plan,
+    examples=st.integers(1000, 2**31 - 1),
+    sampling=st.builds(Poisson, batch_size=st.floats(1e-300, 1000) | st.integers(1, 1000)),
+    steps=st.none() | st.integers(1, 2**31 - 1),
+    clipping=rules,
+    delta=st.floats(0, 1, exclude_min=True, exclude_max=True),
+    adjacency=st.sampled_from(sorted(accounting.ADJACENCIES)),
+    noise=gaussians,
+    accept_large_delta=st.just(True),
+) | st.builds(plan, steps=st.builds(Epochs, st.floats(0.01, 1000)), delta=st.floats(5e-324, 1.6e-5), noise=gaussians)
+
+
+@given(plans)
+@settings(deadline=None)
+def test_json_gives_an_equal_plan_back(made):
+    for text in (made.to_json(), made.to_json(indent=2)):
+        again = Plan.from_json(text)
+        assert again == made
+        assert again.to_json() == made.to_json()
+
+
+def test_no_field_is_missing_from_the_record():
+    data = plan(steps=epochs(3)).to_dict()
+    assert set(data) == {"format", *(field.name for field in dataclasses.fields(Plan))}
+    assert data["format"] == 1
+    for name, kind in {"sampling": Poisson, "clipping": Flat, "noise": Gaussian, "steps": Epochs}.items():
+        assert set(data[name]) == {"kind", *(field.name for field in dataclasses.fields(kind))}
+        assert data[name]["kind"] == kind.__name__
+
+
+def changed(**changes):
+    data = plan().to_dict()
+    for path, value in changes.items():
+        *outer, last = path.split("__")
+        inner = data
+        for name in outer:
+            inner = inner[name]
+        if value is ...:
+            del inner[last]
+        else:
+            inner[last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "plan is ''.*does not parse"),
+        ("{", "does not parse"),
+        ("[]", r"plan\.format is \[\]"),
+        ("3", r"plan\.format is 3"),
+        ("null", r"plan\.format is None"),
+        ("{}", r"plan\.format is None; it must be 1.*another version"),
+        (changed(format=2), r"plan\.format is 2; it must be 1"),
+        (changed(format=...), r"plan\.format is None"),
+        (changed(surprise=1), r"plan is \['surprise'\]; it must be made of the fields accept_large_delta, adjacency"),
+        (changed(noise__seed=1), r"plan\.noise is \['seed'\]; it must be made of the fields deviation, multiplier"),
+        (changed(delta=...), "'delta'"),
+        (changed(clipping__bound=...), r"plan\.clipping is .*'bound'"),
+        (changed(clipping__kind="Rule"), r"plan\.clipping\.kind is 'Rule'; it must be one of"),
+        (changed(clipping__kind=...), r"plan\.clipping\.kind is None"),
+        (changed(clipping__kind=["Flat"]), r"plan\.clipping\.kind is"),
+        (changed(clipping={"kind": "Poisson", "batch_size": 3}), "^clipping is"),
+        (changed(sampling={"kind": "Flat", "bound": 0.7}), "^sampling is"),
+        (changed(steps={"kind": "Gaussian"}), "^steps is"),
+        (changed(examples=[60_000]), "^examples is"),
+        (changed(delta=math.nan), "^delta is nan"),
+        (changed(clipping__bound=math.inf), r"^clipping\.bound is inf"),
+        (changed(noise__multiplier="2.3"), r"^noise\.multiplier is '2\.3'"),
+        (changed(noise__multiplier=True), r"^noise\.multiplier is True"),
+    ],
+)
+def test_a_text_that_is_no_plan_is_refused(text, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        Plan.from_json(text)
+
+
+def test_the_front_door_leads_here():
+    assert (privet.Plan, privet.epochs, privet.noise.Gaussian) == (Plan, epochs, noise.Gaussian)
+    assert (privet.sampling.Poisson, privet.clipping.Flat) == (sampling.Poisson, clipping.Flat)
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------
+
+
+def test_noise_follows_a_scheduled_bound_so_the_multiplier_stays():
+    made = plan(bound_schedule=Geometric(rate=0.01))
+    assert (made.multipliers() == 2.3).all()
+    assert made.events() == plan().events()
+    assert made.bound_factors()[0] == 1.0
+    assert made.bound_factors()[-1] == 0.5
+
+
+def test_a_fixed_deviation_makes_the_multiplier_grow_as_the_bound_shrinks():
+    made = plan(steps=20, bound_schedule=Linear(over=10), noise=Gaussian(2.3, deviation="fixed"))
+    deviations = made.multipliers() * 0.7 * made.bound_factors()
+    assert np.allclose(deviations, 2.3 * 0.7, rtol=1e-14)
+    assert made.epsilon() < plan(steps=20).epsilon()
+    rates = [event.noise_multiplier for event in made.events() for _ in range(event.count)]
+    assert np.allclose(sorted(rates), sorted(2.3 * (1 + np.minimum(np.arange(20) / 10, 1))))
+
+
+def test_a_noise_schedule_is_what_the_accountant_is_told():
+    made = plan(noise=Gaussian(2.3, schedule=Piecewise((1.0, 2.0), (0.5,))))
+    assert made.events() == (Event(512 / 60_000, 2.3, 150), Event(512 / 60_000, 4.6, 150))
+    assert made.events(200) == (Event(512 / 60_000, 2.3, 150), Event(512 / 60_000, 4.6, 50))
+    assert made.epsilon(steps=150) == plan().epsilon(steps=150)
+
+
+@pytest.mark.parametrize("deviation", ["follows the bound", "fixed"])
+def test_calibration_solves_for_the_base_multiplier_of_the_whole_schedule(deviation):
+    made = plan(
+        bound_schedule=Piecewise((1.0, 0.5), (0.3,)),
+        noise=Gaussian(schedule=Piecewise((1.0, 1.5), (0.8,)), deviation=deviation),
+    ).calibrate(0.9)
+    assert 0.9 * 0.999 < made.epsilon() <= 0.9
+    assert made.noise.schedule == Piecewise((1.0, 1.5), (0.8,))
+
+
+def test_a_plan_with_schedules_comes_back_from_json_to_the_last_bit():
+    made = plan(bound_schedule=Table((1.0, 0.1 + 0.2)), noise=Gaussian(2.3, schedule=Linear(over=9), deviation="fixed"))
+    back = Plan.from_json(made.to_json())
+    assert back == made
+    assert np.array_equal(back.multipliers(), made.multipliers())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"bound_schedule": 0.5}, "bound_schedule"),
+        ({"bound_schedule": Flat(1.0)}, "bound_schedule"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(changes, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        plan(**changes)
+
+
+@pytest.mark.parametrize("options", [{"schedule": 2.0}, {"deviation": "grows"}])
+def test_noise_that_has_no_such_schedule_is_refused(options):
+    with pytest.raises(InvalidArgumentError, match="noise"):
+        Gaussian(1.0, **options)
+
+
+def test_the_statement_tells_of_schedules_and_only_of_them():
+    made = plan(steps=4, bound_schedule=Table((1.0, 0.5)), noise=Gaussian(2.3, deviation="fixed"))
+    prose = str(made.guarantee())
+    assert "between 0.5 and 1 times" in prose
+    assert "between 2.3 and 4.6" in prose
+    assert "scheduled" not in str(made.guarantee(steps=1))
+    assert plan(steps=4).guarantee().notes == ()
+
+
+def test_a_growing_multiplier_buys_steps():
+    """With C/C_t = min(2, 1 + t/T) and a fixed deviation about three times the steps fit: after T the multiplier is 2σ."""
+    options = {"steps": None, "sampling": Poisson(6000)}
+    constant = plan(**options, noise=Gaussian(3.7)).calibrate(2.0).total_steps
+    growing = plan(**options, noise=Gaussian(3.7, deviation="fixed"), bound_schedule=Linear(over=constant)).calibrate(2.0)
+    assert 200 < constant < 500
+    assert 2.5 < growing.total_steps / constant < 3.5
+    assert growing.epsilon() <= 2.0 < growing.epsilon(steps=growing.total_steps + 1)

@@ -1,0 +1,165 @@
+"""What a plan's statement says: its numbers are the plan's, and its words name what they rest on."""
+
+import json
+import math
+
+import pytest
+import torch
+
+import privet
+from privet import Plan, clipping, sampling
+from privet.accounting import composed_epsilon, events
+from privet.clipping import Flat, Projected
+from privet.noise import SOURCES, Gaussian
+from privet.plan import promise
+from privet.sampling import Poisson
+
+
+def plan(**changes):
+    values = {
+        "examples": 60_000,
+        "sampling": Poisson(batch_size=512),
+        "steps": 300,
+        "clipping": Flat(bound=0.7),
+        "delta": 1e-5,
+        "noise": Gaussian(multiplier=2.3),
+    }
+    return Plan(**{**values, **changes})
+
+
+def test_the_guarantee_says_what_the_plan_says():
+    made = plan()
+    statement, prose = made.guarantee(), str(made.guarantee())
+    assert statement.epsilon == made.epsilon()
+    assert statement.epsilon_by_accountant == {
+        name: made.epsilon(name) for name in ("pld", "rdp", "moments", "strong", "basic", "gdp")
+    }
+    assert (statement.delta, statement.steps, statement.sensitivity, statement.noise_multiplier) == (1e-5, 300, 0.7, 2.3)
+    assert (statement.sampling, statement.sampling_rate, statement.examples) == ("Poisson", 512 / 60_000, 60_000)
+    for text in (", 1e-05)-differential privacy", '"add-remove"', '"pld" (upper bound)', SOURCES["secure"].claim):
+        assert text in prose
+    assert float(prose[1:].split(",")[0]) >= statement.epsilon
+
+
+def test_the_guarantee_counts_the_steps_that_were_taken():
+    made = plan()
+    assert made.guarantee(steps=5).steps == 5
+    assert made.guarantee(steps=5).epsilon == made.epsilon(steps=5) < made.epsilon()
+    assert made.guarantee(steps=0).epsilon == 0
+
+
+@pytest.mark.parametrize(
+    ("gaussian", "reason"),
+    [
+        (Gaussian(2.3, source="fixed"), "the same on every run"),
+        (Gaussian(0, non_private=True), "no noise is added"),
+        (Gaussian(0.0, source="fixed", non_private=True), "no noise is added"),
+    ],
+)
+def test_without_private_noise_the_statement_says_no_privacy(gaussian, reason):
+    made = plan(noise=gaussian)
+    prose, data = str(made.guarantee()), json.loads(made.guarantee().to_json())
+    assert made.epsilon() == made.epsilon("gdp") == math.inf
+    assert "NO PRIVACY" in prose
+    assert reason in prose
+    assert data["epsilon"] == "inf"
+    assert set(data["epsilon_by_accountant"].values()) == {"inf"}
+
+
+def test_a_fast_source_is_named():
+    assert "statistical, not cryptographic" in str(plan(noise=Gaussian(2.3, source="fast")).guarantee(accountant="rdp"))
+
+
+def test_a_tiny_delta_is_answered_by_the_same_accountant():
+    made = plan(delta=1e-10)
+    statement = made.guarantee()
+    assert (statement.accountant, statement.epsilon) == ("pld", made.epsilon())
+    assert '"pld" (upper bound)' in str(statement)
+    assert made.epsilon() < made.epsilon("rdp")
+    assert plan(delta=1e-10, noise=Gaussian()).calibrate(epsilon=1.3).epsilon() <= 1.3
+    assert plan(delta=1e-10, steps=None).calibrate(epsilon=1.3).epsilon() <= 1.3
+
+
+SCHEMES = {
+    "poisson": ({}, "coin of their own", True),
+    "full batch": ({"sampling": sampling.FullBatch(), "noise": Gaussian(90.0)}, "everybody takes part in every step", False),
+    "fixed size": ({"sampling": sampling.FixedSize(512), "adjacency": "replace-one"}, "subset of fixed size", True),
+    "truncated": ({"sampling": sampling.TruncatedPoisson(512, cap=700)}, "of too many a uniform subset stays", True),
+    "shuffled": ({"sampling": sampling.Shuffle(512), "adjacency": "zero-out"}, "one step of every epoch", False),
+    "balls in bins": ({"sampling": sampling.BallsInBins(512)}, "one step of every epoch", False),
+    "estimated norms": ({"clipping": Projected(Flat(0.7), 40), "steps": 20}, "coin of their own", True),
+}
+
+
+@pytest.mark.parametrize(("changes", "assumed", "amplified"), SCHEMES.values(), ids=SCHEMES)
+def test_what_the_accountant_assumes_is_told_and_what_it_is_worth(changes, assumed, amplified):
+    statement = plan(**changes).guarantee()
+    assert assumed in statement.assumed
+    assert statement.performed is None
+    assert (statement.epsilon_without_sampling > statement.epsilon) == amplified
+    assert amplified or statement.epsilon_without_sampling == statement.epsilon
+    assert ("No amplification" in str(statement)) == (not amplified)
+    assert 0 < statement.meaning.advantage < 1
+
+
+def test_every_kind_of_release_has_words_for_what_is_assumed():
+    assert set(promise._ASSUMED) == set(events.Release.__args__)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "gdp"])
+def test_without_sampling_everybody_takes_part_in_every_step(accountant):
+    statement = plan().guarantee(accountant=accountant)
+    everybody = [privet.accounting.Event(1.0, 2.3, 300)]
+    assert statement.epsilon_without_sampling == composed_epsilon(everybody, delta=1e-5, accountant=accountant)
+    assert set(statement.discretisation) == {"pld": {"grid_width"}, "gdp": set()}.get(accountant, set(statement.discretisation))
+
+
+def test_libraries_that_the_numbers_depend_on_are_named():
+    assert set(plan().guarantee().versions) == {"privet", "torch", "numpy", "scipy"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "adjacency", "words"),
+    [
+        ("one example", "add-remove", "nobody contributed several"),
+        (privet.accounting.group_unit(3), "replace-one", "60,000 groups"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(unit, adjacency, words):
+    assert words in str(plan(unit=unit, adjacency=adjacency, delta=1e-6).guarantee())
+    assert "nobody contributed several" not in str(plan(unit="one user").guarantee())
+    assert "pretrained on the same people's data" in str(plan().guarantee())
+
+
+def test_a_statement_is_the_same_however_often_it_is_asked_for():
+    made = plan()
+    assert made.guarantee() == made.guarantee()
+    assert made.guarantee().to_json() == made.guarantee().to_json()
+
+
+def test_nothing_spent_leaves_guessing():
+    nothing = plan().guarantee(steps=0)
+    assert (nothing.epsilon, nothing.epsilon_without_sampling, nothing.meaning.advantage) == (0.0, 0.0, 0.0)
+    json.loads(nothing.to_json())
+
+
+def test_without_privacy_an_attacker_is_left_everything():
+    statement = plan(clipping=clipping.Unclipped(bound=0.7, non_private=True)).guarantee()
+    assert (statement.meaning.advantage, statement.meaning.bayes_risk) == (1.0, 0.0)
+    assert statement.epsilon_without_sampling == math.inf
+    assert json.loads(statement.to_json())["epsilon_without_sampling"] == "inf"
+
+
+def test_only_a_training_says_that_it_sampled():
+    made = plan(examples=40, sampling=Poisson(8), steps=3, delta=1e-3)
+    model = torch.nn.Linear(2, 1)
+    training = privet.Training(
+        made,
+        model,
+        lambda model, batch: model(batch[0])[:, 0].square(),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        torch.utils.data.TensorDataset(torch.randn(40, 2)),
+    )
+    training.run()
+    assert "Performed: Poisson sampling by privet.Training itself" in str(training.guarantee())
+    assert "Performed: nothing yet" in str(made.guarantee())

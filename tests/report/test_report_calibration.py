@@ -1,0 +1,38 @@
+"""Calibration in a report: there when it was measured, with intervals, the same from the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from privet import report
+from privet.evaluation import tabulate
+
+TABLES = {
+    "brier": 0.0312,
+    "calibration": tabulate([0.99] * 9000 + [0.7] * 1000, [True] * 9825 + [False] * 175).to_dict(),
+    "true_class": tabulate([0.99] * 9825 + [0.1] * 175, [True] * 9825 + [False] * 175).to_dict(),
+    "intervals": {"brier": [0.0302, 0.0322], "expected_calibration_error": [0.019, 0.0241]},
+}
+
+
+def test_numbers_and_figure_are_in_their_section(report_of):
+    source = report_of(evaluation=TABLES)
+    section = source[source.index("<h2>Calibration</h2>") :].split("</section>")[0]
+    assert "0.0312 (0.0302 to 0.0322)" in section
+    assert "2.15\N{NO-BREAK SPACE}% (1.90 to 2.41)" in section
+    assert "Reliability diagram" in section
+    assert "10,000 test examples" in section
+
+
+def test_it_is_left_out_where_it_was_not_measured(report_of):
+    assert "<h2>Calibration</h2>" not in report_of()
+
+
+@pytest.mark.parametrize("claimed", [0.5, float("nan")])
+def test_figure_is_drawn_from_its_numbers_alone_and_byte_for_byte(write_run, claimed):
+    tables = TABLES | {"calibration": tabulate([claimed] * 10_000, [True] * 10_000).to_dict()}
+    directory = write_run(evaluation=tables)
+    report.write(directory)
+    drawn = (directory / "figures" / "calibration.svg").read_bytes()
+    report.write(directory)
+    assert (directory / "figures" / "calibration.svg").read_bytes() == drawn

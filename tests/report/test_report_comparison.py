@@ -1,0 +1,45 @@
+"""ε over the steps by accountant: every accountant that has a finite answer is a line."""
+
+import math
+
+import pytest
+
+from privet import Plan, report
+from privet.accounting import compare
+from privet.clipping import Flat
+from privet.errors import InvalidArgumentError
+from privet.noise import Gaussian
+from privet.report import accountants
+from privet.sampling import FixedSize, Poisson
+
+
+def plan(**changes):
+    values = {
+        "examples": 5000, "sampling": Poisson(50), "steps": 40, "clipping": Flat(0.3), "delta": 1e-5, "noise": Gaussian(1.7),
+    }  # fmt: skip
+    return Plan(**{**values, **changes})
+
+
+@pytest.mark.parametrize("made", [plan(), plan(sampling=FixedSize(50), adjacency="replace-one"), plan(steps=1)])
+def test_every_finite_answer_has_a_line_with_its_end_beside_it(made, tmp_path):
+    drawn = report.draw_comparison(made, tmp_path / "comparison.svg").read_text(encoding="utf-8")
+    for row in compare(made).rows:
+        known = accountants.describe(row.accountant)
+        shown = row.epsilon is not None and 0 < row.epsilon < math.inf
+        assert (f">{known.name} {known.show(row.epsilon)}" in drawn) == shown
+    assert "training step" in drawn
+    assert "mathdefault" not in drawn
+
+
+def test_the_same_plan_gives_the_same_file(tmp_path):
+    first, second = (report.draw_comparison(plan(), tmp_path / name) for name in ("a.svg", "b.svg"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_cannot_be_drawn_or_written_is_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is"):
+        report.draw_comparison(plan(noise=Gaussian(0.0, non_private=True)), tmp_path / "a.svg")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgumentError, match=r"^figure is"):
+        report.draw_comparison(plan(), tmp_path / "file" / "a.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,316 @@
+"""A resumed run has the public state that was saved, to the last bit, and randomness that was never there before."""
+
+import copy
+import functools
+import os
+import pickle
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import TensorDataset
+
+import privet
+from privet import checkpoint
+from privet.errors import LedgerError, PrivetWarning
+from privet.ledger import read
+from privet.momentum import InnerOuter
+
+N, STEPS, STOP = 50, 12, 7
+
+
+class Net(nn.Module):
+    """With a buffer, tied weights, and parameters of two precisions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(4, 1, dtype=torch.float64)
+        self.register_buffer("shift", torch.randn(4))
+
+    def forward(self, x):
+        hidden = self.second(torch.tanh(self.first(x + self.shift)))
+        return self.last(hidden.double())[:, 0]
+
+
+def loss_fn(model, batch):
+    return model(batch[0]).square()
+
+
+def plan(**options):
+    options.setdefault("clipping", privet.clipping.Flat(0.6))
+    return privet.Plan(
+        examples=N, sampling=privet.sampling.Poisson(10.0), steps=STEPS, delta=1e-5,
+        noise=privet.noise.Gaussian(1.7), **options,
+    )  # fmt: skip
+
+
+PLANS = {
+    "plain": plan(),
+    "adaptive bound": plan(clipping=privet.clipping.AdaptiveQuantile(privet.clipping.Flat(0.6), learning_rate=0.5)),
+    "adaptive bounds of layers": plan(
+        clipping=privet.clipping.AdaptiveQuantile(privet.clipping.Layerwise(privet.clipping.Flat(0.6)))
+    ),
+    "momentum": plan(momentum=InnerOuter(0.8, 0.3, 2)),
+    "random masks": plan(sparsification=privet.sparsification.Random(0.5, refresh=1)),
+    "ranked masks": plan(sparsification=privet.sparsification.Ranked(0.5, refresh=1)),
+    "scheduled bound": plan(bound_schedule=privet.schedules.Geometric()),
+}
+OPTIMIZERS = {
+    "sgd": lambda model, the_plan: torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.8, nesterov=True),
+    "adamw": lambda model, the_plan: torch.optim.AdamW(model.parameters(), lr=0.02, amsgrad=True),
+    "rmsprop": lambda model, the_plan: torch.optim.RMSprop(model.parameters(), lr=0.02, centered=True),
+    "adam-bc": lambda model, the_plan: privet.optim.AdamBC(
+        model.parameters(), lr=0.02, noise_deviation=the_plan.gradient_deviations().tolist()
+    ),
+    "sgld": lambda model, the_plan: privet.optim.SGLD(
+        model.parameters(), privet.optim.sgld_learning_rates(the_plan), N, burn_in=2, keep=3
+    ),
+}
+SCHEDULERS = {
+    "none": lambda optimizer: None,
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS),
+    "steps": lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 5]),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=STEPS, cycle_momentum=False),
+    "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
+    "sequence": lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+        optimizer,
+        [torch.optim.lr_scheduler.LinearLR(optimizer), torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)],
+        milestones=[4],
+    ),
+}
+AVERAGES = {
+    "none": lambda model: None,
+    "uniform": AveragedModel,
+    "ema": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.7)),
+}
+
+
+def started(directory, the_plan, optimizer="sgd", scheduler="none", average="none", **options):
+    model = Net()
+    made = OPTIMIZERS[optimizer](model, the_plan)
+    return privet.Training(
+        the_plan, model, loss_fn, made, TensorDataset(torch.randn(N, 4)), directory,
+        scheduler=SCHEDULERS[scheduler](made), average=AVERAGES[average](model), **options,
+    )  # fmt: skip
+
+
+def resumed(directory, the_plan, optimizer="sgd", scheduler="none", average="none", **options):
+    model = Net()
+    made = OPTIMIZERS[optimizer](model, the_plan)
+    return privet.Training.resume(
+        directory, model, loss_fn, made, TensorDataset(torch.randn(N, 4)),
+        scheduler=SCHEDULERS[scheduler](made), average=AVERAGES[average](model), **options,
+    )  # fmt: skip
+
+
+def stopped(training, at=STOP):
+    for step in training:
+        if step.number == at:
+            break
+    training.close()
+
+
+def public_state(training):
+    parts = {name: part.state_dict() for name, part in training._state.parts.items()}
+    return copy.deepcopy({"model": training.model.state_dict(), **parts})
+
+
+def identical(one, other):
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(identical(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(identical, one, other))
+    return one == other
+
+
+CASES = [
+    *[(name, "sgd", "none", "none") for name in PLANS],
+    *[("plain", optimizer, "none", "none") for optimizer in OPTIMIZERS if optimizer != "sgd"],
+    *[("plain", "sgd", scheduler, "none") for scheduler in SCHEDULERS if scheduler != "none"],
+    *[("plain", "sgd", "none", average) for average in AVERAGES if average != "none"],
+    ("ranked masks", "adamw", "sequence", "ema"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=", ".join)
+def test_the_public_state_is_restored_to_the_last_bit(tmp_path, case):
+    the_plan, *others = PLANS[case[0]], *case[1:]
+    first = started(tmp_path, the_plan, *others)
+    stopped(first)
+    again = resumed(tmp_path, the_plan, *others)
+    assert identical(public_state(first), public_state(again))
+    upcoming = STOP + 1
+    (rule, masks), (same_rule, same_masks) = first._state.at(upcoming), again._state.at(upcoming)
+    assert rule == same_rule
+    assert identical(masks, same_masks)
+
+
+def test_the_randomness_of_a_resumed_run_is_new(tmp_path):
+    """Two continuations of one state: were any of it stored, their difference would be free of noise."""
+    the_plan = PLANS["plain"]
+    stopped(started(tmp_path, the_plan))
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    ends = []
+    for _ in range(2):
+        for path, content in files.items():
+            path.write_bytes(content)
+        with resumed(tmp_path, the_plan) as training:
+            training.run()
+        ends.append(training.model.first.weight.detach().clone())
+    assert not (ends[0] == ends[1]).any()
+
+
+def test_nothing_that_is_saved_is_random_state_or_counts_examples(tmp_path):
+    stopped(started(tmp_path, PLANS["plain"]))
+    state = checkpoint.read(tmp_path / checkpoint.NAME)
+    assert state.keys() == {"step", "ledger", "model", "optimizer", "rule"}
+    assert state["step"] == STOP
+
+
+def test_the_first_checkpoint_stands_before_anything_is_reserved(tmp_path):
+    training = started(tmp_path, PLANS["plain"])
+    before = public_state(training)
+    training.close()
+    assert [record["record"] for record in read(tmp_path / "ledger", "the ledger").records] == ["open"]
+    assert identical(before, public_state(resumed(tmp_path, PLANS["plain"])))
+
+
+def test_two_checkpoints_are_kept(tmp_path):
+    training = started(tmp_path, PLANS["plain"], checkpoint_every=2)
+    for step in training:
+        if step.number == 5:
+            assert checkpoint.read(tmp_path / checkpoint.NAME)["step"] == 4
+            assert checkpoint.read(tmp_path / checkpoint.PREVIOUS)["step"] == 2
+            break
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == [checkpoint.PREVIOUS, checkpoint.NAME]
+
+
+def test_a_crash_between_the_two_moves_of_a_checkpoint_leaves_the_one_before(tmp_path):
+    stopped(started(tmp_path, PLANS["plain"], checkpoint_every=3))
+    (tmp_path / checkpoint.NAME).unlink()
+    training = resumed(tmp_path, PLANS["plain"])
+    assert training._record.completed == 6
+    assert training.steps_spent == STOP
+
+
+@pytest.mark.parametrize("content", [b"", b"half a file", pickle.dumps({"step": 3}, protocol=2)])
+def test_a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before_and_says_so(tmp_path, content):
+    stopped(started(tmp_path, PLANS["plain"], checkpoint_every=3))
+    (tmp_path / checkpoint.NAME).write_bytes(content)
+    with pytest.warns(PrivetWarning, match="going on from the one before"):
+        training = resumed(tmp_path, PLANS["plain"])
+    assert training._record.completed == 6
+    training.close()
+    (tmp_path / checkpoint.NAME).write_bytes(content)
+    (tmp_path / checkpoint.PREVIOUS).write_bytes(content)
+    with pytest.raises(LedgerError, match="nor any before it"):
+        resumed(tmp_path, PLANS["plain"])
+
+
+class Bomb:
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.place),)
+
+
+@pytest.mark.parametrize("write", [functools.partial(pickle.dump, protocol=2), torch.save])
+def test_nothing_that_a_checkpoint_says_is_executed(tmp_path, write):
+    run, place = tmp_path / "run", tmp_path / "exploded"
+    stopped(started(run, PLANS["plain"]))
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS):
+        with (run / name).open("wb") as file:
+            write({"step": 3, "ledger": "", "model": Bomb(place)}, file)
+    with pytest.raises(LedgerError, match="cannot be read"):
+        resumed(run, PLANS["plain"])
+    assert not place.exists()
+
+
+def test_a_newer_checkpoint_than_the_ledger_is_refused_though_an_older_one_would_do(tmp_path):
+    training = started(tmp_path, PLANS["plain"], checkpoint_every=3)
+    old = (tmp_path / "ledger").read_bytes()
+    stopped(training)
+    (tmp_path / "ledger").write_bytes(old)
+    with pytest.raises(LedgerError, match="newer than, or foreign to"):
+        resumed(tmp_path, PLANS["plain"])
+
+
+def test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp_path):
+    class Diary(torch.optim.SGD):
+        def state_dict(self):
+            return {**super().state_dict(), "diary": Bomb(tmp_path / "exploded")}
+
+    model = Net()
+    arguments = (PLANS["plain"], model, loss_fn, Diary(model.parameters(), lr=0.1), TensorDataset(torch.randn(N, 4)))
+    with pytest.raises(LedgerError, match="could not be resumed"):
+        privet.Training(*arguments, tmp_path / "run")
+    assert not (tmp_path / "exploded").exists()
+    assert not list((tmp_path / "run").iterdir())
+    privet.Training(*arguments).run()  # without a directory there is nothing to resume
+
+
+def test_a_run_is_not_resumed_with_other_parts_than_it_began_with(tmp_path):
+    stopped(started(tmp_path, PLANS["plain"]))
+    with pytest.raises(LedgerError, match="no state for scheduler"):
+        resumed(tmp_path, PLANS["plain"], "sgd", "cosine")
+    (tmp_path / checkpoint.PREVIOUS).unlink()
+    model = nn.Linear(4, 1)
+    with pytest.raises(LedgerError, match="does not fit"):
+        privet.Training.resume(
+            tmp_path, model, lambda net, batch: net(batch[0])[:, 0], torch.optim.SGD(model.parameters(), lr=0.1),
+            TensorDataset(torch.randn(N, 4)),
+        )  # fmt: skip
+
+
+def test_leftovers_of_writes_that_were_killed_are_removed(tmp_path):
+    stopped(started(tmp_path, PLANS["plain"]))
+    (tmp_path / f".{checkpoint.NAME}.{'0' * 32}").write_bytes(b"half")
+    resumed(tmp_path, PLANS["plain"]).close()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_disk_that_refuses_a_checkpoint_is_named_and_the_last_one_stays(tmp_path, monkeypatch):
+    training = started(tmp_path, PLANS["plain"])
+    next(iter(training))
+
+    def refuse(state, path):
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    monkeypatch.setattr(torch, "save", refuse)
+    with pytest.raises(LedgerError, match="could not be written"):
+        training.save()
+    monkeypatch.undo()
+    training.close()
+    assert resumed(tmp_path, PLANS["plain"]).steps_spent == 1
+
+
+def test_a_closed_training_writes_nothing_more(tmp_path):
+    training = started(tmp_path, PLANS["plain"])
+    steps = iter(training)
+    next(steps)
+    training.close()
+    with resumed(tmp_path, PLANS["plain"]) as again:
+        again.run()
+        after = {path.name: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
+    steps.close()
+    training.close()
+    with pytest.raises(LedgerError, match="was closed"):
+        training.save()
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()} == after
+
+
+def test_an_optimizer_that_knows_its_noise_refuses_a_plan_with_another(tmp_path):
+    right, wrong = PLANS["plain"], plan(clipping=privet.clipping.Flat(0.9))
+    model = Net()
+    optimizer = privet.optim.SGLD(model.parameters(), privet.optim.sgld_learning_rates(right), N)
+    data = TensorDataset(torch.randn(N, 4))
+    with pytest.raises(privet.errors.InvalidArgumentError, match=r"noise\.multiplier"):
+        privet.Training(wrong, model, loss_fn, optimizer, data)
+    privet.Training(right, model, loss_fn, optimizer, data).run()

@@ -1,0 +1,186 @@
+"""Listings of the papers that take several features at once, written out as loops beside `Training`, without noise and with.
+
+Rules and styles: tests/clipping/test_step_by_step.py; masks: tests/sparsification/test_masked_training.py; momentum of examples:
+tests/test_momentum.py; estimated norms: tests/gradients/test_projections.py; optimizers: tests/optim.
+"""
+
+import dataclasses
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils.data import TensorDataset
+
+import privet
+from privet.clipping import Flat, Global
+from privet.noise import FixedSource, Gaussian
+from privet.optim import SGLD, GaussianPrior, sgld_noise
+from privet.schedules import Constant, Geometric, Linear, Piecewise
+from privet.units import Groups, Users, averaged, grouped
+
+N, BATCH, RATE, BOUND, SIGMA = 40, 11.0, 0.37, 0.6, 1.7
+MIXED = pytest.mark.parametrize("sigma", [0.0, SIGMA], ids=["no noise", "fixed noise"])
+
+
+def network():
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+
+
+def squared_error(model, batch):
+    return (model(batch[0])[:, 0] - batch[1]).square()
+
+
+def data():
+    torch.manual_seed(9)
+    return 2 * torch.randn(N, 3, dtype=torch.float64), torch.randn(N, dtype=torch.float64)
+
+
+def gradient(w, x, y):
+    """Of one example, at w."""
+    model = network()
+    vector_to_parameters(w, model.parameters())
+    loss = squared_error(model, (x[None], y[None]))[0]
+    return parameters_to_vector(torch.autograd.grad(loss, list(model.parameters())))
+
+
+def plan(sigma, **options):
+    values = {
+        "examples": N, "sampling": privet.sampling.Poisson(BATCH), "steps": 6, "clipping": Flat(BOUND), "delta": 1e-5,
+        "noise": Gaussian(sigma, source="fixed", non_private=sigma == 0),
+    }  # fmt: skip
+    return privet.Plan(**values | options)
+
+
+def trained(the_plan, dataset=None, loss=squared_error, momentum=0.0, physical_batch_size=4):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=momentum)
+    dataset = TensorDataset(*data()) if dataset is None else dataset
+    privet.Training(the_plan, model, loss, optimizer, dataset, physical_batch_size=physical_batch_size).run()
+    return parameters_to_vector(model.parameters()).detach()
+
+
+def same(found, expected):
+    start = parameters_to_vector(network().parameters()).detach()
+    assert (expected - start).norm() > 0.01
+    assert (found - expected).norm() <= 2e-6 * (expected - start).norm()
+
+
+# The bound of step t, from 0, of T.
+BOUNDS = {
+    "linear": (Linear(), lambda t, total: BOUND / min(2, 1 + t / total)),
+    "geometric": (Geometric(rate=0.2), lambda t, total: max(BOUND / 2, 0.8**t * BOUND)),
+    "mix-up": (Piecewise((1.0, 5.0), (0.5,)), lambda t, total: BOUND if t < 0.5 * total else 5 * BOUND),
+    "constant": (Constant(), lambda t, total: BOUND),
+}
+
+
+@MIXED
+@pytest.mark.parametrize("deviation", ["fixed", "follows the bound"])
+@pytest.mark.parametrize("schedule", BOUNDS)
+def test_momentum_and_a_varying_clip_bound(schedule, deviation, sigma):
+    """Algorithm 1 of "Differentially Private SGD with Momentum and Varying Clipping Bound"; its divisor made public."""
+    value, bound = BOUNDS[schedule]
+    the_plan = plan(sigma, bound_schedule=value)
+    the_plan = dataclasses.replace(the_plan, noise=dataclasses.replace(the_plan.noise, deviation=deviation))
+    (x, y), source, c = data(), FixedSource(), 0.6
+    theta, m = parameters_to_vector(network().parameters()).detach(), 0
+    for t in range(6):
+        c_t, total = bound(t, 6), 0
+        for i in the_plan.sampling.draw(N, source.words):
+            g = gradient(theta, x[i], y[i])
+            total = total + g / max(1, g.norm() / c_t)
+        b_t = sigma * (BOUND if deviation == "fixed" else c_t) * source.normal(len(theta)) if sigma else 0
+        m = c * m + (total + b_t) / BATCH
+        theta = theta - RATE * m
+    same(trained(the_plan, momentum=c), theta)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "geometric", "constant"])
+def test_training_stops_before_the_step_that_would_exceed_the_budget(schedule):
+    """Lines 4 to 8 of the same: the cost of step t is that of multiplier σ·C/Cₜ."""
+    target = 1.2
+    value, bound = BOUNDS[schedule]
+    value = Linear(over=12) if schedule == "linear" else value
+    open_plan = plan(3.0, steps=None, bound_schedule=value, noise=Gaussian(3.0, deviation="fixed"))
+    calibrated = open_plan.calibrate(target, accountant="rdp")
+    multipliers = [3.0 * BOUND / bound(t, 12) for t in range(calibrated.total_steps + 1)]
+    assert calibrated.multipliers() == pytest.approx(multipliers[:-1])
+
+    def spent(steps):
+        events = [privet.accounting.Event(BATCH / N, sigma) for sigma in multipliers[:steps]]
+        return privet.accounting.composed_epsilon(events, delta=1e-5, adjacency="add-remove", accountant="rdp")
+
+    assert spent(calibrated.total_steps) <= target < spent(calibrated.total_steps + 1)
+    model = network()
+    training = privet.Training(
+        calibrated, model, squared_error, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(*data())
+    )
+    training.run()
+    assert training.steps_left == 0
+    assert training.epsilon("rdp") == pytest.approx(spent(calibrated.total_steps))
+
+
+@pytest.mark.parametrize("rule", [Flat(BOUND), Global(BOUND, cutoff=2.4)], ids=["local", "global"])
+@pytest.mark.parametrize("rates", [0.3, (0.3, 0.2, 0.1, 0.05)], ids=["one rate", "falling rates"])
+def test_langevin_dynamics(rule, rates):
+    """DP-SGLD (Bu et al. 2023, Appendix C, Algorithm 3); |Bₜ| made public."""
+    prior, batch = GaussianPrior(std=0.7), BATCH
+    noise = sgld_noise(rates, batch_size=batch, sensitivity=BOUND, source="fixed")
+    the_plan = plan(1.0, steps=4, clipping=rule, noise=noise)
+    (x, y), source = data(), FixedSource()
+    w, samples = parameters_to_vector(network().parameters()).detach(), []
+    for t in range(4):
+        eta, total = rates if isinstance(rates, float) else rates[t], 0
+        for i in the_plan.sampling.draw(N, source.words):
+            v = gradient(w, x[i], y[i])
+            factor = min(1, BOUND / v.norm()) if isinstance(rule, Flat) else 0.25 * float(v.norm() <= 2.4)
+            total = total + factor * v
+        drawn = source.normal(len(w))
+        w = w - eta * (total / batch + w / prior.std**2 / N) - math.sqrt(eta) * drawn  # N(0, η) whatever its sign
+        samples.append(w)
+    model = network()
+    optimizer = SGLD(model.parameters(), rates, N, prior=prior)
+    optimizer.check(the_plan)
+    privet.Training(the_plan, model, squared_error, optimizer, TensorDataset(*data()), physical_batch_size=4).run()
+    for found, expected in zip(optimizer.samples, samples, strict=True):
+        same(parameters_to_vector(found), expected)
+
+
+FACTORS = (1.0, 0.8, -0.3)
+USERS = [number % 7 if number < 30 else 3 for number in range(N)]
+UNITS = {
+    "examples": (lambda examples: examples, [[i] for i in range(N)], "add-remove"),
+    "users": (
+        lambda examples: Users(examples, USERS, cap=N), [[i for i in range(N) if USERS[i] == u] for u in range(7)], "add-remove"
+    ),
+    "groups": (lambda examples: Groups(examples, 3), [list(range(i, min(i + 3, N))) for i in range(0, N, 3)], "replace-one"),
+}  # fmt: skip
+
+
+@MIXED
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("views", [1, 3])
+def test_units_and_views(views, units, sigma):
+    """DP-SGD on users or microbatches (McMahan et al. 2018), with augmentation multiplicity (De et al. 2022, section 3.2): the
+    gradients of all views of all examples of a unit are averaged, then clipped."""
+    arrange, members, adjacency = UNITS[units]
+    dataset, calls = arrange(TensorDataset(*data())), itertools.cycle(FACTORS[:views])
+    size = 4.0 if units != "examples" else BATCH
+    unit = getattr(dataset, "privacy_unit", "one example")
+    the_plan = plan(sigma, examples=len(members), sampling=privet.sampling.Poisson(size), adjacency=adjacency, unit=unit)
+    (x, y), source = data(), FixedSource()
+    w = parameters_to_vector(network().parameters()).detach()
+    for _ in range(6):
+        total = 0
+        for u in the_plan.sampling.draw(len(members), source.words):
+            each = [gradient(w, factor * x[i], y[i]) for i in members[u] for factor in FACTORS[:views]]
+            g = sum(each) / len(each)
+            total = total + g * min(1, BOUND / g.norm())
+        w = w - RATE * (total + (sigma * BOUND * source.normal(len(w)) if sigma else 0)) / size
+    loss = averaged(squared_error, lambda batch: (next(calls) * batch[0], batch[1]), views)
+    loss = loss if units == "examples" else grouped(loss)
+    same(trained(the_plan, dataset, loss), w)

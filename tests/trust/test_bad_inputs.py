@@ -1,0 +1,256 @@
+"""Forty bad inputs, each refused before the first step by a message that names it and says what to do.
+
+The numbers are those of docs/trust.md.
+"""
+
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
+
+import privet
+from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning, UnsupportedModelError
+
+N = 20
+FLAT, SIGMA = privet.clipping.Flat(0.7), privet.noise.Gaussian(multiplier=2.3)
+
+
+def data(n=N):
+    return TensorDataset(torch.randn(n, 4), torch.randint(0, 3, (n,)))
+
+
+def loss_fn(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def plan(batch_size=5, steps=3, clipping=FLAT, delta=1e-3, noise=SIGMA, examples=N, **options):
+    sampling = options.pop("sampling", None) or privet.sampling.Poisson(batch_size)
+    return privet.Plan(examples, sampling, steps, clipping, delta, noise=noise, **options)
+
+
+def noisy(multiplier):
+    return lambda: plan(noise=privet.noise.Gaussian(multiplier))
+
+
+def train(model=None, the_plan=None, optimizer=None, dataset=None, loss=loss_fn, **options):
+    model = nn.Linear(4, 3) if model is None else model
+    make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.3))
+    return privet.Training(
+        the_plan or plan(), model, loss, make(model.parameters()), data() if dataset is None else dataset, **options
+    )
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(data())
+
+
+class Counting(nn.Module):
+    """Keeps a running count of what it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        self.total += x.sum()
+        return self.linear(x)
+
+
+class Centred(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x - x.mean(0))
+
+
+def used_optimizer(parameters):
+    parameters = list(parameters)
+    optimizer = torch.optim.Adam(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return optimizer
+
+
+def foreign_optimizer(parameters):
+    return torch.optim.SGD([*parameters, nn.Parameter(torch.zeros(1))], lr=0.3)
+
+
+def partial_optimizer(parameters):
+    return torch.optim.SGD(list(parameters)[:1], lr=0.3)
+
+
+def frozen_later():
+    training = train()
+    training.model.weight.requires_grad_(False)
+    next(iter(training))
+
+
+def half_images():
+    return train(nn.Linear(4, 3).half(), dataset=TensorDataset(torch.randn(N, 4).half(), torch.zeros(N, dtype=torch.long)))
+
+
+def groups_without_bounds():
+    rules = {"weight": FLAT}
+    return train(the_plan=plan(clipping=privet.clipping.Layerwise(rules)))
+
+
+def twice_in(folder):
+    def run():
+        train(directory=folder).run()
+        train(directory=folder)
+
+    return run
+
+
+def resumed(folder, change):
+    def run():
+        training = train(directory=folder)
+        next(iter(training))
+        training.close()
+        change(folder)
+        model = nn.Linear(4, 3)
+        privet.Training.resume(folder, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.3), data())
+
+    return run
+
+
+def other_noise(folder):
+    text = (folder / "plan.json").read_text()
+    (folder / "plan.json").write_text(text.replace("2.3", "1.3"))
+
+
+CASES = [
+    (1, noisy(-1.0), "noise.multiplier is -1.0"),
+    (2, noisy(0.0), "non_private"),
+    (3, noisy(math.nan), "noise.multiplier is nan"),
+    (4, noisy(math.inf), "noise.multiplier is inf"),
+    (5, noisy(True), "noise.multiplier is True"),
+    (5, noisy("1.0"), "noise.multiplier is '1.0'"),
+    (5, noisy(torch.tensor(1.0)), "noise.multiplier is tensor"),
+    (6, lambda: plan(clipping=privet.clipping.Flat(0)), "clipping.bound is 0"),
+    (7, lambda: plan(clipping=privet.clipping.Flat(math.inf)), "clipping.bound is inf"),
+    (8, groups_without_bounds, "bias"),
+    (9, lambda: plan(delta=0.0), "delta is 0.0"),
+    (9, lambda: plan(delta=1), "delta is 1"),
+    (10, lambda: plan(delta=0.5), "accept_large_delta"),
+    (11, lambda: plan(noise=privet.noise.Gaussian()).calibrate(0), "epsilon is 0"),
+    (11, lambda: plan(noise=privet.noise.Gaussian()).calibrate(math.nan), "epsilon is nan"),
+    (12, lambda: plan(delta=1e-300, noise=privet.noise.Gaussian()).calibrate(1e-6), "it must be at least"),
+    (13, lambda: plan(batch_size=0), "sampling.batch_size is 0"),
+    (13, lambda: plan(batch_size=N + 1), "sampling.batch_size is 21"),
+    (15, lambda: plan(sampling=privet.sampling.FixedSize(2.5), adjacency="replace-one"), "sampling.batch_size is 2.5"),
+    (16, lambda: plan(steps=0), "steps is 0"),
+    (16, lambda: plan(steps=2.5), "steps is 2.5"),
+    (16, lambda: plan(steps=2**31), "steps is 2147483648"),
+    (16, lambda: plan(steps=privet.epochs(-1)), "steps.epochs is -1"),
+    (17, lambda: train(optimizer=lambda p: torch.optim.SGD(p, lr=math.nan)), "optimizer.lr is nan"),
+    (18, lambda: plan().calibrate(3.0), "exactly one is solved for"),
+    (18, lambda: plan(noise=privet.noise.Gaussian(), steps=None).calibrate(3.0), "steps is None"),
+    (19, lambda: plan(clipping=privet.clipping.Automatic(0.7, 0)), "clipping.stability is 0"),
+    (20, lambda: plan(sparsification=privet.sparsification.Random(1.0)), "sparsification.final_rate is 1.0"),
+    (21, lambda: train(dataset=DataLoader(data(), shuffle=True)), "loader.dataset"),
+    (22, lambda: train(dataset=Stream()), "map-style"),
+    (23, lambda: train(dataset=DataLoader(data(), sampler=WeightedRandomSampler([1.0] * N, N))), "loader.dataset"),
+    (24, lambda: train(dataset=DataLoader(data(), drop_last=True)), "loader.dataset"),
+    (25, lambda: train(dataset=data(0)), "0 examples"),
+    (26, lambda: train(dataset=Subset(data(), [0] * N)), "repeats indices"),
+    (26, lambda: plan(examples=1), "examples is 1"),
+    (27, lambda: train(dataset=list(range(N)), collate=lambda items: torch.zeros(2 * len(items), 4)), "collate"),
+    (30, lambda: train(physical_batch_size=0), "physical_batch_size is 0"),
+    (30, lambda: privet.units.Groups(data(), 0), "size is 0"),
+    (31, lambda: train(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))), "BatchNorm1d"),
+    (31, lambda: train(nn.Sequential(nn.Linear(4, 3), nn.SyncBatchNorm(3))), "SyncBatchNorm"),
+    (31, lambda: train(Counting()), "total"),
+    (32, lambda: train(Centred()), "mixes examples"),
+    (34, lambda: train(nn.Linear(4, 3).requires_grad_(False)), "no trainable parameter"),
+    (35, lambda: train(optimizer=partial_optimizer), "without bias"),
+    (35, lambda: train(optimizer=foreign_optimizer), "foreign parameters"),
+    (36, lambda: train(optimizer=used_optimizer), "state from earlier steps"),
+    (36, lambda: train(optimizer=torch.optim.LBFGS), "LBFGS"),
+    (36, lambda: train(nn.DataParallel(nn.Linear(4, 3))), "DataParallel"),
+    (37, half_images, "torch.float16"),
+    (37, lambda: train(nn.Linear(4, 3, dtype=torch.complex64)), "torch.complex64"),
+    (38, lambda: train(loss=lambda m, b: F.cross_entropy(m(b[0]), b[1])), "one loss per example"),
+    (38, lambda: train(loss=lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction="none") / len(b[0])), "neighbours"),
+    (39, frozen_later, "set of trainable parameters changed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "attempt", "says"), [pytest.param(*case, id=f"{case[0]}: {case[2]}") for case in CASES])
+def test_it_is_refused_by_name(number, attempt, says):
+    with pytest.raises((InvalidArgumentError, UnsupportedModelError)) as refusal:
+        attempt()
+    assert says in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (other_noise, "noise"),
+        (lambda folder: (folder / "ledger").unlink(), "lost its ledger"),
+        (lambda folder: (folder / "plan.json").unlink(), "no plan.json"),
+        (lambda folder: (folder / "ledger").write_bytes(b"00000000 {}\n"), "damaged"),
+    ],
+    ids=["another multiplier", "no ledger", "no plan", "a damaged ledger"],
+)
+def test_a_run_that_does_not_fit_its_files_is_not_resumed(tmp_path, damage, says):
+    """40."""
+    with pytest.raises(LedgerError, match=says):
+        resumed(tmp_path / "run", damage)()
+
+
+def test_a_directory_with_a_run_is_refused(tmp_path):
+    """40."""
+    with pytest.raises(LedgerError, match="holds a run already"):
+        twice_in(tmp_path / "run")()
+
+
+def test_a_checkpoint_is_never_unpickled(tmp_path):
+    """40: a file of code in a checkpoint's place is passed over, and the code does not run."""
+
+    class Code:
+        def __reduce__(self):
+            return (tmp_path.joinpath("executed").write_text, ("ran",))
+
+    def poison(folder):
+        (folder / "checkpoint.pt").write_bytes(pickle.dumps(Code(), protocol=2))
+
+    with pytest.warns(PrivetWarning, match="going on from the one before"):
+        resumed(tmp_path / "run", poison)()
+    assert not tmp_path.joinpath("executed").exists()
+
+
+def test_a_tiny_rate_is_sampled_exactly():
+    """14: a float32 uniform below 1e-9 would take one example in 2²⁴ or none."""
+    rates = [privet.sampling.Poisson(batch_size).rate(10**12) for batch_size in (1.0, 1e-3)]
+    assert rates == [1e-12, 1e-15]
+
+
+def test_values_in_the_data_raise_nothing():
+    """28: whoever is not a number contributes nothing."""
+    dataset = data()
+    dataset.tensors[0][3] = math.nan
+    train(dataset=dataset).run()
+
+
+def test_a_use_that_is_not_followed_is_trained_another_way():
+    """33: functional ties go through the tape or the loop, never unmeasured."""
+
+    class Twice(nn.Linear):
+        def forward(self, x):
+            return F.linear(x, self.weight) + F.linear(x.square(), self.weight.abs(), self.bias)
+
+    model = Twice(4, 3)
+    norms = privet.per_example_norms(model, loss_fn, (data().tensors[0], data().tensors[1]))
+    assert norms.isfinite().all()
+    train(model).run()
