@@ -62,9 +62,9 @@ def test_examples_as_canaries_prove_no_more_than_is_claimed(data, kind, clipping
 
 def test_a_training_without_noise_is_caught(data, monkeypatch):
     monkeypatch.setattr(training, "release", lambda clipped, token, source: training_release(clipped, token.spend()))
-    found = run(data, CANARIES, epsilon=2.0)
+    found = run(data, CANARIES, epsilon=1.0)
     assert not found.passed
-    assert found.white_box.epsilon > 2.0
+    assert found.white_box.epsilon > 1.0
     assert found.white_box.correct == found.white_box.guesses
     assert str(found).startswith("FAILED")
 
