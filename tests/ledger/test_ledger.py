@@ -58,7 +58,7 @@ def test_the_first_record_says_whose_it_is_and_what_made_it(path):
     first = read(path, "the ledger").records[0]
     assert first["plan"] == PLAN
     assert first["facts"]["accountant"] == "pld"
-    assert first["versions"].keys() == {"privet", "torch", "dp-accounting"}
+    assert first["versions"].keys() == {"privet", "torch", "numpy", "scipy"}
     assert first["machine"].keys() == {"host", "boot"}
     assert len(first["run"]) == 32
 

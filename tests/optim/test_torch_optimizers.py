@@ -24,7 +24,9 @@ OPTIMIZERS = {
     "Adagrad": lambda w: torch.optim.Adagrad(w, lr=0.2),
     "RMSprop": lambda w: torch.optim.RMSprop(w, lr=0.05, momentum=0.5),
     "AdamBC": lambda w: privet.optim.AdamBC(w, lr=0.07, noise_deviation=plan().gradient_deviations(), floor=1e-4),
-    "SGLD": lambda w: privet.optim.SGLD(w, privet.optim.sgld_learning_rates(plan()), examples=N, prior=privet.optim.GaussianPrior(0.8), keep=2),
+    "SGLD": lambda w: privet.optim.SGLD(
+        w, 0.3, examples=N, diffusion=0.3 * plan().gradient_deviations()[0] ** 2, prior=privet.optim.GaussianPrior(0.8), keep=2
+    ),
 }
 every = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 
