@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.recipes.features import FEATURES
-from privet.recipes.tasks import TASKS, errors, outputs, squared_error
+from privet.recipes.tasks import TASKS, outputs, squared_error
 from privet.setups import Setup
 
 EXAMPLES = TensorDataset(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1.5, 2.0, 1.0]))
@@ -16,7 +16,7 @@ EXAMPLES = TensorDataset(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1.5,
 
 def test_a_regression_is_measured_in_the_unit_of_its_targets_and_left_as_it_was():
     model = nn.Sequential(nn.Identity(), nn.Dropout(0.9)).train()
-    found = errors(model, EXAMPLES)
+    found = TASKS["regression"].measure(model, EXAMPLES)
     assert (found.mean_squared_error, found.mean_absolute_error) == pytest.approx(((0.25 + 0 + 9) / 3, (0.5 + 0 + 3) / 3))
     assert model.training
     assert model[1].training

@@ -52,11 +52,12 @@ CALIBRATION_MNIST = Recipe(
             {"clip bound R": 200.0},
         ),
     ),
-    metrics=("accuracy", "negative_log_likelihood"),
+    metrics=("accuracy", "negative_log_likelihood", "expected_calibration_error", "maximum_calibration_error"),
     points=20,
     charts=(
         Chart("accuracy", "sweep", "accuracy", x="clip bound R", logarithmic=True),
         Chart("likelihood", "sweep", "negative_log_likelihood", x="clip bound R", logarithmic=True),
+        Chart("calibration", "sweep", "expected_calibration_error", x="clip bound R", logarithmic=True),
         Chart("training", "curve", "negative_log_likelihood"),
     ),
     note=(

@@ -6,27 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from privet.data import DataSet
-from privet.evaluation import evaluate
+from privet.evaluation import evaluate, evaluate_regression
 from privet.setups import cross_entropy
-
-
-@dataclass(frozen=True)
-class Errors:
-    """How far a regression is off, in the unit of the targets.
-
-    Args:
-        mean_squared_error: ≥ 0.
-        mean_absolute_error: ≥ 0.
-    """
-
-    mean_squared_error: float
-    mean_absolute_error: float
 
 
 @dataclass(frozen=True)
@@ -43,19 +29,7 @@ def squared_error(model: nn.Module, batch: Any) -> Tensor:
     return F.mse_loss(model(inputs)[:, 0], targets, reduction="none")
 
 
-def errors(model: nn.Module, examples: TensorDataset) -> Errors:
-    """Measure a regression on examples, in evaluation mode, without gradients, in float64."""
-    inputs, targets = examples.tensors
-    training = model.training
-    try:
-        with torch.no_grad():
-            differences = (model.eval()(inputs)[:, 0] - targets).double()
-    finally:
-        model.train(training)
-    return Errors(float(differences.square().mean()), float(differences.abs().mean()))
-
-
-TASKS = {"classification": Task(cross_entropy, evaluate), "regression": Task(squared_error, errors)}
+TASKS = {"classification": Task(cross_entropy, evaluate), "regression": Task(squared_error, evaluate_regression)}
 # Metrics that are shares, shown in per cent.
 SHARES = {"accuracy", "expected_calibration_error", "maximum_calibration_error"}
 
