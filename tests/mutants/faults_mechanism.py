@@ -175,4 +175,23 @@ MOMENTUM = [
            among("test_momentum", "test_steps_are_those_of_the_paper"), ""),
 ]  # fmt: skip
 
-MUTANTS = [*NOISE, *VALUES, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM]
+TRAINING = [
+    Mutant("sums are divided by how many were drawn", "loop.py",
+           "/ self.plan.divisor", "/ max(1.0, float(clipped.norms.shape[-1]))",
+           among("sampling/test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size"),
+           "training"),
+    Mutant("ranked masks leave coordinates without noise", "loop.py",
+           "clipped = clipped.with_dense_noise()", "pass",
+           among("sparsification/test_masked_training", "test_ranked_noise_is_everywhere"), "training"),
+    Mutant("noise is for the last physical batch alone", "summing.py",
+           "total = summed if total is None else total.join(summed)", "total = summed",
+           among("test_training", "test_the_release_does_not_depend_on_the_physical_batch_size"), "training"),
+    Mutant("parameters may change", "loop.py",
+           "check_same_parameters(self.model, self._parameters)", "pass",
+           among("test_training", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused"), "training"),
+    Mutant("more examples than the plan has are taken", "batches.py",
+           "if entries != examples:", "if entries < examples:",
+           among("test_training", "test_a_data_set_of_another_size_is_refused"), ""),
+]  # fmt: skip
+
+MUTANTS = [*TRAINING, *NOISE, *VALUES, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM]
