@@ -24,3 +24,19 @@ def test_a_table_and_a_head_that_nearly_cancel_are_measured_again(size, left):
     sums, norms = clip(Tape(1, {"w": torch.zeros(V, D)}, {"w": tied}), Flat(exact / 3), (("w",),))
     assert exact * (1 - 1e-6) <= float(norms) <= exact * (1 + 1e-2)
     assert exact / 3 * (1 - 1e-2) <= float(sums["w"].double().norm()) <= exact / 3
+
+
+def test_a_table_and_a_head_that_cancel_in_part_are_not_measured_too_short():
+    """What is left is 6 % of either, so that rounding of their three squares is a thousand times as much of its own."""
+    torch.manual_seed(0)
+    examples, width = 400, 50
+    looked_up = torch.randn(examples, 1, width)
+    indices = torch.randint(3, (examples, 1))
+    inputs, one_hot = -looked_up + 0.06 * torch.randn(examples, 1, width), torch.nn.functional.one_hot(indices, 3).float()
+    tied = together([EmbeddingUse(indices, looked_up, 3), LinearUse(inputs, one_hot)])
+    assert isinstance(tied, TiedUses)
+    exact = tied.double().per_example().flatten(1).square().sum(1)
+    found = tied.squared_norms()
+    assert found.isfinite().all()
+    assert (found >= exact * (1 - 1e-9)).all()
+    assert (found <= exact * (1 + 2e-2)).all()
