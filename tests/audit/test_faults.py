@@ -9,13 +9,14 @@ import plain_trainer
 import pytest
 
 import privet
-from privet import audit, training
+from privet import audit
 from privet.audit import whitebox
 from privet.audit.production import train
 from privet.clipping import Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
+from privet.training import loop, summing
 from privet.values import ClippedSum
 
 PLAN = privet.Plan(
@@ -62,17 +63,17 @@ def longer(*arguments, **options):
     return replace(summed, tensors={name: 1.2 * tensor for name, tensor in summed.tensors.items()})
 
 
-release, clipped_sum = training.release, training.clipped_sum
+release, clipped_sum = loop.release, summing.clipped_sum
 PATCHES = {
-    "half the noise": ("release", quieter),
-    "a parameter without noise": ("release", silent_about_one),
-    "sums a fifth too long": ("clipped_sum", longer),
+    "half the noise": (loop, "release", quieter),
+    "a parameter without noise": (loop, "release", silent_about_one),
+    "sums a fifth too long": (summing, "clipped_sum", longer),
 }
 
 
 @pytest.mark.parametrize("fault", PATCHES)
 def test_a_fault_in_the_production_path_is_seen(fault, monkeypatch):
-    monkeypatch.setattr(training, *PATCHES[fault])
+    monkeypatch.setattr(*PATCHES[fault])
     assert not audit.mechanism(PLAN, train, observations=10_000).passed
 
 

@@ -11,6 +11,8 @@ from privet.cli import main
 from privet.clipping import Flat, Layerwise
 from privet.noise import Gaussian
 from privet.sampling import Poisson
+from privet.training import loop
+from privet.values import ClippedSum
 
 MODEL = """
 import privet, torch
@@ -61,12 +63,12 @@ def test_a_run_keeps_its_certificate(capsys, tmp_path):
 
 
 def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
-    release = privet.training.release
+    release = loop.release
 
     def quieter(clipped, token, source):
-        return release(privet.training.ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), token, source)
+        return release(ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), token, source)
 
-    monkeypatch.setattr(privet.training, "release", quieter)
+    monkeypatch.setattr(loop, "release", quieter)
     (tmp_path / "plan.json").write_text(plan().to_json())
     status, found = ended(capsys, "audit", "--plan", tmp_path / "plan.json")
     assert (status, found["passed"]) == (1, False)
