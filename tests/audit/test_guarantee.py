@@ -12,12 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import privet
-from privet import audit, training
+from privet import audit
 from privet.audit import guarantee, model_checks
 from privet.audit.model_checks import Subject
 from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projected
 from privet.noise import Gaussian
 from privet.sampling import Poisson
+from privet.training import loop
 
 PLAN = privet.Plan(
     examples=500, sampling=Poisson(25), steps=100, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(1.7)
@@ -102,13 +103,13 @@ def test_a_sum_that_is_not_clipped_is_seen(monkeypatch):
 
 
 def test_a_parameter_without_noise_is_seen(monkeypatch):
-    release = training.release
+    release = loop.release
 
     def wrong(clipped, token, source):
         noised = release(clipped, token, source)
         return replace(noised, tensors={**noised.tensors, "3.bias": clipped.tensors["3.bias"]})
 
-    monkeypatch.setattr(training, "release", wrong)
+    monkeypatch.setattr(loop, "release", wrong)
     assert "NOISE: noise of every parameter" in guarantee.rejected(guarantee.family_checks(subject(), "NOISE"))
 
 

@@ -13,11 +13,13 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import privet
-from privet import audit, training
+from privet import audit
 from privet.audit import membership
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.sampling import FullBatch, Poisson
+from privet.training import loop
+from privet.values import NoisedSum
 
 EXAMPLES, CANARIES, CLASSES = 60, 200, 3
 
@@ -61,7 +63,7 @@ def test_examples_as_canaries_prove_no_more_than_is_claimed(data, kind, clipping
 
 
 def test_a_training_without_noise_is_caught(data, monkeypatch):
-    monkeypatch.setattr(training, "release", lambda clipped, token, source: training_release(clipped, token.spend()))
+    monkeypatch.setattr(loop, "release", lambda clipped, token, source: unnoised(clipped, token.spend()))
     found = run(data, CANARIES, epsilon=1.0)
     assert not found.passed
     assert found.white_box.epsilon > 1.0
@@ -69,9 +71,7 @@ def test_a_training_without_noise_is_caught(data, monkeypatch):
     assert str(found).startswith("FAILED")
 
 
-def training_release(clipped, multiplier):
-    from privet.values import NoisedSum
-
+def unnoised(clipped, multiplier):
     return NoisedSum(clipped.tensors, clipped.sensitivity, multiplier * clipped.sensitivity)
 
 

@@ -51,7 +51,7 @@ class Recorder(torch.optim.Optimizer):
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        super().__init__(self._parameters.values(), {})
+        super().__init__(self._parameters.values(), {"lr": 0.0})
         self.handed: dict[str, list[Tensor]] = {name: [] for name in self._parameters}
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
