@@ -1,22 +1,29 @@
 """One release's losses against its exact δ(ε), a difference of two normal probabilities."""
 
+import itertools
 import math
 
 import mpmath
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from privet.accounting import pairs
+from privet.accounting.losses import nodes
 
 CASES = [(0.01, 1.1), (0.3, 2.3), (1e-4, 0.6), (0.9, 0.35), (1.0, 1.7), (0.05, 30.0)]
 EPSILONS = [0.0, 0.003, 0.04, 0.3, 1.0, 2.5, 6.0]
 
 
-def delta(losses, width, epsilon):
-    grid = width * (losses.start + np.arange(len(losses.masses)))
-    return losses.infinite + float(np.sum(losses.masses * -np.expm1(np.minimum(epsilon - grid, 0.0))))
+def delta(losses, epsilon, row=0):
+    return losses.infinite[row] + float(np.sum(losses.masses[row] * -np.expm1(np.minimum(epsilon - losses.values, 0.0))))
+
+
+def on_nodes(q, sigma, adjacency, width, tail):
+    return pairs.poisson(q, sigma, adjacency, nodes(width, *pairs.span(q, sigma, adjacency, tail)))
 
 
 def exact(q, sigma, way, epsilon):
@@ -50,51 +57,93 @@ def exact(q, sigma, way, epsilon):
 @pytest.mark.parametrize(("q", "sigma"), CASES)
 @pytest.mark.parametrize(("adjacency", "ways"), [("add-remove", ["remove", "add"]), ("replace-one", ["replace"])])
 def test_one_release_is_never_too_small_and_close(q, sigma, adjacency, ways):
-    width = 0.02 * min(1.0, q / sigma * 10)
-    found = pairs.poisson(q, sigma, adjacency, width, 1e-14)
+    found = on_nodes(q, sigma, adjacency, 2.0 ** math.floor(math.log2(0.004 * min(1.0, q / sigma * 10))), 1e-14)
     assert len(found) == len(ways)
     for losses, way in zip(found, ways, strict=True):
         assert losses.masses.min() >= 0
-        assert losses.masses.sum() + losses.infinite == pytest.approx(1, abs=1e-12)
-        assert 0 <= losses.infinite <= 1e-13
+        assert losses.masses.sum() + losses.infinite[0] == pytest.approx(1, abs=1e-12)
+        assert 0 <= losses.infinite[0] <= 1e-13
         for epsilon in EPSILONS:
             truth = exact(q, sigma, way, epsilon)
-            assert truth - 1e-15 <= delta(losses, width, epsilon) <= truth * (1 + 2e-2) + 2e-13
-            on_grid = width * round(epsilon / width)
-            assert delta(losses, width, on_grid) == pytest.approx(exact(q, sigma, way, on_grid), rel=1e-6, abs=2e-13)
+            assert truth - 1e-15 <= delta(losses, epsilon) <= truth * (1 + 2e-2) + 2e-13
+            node = float(losses.values[np.argmin(np.abs(losses.values - epsilon))])
+            assert delta(losses, node) == pytest.approx(exact(q, sigma, way, node), rel=1e-6, abs=2e-13)
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize(("q", "sigma"), CASES)
 def test_both_distributions_are_kept(q, sigma, adjacency):
     """Q's masses, e^{−loss} times P's, add up to at most one and to nearly that."""
-    for losses in pairs.poisson(q, sigma, adjacency, 0.003, 1e-12):
-        grid = 0.003 * (losses.start + np.arange(len(losses.masses)))
-        assert 1 - 1e-6 <= float(np.sum(losses.masses * np.exp(-grid))) <= 1 + 1e-9
+    for losses in on_nodes(q, sigma, adjacency, 2.0**-9, 1e-12):
+        assert 1 - 1e-6 <= float(np.sum(losses.masses * np.exp(-losses.values))) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_many_releases_at_once_are_each_of_them_alone(adjacency):
+    rates, deviations = np.array([q for q, _ in CASES]), np.array([sigma for _, sigma in CASES])
+    grid = nodes(2.0**-7, -300.0, 300.0)
+    for way, together in enumerate(pairs.poisson(rates, deviations, adjacency, grid)):
+        for row, (q, sigma) in enumerate(CASES):
+            alone = pairs.poisson(q, sigma, adjacency, grid)[way]
+            np.testing.assert_array_equal(together.masses[row], alone.masses[0])
+            assert together.infinite[row] == alone.infinite[0]
+            assert together.mirrored == alone.mirrored
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    q=st.floats(1e-6, 1.0),
+    sigma=st.floats(0.1, 30.0),
+    by=st.floats(1.0, 1.5),
+    adjacency=st.sampled_from(["add-remove", "replace-one"]),
+)
+def test_more_sampling_and_less_noise_dominate_at_every_epsilon(q, sigma, by, adjacency):
+    """On the same nodes, up to what rounding does."""
+    low, high = pairs.span(min(1.0, q * by), sigma / by, adjacency, 1e-12)
+    grid = nodes(2.0**-8, low, high)
+    less = pairs.poisson(q, sigma, adjacency, grid)
+    for more in (pairs.poisson(min(1.0, q * by), sigma, adjacency, grid), pairs.poisson(q, sigma / by, adjacency, grid)):
+        for one, other in zip(less, more, strict=True):
+            for epsilon in np.linspace(0, max(high, 0.01), 15):
+                assert delta(one, epsilon) <= delta(other, epsilon) * (1 + 1e-9) + 1e-13
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_the_spread_grows_with_rate_and_with_less_noise_and_is_the_deviation(adjacency):
+    rates, deviations = np.geomspace(1e-7, 1, 25), np.geomspace(40, 0.05, 25)
+    spreads = np.array([[pairs.spread(float(q), float(sigma), adjacency, 1e-9) for sigma in deviations] for q in rates])
+    assert (np.diff(spreads, axis=0) > 0).all()
+    assert (np.diff(spreads, axis=1) > 0).all()
+    reach = 2 if adjacency == "replace-one" else 1
+    assert pairs.spread(1.0, 7.0, adjacency, 1e-12) == pytest.approx(reach / 7, rel=1e-6)
+    # q·√(e^{1/σ²} − 1), or 2q·√sinh(1/σ²), for small rates.
+    small = 2 * math.sqrt(math.sinh(1 / 4)) if reach == 2 else math.sqrt(math.expm1(1 / 4))
+    assert pairs.spread(1e-4, 2.0, adjacency, 1e-15) == pytest.approx(1e-4 * small, rel=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [2.0, 6.0, 12.0])
 def test_the_far_tail_is_right_to_many_digits(epsilon):
-    q, sigma, width = 0.01, 1.1, 2.0**-7
-    remove = pairs.poisson(q, sigma, "add-remove", width, 1e-60)[0]
+    q, sigma = 0.01, 1.1
+    remove = on_nodes(q, sigma, "add-remove", 2.0**-7, 1e-60)[0]
+    epsilon = float(remove.values[np.argmin(np.abs(remove.values - epsilon))])
     with mpmath.workdps(80):
         x = mpmath.mpf(sigma) ** 2 * mpmath.log((mpmath.exp(epsilon) - 1 + mpmath.mpf(q)) / mpmath.mpf(q)) + mpmath.mpf(1) / 2
         without, sampled = mpmath.ncdf(-x / sigma), mpmath.ncdf((1 - x) / sigma)
         truth = (1 - mpmath.mpf(q)) * without + mpmath.mpf(q) * sampled - mpmath.exp(epsilon) * without
-        assert float(truth) == pytest.approx(delta(remove, width, epsilon), rel=1e-8)
-        assert delta(remove, width, epsilon) >= float(truth) * (1 - 1e-11)
+        assert float(truth) == pytest.approx(delta(remove, epsilon), rel=1e-8)
+        assert delta(remove, epsilon) >= float(truth) * (1 - 1e-11)
 
 
 def test_points_are_where_the_losses_are():
-    losses = np.array([-0.0100, -0.00999, -1e-9, 0.0, 1e-9, 0.5, 1.0, 3.0, 40.0, 900.0])
-    for q, sigma in CASES:
-        points = pairs._replacement_points(losses, q, sigma)
-        back = [pairs._replacement_loss(float(x), q, sigma) for x in points]
-        np.testing.assert_allclose(back, losses, rtol=1e-7, atol=1e-13)
+    losses = np.array([-0.0100, -0.00999, -1e-9, 0.0, 1e-9, 0.5, 0.9999, 1.0, 3.0, 40.0, 900.0])
+    for q, sigma in [*CASES, (1 - 1e-12, 0.8)]:
+        rates, deviations = np.array([[q]]), np.array([[sigma]])
+        points = pairs._replacement_points(losses, rates, deviations)[0]
+        np.testing.assert_allclose(pairs._loss(points, q, sigma, "replace-one"), losses, rtol=1e-7, atol=1e-13)
         reachable = losses[losses > math.log1p(-q) * 0.99] if q < 1 else losses
-        points = pairs._removal_points(reachable, q, sigma)
-        np.testing.assert_allclose([pairs._removal_loss(float(x), q, sigma) for x in points], reachable, rtol=1e-7, atol=1e-13)
-    assert pairs._removal_points(np.array([-0.5]), 0.01, 1.0)[0] == -math.inf
+        points = pairs._removal_points(reachable, rates, deviations)[0]
+        np.testing.assert_allclose(pairs._loss(points, q, sigma, "add-remove"), reachable, rtol=1e-7, atol=1e-13)
+    assert pairs._removal_points(np.array([-0.5]), np.array([[0.01]]), np.array([[1.0]]))[0, 0] == -math.inf
 
 
 @pytest.mark.parametrize("tail", [1e-9, 1e-30, 1e-250])
@@ -107,11 +156,13 @@ def test_bounds_leave_out_no_more_than_the_tail(q, tail):
 
 @pytest.mark.parametrize(("q", "sigma"), [(0.01, 1.1), (0.3, 2.3), (1.0, 1.7)])
 def test_fixed_size_is_the_removal_of_twice_the_bound_and_its_mirror_image(q, sigma):
-    width = 0.01
-    (losses,) = pairs.without_replacement(q, sigma, width, 1e-14)
-    assert losses.masses.sum() + losses.infinite == pytest.approx(1, abs=1e-12)
-    for epsilon in (0.01, 0.3, 1.0, 2.5):
+    _, high = pairs.span(q, sigma / 2, "add-remove", 1e-14)
+    (losses,) = pairs.without_replacement(q, sigma, nodes(2.0**-7, -high, high))
+    assert losses.masses.sum() + losses.infinite[0] == pytest.approx(1, abs=1e-12)
+    for target, sign in itertools.product((0.01, 0.3, 1.0, 2.5), (1, -1)):
+        epsilon = float(losses.values[np.argmin(np.abs(losses.values - target))])
         truth = exact(q, sigma / 2, "remove", epsilon)
-        assert truth <= delta(losses, width, epsilon) + 1e-15 <= truth * (1 + 1e-3) + 2e-12
-        # δ(−ε) of a symmetric pair is 1 − e^{−ε}·(1 − δ(ε)).
-        assert delta(losses, width, -epsilon) == pytest.approx(1 - math.exp(-epsilon) * (1 - truth), rel=1e-3)
+        if sign == 1:
+            assert truth <= delta(losses, epsilon) + 1e-15 <= truth * (1 + 1e-6) + 2e-12
+        else:  # δ(−ε) of a symmetric pair is 1 − e^{−ε}·(1 − δ(ε)).
+            assert delta(losses, -epsilon) == pytest.approx(1 - math.exp(-epsilon) * (1 - truth), rel=1e-6)

@@ -60,8 +60,7 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
         Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots"; Zhu, Dong, Wang 2022, "Optimal Accounting of
         Differential Privacy via Characteristic Function".
     """
-    together = finely_rounded(events)
-    mu = _unsampled(together, adjacency)
+    together, mu = finely_rounded(events), _unsampled(events, adjacency)
     if all(_is_gaussian(event) for event in together):
         return _rounded_up(gaussian.epsilon(mu, delta))
     grid, near = _first_grid(_planned(together, delta, adjacency, _LOST, ahead=True), delta)
@@ -83,15 +82,13 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
 
 def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
     """Return δ at ε ≥ 0 for the composition of all events; arguments and guarantee as for `epsilon`."""
-    together = finely_rounded(events)
-    mu = _unsampled(together, adjacency)
+    together, mu = finely_rounded(events), _unsampled(events, adjacency)
     unsampled = 1.0 if math.isinf(mu) else math.exp(gaussian.log_delta(mu, epsilon))
     if all(_is_gaussian(event) for event in together):
         return unsampled
     likely, found = 1e-10, 1.0
     for _ in range(_ROUNDS):
-        grid = _planned(together, likely, adjacency, _LOST, ahead=False).grid(epsilon)
-        found = min(found, max(way.delta(epsilon) for way in _composed(together, adjacency, grid)))
+        found = min(found, _delta_at(epsilon, together, _planned(together, likely, adjacency, _LOST, ahead=False)))
         if found >= likely / 10:
             break
         # What may be lost is a share of δ, so again at what was found.
@@ -100,21 +97,19 @@ def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
 
 
 def deltas(events: Sequence[Release], epsilons: Array, adjacency: str, likely: float) -> Array:
-    """Return δ at every ε ≥ 0 of an (E,) array, from one composition.
+    """Return δ at every ε ≥ 0 of an (E,) array.
 
     Args:
         events, adjacency: as for `epsilon`.
         epsilons: where to ask.
-        likely: δ that the composition is planned for: far from it rounding counts for more.
+        likely: about the smallest δ that matters: a billionth of it may be lost everywhere.
     """
-    together = finely_rounded(events)
-    mu = _unsampled(together, adjacency)
+    together, mu = finely_rounded(events), _unsampled(events, adjacency)
     unsampled = [1.0 if math.isinf(mu) else math.exp(gaussian.log_delta(mu, float(value))) for value in epsilons]
     if all(_is_gaussian(event) for event in together):
         return np.array(unsampled)
-    grid, _ = _first_grid(_planned(together, likely, adjacency, _LOST, ahead=False), likely)
-    ways = _composed(together, adjacency, grid)
-    return np.minimum(unsampled, [max(way.delta(float(value)) for way in ways) for value in epsilons])
+    plan = _planned(together, likely, adjacency, _LOST, ahead=False)
+    return np.minimum(unsampled, [_delta_at(float(value), together, plan) for value in epsilons])
 
 
 def grid_width(events: Sequence[Release], delta: float, adjacency: str) -> float:
@@ -132,6 +127,10 @@ def _read(ways: Sequence[Composed], delta: float, likely: float) -> tuple[float,
         if way.delta(found) > delta:
             found, decisive = way.epsilon(delta, found), way
     return found, 0.0 if math.isinf(found) else decisive.doubt(found)
+
+
+def _delta_at(epsilon: float, events: Sequence[Release], plan: _Plan) -> float:
+    return max(way.delta(epsilon) for way in _composed(events, plan.adjacency, plan.grid(epsilon)))
 
 
 def _composed(events: Sequence[Release], adjacency: str, grid: Grid) -> tuple[Composed, ...]:
@@ -153,7 +152,7 @@ def _unsampled(events: Sequence[Release], adjacency: str) -> float:
     sensitivity = 2.0 if adjacency == "replace-one" else 1.0
     mu = sensitivity * math.sqrt(math.fsum(event.count / event.noise_multiplier**2 for event in events))
     # Rounded up by so little that only the rounding of its ε is hidden.
-    return float(2.0 ** (math.ceil(math.log2(mu) * 2**30) / 2**30))
+    return float(2.0 ** (math.ceil(math.log2(mu) * 2**33) / 2**33))
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,10 @@ class _Plan:
         costs = fine.costs(epsilon)
         # Where moments explode, just beyond the best tilt, a lower one costs little and has a far shorter period.
         candidates = np.flatnonzero(costs <= costs.min() + _SPARE_EXPONENT)
-        period, tilt = min((fine.period(int(place), epsilon, coarse), float(fine.exponents[place])) for place in candidates)
+        highest = sum(count * grid.high for grid, (_, count) in zip(self._nodes(), self.counts, strict=True))
+        period, tilt = min(
+            (fine.period(int(place), epsilon, coarse, highest), float(fine.exponents[place])) for place in candidates
+        )
         variance = smoothing((grid, self.fewest * count) for grid, (_, count) in zip(self._nodes(), self.counts, strict=True))
         deviations = math.sqrt(2 * (_NEGLIGIBLE_EXPONENT + math.log1p(tilt * period)))
         frequencies = _upwards(max(period / (2 * math.pi) * deviations / math.sqrt(variance), 32.0))
@@ -228,14 +230,21 @@ class _Moments:
         """Return by about how much the sums under each tilt exceed δ at ε, as logarithms, up to a common one."""
         return self.logs - self.exponents * epsilon - np.log(self.exponents) - np.log1p(self.exponents)
 
-    def period(self, place: int, epsilon: float, more: _Moments) -> float:
-        """Return how far apart losses must be repeated under the tilt at this place, by Chernoff, from these moments and more."""
+    def period(self, place: int, epsilon: float, more: _Moments, highest: float) -> float:
+        """Return how far apart losses must be repeated under the tilt at this place.
+
+        Args:
+            place: of the tilt.
+            epsilon: about which ε is asked for.
+            more: other moments; from these and those, Chernoff's bound says how far losses reach.
+            highest: of the losses.
+        """
         tilt, at_tilt = self.exponents[place], self.logs[place]
         # E[e^{t·loss}] is 1 at t = 0 and, as losses under Q mirror those under P, at t = −1 − s about what it is at s.
         exponents = np.concatenate([self.exponents, more.exponents, [0.0], -1 - more.exponents])
         away = exponents - tilt
         reach = np.concatenate([self.logs, more.logs, [0.0], more.logs]) - at_tilt + _NEGLIGIBLE_EXPONENT
-        above = np.min(reach[away > 0] / away[away > 0]) - epsilon
+        above = np.min(reach[away > 0] / away[away > 0], initial=highest) - epsilon
         below = np.min(reach[away < 0] / -away[away < 0]) + epsilon
         return _upwards(float(max(above, below + _NEGLIGIBLE_EXPONENT / tilt)))
 
