@@ -224,9 +224,7 @@ def rounded_down(events: Iterable[Release], per_octave: int) -> tuple[Release, .
         per_octave: n ≥ 1, how many multipliers there are between one and its double; multiples of it only add some.
     """
     least = MULTIPLIER_RANGE[0]
-    return merged(
-        replace(event, noise_multiplier=max(_ladder(event.noise_multiplier, per_octave), least)) for event in events
-    )
+    return merged(replace(event, noise_multiplier=max(_ladder(event.noise_multiplier, per_octave), least)) for event in events)
 
 
 def finely_rounded(events: Sequence[Release]) -> tuple[Release, ...]:

@@ -92,7 +92,6 @@ class Plan:
         choice("adjacency", self.adjacency, accounting.ADJACENCIES)
         self._check_rule()
         accounting.unit(self.unit).check_adjacency(self.adjacency)
-        self.sampling.check_adjacency(self.adjacency)
         self.sampling.rate(self.examples)
         if isinstance(self.momentum, PerExample) and self.sampling_rate < 1:
             raise InvalidArgumentError(
@@ -123,6 +122,9 @@ class Plan:
                 )
         elif self.steps is not None:
             count("steps", self.steps, fix="Give a number of steps, privet.epochs(n), or None to spend a budget.")
+        if self.adjacency in self.sampling.refused and self.noise.multiplier is not None and self.steps is not None:
+            self.epsilon()  # refuses with the size of the error that accounting for another scheme would make
+        self.sampling.check_adjacency(self.adjacency)
 
     def _check_rule(self) -> None:
         rule = self.clipping
