@@ -20,7 +20,7 @@ from privet.budget import Budget
 from privet.errors import BudgetExhaustedError, LedgerError
 from privet.ledger import Ledger, read_history
 
-BLOCK, TOTAL = 4, 100_000
+BLOCK, TOTAL = 4, 2_000_000
 MULTIPLIERS = [2.3] * TOTAL
 PLAN = {"format": 1, "delta": 1e-5}
 

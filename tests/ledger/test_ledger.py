@@ -224,7 +224,7 @@ def test_an_interrupt_in_the_middle_of_a_write_leaves_a_ledger_that_can_be_opene
 def test_interrupts_at_any_moment_neither_break_the_chain_nor_count_less_than_was_handed_out(path):
     handed_out = 0
     for _ in range(30):
-        one = reopened(path, total=100_000, block=3) if path.exists() else made(path, total=100_000, block=3)
+        one = reopened(path, total=2_000_000, block=3) if path.exists() else made(path, total=2_000_000, block=3)
         timer = threading.Timer(0.003, signal.raise_signal, [signal.SIGINT])
         try:
             timer.start()
