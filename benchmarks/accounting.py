@@ -17,10 +17,22 @@ from contextlib import suppress
 import dp_accounting
 import numpy as np
 from dp_accounting.pld import PLDAccountant
-from privet.accounting.kinds import losses
 
-from privet.accounting import Event, composed_epsilon, noise_multiplier, pld, rdp
-from privet.accounting.composition import Composer
+from privet.accounting import (
+    BallsInBins,
+    Event,
+    allocation,
+    composed_epsilon,
+    composed_multiplier,
+    composition,
+    losses,
+    noise_multiplier,
+    pairs,
+    pld,
+    rdp,
+    release_losses,
+    transforms,
+)
 
 DELTA = 1e-5
 RATE, MULTIPLIER, STEPS = 0.01, 1.0, 10_000
@@ -42,15 +54,17 @@ def timed(ask: Answer, times: int) -> tuple[float, float]:
 
 def forget() -> None:
     """Empty all caches."""
-    pld._COMPOSER = Composer(losses)
-    rdp.divergences.cache_clear()
-    rdp.cut_moments.cache_clear()
+    pld._COMPOSER = composition.Composer(release_losses.losses)
+    for module in (allocation, composition, losses, pairs, pld, rdp, release_losses, transforms):
+        for function in vars(module).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
 
 
-def ours(events: list[Event]) -> Answer:
+def ours(events: list[Event] | list[BallsInBins], delta: float = DELTA) -> Answer:
     def ask() -> float:
         forget()
-        return composed_epsilon(events, delta=DELTA)
+        return composed_epsilon(events, delta=delta)
 
     return ask
 
@@ -79,6 +93,15 @@ def opacus(history: list[tuple[float, float, int]]) -> Answer:
 def calibrated() -> float:
     forget()
     return noise_multiplier(epsilon=3.0, sampling_rate=RATE, steps=STEPS, delta=DELTA)
+
+
+def calibrated_schedule() -> float:
+    forget()
+    return composed_multiplier(
+        lambda sigma: [Event(RATE, sigma * float(factor), 10) for factor in np.geomspace(0.8, 1.6, MANY)],
+        epsilon=3.0,
+        delta=DELTA,
+    )
 
 
 def dp_calibrated() -> float:
@@ -110,7 +133,7 @@ def every_step() -> float:
 
 
 def row(name: str, mine: tuple[float, float], others: dict[str, tuple[float, float]]) -> None:
-    text = f"{name:44} {mine[0]:9.5f} {mine[1]:9.4f} s"
+    text = f"{name:56} {mine[0]:9.5f} {mine[1]:9.4f} s"
     for label, (found, seconds) in others.items():
         text += f"   {label} {found:9.5f} {seconds:8.3f} s ({seconds / mine[1]:6.0f}x)"
     print(text, flush=True)
@@ -146,8 +169,12 @@ def main() -> None:
     )
     many = [Event(RATE, float(sigma), 10) for sigma in np.geomspace(0.8, 1.6, MANY)]
     row(f"{MANY} distinct multipliers", timed(ours(many), 1), {})
+    row(f"noise for epsilon=3 with {MANY} distinct ones", timed(calibrated_schedule, 1), {})
     row("one step more of them", timed(lambda: composed_epsilon([*many, Event(RATE, 1.0)], delta=DELTA), 1), {})
-    print(f"{'epsilon after each of 10,000 steps':44} {'':9} {every_step():9.6f} s a step")
+    most = [Event(RATE, float(sigma)) for sigma in np.geomspace(0.8, 1.6, 10 * MANY)]
+    row(f"{10 * MANY} distinct multipliers", timed(ours(most), 1), {})
+    row("random allocation, 1,000 steps, sigma=0.5, delta=1e-6", timed(ours([BallsInBins(0.5, steps=1000)], 1e-6), times), {})
+    print(f"{'epsilon after each of 10,000 steps':56} {'':9} {every_step():9.6f} s a step")
 
 
 if __name__ == "__main__":
