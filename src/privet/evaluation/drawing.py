@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -34,7 +35,7 @@ def draw_intervals(axes: Axes, places: ArrayLike, low: ArrayLike, high: ArrayLik
 
 
 @dataclass
-class Display:
+class Display(ABC):
     """Numbers with a way to draw them, and where they were drawn last."""
 
     size: ClassVar[tuple[float, float]] = (4.2, 3.6)  # inches, of a figure of its own
@@ -57,5 +58,6 @@ class Display:
 
         return Figure(figsize=self.size, layout="constrained").add_subplot()
 
+    @abstractmethod
     def _draw(self, axes: Axes) -> None:
-        raise NotImplementedError
+        """Draw on the axes."""
