@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.figure import Figure as Canvas
 
+from privet.evaluation.drawing import Display
 from privet.evaluation.studies import NormDisplay, Observation, SimilarityDisplay, TrendDisplay, WeightDisplay
 from privet.report.svg import WIDTH, Figure, render
 
 NAME = "gradients"
 BANNER = "NOT PRIVATE: computed from raw gradients, which no noise protects."
 ADVICE = "If the probe batch was private, neither this report nor study.json may be passed on."
-_PANELS = (NormDisplay, SimilarityDisplay, TrendDisplay, WeightDisplay)
+_PANELS: tuple[Callable[[Sequence[Observation]], Display], ...] = (NormDisplay, SimilarityDisplay, TrendDisplay, WeightDisplay)
 
 
 def figures(observations: Sequence[Observation]) -> Iterator[Figure]:
