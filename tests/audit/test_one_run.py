@@ -67,7 +67,7 @@ def test_a_training_without_noise_is_caught(data, monkeypatch):
     found = run(data, CANARIES, epsilon=1.0)
     assert not found.passed
     assert found.white_box.epsilon > 1.0
-    assert found.white_box.correct == found.white_box.guesses
+    assert found.white_box.correct >= 0.9 * found.white_box.guesses
     assert str(found).startswith("FAILED")
 
 

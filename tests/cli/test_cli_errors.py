@@ -46,7 +46,7 @@ CASES = [
             ("--delta", "nan", "delta"),
             ("--accountant", "crystal-ball", "--accountant"),
             ("--sampling", "dice", "--sampling"),
-            ("--sampling", "shuffle", "adjacency is 'add-remove'; it must be 'replace-one' or 'zero-out' with Shuffle"),
+            ("--sampling", "shuffle", "adjacency is 'add-remove'; it must be 'replace-one' or 'zero-out' for Shuffled"),
             ("--sampling", "full-batch", "--batch-size"),
             ("--adjacency", "friends", "adjacency"),
             ("--sampling truncated-poisson --accountant", "rdp", "it must be 'pld' for TruncatedPoisson"),
