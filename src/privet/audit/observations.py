@@ -89,7 +89,7 @@ def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
         scores += weight[:, None] * scaled[:, own]
         references += weight[:, None] * scaled[:, other]
         usable &= kept[:, own] & kept[:, other]
-    present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe)
+    present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe, layout.canaries)
     usable &= claims.shifts[:, None] > 0
     values = Noise(
         values=np.where(noised, scaled, 0.0)[:, untouched],
@@ -172,13 +172,14 @@ def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
     return kept, everywhere if plan.sparsification.ranks else kept
 
 
-def _present(drawn: Sequence[NDArray[np.int64]], probe: Probe) -> Mask:
+def _present(drawn: Sequence[NDArray[np.int64]], probe: Probe, canaries: int) -> Mask:
+    """Return (T, m) which canaries were drawn; those that the data has no room for never are."""
     number = np.full(len(probe.data), -1, dtype=np.int64)
     number[probe.data.where] = np.arange(len(probe.data.where))
-    found = np.zeros((len(drawn), len(probe.data.where)), dtype=bool)
+    found = np.zeros((len(drawn), canaries), dtype=bool)
     for step, indices in enumerate(drawn):
-        canaries = number[indices]
-        found[step, canaries[canaries >= 0]] = True
+        own = number[indices]
+        found[step, own[own >= 0]] = True
     return found
 
 

@@ -32,6 +32,7 @@ _FEWEST_STEPS, _MOST_STEPS = 50, 20_000
 _OBSERVATIONS, _FEWEST_OBSERVATIONS = 1_000_000, 10_000
 # A step costs as much to start as a few hundred coordinates of as many examples cost to compute.
 _COORDINATES, _SAMPLED_COORDINATES = 512, 128
+_MOST_FILLERS = 0.9  # of the examples with everybody taking part
 _SAMPLED_STEPS, _SAMPLED_NUMBERS = 2000, 200_000_000
 
 
@@ -244,8 +245,8 @@ def _everybody(plan: Plan, places: Layout, observations: int) -> Probe:
 def _companions(plan: Plan, canaries: int) -> int:
     """Return how many examples there are to be with so many canaries: enough that an adaptive bound stays where it is."""
     rule = plan.clipping
-    share = rule.quantile if isinstance(rule, AdaptiveQuantile) else 0.0
-    return max(canaries, math.ceil(canaries / (1 - share)))
+    share = min(rule.quantile, _MOST_FILLERS) if isinstance(rule, AdaptiveQuantile) else 0.0
+    return math.ceil(canaries / (1 - share))
 
 
 def _sampled(plan: Plan, places: Layout, observations: int) -> Probe:

@@ -47,9 +47,12 @@ def audit(
     """
     from privet.audit import mechanism
 
-    if (run is None) == (plan is None):
+    if run is not None and plan is None:
+        claim, names = read_plan(run), _names(run)
+    elif plan is not None and run is None:
+        claim, names = read_plan_file(plan), None
+    else:
         raise InvalidArgumentError("RUN", None if run is None else str(run), "given, or else --plan", "Choose one of the two.")
-    claim, names = (read_plan(run), _names(run)) if run is not None else (read_plan_file(Path(str(plan))), None)
     with parts(3, quiet=quiet) as progress:
         found = mechanism(claim, names=names, observations=observations, progress=progress)
     tell(found, json, out or (None if run is None else run / CERTIFICATE))
