@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cached_property
 
@@ -11,10 +10,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from privet.errors import InvalidArgumentError
+from privet.gradients.mask_kernels import products, rows
 from privet.values import places
-
-# Up to this part of kept entries, products that skip the others are faster than dense ones, on a CPU.
-_SPARSE = 0.15
 
 
 class Mask:
@@ -59,9 +56,8 @@ class Mask:
 
     @property
     def skips(self) -> bool:
-        """Whether a product is faster when it skips the entries that are not kept."""
-        on_cpu = self.kept.device.type == "cpu" and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-        return on_cpu and self.density <= _SPARSE
+        """Whether `product` is faster when it skips the entries that are not kept."""
+        return self._few(products().product_pays)
 
     def times(self, gradients: Tensor) -> Tensor:
         """Return gradients (B, *shape) times the mask. What is not finite stays so: the example is to be noticed and dropped."""
@@ -88,13 +84,13 @@ class Mask:
 
     def product(self, x: Tensor) -> Tensor:
         """Return m x for the mask of a matrix (p, d) and columns (d, B), laid out as they are."""
-        return self._rows(x.dtype) @ x if self.skips else (x.t() @ self.numbers(x.dtype).t()).t()
+        return products().product(self._rows(x.dtype), x) if self.skips else (x.t() @ self.numbers(x.dtype).t()).t()
 
     def outer_product(self, left: Tensor, right: Tensor) -> Tensor:
         """Return the kept entries of left rightᵀ for columns (p, B) and (d, B) → (p, d), with exact zeros elsewhere."""
-        if not self.skips:
+        if not self._few(products().outer_pays):
             return self.only(left @ right.t())
-        return self.put(torch.sparse.sampled_addmm(self._rows(left.dtype), left, right.t(), beta=0).values())
+        return self.put(products().outer(self._rows(left.dtype), left, right))
 
     def seen_through(self, size: Sequence[int], strides: Sequence[int], offset: int, own: Sequence[int]) -> Mask:
         """Return the mask of a view of the parameter.
@@ -110,16 +106,12 @@ class Mask:
             self._views[key] = Mask(stored.as_strided(tuple(size), tuple(strides), offset))
         return self._views[key]
 
+    def _few(self, part: float) -> bool:
+        return self.kept.device.type == "cpu" and self.density <= part
+
     def _rows(self, dtype: torch.dtype) -> Tensor:
-        """Return the mask as a sparse matrix of ones."""
         if dtype not in self._sparse:
-            starts = torch.zeros(len(self.kept) + 1, dtype=torch.int64)
-            torch.cumsum(self.kept.sum(1), 0, out=starts[1:])
-            ones = torch.ones(len(self.places), dtype=dtype)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-                columns = self.places % self.kept.shape[1]
-                self._sparse[dtype] = torch.sparse_csr_tensor(starts, columns, ones, self.kept.shape, check_invariants=False)
+            self._sparse[dtype] = rows(self.kept, dtype)
         return self._sparse[dtype]
 
 
