@@ -642,6 +642,13 @@ NETWORKS = [
     Case("mlp", lambda: models.build("mlp", (1, 9, 9), CLASSES, width=16), labelled(1, 9, 9), cross_entropy, smooth=False),
     Case("cnn", lambda: models.build("cnn", (1, 28, 28), 10), labelled(1, 28, 28, classes=10), cross_entropy, smooth=False),
     Case("tanh-cnn", lambda: models.build("tanh-cnn", (1, 10, 10), CLASSES), labelled(1, 10, 10), cross_entropy, smooth=False),
+    Case(
+        "strided-cnn",
+        lambda: models.build("strided-cnn", (1, 9, 9), CLASSES, width=4),
+        labelled(1, 9, 9),
+        cross_entropy,
+        smooth=False,
+    ),
     Case("relu-cnn", lambda: models.build("relu-cnn", (1, 16, 16), CLASSES), labelled(1, 16, 16), cross_entropy, smooth=False),
     Case(
         "scattering-cnn",

@@ -22,6 +22,7 @@ MODEL_NAMES = [
     "mlp",
     "cnn",
     "tanh-cnn",
+    "strided-cnn",
     "transformer",
     "tied head",
     "shared parameter",

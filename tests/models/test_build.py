@@ -14,6 +14,7 @@ OPTIONS = [
     ("cnn", {"activation": "relu"}),
     ("tanh-cnn", {"pooling": "max"}),
     ("tanh-cnn", {"width": 3}),
+    ("strided-cnn", {"width": 3}),
     ("regression-mlp", {"activation": "tanh"}),
 ]
 
@@ -44,6 +45,7 @@ def test_every_option_builds_a_working_network(name, options):
         ("tanh-cnn", (1, 28, 28), 70_762),
         ("tanh-cnn", (3, 32, 32), 75_818),
         ("tanh-cnn", (1, 8, 8), 65_642),
+        ("strided-cnn", (1, 28, 28), 19_514),
         ("relu-cnn", (1, 28, 28), 21_840),
         ("scattering-cnn", (81, 7, 7), 33_066),
         ("regression-mlp", (8,), 7_146),
@@ -71,7 +73,9 @@ def test_no_example_influences_another_and_training_is_deterministic(name, shape
     assert not list(model.buffers())
 
 
-@pytest.mark.parametrize(("name", "side"), [("cnn", 14), ("tanh-cnn", 8), ("relu-cnn", 16), ("scattering-cnn", 2)])
+@pytest.mark.parametrize(
+    ("name", "side"), [("cnn", 14), ("tanh-cnn", 8), ("strided-cnn", 5), ("relu-cnn", 16), ("scattering-cnn", 2)]
+)
 def test_the_smallest_image_is_exactly_the_documented_one(name, side):
     assert models.build(name, (1, side, side), 2)(torch.rand(1, 1, side, side)).shape == (1, 2)
     assert models.build(name, (2, side, side + 3), 2)(torch.rand(1, 2, side, side + 3)).shape == (1, 2)
@@ -88,7 +92,7 @@ def test_the_activation_is_bounded_unless_asked_otherwise():
 
 def test_an_unfit_shape_is_answered_with_the_models_that_fit():
     with pytest.raises(
-        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn, scattering-cnn"
+        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn, strided-cnn, scattering-cnn"
     ):
         models.build("cnn", (1, 8, 8), 10)
     with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, mlp, regression-mlp\."):

@@ -10,7 +10,7 @@ from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
 from privet.models import convolutional
-from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, tanh_cnn
+from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
 from privet.models.dense import logistic, mlp, regression_mlp
 
 
@@ -31,6 +31,7 @@ _NETWORKS = {
     "mlp": _Network(mlp),
     "cnn": _Network(cnn, convolutional.CNN_SMALLEST_SIDE),
     "tanh-cnn": _Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
+    "strided-cnn": _Network(strided_cnn, convolutional.STRIDED_CNN_SMALLEST_SIDE),
     "relu-cnn": _Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
     "scattering-cnn": _Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
     "regression-mlp": _Network(regression_mlp, fewest_outputs=1),
@@ -45,10 +46,10 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     Args:
         name: one of `NAMES`.
         input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8),
-            "relu-cnn" (16) and "scattering-cnn" (2).
+            "strided-cnn" (5), "relu-cnn" (16) and "scattering-cnn" (2).
         classes: number of labels, at least 2; for "regression-mlp" that of targets, at least 1.
         options: `width` and `activation` for "mlp", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
-            "tanh-cnn".
+            "tanh-cnn", `width` for "strided-cnn".
     Errors: InvalidArgumentError for an unknown name or option, and for an input shape that does not fit.
     """
     network = _NETWORKS[choice("name", name, NAMES)]
