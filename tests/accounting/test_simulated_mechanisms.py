@@ -143,7 +143,7 @@ def test_truncated_poisson_samples(holds_twice, others, largest):
         total = np.zeros(NUMBER)
         for _ in range(steps):
             drawn = sum(generator.random(NUMBER) < q for _ in range(examples - 1))
-            own = (generator.random(NUMBER) < q) & (generator.random(NUMBER) < np.where(drawn < largest, 1, largest / (drawn + 1)))
+            own = generator.random(NUMBER) < q * np.where(drawn < largest, 1.0, largest / (drawn + 1))
             sums = others * np.minimum(drawn, largest - own) + own if way == "remove" else others * np.minimum(drawn, largest)
             points = sums + sigma * generator.standard_normal(NUMBER)
             total += log_density(points, first) - log_density(points, second)

@@ -84,7 +84,7 @@ def largest_count(spent: Callable[[int], float], target: float, most: int = MOST
     while (at := spent(high)) <= target:
         if high == most:
             raise InvalidArgumentError(
-                "epsilon", target, f"below {at:.3g}, which {most:,} steps cost: any number of steps up to that keeps to the target",
+                "epsilon", target, f"below {at:.3g}, which {most:,} steps cost: any number up to that keeps to the target",
                 "Give the steps that you want, with less noise if you like; or lower the target.",
             )  # fmt: skip
         # ε grows about like the root of the number of steps, or faster.
