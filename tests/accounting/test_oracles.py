@@ -72,6 +72,13 @@ def test_prv_bounds_enclose_ours(events, delta):
     assert ours <= upper * (1 + OURS) + HAIR or ours < 0.1
 
 
+def test_prv_bounds_enclose_the_reference_value():
+    mechanism = PoissonSubsampledGaussianMechanism(sampling_probability=0.01, noise_multiplier=1.0)
+    theirs = PRVAccountant(prvs=[mechanism], max_self_compositions=[10_000], eps_error=0.1, delta_error=1e-8)
+    lower, _, upper = theirs.compute_epsilon(delta=1e-5, num_self_compositions=[10_000])
+    assert lower <= 6.18771 <= composed_epsilon([Event(0.01, 1.0, 10_000)], delta=1e-5) <= upper
+
+
 @FEW
 @given(plans, deltas)
 def test_opacus_prv_is_an_error_above(events, delta):
