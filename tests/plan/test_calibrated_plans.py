@@ -36,13 +36,13 @@ def plans(draw):
         sampling=sampling,
         steps=draw(st.integers(1, 150)),
         clipping=Projected(Flat(0.3), 30) if projected else Flat(0.3),
-        delta=10 ** draw(st.floats(-12, -4)),
+        delta=10 ** draw(st.floats(-9, -4)),
         adjacency=adjacency,
         noise=Gaussian(schedule=draw(st.sampled_from(SCHEDULES))),
     )
 
 
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=3)
 @given(plans(), st.floats(0.05, 8.0), st.sampled_from([None, None, None, "rdp"]))
 def test_noise_that_is_solved_for_meets_the_target_and_is_no_more_than_needed(asked, target, accountant):
     accountant = None if isinstance(asked.clipping, Projected) else accountant
