@@ -2,8 +2,8 @@
 
     python -m benchmarks.false_alarms
 
-A run asks each family once, of fresh randomness, as tests and audits do: what has p < 1e-6 is asked again before it counts. Of p-values
-that are honest a hundredth, at most, lies below 0.01: the shares printed beside the alarms show whether α means what it says.
+A run asks each family once, of fresh randomness, as tests and audits do: what has p < 1e-6 is asked again before
+it counts. Of p-values that are honest a hundredth, at most, lies below 0.01: the shares printed beside the alarms show whether α means what it says.
 """
 
 from __future__ import annotations
@@ -97,7 +97,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     runs = parser.parse_args().runs
     torch.set_num_threads(1)
-    print(f"{'family':16}{'runs':>7}{'p-values':>10}" + "".join(f"{f'p < {level:g}':>12}" for level in LEVELS) + "  alarms  after the rerun")
+    print(
+        f"{'family':16}{'runs':>7}{'p-values':>10}"
+        + "".join(f"{f'p < {level:g}':>12}" for level in LEVELS)
+        + "  alarms  after the rerun"
+    )
     for name, family in FAMILIES.items():
         started, found, first, both = time.process_time(), [], 0, 0
         for _ in range(runs):

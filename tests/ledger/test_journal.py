@@ -63,7 +63,7 @@ def test_a_last_newline_that_became_something_else_is_refused(path):
     lines = written(path)
     path.write_bytes(b"".join(lines)[:-1] + b"\x0b")
     for opened in (lambda: read(path, WHAT), lambda: Journal(path, WHAT)):
-        with pytest.raises(LedgerError, match="end of the last line .* is damaged"):
+        with pytest.raises(LedgerError, match=r"end of the last line .* is damaged"):
             opened()
 
 

@@ -193,7 +193,9 @@ def test_a_plan_with_other_noise_is_refused_before_the_first_step(optimizer_of, 
     with pytest.raises(InvalidArgumentError, match=says):
         set_up(plan(**changes), optimizer, model)
     with pytest.raises(InvalidArgumentError, match=says):
-        set_up(plan(**changes), AdamBC(model.parameters(), 0.01, noise_deviation=plan(**optimizer_of).gradient_deviations()), model)
+        set_up(
+            plan(**changes), AdamBC(model.parameters(), 0.01, noise_deviation=plan(**optimizer_of).gradient_deviations()), model
+        )
 
 
 def test_one_number_for_all_groups_is_refused_where_they_differ():

@@ -1,5 +1,6 @@
 """Whatever happens to the files of a run: it is gone on with, or refused in a line; and no step that was spent is forgotten."""
 
+import contextlib
 import io
 import json
 import shutil
@@ -21,6 +22,7 @@ from privet.errors import LedgerError, PrivetError
 from privet.ledger import journal, read_history
 
 N, STEPS, TAKEN = 20, 40, 5
+SHARED = ("anchor", "budget")
 DATA = TensorDataset(torch.randn(N, 4), torch.randn(N))
 
 
@@ -51,6 +53,8 @@ def run(tmp_path_factory):
         next(steps)
     steps.close()
     training.close()
+    for name in SHARED:
+        shutil.copy(folder / name, folder / f"{name} as it was")
     return folder
 
 
@@ -69,7 +73,7 @@ def resumed(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            training = privet.Training.resume(folder, *parts())
+            training = privet.Training.resume(folder, *parts(), probe=False, method="loop")
         except PrivetError:
             return None
         spent = training.steps_spent
@@ -80,9 +84,11 @@ def resumed(folder):
 
 
 def copy_of(run, tmp_path_factory, name, content):
-    """The run elsewhere, with a file of other content; its ledger and budget know the anchor where it was."""
+    """The run elsewhere, with a file of other content; anchor and budget stay in their place, as if no other copy had gone on."""
+    for shared in SHARED:
+        shutil.copy(run / f"{shared} as it was", run / shared)
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(run, folder, dirs_exist_ok=True)
+    shutil.copytree(run / "run", folder / "run")
     (folder / "run" / name).write_bytes(content)
     return folder / "run"
 
@@ -103,12 +109,17 @@ def is_a_prefix(content, whole):
     return whole.startswith(content)
 
 
+def test_what_is_damaged_can_be_gone_on_with(run, tmp_path_factory):
+    for _ in range(2):
+        assert resumed(copy_of(run, tmp_path_factory, "ledger", (run / "run" / "ledger").read_bytes())) == TAKEN
+
+
 def test_a_damaged_ledger_never_counts_less(run, tmp_path_factory):
     """But for an end that is cut off in the midst of a line, which is what a crash leaves: the anchor and the checkpoint tell."""
     path = run / "run" / "ledger"
     whole, known = path.read_bytes(), read_history(path)[0]
 
-    @fuzzed(400)
+    @fuzzed(300)
     @given(damaged(whole))
     def hold(content):
         other = tmp_path_factory.mktemp("ledger") / "ledger"
@@ -125,7 +136,7 @@ def test_a_damaged_ledger_never_counts_less(run, tmp_path_factory):
 def test_a_run_with_a_damaged_ledger_is_refused_or_counts_everything(run, tmp_path_factory):
     whole = (run / "run" / "ledger").read_bytes()
 
-    @fuzzed(60)
+    @fuzzed(15)
     @given(damaged(whole))
     def hold(content):
         spent = resumed(copy_of(run, tmp_path_factory, "ledger", content))
@@ -138,7 +149,7 @@ def test_records_that_make_no_sense_are_refused(run, tmp_path_factory):
     whole = (run / "run" / "ledger").read_bytes()
     records = [json.loads(line[9:]) for line in whole.splitlines()]
 
-    @fuzzed(200)
+    @fuzzed(25)
     @given(altered(records).filter(lambda value: isinstance(value, list)))
     def hold(value):
         folder = copy_of(run, tmp_path_factory, "ledger", relined(whole, lambda _: value))
@@ -156,7 +167,7 @@ def test_a_damaged_budget_or_anchor_is_refused_or_counts_everything(run, tmp_pat
     records = [json.loads(line[9:]) for line in whole.splitlines()]
     original = read_history(run / "run" / "ledger")[0]
 
-    @fuzzed(60)
+    @fuzzed(15)
     @given(st.one_of(damaged(whole), altered(records).map(
         lambda value: relined(whole, lambda _: value if isinstance(value, list) else [value]))))  # fmt: skip
     def hold(content):
@@ -164,15 +175,11 @@ def test_a_damaged_budget_or_anchor_is_refused_or_counts_everything(run, tmp_pat
         path.write_bytes(content)
         if name == "budget":
             command("budget", "show", path)
-            try:
+            with contextlib.suppress(PrivetError):
                 privet.Budget(path).account().total()
-            except PrivetError:
-                pass
         else:
-            try:
+            with contextlib.suppress(LedgerError):
                 privet.ledger.verify_anchor(path, original.run, lambda tip: True)
-            except LedgerError:
-                pass
 
     hold()
 
@@ -180,7 +187,7 @@ def test_a_damaged_budget_or_anchor_is_refused_or_counts_everything(run, tmp_pat
 def test_a_damaged_checkpoint_is_passed_over_or_refused(run, tmp_path_factory):
     whole = (run / "run" / checkpoint.NAME).read_bytes()
 
-    @fuzzed(60)
+    @fuzzed(15)
     @given(damaged(whole))
     def hold(content):
         spent = resumed(copy_of(run, tmp_path_factory, checkpoint.NAME, content))
@@ -193,7 +200,7 @@ def test_a_checkpoint_of_other_values_is_passed_over_or_refused(run, tmp_path_fa
     state = checkpoint.read(run / "run" / checkpoint.NAME)
     odd = [None, -1, True, 2**70, "x", float("nan"), [], {}, torch.zeros(2), torch.tensor(float("nan")), {"x": 1}, (1,)]
 
-    @fuzzed(80)
+    @fuzzed(20)
     @given(st.sampled_from(sorted(state)), st.sampled_from(odd), st.booleans())
     def hold(name, value, inside):
         changed = dict(state)
@@ -231,7 +238,7 @@ def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_fac
         damaged(whole), altered(values).map(lambda value: json.dumps(value).encode())
     )  # fmt: skip
 
-    @fuzzed(25)
+    @fuzzed(6)
     @given(others)
     def hold(content):
         folder = tmp_path_factory.mktemp("finished")

@@ -11,7 +11,7 @@ from privet.schedules import Factors
 
 
 def handed_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
-    """Return name → standard deviation of the noise on every coordinate of what the optimizer is handed, (T,) for the plan's steps.
+    """Return name → standard deviation of the noise on every coordinate that the optimizer is handed, at every step, (T,).
 
     Args:
         plan: with noise and steps.
