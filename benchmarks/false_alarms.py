@@ -2,8 +2,9 @@
 
     python -m benchmarks.false_alarms
 
-A run asks each family once, of fresh randomness, as tests and audits do: what has p < 1e-6 is asked again before
-it counts. Of p-values that are honest a hundredth, at most, lies below 0.01: the shares printed beside the alarms show whether α means what it says.
+A run asks each family once, of fresh randomness, as tests and audits do: what has p < 1e-6 is asked again before it counts. Of
+p-values that are honest a hundredth, at most, lies below 0.01: the shares printed beside the alarms show whether α means what it
+says.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         UnreadableError: it is no checkpoint.
     """
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # of damaged bytes torch's reader raises whatever comes: IndexError, AssertionError, struct.error
         # Not in torch's words, which advise to execute what the file says.
         raise UnreadableError(f"torch finds no tensors and plain values in it: {type(error).__name__}") from None

@@ -199,7 +199,7 @@ def test_a_plan_with_other_noise_is_refused_before_the_first_step(optimizer_of, 
 
 
 def test_one_number_for_all_groups_is_refused_where_they_differ():
-    """What `gradient_deviations` tells is the noise of parameters whose scale is 1: of none, if groups have noise of their own."""
+    """`gradient_deviations` tells the noise of parameters whose scale is 1: of none, if groups have noise of their own."""
     model, the_plan = network(), plan(clipping=OWN_NOISE)
     with pytest.raises(InvalidArgumentError, match="noise_deviation"):
         set_up(the_plan, AdamBC(model.parameters(), noise_deviation=the_plan.gradient_deviations()), model)
