@@ -22,7 +22,6 @@ from privet.accounting.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
 from privet.documents import UnreadableError, from_json, read_text
-from privet.encoding import construct
 from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
 from privet.evaluation.plain import plain
@@ -142,7 +141,10 @@ def read_setup(directory: Path) -> Setup:
     if not isinstance(content, dict):
         raise LedgerError(f"{directory} holds no run: there is no readable run.json")
     known = {field.name for field in fields(Setup)}
-    return construct(Setup, "run.json", {name: value for name, value in content.items() if name in known}, {})
+    try:
+        return Setup(**{name: value for name, value in content.items() if name in known})
+    except (TypeError, AttributeError) as error:
+        raise LedgerError(f"{directory / 'run.json'} does not describe a run ({error})") from None
 
 
 def state(directory: Path) -> str:

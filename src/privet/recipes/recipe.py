@@ -157,7 +157,7 @@ def read(path: Path) -> Recipe:
     try:
         content = from_toml(read_text(path))
     except UnreadableError as error:
-        raise InvalidArgumentError("recipe", str(path), "a TOML file that can be read", f"{error}.") from None
+        raise InvalidArgumentError("recipe", str(path), "a file that can be read: TOML", f"{error}.") from None
     made = {
         "arms": tuple(_made(Arm, "arms", one) for one in _list(content, "arms")),
         "charts": tuple(_made(Chart, "charts", one) for one in _list(content, "charts")),
