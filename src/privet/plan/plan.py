@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from privet import accounting
+from privet import accounting, documents
 from privet.accounting.interop import check_installed
 from privet.accounting.statement import Guarantee
 from privet.clipping import KINDS, Projected, Rule
@@ -302,9 +302,9 @@ class Plan:
             InvalidArgumentError: the text is not a plan, lacks a field without a default, has an unknown one, or another format.
         """
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"It does not parse: {error}.") from None
+            data = documents.from_json(text)
+        except documents.UnreadableError as error:
+            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"{error}.") from None
         return cls.from_dict(data)
 
     @classmethod

@@ -7,10 +7,24 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from privet.encoding import encode
-from privet.errors import choice, positive
+from privet.errors import InvalidArgumentError, choice, positive
 from privet.plan import FORMAT, Epochs, Plan
 from privet.recipes.features import FEATURES
 from privet.setups import Setup
+
+
+def table(name: str, value: object) -> Mapping[str, Any]:
+    """Return `value` if it is a mapping."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(name, value, "a table")
+    return value
+
+
+def word(name: str, value: object) -> str:
+    """Return `value` if it is text."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(name, value, "text")
+    return value
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,7 @@ class Settings:
     average: str | None = None
 
     def __post_init__(self) -> None:
+        table("model_options", self.model_options)
         object.__setattr__(self, "plan", {name: encode(value) for name, value in self.plan.items()})
         choice("features", self.features, FEATURES)
         if self.epsilon is not None:
