@@ -23,7 +23,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = parse(read_text(path))
     except UnreadableError as error:
-        raise InvalidArgumentError("--config", str(path), "a file that can be read: TOML (named .toml) or JSON", f"{error}.") from None
+        raise InvalidArgumentError(
+            "--config", str(path), "a file that can be read: TOML (named .toml) or JSON", f"{error}."
+        ) from None
     if not isinstance(content, dict):
         raise InvalidArgumentError("--config", str(path), "a table of options")
     return content
