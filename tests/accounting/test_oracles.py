@@ -98,9 +98,9 @@ def test_opacus_rdp_has_our_divergences_and_bounds_our_distributions(events, del
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # at an end of the orders
         found, order = theirs.get_privacy_spent(delta=delta, alphas=orders)
-    # More orders cannot be worse, and next to one that was asked not much better.
-    assert ours <= found * (1 + 1e-6)
-    assert found * 0.99 <= ours or order in (orders[0], orders[-1]) or order < 6
+    # Each has orders that the other has not: theirs are coarse below 6, ours 3 % apart above 64.
+    assert ours <= found * 1.03
+    assert found * 0.98 <= ours or order in (orders[0], orders[-1]) or order < 6
     assert composed_epsilon(events, delta=delta) <= found
 
 

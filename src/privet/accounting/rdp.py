@@ -30,7 +30,7 @@ ORDERS: Array = np.concatenate(
         1 + np.geomspace(0.01, 1.0, 40, endpoint=False),
         np.arange(2.0, 12.0, 0.1),
         np.arange(12.0, 64.0),
-        np.geomspace(64.0, 512.0, 25, endpoint=False),
+        np.geomspace(64.0, 512.0, 70, endpoint=False),
         np.geomspace(512.0, 1e6, 40),
     ]
 )
