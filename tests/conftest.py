@@ -1,7 +1,8 @@
-"""What all tests share: one thread each, and how a statistical test fails."""
+"""What all tests share: one thread each, interrupts, and how a statistical test fails."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -17,6 +18,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interruptible() -> Iterator[None]:
+    """Take interrupts, here and in children: what a shell starts in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
