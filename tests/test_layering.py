@@ -37,6 +37,7 @@ ORDER = [
     "audit",
     "evaluation",
     "data",
+    "features",
     "models",
     "report",
     "setups",
