@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from privet.data import ChecksumError
 from privet.data.sst2 import SST2
 from privet.data.text_set import decoded, encoded

@@ -136,7 +136,10 @@ def test_a_recipe_that_is_not_there_is_answered(name):
             {"studies": ("norms",), "arms": (Arm("one", {"plan": {"clipping": AdaptiveQuantile(Flat(0.5), quantile=0.5)}}),)},
             "studies is 'one'; it must be of arms whose rule does not adapt",
         ),
-        ({"metrics": ("accuracy", "time_ratio"), "charts": (Chart("one", "curve", "time_ratio"),)}, "chart.metric is 'time_ratio'"),
+        (
+            {"metrics": ("accuracy", "time_ratio"), "charts": (Chart("one", "curve", "time_ratio"),)},
+            "chart.metric is 'time_ratio'",
+        ),
     ],
 )
 def test_impossible_values_are_refused_when_the_recipe_is_made(changes, message):

@@ -13,7 +13,6 @@ from privet.recipes.tasks import TASKS
 from privet.setups import Setup
 
 
-
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     """Features are kept on the disk: not on the developer's."""
@@ -49,9 +48,7 @@ def test_what_trains_classifiers_refuses_targets():
 def test_scattering_coefficients_are_a_function_of_one_image_alone():
     pytest.importorskip("kymatio", reason="scattering needs the extra of this name")
     images, labels = torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2])
-    whole = extracted(
-        DataSet("tiny", TensorDataset(images, labels), TensorDataset(images[:1], labels[:1]), 3, ""), "scattering"
-    )
+    whole = extracted(DataSet("tiny", TensorDataset(images, labels), TensorDataset(images[:1], labels[:1]), 3, ""), "scattering")
     assert whole.input_shape == (81, 7, 7)
     torch.testing.assert_close(whole.train.tensors[0][:1], whole.test.tensors[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def verdicts(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Mapping[str, S
             axes.barh(row, 0.94, left=column - 0.47, height=0.9, color=colour, alpha=0.2, linewidth=0)
             promised = {None: "", 1.0: ", yes", 0.0: ", no"}[arm.reported.get(metric)]
             axes.text(column, row, f"{sum(held):.0f}/{len(held)}{promised}", ha="center", va="center")
-    axes.set_xticks(range(len(metrics)), [metric.replace("_", "\n", 1).replace("_", " ") for metric in metrics])
+    axes.set_xticks(range(len(metrics)), [textwrap.fill(metric.replace("_", " "), 12) for metric in metrics])
     axes.set_xlim(-0.5, len(metrics) - 0.5)
     axes.tick_params(length=0)
     for side in axes.spines.values():

@@ -27,7 +27,7 @@ JL_SPEED = Recipe(
     source="Bu et al. 2021, “Fast and memory efficient differentially private-SGD via JL projections”; the arms are ours",
     data="mnist",
     task="classification",
-    examples=20_000,
+    examples=6_000,
     common={"plan": {"sampling": Poisson(256), "steps": epochs(2), "delta": 1e-5}, "epsilon": 3.0, "momentum": 0.9},
     arms=tuple(_arm(model, rate, number) for model, rate in _MODELS.items() for number in (None, *_PROJECTIONS)),
     metrics=("accuracy", "noise_multiplier", "time_ratio", "memory_ratio"),
@@ -41,7 +41,7 @@ JL_SPEED = Recipe(
     note=(
         "Time and memory are those of a clipped step without noise over a plain step, for a batch of 256, one thread; the peak "
         "memory is each in a process of its own. An estimate can be too small, so its ε is averaged over the law of the "
-        "estimates: the same (ε, δ) takes more noise with fewer projections. Two epochs on 20,000 images compare arms, and are "
+        "estimates: the same (ε, δ) takes more noise with fewer projections. Two epochs on 6,000 images compare arms, and are "
         "not what these networks can reach."
     ),
     hours=1,

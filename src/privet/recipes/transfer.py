@@ -74,8 +74,8 @@ TRANSFER_CIFAR10 = Recipe(
     arms=(
         Arm("linear probe, not private", {**_PROBE, "learning_rate": 0.01, "epsilon": None, "plan": _NOT_PRIVATE},
             at={"trained": "linear probe"}),
-        *_bounds("linear probe", _PROBE, 0.2, (0.1, 1.0, 10.0, 100.0)),
-        *_rules(0.2),
+        *_bounds("linear probe", _PROBE, 0.05, (0.1, 1.0, 10.0, 100.0)),
+        *_rules(0.05),
         *_bounds("last block", _BLOCK, 0.02, (0.1, 10.0)),
     ),
     metrics=_METRICS,
