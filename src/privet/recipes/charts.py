@@ -71,7 +71,7 @@ def _arms(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
     if reported:
         style: dict[str, Any] = {"color": ORANGE, "marker": "D", "markersize": 5, "fillstyle": "none", "linestyle": ""}
         axes.plot(*zip(*reported, strict=True), label="paper", **style)
-        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+        _legend(axes)
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
     axes.margins(y=0.15)
     axes.invert_yaxis()
@@ -96,7 +96,7 @@ def _sweep(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
         axes.minorticks_off()
     axes.set_xlabel(chart.x)
     if chart.series is not None:
-        axes.legend(frameon=False)
+        _legend(axes)
 
 
 def _curve(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
@@ -108,7 +108,12 @@ def _curve(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
         low, high = ([mean + sign * off for mean, off in zip(means, deviations, strict=True)] for sign in (-1, 1))
         axes.fill_between(places, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.set_xlabel({"step": "training step", "epsilon": "privacy loss ε"}[chart.x])
-    axes.legend(frameon=False)
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    # Above the axes, where no line can be.
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
 def _final(chart: Chart, records: Sequence[Record]) -> tuple[float, float]:
