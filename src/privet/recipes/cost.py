@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from privet.recipes.job import Job
 
 Step = Callable[[], object]
-_ROUNDS, _STEPS_FOR_MEMORY = 5, 3
+_ROUNDS, _STEPS_FOR_MEMORY = 15, 3
 _RATE = 0.01
 
 
 def paired_ratio(step: Step, plain: Step, rounds: int = _ROUNDS) -> float:
-    """Return the median, over rounds in which the two alternate, of how much longer one step takes than the other.
+    """Return the median, over rounds in which the two alternate, of how much more processor time one step takes than the other.
+
+    Time of the processor and not of the clock, as others may share the machine.
 
     Args:
         step: what is measured; called once before, to warm up.
@@ -61,26 +63,26 @@ def peak_of(step: Step, steps: int = _STEPS_FOR_MEMORY) -> float:
     return (read("VmHWM") - before) / 1024
 
 
-def time_ratio(job: Job, plan: Plan, data: DataSet) -> float:
+def time_ratio(job: Job, plan: Plan, data: DataSet, method: str) -> float:
     """Return how many plain steps one step with the plan's clipping takes, for a batch of the expected size."""
-    described = _described(job, plan, data)
+    described = _described(job, plan, data, method)
     return paired_ratio(_step(described, private=True), _step(described, private=False))
 
 
-def memory_ratio(job: Job, plan: Plan, data: DataSet) -> float:
+def memory_ratio(job: Job, plan: Plan, data: DataSet, method: str) -> float:
     """Return the peak memory of a step with the plan's clipping over that of a plain step, each in a fresh process.
 
     Raises:
         PrivetError: a process fails, as everywhere but on Linux.
     """
-    described = _described(job, plan, data)
+    described = _described(job, plan, data, method)
     return _peak_elsewhere(described, private=True) / _peak_elsewhere(described, private=False)
 
 
-def _described(job: Job, plan: Plan, data: DataSet) -> dict[str, Any]:
+def _described(job: Job, plan: Plan, data: DataSet, method: str) -> dict[str, Any]:
     return {
         "model": job.settings.model, "options": dict(job.settings.model_options), "shape": data.input_shape,
-        "classes": data.classes, "plan": plan.to_dict(),
+        "classes": data.classes, "plan": plan.to_dict(), "method": method,
     }  # fmt: skip
 
 
@@ -101,7 +103,7 @@ def _step(described: dict[str, Any], *, private: bool) -> Step:
 
     def clipped() -> None:
         optimizer.zero_grad()
-        found = clipped_sum(model, cross_entropy, batch, plan.clipping)
+        found = clipped_sum(model, cross_entropy, batch, plan.clipping, method=described["method"])
         for name, parameter in model.named_parameters():
             parameter.grad = found.tensors[name].div_(examples)
         optimizer.step()
@@ -110,9 +112,9 @@ def _step(described: dict[str, Any], *, private: bool) -> Step:
 
 
 def _seconds(step: Step) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     step()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def _peak_elsewhere(described: dict[str, Any], *, private: bool) -> float:

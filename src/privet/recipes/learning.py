@@ -63,7 +63,9 @@ class Learning:
                     evaluation = self.measure(trained, examples.test)
                     found = {metric: float(getattr(evaluation, metric)) for metric in measured}
                     curve.append({"step": step.number, "epsilon": training.epsilon(), **found})
-        final = {metric: OF_THE_RUN[metric](job, plan, examples) for metric in job.metrics if metric in OF_THE_RUN}
+        final = {
+            metric: OF_THE_RUN[metric](job, plan, examples, training.method) for metric in job.metrics if metric in OF_THE_RUN
+        }
         return Found(
             metrics={metric: (curve[-1] | final)[metric] for metric in job.metrics},
             curve=curve,

@@ -19,9 +19,10 @@ SHARES = {"accuracy", "expected_calibration_error", "maximum_calibration_error"}
 VERDICTS = {
     "symmetric_kernel", "positive_in_quadratic_form", "positive_in_eigenvalues", "monotone_loss", "loss_to_zero",
 }  # fmt: skip
-# Of the run and not of its evaluation: measured once, and only for recipes that ask.
-OF_THE_RUN: dict[str, Callable[[Job, Plan, DataSet], float]] = {
-    "noise_multiplier": lambda job, plan, data: plan.noise.multiplier or 0.0,
+# Of the run and not of its evaluation: measured once, and only for recipes that ask. The last argument is how the training
+# computed gradients.
+OF_THE_RUN: dict[str, Callable[[Job, Plan, DataSet, str], float]] = {
+    "noise_multiplier": lambda job, plan, data, method: plan.noise.multiplier or 0.0,
     "time_ratio": cost.time_ratio,
     "memory_ratio": cost.memory_ratio,
 }

@@ -39,8 +39,8 @@ JL_SPEED = Recipe(
         Chart("noise", "sweep", "noise_multiplier", x="projections", series="model", logarithmic=True),
     ),
     note=(
-        "Time and memory are those of a clipped step without noise over a plain step, for a batch of 256, one thread; the peak "
-        "memory is each in a process of its own. An estimate can be too small, so its ε is averaged over the law of the "
+        "Time (of the processor) and peak memory are those of a clipped step without noise over a plain step, for a batch of "
+        "256; memory is each in a process of its own. An estimate can be too small, so its ε is averaged over the law of the "
         "estimates: the same (ε, δ) takes more noise with fewer projections. Two epochs on 6,000 images compare arms, and are "
         "not what these networks can reach."
     ),
