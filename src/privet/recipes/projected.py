@@ -44,5 +44,5 @@ JL_SPEED = Recipe(
         "estimates: the same (ε, δ) takes more noise with fewer projections. Two epochs on 6,000 images compare arms, and are "
         "not what these networks can reach."
     ),
-    hours=1,
+    hours=0.5,
 )
