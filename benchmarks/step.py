@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from benchmarks.arms import ARMS, NORM_ARMS, Step
 from benchmarks.models import CASES
+from privet.recipes.cost import peak_of
 
 _PATIENCE = 20  # seconds for an arm
 _ALL = ARMS | NORM_ARMS
@@ -66,21 +66,6 @@ def peak(case: int, arm: str) -> float:
     """Return `peak_of` an arm."""
     torch.manual_seed(0)
     return peak_of(_ALL[arm](CASES[case]))
-
-
-def peak_of(step: Step) -> float:
-    """Return the peak memory of three steps above what stood before, in MB, in this process (Linux only)."""
-    status = Path("/proc/self/status")
-
-    def read(field: str) -> int:
-        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
-        return int(line.split()[1])
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = read("VmRSS")
-    for _ in range(3):
-        step()
-    return (read("VmHWM") - before) / 1024
 
 
 def peak_elsewhere(case: int, arm: str) -> float | None:

@@ -38,6 +38,7 @@ ORDER = [
     "audit",
     "evaluation",
     "data",
+    "features",
     "models",
     "report",
     "setups",

@@ -120,6 +120,8 @@ class Setup:
         """Return the network with its seeded initial parameters."""
         if dataset.classes is None:
             raise InvalidArgumentError("data", self.data, "a data set with classes", "A regression is trained by a recipe.")
+        if not dataset.train.tensors[0].is_floating_point():
+            raise InvalidArgumentError("data", self.data, "a data set of numbers", "Texts are trained on by a recipe.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             return models.build(self.model, dataset.input_shape, dataset.classes).to(self.device)

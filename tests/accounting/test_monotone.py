@@ -1,8 +1,8 @@
 """More releases, higher rates, less noise or a smaller δ never make ε smaller; and asking changes no answer.
 
 By "pld" releases are put on nodes that get coarser as they cost more, sums are of whole numbers, and answers are rounded up: that
-leaves the rounding of transforms, which moved ε = 36 by a part in 10⁹ where the releases that were added cost next to nothing. Rényi
-divergences are quadratures, whose last digits are noise too.
+leaves the rounding of transforms, which moved ε = 36 by a part in 10⁹ where the releases that were added cost next to nothing.
+Rényi divergences are quadratures, whose last digits are noise too.
 """
 
 import random

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,9 @@ def train(capsys, command):
 def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     found = train(capsys, f"--data digits --epochs 4 --out {tmp_path}/run {QUICK}")
     assert found.keys() >= {"epsilon", "delta", "test_accuracy", "steps", "seconds", "directory"}
+    low, high = found["test_intervals"]["negative_log_likelihood"]
+    assert low < found["test_negative_log_likelihood"] < high
+    assert 0 <= found["test_expected_calibration_error"] <= found["test_maximum_calibration_error"] <= 1
     run = tmp_path / "run"
     assert {path.name for path in run.iterdir()} == {
         "plan.json", "run.json", "ledger", "checkpoint.pt", "checkpoint-previous.pt", "metrics.jsonl", "model.safetensors",
@@ -123,7 +127,8 @@ def test_prose_tells_guarantee_accuracy_and_report(capsys, tmp_path):
         main(["train", "--data", "digits", "--steps", "2", "--epsilon", "8", "--quiet", "--out", str(tmp_path / "run")])
     text = capsys.readouterr().out
     assert "differential privacy for one example" in text
-    assert "Test accuracy" in text
+    for name in ("Accuracy", "Negative log-likelihood", "Expected calibration error"):
+        assert re.search(rf"{name} +[\d.]+( %)? \([\d.]+ to [\d.]+\)", text), name
     assert (tmp_path / "run" / "report.html").as_uri() in text
 
 

@@ -11,7 +11,9 @@ from privet.errors import InvalidArgumentError
 
 def test_the_catalogue_describes_every_set_and_what_is_cached():
     entries = {entry.name: entry for entry in data.catalogue()}
-    assert list(entries) == ["mnist", "fashion-mnist", "digits", "covertype", "california-housing", "wine-quality-red"]
+    assert list(entries) == [
+        "mnist", "fashion-mnist", "digits", "cifar-10", "sst2", "covertype", "california-housing", "wine-quality-red",
+    ]  # fmt: skip
     assert (entries["mnist"].train, entries["mnist"].test, entries["mnist"].input_shape) == (
         60_000,
         10_000,

@@ -17,9 +17,12 @@ from privet.cli.config import Config, plan_of
 from privet.cli.output import Json, answer
 from privet.data import DataSet, load
 from privet.errors import InvalidArgumentError
+from privet.evaluation import Evaluation
+from privet.evaluation.plain import plain
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.plan import Plan
+from privet.report import calibration
 
 # With per-example clipping only the product of learning rate and bound matters to SGD, so one default serves every bound.
 _RATE_TIMES_BOUND = {"sgd": 0.2, "nesterov": 0.2}
@@ -200,16 +203,34 @@ def _new_directory(setup: setups.Setup) -> Path:
 def _tell(outcome: runs.Outcome, as_json: bool) -> None:
     guarantee, evaluation = outcome.guarantee, outcome.evaluation
     where = outcome.directory / "report.html"
-    accuracy = "" if evaluation is None else f"\n\nTest accuracy: {evaluation.accuracy:.2%} of {evaluation.examples:,} examples"
+    measured = "" if evaluation is None else _told(evaluation)
     answer(
         as_json,
         {
             "epsilon": guarantee.epsilon,
             "delta": guarantee.delta,
-            "test_accuracy": evaluation and evaluation.accuracy,
+            **{f"test_{name}": plain(evaluation and getattr(evaluation, name)) for name in _MEASURED},
+            "test_examples": evaluation and evaluation.examples,
+            "test_intervals": evaluation and plain(evaluation.intervals),
             "steps": guarantee.steps,
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
         },
-        f"{guarantee}{accuracy}, after {outcome.seconds:.0f} s of training.\nReport: {where.resolve().as_uri()}",
+        f"{guarantee}{measured}\n\n{outcome.seconds:.0f} s of training. Report: {where.resolve().as_uri()}",
     )
+
+
+# Numbers of an evaluation that programs get, each as test_….
+_MEASURED = (
+    "accuracy", "negative_log_likelihood", "brier", "expected_calibration_error", "root_mean_square_calibration_error",
+    "maximum_calibration_error",
+)  # fmt: skip
+
+
+def _told(evaluation: Evaluation) -> str:
+    """Return the numbers of the report, with their intervals, a line each."""
+    rows = [(name, value) for name, value, _ in calibration.rows(evaluation)]
+    width = max(len(name) for name, _ in rows)
+    lines = (f"  {name:{width}}  {value}" for name, value in rows)
+    head = f"\n\nOn the {evaluation.examples:,} test examples, in brackets 95 % bootstrap intervals:"
+    return "\n".join((head, *lines))

@@ -8,16 +8,18 @@ from typing import Any
 
 from privet.data import cache, published
 from privet.data.california_housing import CALIFORNIA_HOUSING
+from privet.data.cifar10 import CIFAR10
 from privet.data.covertype import COVERTYPE
 from privet.data.digits import DIGITS
 from privet.data.fashion_mnist import FASHION_MNIST
 from privet.data.mnist import MNIST
 from privet.data.published import Published
+from privet.data.sst2 import SST2
 from privet.data.wine_quality import WINE_QUALITY_RED
 from privet.errors import choice
 
 SETS: dict[str, Published[Any]] = {
-    one.name: one for one in (MNIST, FASHION_MNIST, DIGITS, COVERTYPE, CALIFORNIA_HOUSING, WINE_QUALITY_RED)
+    one.name: one for one in (MNIST, FASHION_MNIST, DIGITS, CIFAR10, SST2, COVERTYPE, CALIFORNIA_HOUSING, WINE_QUALITY_RED)
 }
 
 
@@ -30,7 +32,7 @@ class Entry:
         description: what it shows.
         train: number of training examples.
         test: number of test examples.
-        input_shape: (channels, height, width) of images, (columns,) of tables.
+        input_shape: (channels, height, width) of images, (columns,) of tables, (bytes,) of texts.
         classes: number of labels; None for a regression.
         licence: of the data.
         obtained: where it comes from.

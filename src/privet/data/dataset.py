@@ -22,11 +22,13 @@ class DataSet:
 
     Args:
         name: what to call it in reports.
-        train: inputs (N, *input_shape) float32 and labels (N,) int64 in [0, classes), or targets (N,) float32.
+        train: inputs (N, *input_shape) float32, or UTF-8 bytes (N, length) uint8 of texts, and labels (N,) int64 in [0, classes),
+            or targets (N,) float32.
         test: the same for examples that are never trained on, or None.
         classes: how many labels there are, at least 2, public; None for a regression, which has targets.
         provenance: one sentence: the place that the data came from and the checks that it passed.
         users: whose each training example is, (N,) whole numbers or texts; None if each is somebody else's. Private.
+        pixel_range: what a black and a white pixel are, if inputs are images of a known scale; public.
     """
 
     name: str
@@ -35,11 +37,17 @@ class DataSet:
     classes: int | None
     provenance: str
     users: NDArray[np.generic] | None = None
+    pixel_range: tuple[float, float] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, without the batch dimension."""
         return tuple(self.train.tensors[0].shape[1:])
+
+    @property
+    def examples(self) -> int:
+        """How many there are in both parts."""
+        return len(self.train) + (0 if self.test is None else len(self.test))
 
 
 def tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> TensorDataset:

@@ -25,7 +25,7 @@ MOST_BYTES = 2**26
 
 
 class Arrays(NamedTuple):
-    """Images (N, H, W) and labels (N,) of both parts, all of them unsigned bytes."""
+    """Images (N, H, W), or (N, H, W, 3) in colour, and labels (N,) of both parts, all of them unsigned bytes."""
 
     x_train: NDArray[np.uint8]
     y_train: NDArray[np.uint8]
@@ -83,6 +83,7 @@ class ImageSet(Published[Arrays]):
             test=tensors(_normalised(self, arrays.x_test), arrays.y_test),
             classes=self.classes,
             provenance=provenance,
+            pixel_range=(-self.mean / self.std, (1 - self.mean) / self.std),
         )
 
 

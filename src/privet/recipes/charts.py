@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from matplotlib.figure import Figure as Canvas
 
 from privet.evaluation.colours import BLUE, INK, ORANGE
 from privet.files import write_text
+from privet.recipes.metrics import OF_THE_RUN, SHARES
+from privet.recipes.more_charts import distribution, verdicts
 from privet.recipes.recipe import Arm, Chart, Recipe
 from privet.recipes.record import Record
 from privet.recipes.table import spread
-from privet.recipes.tasks import SHARES
 from privet.report.svg import render
 
 _WIDTH = 6.4  # inches, as the report's
@@ -24,7 +25,9 @@ _WIDTH = 6.4  # inches, as the report's
 _STYLES = (
     (BLUE, "o", "-"), (ORANGE, "s", "--"), ("#009e73", "^", "-."), ("#a2407c", "D", ":"), ("#56b4e9", "v", "-"), (INK, "x", "--"),
 )  # fmt: skip
-Runs = dict[str, list[Record]]
+Runs = Mapping[str, Sequence[Record]]
+# Kinds with a line for every arm, which are as high as there are arms.
+BY_ARM = ("arms", "distribution", "verdicts")
 
 
 def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[Record], directory: Path) -> None:
@@ -38,15 +41,20 @@ def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[Record], directo
     """
     runs = {arm.name: [record for record in records if record.arm == arm.name] for arm in arms}
     for chart in recipe.charts:
-        shown = [arm for arm in arms if chart.shows(arm)]
+        shown = [arm for arm in arms if chart.shows(arm) and runs[arm.name]]
+        if chart.kind == "distribution":
+            shown = [arm for arm in shown if any(record.study for record in runs[arm.name])]
         if shown:
-            height = 0.8 + 0.3 * len(shown) if chart.kind == "arms" else 3.4
+            height = 0.8 + 0.3 * len(shown) if chart.kind in BY_ARM else 3.4
             svg = render(chart.name, partial(_drawn, chart=chart, arms=shown, runs=runs), (_WIDTH, height))
             write_text(directory / f"{chart.name}.svg", svg)
 
 
 def _drawn(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
     axes = canvas.subplots()
+    if chart.kind in ("distribution", "verdicts"):
+        {"distribution": distribution, "verdicts": verdicts}[chart.kind](axes, chart, arms, runs)
+        return
     {"arms": _arms, "sweep": _sweep, "curve": _curve}[chart.kind](axes, chart, arms, runs)
     (axes.set_xlabel if chart.kind == "arms" else axes.set_ylabel)(_label(chart.metric))
     axes.grid(axis="x" if chart.kind == "arms" else "y")
@@ -63,7 +71,7 @@ def _arms(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
     if reported:
         style: dict[str, Any] = {"color": ORANGE, "marker": "D", "markersize": 5, "fillstyle": "none", "linestyle": ""}
         axes.plot(*zip(*reported, strict=True), label="paper", **style)
-        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+        _legend(axes)
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
     axes.margins(y=0.15)
     axes.invert_yaxis()
@@ -88,7 +96,7 @@ def _sweep(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
         axes.minorticks_off()
     axes.set_xlabel(chart.x)
     if chart.series is not None:
-        axes.legend(frameon=False)
+        _legend(axes)
 
 
 def _curve(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
@@ -100,7 +108,12 @@ def _curve(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
         low, high = ([mean + sign * off for mean, off in zip(means, deviations, strict=True)] for sign in (-1, 1))
         axes.fill_between(places, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.set_xlabel({"step": "training step", "epsilon": "privacy loss ε"}[chart.x])
-    axes.legend(frameon=False)
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    # Above the axes, where no line can be.
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
 def _final(chart: Chart, records: Sequence[Record]) -> tuple[float, float]:
@@ -120,7 +133,8 @@ def _scaled(chart: Chart, value: float) -> float:
 def _label(metric: str) -> str:
     if metric == "epsilon":
         return "privacy loss ε"
-    return f"test {metric.replace('_', ' ')}{' in %' if metric in SHARES else ''}"
+    where = "" if metric in OF_THE_RUN else "test "
+    return f"{where}{metric.replace('_', ' ')}{' in %' if metric in SHARES else ''}"
 
 
 def _styles(number: int) -> list[tuple[str, str, str]]:

@@ -1,30 +1,20 @@
-"""One run of a recipe, from its settings to its record."""
+"""A run that is wanted, the examples that it is about, and what it comes to."""
 
 from __future__ import annotations
 
 import functools
-import importlib.metadata
-import os
-import platform
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
-import torch
 from torch.utils.data import TensorDataset
 
-from privet import data, models
+from privet import data
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.recipes.features import FEATURES
+from privet.features import extracted
 from privet.recipes.record import Key, Record, key
-from privet.recipes.settings import Settings
-from privet.recipes.tasks import TASKS, outputs
-from privet.training import Training
 
-_AT_ONCE = 512  # examples that go through a model at once; bounds memory
 Advance = Callable[[int], object]
 
 
@@ -33,12 +23,12 @@ class Examples:
     """Which examples: what a process needs to load them by itself.
 
     Args:
-        data: name in the catalogue, or a path to an .npz file.
+        data: name in the catalogue, or a path to an .npz file; None where nothing is trained on data.
         folder: where to look first; None for nowhere.
         number: how many of the training set, the first ones; None takes all.
     """
 
-    data: str
+    data: str | None
     folder: str | None = None
     number: int | None = None
 
@@ -49,15 +39,17 @@ class Job:
 
     Args:
         recipe: its name.
-        task: one of `TASKS`.
+        task: one of `privet.recipes.tasks.TASKS`.
         metrics: to keep.
         points: how often to evaluate.
         examples: what to train on.
         size: how many examples that is.
         arm: its name.
-        settings: of the arm.
-        rate: learning rate.
+        settings: of the arm, of the task's kind.
+        rate: learning rate; None where there is no choice of it.
         seed: of the initial parameters.
+        studies: names of studies of its gradients.
+        study_epochs: how many of the last epochs are studied.
     """
 
     recipe: str
@@ -67,9 +59,11 @@ class Job:
     examples: Examples
     size: int
     arm: str
-    settings: Settings
-    rate: float
+    settings: Any
+    rate: float | None
     seed: int
+    studies: tuple[str, ...] = ()
+    study_epochs: float = 10.0
 
     @property
     def key(self) -> Key:
@@ -79,7 +73,7 @@ class Job:
     @property
     def steps(self) -> int:
         """Of the training."""
-        return self.settings.plan_for(self.size).total_steps
+        return int(self.settings.steps(self.size))
 
     @property
     def marks(self) -> set[int]:
@@ -88,7 +82,20 @@ class Job:
 
     def answered_by(self, record: Record) -> bool:
         """Return whether a record of this run has everything that is to be kept."""
-        return set(self.metrics) <= record.metrics.keys() and len(record.curve) == len(self.marks)
+        studied = set() if record.study is None else set(record.study["studies"])
+        measured = set(self.metrics) <= record.metrics.keys() and len(record.curve) == len(self.marks)
+        return measured and set(self.studies) <= studied
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run came to: the fields of its record that its task knows; see `Record`."""
+
+    metrics: dict[str, float]
+    curve: list[dict[str, float]]
+    plan: dict[str, Any] | None = None
+    epsilon: float | None = None
+    study: dict[str, Any] | None = None
 
 
 @functools.lru_cache(maxsize=1)
@@ -98,6 +105,8 @@ def read(examples: Examples) -> DataSet:
     Raises:
         InvalidArgumentError: there are fewer, or no test part.
     """
+    if examples.data is None:
+        raise InvalidArgumentError("data", None, "given, for a task that trains")
     whole = data.load(examples.data, folder=examples.folder)
     if whole.test is None:
         raise InvalidArgumentError("data", examples.data, "a set with a test part")
@@ -112,71 +121,7 @@ def read(examples: Examples) -> DataSet:
 @functools.lru_cache(maxsize=2)
 def load(examples: Examples, features: str) -> DataSet:
     """Return the examples with their features; those of the last two kinds are kept."""
-    return FEATURES[features](read(examples))
-
-
-def check(examples: Examples, features: str) -> None:
-    """Refuse features that cannot be had of these examples, at the price of one example."""
-    whole = read(examples)
-    FEATURES[features](replace(whole, train=_first(whole.train, 1), test=None))
-
-
-def perform(job: Job, advance: Advance) -> Record:
-    """Train and evaluate.
-
-    Args:
-        job: what to do.
-        advance: told the number of steps taken since it was called last.
-    """
-    examples, task, settings = load(job.examples, job.settings.features), TASKS[job.task], job.settings
-    assert examples.test is not None  # `load` refuses others
-    started = time.monotonic()
-    plan = settings.plan_for(len(examples.train))
-    if settings.epsilon is not None:
-        plan = plan.calibrate(settings.epsilon)
-    setup = settings.setup(job.examples.data, job.rate, job.seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
-        model = models.build(settings.model, examples.input_shape, outputs(examples), **settings.model_options)
-    average = setup.build_average(model)
-    trained = model if average is None else average.module
-    curve: list[dict[str, float]] = []
-    marks = job.marks
-    with Training(
-        plan, model, task.loss, setup.build_optimizer(plan, model), examples.train, physical_batch_size=_AT_ONCE, average=average
-    ) as training:
-        for step in training:
-            advance(1)
-            if step.number in marks:
-                measured = task.measure(trained, examples.test)
-                found = {metric: float(getattr(measured, metric)) for metric in job.metrics}
-                curve.append({"step": step.number, "epsilon": training.epsilon(), **found})
-    return Record(
-        recipe=job.recipe,
-        arm=job.arm,
-        settings=settings.described(),
-        rate=job.rate,
-        seed=job.seed,
-        examples=job.size,
-        plan=plan.to_dict(),
-        epsilon=curve[-1]["epsilon"],
-        metrics={metric: curve[-1][metric] for metric in job.metrics},
-        curve=curve,
-        seconds=round(time.monotonic() - started, 2),
-        machine=machine(),
-        versions={"privet": importlib.metadata.version("privet"), "torch": torch.__version__},
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-def machine() -> str:
-    """Return the processor's name and the number of cores."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
+    return extracted(read(examples), features)
 
 
 def _first(examples: TensorDataset, number: int) -> TensorDataset:

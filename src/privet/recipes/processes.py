@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from privet.recipes.job import Advance, Job, perform
+from privet.recipes.job import Advance, Job
 from privet.recipes.record import Record
+from privet.recipes.tasks import perform
 
 Run = Callable[[Job, Advance], Record]
 

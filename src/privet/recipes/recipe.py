@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from privet.documents import UnreadableError, from_toml, read_text
-from privet.errors import InvalidArgumentError, choice, count, real
-from privet.recipes.settings import Settings, table, word
+from privet.errors import InvalidArgumentError, choice, count, positive, real
+from privet.recipes.metrics import OF_THE_RUN
+from privet.recipes.settings import ArmSettings, table, word
+from privet.recipes.studies import STUDIES, numbers_of
 from privet.recipes.tasks import TASKS
 
-CHARTS = ("arms", "sweep", "curve")
+CHARTS = ("arms", "sweep", "curve", "distribution", "verdicts")
 T = TypeVar("T")
 
 
@@ -46,18 +48,18 @@ class Chart:
 
     Args:
         name: of its file, a word.
-        kind: "arms", the final metric of every arm beside the paper's; "sweep", against a coordinate of the arms; or "curve",
-            during training.
-        metric: one of the recipe's, or "epsilon".
+        kind: "arms", the final metric of every arm beside the paper's; "sweep", against a coordinate of the arms; "curve", during
+            training; "distribution", of a number of the recipe's studies over the looks; or "verdicts", of every arm and metric.
+        metric: one of the recipe's, or "epsilon"; for "distribution" a number that its studies keep; left out for "verdicts".
         x: the coordinate of a sweep; "step" or "epsilon" for a curve.
         series: coordinate whose values are the lines of a sweep; None draws one line.
         where: coordinates that an arm must have, with these values, to be shown.
-        logarithmic: whether the x of a sweep is.
+        logarithmic: whether the x of a sweep is, or the number of a distribution.
     """
 
     name: str
     kind: str
-    metric: str
+    metric: str = ""
     x: str = "step"
     series: str | None = None
     where: Mapping[str, float | str] = field(default_factory=dict)
@@ -83,11 +85,12 @@ class Recipe:
         name: a word.
         title: one line.
         source: paper and table or figure.
-        data: name in the catalogue, or a path to an .npz file, which has a test part.
+        data: name in the catalogue, or a path to an .npz file, which has a test part; None for a task that trains on none.
         task: one of `TASKS`.
         common: fields of `Settings` that all arms share.
         arms: at least one, of different names.
-        metrics: names of numbers that the task's evaluation has; accuracy first if the recipe is tuned.
+        metrics: names of numbers that the task's evaluation has, or that `privet.recipes.metrics.OF_THE_RUN` measures; accuracy
+            first if the recipe is tuned.
         seeds: number of runs of each arm, of different initial parameters.
         note: what to know when reading the table: what the paper leaves open, and where its accounting differs.
         examples: how many of the training set are used, the first ones; None takes all.
@@ -95,6 +98,9 @@ class Recipe:
             the test set, so the table compares arms and is not what a private search would find.
         points: how often a run is evaluated, at equal distances; 1 is at the end only.
         charts: figures to draw.
+        studies: names in `privet.recipes.studies.STUDIES`: what is looked at in the gradients of each
+            arm's first seed. NOT PRIVATE.
+        study_epochs: how many of the last epochs are studied, > 0.
         hours: what all runs took, or are estimated to take, on two cores; None if nobody knows.
 
     Raises:
@@ -104,7 +110,7 @@ class Recipe:
     name: str
     title: str
     source: str
-    data: str
+    data: str | None
     task: str
     common: Mapping[str, Any]
     arms: tuple[Arm, ...]
@@ -115,11 +121,15 @@ class Recipe:
     tuned: bool = False
     points: int = 1
     charts: tuple[Chart, ...] = ()
+    studies: tuple[str, ...] = ()
+    study_epochs: float = 10.0
     hours: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("name", "title", "source", "data", "note"):
+        for name in ("name", "title", "source", "note"):
             word(name, getattr(self, name))
+        if self.data is not None:
+            word("data", self.data)
         for metric in self.metrics:
             word("metrics", metric)
         table("common", self.common)
@@ -137,15 +147,34 @@ class Recipe:
             raise InvalidArgumentError(
                 "metrics", self.metrics, "led by 'accuracy' if the recipe is tuned", "The search raises it."
             )
+        if (self.data is not None) != TASKS[self.task].trains:
+            raise InvalidArgumentError("data", self.data, "given for a task that trains, and left out for others")
+        for study in self.studies:
+            choice("study", study, STUDIES)
+        positive("study_epochs", self.study_epochs)
         for chart in self.charts:
-            choice("chart.metric", chart.metric, (*self.metrics, "epsilon"))
+            if chart.kind != "verdicts":
+                choice("chart.metric", chart.metric, self._drawable(chart.kind))
         for arm in self.arms:
-            self.settings(arm)
+            self._check_studies(arm, self.settings(arm))
 
-    def settings(self, arm: Arm) -> Settings:
-        """Return how an arm trains."""
+    def settings(self, arm: Arm) -> ArmSettings:
+        """Return how an arm does its task."""
         plan = {**table("common.plan", self.common.get("plan", {})), **table("arms.settings.plan", arm.settings.get("plan", {}))}
-        return _made(Settings, f"the settings of {arm.name!r}", {**self.common, **arm.settings, "plan": plan})
+        merged = {**self.common, **arm.settings, **({"plan": plan} if TASKS[self.task].trains else {})}
+        made: ArmSettings = _made(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
+        return made
+
+    def _drawable(self, kind: str) -> tuple[str, ...]:
+        if kind == "distribution":
+            return numbers_of(self.studies)
+        during = tuple(metric for metric in self.metrics if kind != "curve" or metric not in OF_THE_RUN)
+        return (*during, "epsilon")
+
+    def _check_studies(self, arm: Arm, settings: ArmSettings) -> None:
+        if self.studies and settings.adaptive:
+            fix = "Nobody knows its bound ahead; leave the arm or the studies out."
+            raise InvalidArgumentError("studies", arm.name, "of arms whose rule does not adapt its bound", fix)
 
 
 def read(path: Path) -> Recipe:

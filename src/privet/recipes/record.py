@@ -13,7 +13,7 @@ from privet.documents import from_json
 from privet.errors import InvalidArgumentError
 
 # What makes two runs the same: arm, settings, learning rate, seed, number of examples.
-Key = tuple[str, str, float, int, int]
+Key = tuple[str, str, float | None, int, int]
 
 
 @dataclass(frozen=True)
@@ -24,37 +24,41 @@ class Record:
         recipe: its name.
         arm: its name.
         settings: what `Settings.described` says.
-        rate: learning rate.
+        rate: learning rate; None where there is no choice of it.
         seed: of the initial parameters.
         examples: that were trained on.
-        plan: as plan.json has it.
-        epsilon: at the plan's δ, by PLD; infinite without privacy.
+        plan: as plan.json has it; None where nothing was trained on data.
+        epsilon: at the plan's δ, by PLD; infinite without privacy, None without a plan.
         metrics: name → value at the end.
         curve: metrics with `step` and `epsilon` during training, the end included.
         seconds: that training and evaluation took.
         machine: processor and number of cores.
         versions: library → version.
         finished: date and time, ISO 8601, UTC.
+        study: what was seen of the gradients, NOT PRIVATE, as `privet.recipes.studies` keeps it; None if nobody asked.
     """
 
     recipe: str
     arm: str
     settings: dict[str, Any]
-    rate: float
+    rate: float | None
     seed: int
     examples: int
-    plan: dict[str, Any]
-    epsilon: float
+    plan: dict[str, Any] | None
+    epsilon: float | None
     metrics: dict[str, float]
     curve: list[dict[str, float]]
     seconds: float
     machine: str
     versions: dict[str, str]
     finished: str
+    study: dict[str, Any] | None = None
 
     def value(self, metric: str) -> float:
         """Return a metric at the end, or ε by the name "epsilon"."""
-        return self.epsilon if metric == "epsilon" else self.metrics[metric]
+        if metric != "epsilon":
+            return self.metrics[metric]
+        return math.inf if self.epsilon is None else self.epsilon
 
     @property
     def key(self) -> Key:
@@ -72,14 +76,14 @@ class Record:
         return cls(
             **{
                 **values,
-                "epsilon": float(values["epsilon"]),
+                "epsilon": None if values["epsilon"] is None else float(values["epsilon"]),
                 "metrics": _numbers(values["metrics"]),
                 "curve": [_numbers(point) for point in values["curve"]],
             }
         )
 
 
-def key(arm: str, settings: dict[str, Any], rate: float, seed: int, examples: int) -> Key:
+def key(arm: str, settings: dict[str, Any], rate: float | None, seed: int, examples: int) -> Key:
     """Return what tells runs apart."""
     return arm, json.dumps(settings, sort_keys=True), rate, seed, examples
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from privet.errors import choice, count, positive
+from privet.errors import InvalidArgumentError, choice, count, positive
+from privet.features import AS_THEY_ARE, check, extracted
 from privet.recipes.bar import bar
 from privet.recipes.charts import draw
-from privet.recipes.job import Examples, Job, check, read
+from privet.recipes.job import Examples, Job, read
 from privet.recipes.processes import performing
 from privet.recipes.recipe import Arm, Recipe
 from privet.recipes.record import Record, Records
@@ -19,6 +20,8 @@ from privet.recipes.table import Row, summary, write
 
 # Of the runs that look for a learning rate: none of those that are reported.
 TUNING_SEED = 100
+# Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
+_STUDIED_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -94,17 +97,22 @@ def reproduce(
     for name in extent.arms:
         choice("arm", name, [arm.name for arm in recipe.arms])
     arms = [arm for arm in recipe.arms if not extent.arms or arm.name in extent.arms]
+    if recipe.data is None and (extent.examples is not None or folder is not None):
+        raise InvalidArgumentError("examples and folder", (extent.examples, folder), "left out: there is no data set")
     number = recipe.examples if extent.examples is None else extent.examples
     examples = Examples(recipe.data, None if folder is None else str(folder), number)
-    size = len(read(examples).train)
-    for features in {recipe.settings(arm).features for arm in arms}:
-        check(examples, features)
+    size = 0 if recipe.data is None else len(read(examples).train)
+    for features in {recipe.settings(arm).features for arm in arms} - {AS_THEY_ARE}:
+        check(read(examples), features)
     directory = Path(directory)
-    records, lock = Records(directory / "runs.jsonl"), Lock()
+    records, prepared, lock, preparing = Records(directory / "runs.jsonl"), set[str](), Lock(), Lock()
 
-    def job(arm: Arm, rate: float, seed: int) -> Job:
+    def job(arm: Arm, rate: float | None, seed: int) -> Job:
         settings = recipe.settings(arm).lasting(extent.epochs)
-        return Job(recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed)
+        return Job(
+            recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed,
+            recipe.studies if seed == _STUDIED_SEED else (), recipe.study_epochs,
+        )  # fmt: skip
 
     with bar(progress) as shown, performing(jobs) as (run, each):
 
@@ -116,9 +124,18 @@ def reproduce(
             with lock:
                 shown.expect(sum(job.steps for job in jobs if there(job) is None))
 
+        def prepare(features: str) -> None:
+            # Before the first run that needs them, and once: runs in other processes then find them on the disk.
+            with preparing:
+                if features not in {AS_THEY_ARE, *prepared}:
+                    prepared.add(features)
+                    with shown.beside(f"features: {features}", read(examples).examples) as advance:
+                        extracted(read(examples), features, advance)
+
         def record(wanted: Job) -> Record:
             found = there(wanted)
             if found is None:
+                prepare(wanted.settings.features)
                 found = run(wanted, shown.advance)
                 with lock:
                     records.add(found)
@@ -129,9 +146,9 @@ def reproduce(
             expect([trial])
             return record(trial).metrics[recipe.metrics[0]]
 
-        def rate(arm: Arm) -> float:
+        def rate(arm: Arm) -> float | None:
             start = recipe.settings(arm).learning_rate
-            return highest(lambda rate: tried(arm, rate), start) if recipe.tuned else start
+            return highest(lambda rate: tried(arm, rate), start) if recipe.tuned and start is not None else start
 
         rates = dict(zip((arm.name for arm in arms), each(rate, arms), strict=True))
         seeds = range(1, (extent.seeds or recipe.seeds) + 1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
+from privet.clipping import KINDS
 from privet.encoding import encode
 from privet.errors import InvalidArgumentError, choice, positive
+from privet.features import FEATURES
 from privet.plan import FORMAT, Epochs, Plan
-from privet.recipes.features import FEATURES
 from privet.setups import Setup
 
 
@@ -25,6 +26,31 @@ def word(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidArgumentError(name, value, "text")
     return value
+
+
+class ArmSettings(Protocol):
+    """What the runner asks of an arm's settings, whatever the task."""
+
+    @property
+    def features(self) -> str:
+        """One of `FEATURES`."""
+
+    @property
+    def learning_rate(self) -> float | None:
+        """Where a search for it starts; None if it is no choice."""
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the bound is found while training."""
+
+    def steps(self, examples: int) -> int:
+        """Return how many steps a run takes."""
+
+    def described(self) -> dict[str, Any]:
+        """Return everything but the learning rate as plain JSON values."""
+
+    def lasting(self, epochs: float | None) -> ArmSettings:
+        """Return the settings with another length; None leaves it."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +101,16 @@ class Settings:
         if sampling.get("batch_size", 0) > examples:
             named["sampling"] = {**sampling, "batch_size": examples}
         return Plan.from_dict({"format": FORMAT, "examples": examples, **named})
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the bound is found while training."""
+        rule = self.plan.get("clipping")
+        return rule is not None and KINDS[rule["kind"]].adaptive
+
+    def steps(self, examples: int) -> int:
+        """Return how many steps a run takes."""
+        return self.plan_for(examples).total_steps
 
     def described(self) -> dict[str, Any]:
         """Return everything but the learning rate, which is a run's own, as plain JSON values."""

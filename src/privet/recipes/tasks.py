@@ -1,39 +1,77 @@
-"""What a recipe can train for: the loss of an example, and how the trained model is measured."""
+"""What the runs of a recipe do: train for labels or targets, or follow gradient flow."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+import torch
 
-from privet.data import DataSet
-from privet.evaluation import evaluate, evaluate_regression
-from privet.setups import cross_entropy
+from privet.recipes.flows import FlowSettings, flow
+from privet.recipes.job import Advance, Found, Job
+from privet.recipes.learning import CLASSIFICATION, REGRESSION
+from privet.recipes.record import Record
+from privet.recipes.settings import Settings
 
 
 @dataclass(frozen=True)
 class Task:
-    """Args: a loss (model, batch) → (B,), and a measurement (model, examples) → a value whose attributes are metrics."""
+    """What a run does.
 
-    loss: Callable[[nn.Module, Any], Tensor]
-    measure: Callable[[nn.Module, TensorDataset], object]
+    Args:
+        settings: what an arm's are made of: a frozen dataclass with what `ArmSettings` asks for.
+        perform: does it.
+        trains: whether it trains on a data set, by a plan.
+    """
 
-
-def squared_error(model: nn.Module, batch: Any) -> Tensor:
-    """Return the squared error of every example, (B,), of a model with one output."""
-    inputs, targets = batch
-    return F.mse_loss(model(inputs)[:, 0], targets, reduction="none")
-
-
-TASKS = {"classification": Task(cross_entropy, evaluate), "regression": Task(squared_error, evaluate_regression)}
-# Metrics that are shares, shown in per cent.
-SHARES = {"accuracy", "expected_calibration_error", "maximum_calibration_error"}
+    settings: type[Any]
+    perform: Callable[[Job, Advance], Found]
+    trains: bool = True
 
 
-def outputs(data: DataSet) -> int:
-    """Return how many outputs a network for this data needs: one for each label, or one target."""
-    return 1 if data.classes is None else data.classes
+TASKS = {
+    "classification": Task(Settings, CLASSIFICATION),
+    "regression": Task(Settings, REGRESSION),
+    "gradient flow": Task(FlowSettings, flow, trains=False),
+}
+
+
+def perform(job: Job, advance: Advance) -> Record:
+    """Do a run and return its record.
+
+    Args:
+        job: what to do.
+        advance: told the number of steps taken since it was called last.
+    """
+    started = time.monotonic()
+    found = TASKS[job.task].perform(job, advance)
+    return Record(
+        recipe=job.recipe,
+        arm=job.arm,
+        settings=job.settings.described(),
+        rate=job.rate,
+        seed=job.seed,
+        examples=job.size,
+        seconds=round(time.monotonic() - started, 2),
+        machine=machine(),
+        versions={"privet": importlib.metadata.version("privet"), "torch": torch.__version__},
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        **vars(found),
+    )
+
+
+def machine() -> str:
+    """Return the processor's name and the number of cores."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"

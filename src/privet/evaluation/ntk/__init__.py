@@ -4,11 +4,14 @@ from privet.evaluation.ntk.flow import Flow, gradient_flow
 from privet.evaluation.ntk.kernel import LossSlope, TangentKernel, loss_slope, tangent_kernel
 from privet.evaluation.ntk.limit import NoiseLimit, NoiseLimitDisplay, noise_limit
 from privet.evaluation.ntk.problems import Problem, problems
-from privet.evaluation.ntk.table import ClippingTable, Verdict, clipping_table
+from privet.evaluation.ntk.table import KINDS, PROPERTIES, ClippingTable, Kind, Verdict, clipping_table, flow_of
 
 __all__ = [
+    "KINDS",
+    "PROPERTIES",
     "ClippingTable",
     "Flow",
+    "Kind",
     "LossSlope",
     "NoiseLimit",
     "NoiseLimitDisplay",
@@ -16,6 +19,7 @@ __all__ = [
     "TangentKernel",
     "Verdict",
     "clipping_table",
+    "flow_of",
     "gradient_flow",
     "loss_slope",
     "noise_limit",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from privet.clipping import Flat, Layerwise, Rule
+from privet.clipping import Flat, Layerwise
 from privet.evaluation.ntk.kernel import Criterion
 
 
@@ -32,8 +32,8 @@ class Problem:
     criterion: Criterion
     inputs: Tensor
     targets: Tensor
-    flat: Rule
-    layerwise: Rule
+    flat: Flat
+    layerwise: Layerwise
     learning_rate: float
     steps: int
 

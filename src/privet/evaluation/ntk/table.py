@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from privet.clipping import BatchClipping, Flat, Layerwise, Rule
+from privet.clipping import PSAC, PSASC, Automatic, BatchClipping, Flat, Layerwise, Rule
+from privet.clipping.rule import NormRule
 from privet.evaluation.ntk.flow import Flow, gradient_flow
 from privet.evaluation.ntk.problems import Problem, problems
 from privet.evaluation.studies.marking import WARNING, NonPrivate
@@ -14,6 +16,8 @@ from privet.evaluation.studies.marking import WARNING, NonPrivate
 _ZERO = 1e-3
 _LARGE = 1e6
 _LOOKS = 6
+# Of the rules that have such parameters.
+_STABILITY, _SCALE, _SLOWER = 0.5, 0.9, 8
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,13 @@ class ClippingTable(NonPrivate):
         return all(verdict.agrees for row in self.verdicts.values() for verdict in row.values())
 
     def __str__(self) -> str:
-        head = ("guaranteed (held/runs)", *_PROPERTIES)
+        head = ("guaranteed (held/runs)", *PROPERTIES)
         rows = [(kind, *map(str, row.values())) for kind, row in self.verdicts.items()]
         lines = (head, tuple("---" for _ in head), *rows)
         return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", f"{WARNING}."])
 
 
-_PROPERTIES: dict[str, Callable[[Flow], bool]] = {
+PROPERTIES: Mapping[str, Callable[[Flow], bool]] = {
     "symmetric kernel": lambda flow: all(kernel.symmetric for kernel in flow.kernels),
     "positive in quadratic form": lambda flow: all(kernel.positive_in_quadratic_form for kernel in flow.kernels),
     "positive in eigenvalues": lambda flow: all(kernel.positive_in_eigenvalues for kernel in flow.kernels),
@@ -73,19 +77,58 @@ _PROPERTIES: dict[str, Callable[[Flow], bool]] = {
     "loss to zero": lambda flow: flow.losses[-1] <= _ZERO * flow.losses[0],
 }
 
-# Kind of clipping → the rule for a problem, and which of the properties are guaranteed, in their order.
-_KINDS: dict[str, tuple[Callable[[Problem], Rule | None], tuple[bool, bool, bool, bool, bool]]] = {
-    "no clipping": (lambda problem: None, (True, True, True, True, True)),
-    "batch clipping": (lambda problem: BatchClipping(5.0), (True, True, True, True, True)),
-    "large bound, flat": (lambda problem: Flat(_LARGE), (True, True, True, True, True)),
-    "large bound, layerwise": (lambda problem: Layerwise(Flat(_LARGE)), (True, True, True, True, True)),
-    "small bound, flat": (lambda problem: problem.flat, (False, False, True, False, True)),
-    "small bound, layerwise": (lambda problem: problem.layerwise, (False, False, False, False, False)),
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of clipping.
+
+    Args:
+        rule: for a problem; None clips nothing.
+        guaranteed: which of the properties the theorems guarantee, in their order; None where the published table has no row.
+        slower: how many steps each of a problem's is divided into: weights above 1 would leave the flow's path otherwise.
+    """
+
+    rule: Callable[[Problem], Rule | None]
+    guaranteed: tuple[bool, ...] | None = None
+    slower: int = 1
+
+
+def _with(make: Callable[[float], NormRule]) -> Callable[[Problem], Rule]:
+    """Return for a problem the rule with the bound of its flat one."""
+    return lambda problem: make(problem.flat.bound)
+
+
+def _within(make: Callable[[float], NormRule]) -> Callable[[Problem], Rule]:
+    """Return for a problem its layerwise rule with other rules of the same bounds in it."""
+
+    def rule(problem: Problem) -> Rule:
+        inside: Any = problem.layerwise.rules
+        made = tuple(make(one.bound) for one in inside) if isinstance(inside, tuple) else make(inside.bound)
+        return replace(problem.layerwise, rules=made)
+
+    return rule
+
+
+_SOFTENED: Mapping[str, Callable[[float], NormRule]] = {
+    "Auto-S": lambda bound: Automatic(bound, _STABILITY),
+    "PSAC": lambda bound: PSAC(bound, _STABILITY),
+    "PSASC": lambda bound: PSASC(bound, _SCALE, _STABILITY),
+}
+_ALL, _FLAT, _LAYERWISE = (True,) * 5, (False, False, True, False, True), (False,) * 5
+KINDS: Mapping[str, Kind] = {
+    "no clipping": Kind(lambda problem: None, _ALL),
+    "batch clipping": Kind(lambda problem: BatchClipping(5.0), _ALL),
+    "large bound, flat": Kind(lambda problem: Flat(_LARGE), _ALL),
+    "large bound, layerwise": Kind(lambda problem: Layerwise(Flat(_LARGE)), _ALL),
+    "small bound, flat": Kind(lambda problem: problem.flat, _FLAT),
+    "small bound, layerwise": Kind(lambda problem: problem.layerwise, _LAYERWISE),
+    **{f"{name}, flat": Kind(_with(make), slower=_SLOWER) for name, make in _SOFTENED.items()},
+    **{f"{name}, layerwise": Kind(_within(make), slower=_SLOWER) for name, make in _SOFTENED.items()},
 }
 
 
 def clipping_table(cases: Sequence[Problem] | None = None) -> ClippingTable:
-    """Return what every kind of clipping does to gradient flow, from runs.
+    """Return what every kind of clipping in the published table does to gradient flow, from runs.
 
     A run can break what is not guaranteed, and must not break what is. Which of the two a single problem shows depends on it; the
     built-in ones together show every entry of the published table.
@@ -94,20 +137,23 @@ def clipping_table(cases: Sequence[Problem] | None = None) -> ClippingTable:
         cases: problems whose kernel without clipping is positive definite, as the theorems ask; the built-in ones if None.
     """
     chosen = problems() if cases is None else tuple(cases)
-    return ClippingTable({kind: _verdicts(rule, guaranteed, chosen) for kind, (rule, guaranteed) in _KINDS.items()})
+    return ClippingTable(
+        {name: _verdicts(name, kind.guaranteed, chosen) for name, kind in KINDS.items() if kind.guaranteed is not None}
+    )
 
 
-def _verdicts(
-    rule: Callable[[Problem], Rule | None], guaranteed: Sequence[bool], cases: Sequence[Problem]
-) -> Mapping[str, Verdict]:
-    flows = [
-        gradient_flow(
-            case.model, case.criterion, case.inputs, case.targets, rule(case),
-            learning_rate=case.learning_rate, steps=case.steps, looks=_LOOKS,
-        )
-        for case in cases
-    ]  # fmt: skip
+def flow_of(kind: str, problem: Problem) -> Flow:
+    """Return the flow of a problem under a kind of clipping, one of `KINDS`, with looks at its kernel on the way."""
+    how = KINDS[kind]
+    return gradient_flow(
+        problem.model, problem.criterion, problem.inputs, problem.targets, how.rule(problem),
+        learning_rate=problem.learning_rate / how.slower, steps=problem.steps * how.slower, looks=_LOOKS,
+    )  # fmt: skip
+
+
+def _verdicts(kind: str, guaranteed: Sequence[bool], cases: Sequence[Problem]) -> Mapping[str, Verdict]:
+    flows = [flow_of(kind, case) for case in cases]
     return {
         name: Verdict(promised, sum(holds(flow) for flow in flows), len(flows))
-        for (name, holds), promised in zip(_PROPERTIES.items(), guaranteed, strict=True)
+        for (name, holds), promised in zip(PROPERTIES.items(), guaranteed, strict=True)
     }

@@ -6,32 +6,19 @@ Tramèr, Boneh 2021, "Differentially private learning needs better features (or 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset
 
-from privet.data.dataset import DataSet
+from privet.data import DataSet
 from privet.errors import InvalidArgumentError, PrivetError
+from privet.features.extraction import Compute, Extractor
 
 # Two scales and eight angles, as in the papers: 81 coefficients for each 4×4 pixels of a channel.
 _SCALES = 2
 _AT_ONCE = 256
 
 
-def scattered(data: DataSet) -> DataSet:
-    """Return the images' scattering coefficients of order two in their place: (channels·81, height/4, width/4).
-
-    All of them are kept in memory: a gigabyte for 70,000 images of 28×28.
-
-    Args:
-        data: images (N, channels, height, width).
-
-    Raises:
-        PrivetError: kymatio is not installed.
-        InvalidArgumentError: the inputs are not images.
-    """
+def _prepared(data: DataSet) -> Compute:
     try:
         # From where it is, as the package's front imports parts that newer versions of SciPy do not carry.
         from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
@@ -41,9 +28,11 @@ def scattered(data: DataSet) -> DataSet:
         raise InvalidArgumentError("data", data.name, "images (channels, height, width), for scattering")
     scattering = ScatteringTorch2D(J=_SCALES, shape=data.input_shape[1:])
 
-    def coefficients(examples: TensorDataset) -> TensorDataset:
-        images, labels = examples.tensors
-        found: list[Tensor] = [scattering(some).flatten(1, 2) for some in torch.split(images, _AT_ONCE)]
-        return TensorDataset(torch.cat(found), labels)
+    def coefficients(images: Tensor) -> Tensor:
+        return torch.cat([scattering(some).flatten(1, 2) for some in torch.split(images, _AT_ONCE)])
 
-    return replace(data, train=coefficients(data.train), test=None if data.test is None else coefficients(data.test))
+    return coefficients
+
+
+# Of order two: (channels·81, height/4, width/4). All are kept in memory: a gigabyte for 70,000 images of 28×28.
+SCATTERING = Extractor("scattering", f"scales {_SCALES}, 1", _prepared)

@@ -1,0 +1,64 @@
+"""Networks that begin with weights trained on public data; they take what `privet.features` leaves for them to do."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from torch import nn
+
+from privet.errors import PrivetError, count
+from privet.features import efficientnet, minilm
+
+# Of the encoder's layers that LoRA adds to: the maps whose update the authors found to matter most.
+_ADAPTED = ["query", "value"]
+
+
+def efficientnet_last_block(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Return the last block and the head of EfficientNet-Lite0, all trainable, and a new classifier.
+
+    Args:
+        input_shape: (192, 3, 3), the features "efficientnet before its last block".
+        classes: number of outputs.
+    """
+    return nn.Sequential(OrderedDict(block=efficientnet.last_block(), output=nn.Linear(efficientnet.WIDTH, classes)))
+
+
+def minilm_last_layer(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Return all-MiniLM-L6-v2, of which the last layer is trainable, and a new classifier.
+
+    Args:
+        input_shape: (48,), the features "minilm tokens".
+        classes: number of outputs.
+    """
+    network = minilm.pretrained().requires_grad_(False)
+    encoder: Any = network.encoder
+    encoder.encoder.layer[-1].requires_grad_(True)
+    return _classifier(network, classes)
+
+
+def minilm_lora(input_shape: tuple[int, ...], classes: int, *, rank: int = 8) -> nn.Sequential:
+    """Return all-MiniLM-L6-v2 with low-rank additions to its attention, which alone are trainable, and a new classifier.
+
+    Args:
+        input_shape: (48,), the features "minilm tokens".
+        classes: number of outputs.
+        rank: of an addition, ≥ 1.
+
+    Raises:
+        PrivetError: peft is not installed.
+
+    Source: Hu et al. 2022, "LoRA: low-rank adaptation of large language models".
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise PrivetError("LoRA needs peft, which is not installed; run: pip install 'privet[transfer]'") from None
+    network = minilm.pretrained()
+    config = LoraConfig(r=count("rank", rank), lora_alpha=2 * rank, lora_dropout=0.0, target_modules=_ADAPTED)
+    inject_adapter_in_model(config, network)
+    return _classifier(network, classes)
+
+
+def _classifier(network: nn.Module, classes: int) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(encoder=network.eval(), output=nn.Linear(minilm.WIDTH, classes)))

@@ -1,0 +1,67 @@
+"""What a step costs over another: ratios of what is measured, with nothing said about how fast anything is."""
+
+import sys
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import small
+import torch
+from torch.utils.data import TensorDataset
+
+from privet import clipping
+from privet.data import DataSet
+from privet.errors import PrivetError
+from privet.noise import Gaussian
+from privet.plan import epochs
+from privet.recipes import cost
+from privet.recipes.metrics import OF_THE_RUN
+
+DATA = DataSet("made up", TensorDataset(torch.zeros(64, 1, 8, 8), torch.zeros(64, dtype=torch.int64)), None, 10, "")
+
+
+def asked(rule):
+    """Return a job and a plan of the small recipe, with another rule."""
+    recipe = small.recipe()
+    settings = recipe.settings(recipe.arms[0])
+    changed = replace(settings, plan={**settings.plan, "clipping": rule, "steps": epochs(1), "noise": Gaussian(1.5)})
+    return SimpleNamespace(settings=settings), changed.plan_for(64)
+
+
+def test_the_ratio_is_that_of_the_times_of_alternating_steps(monkeypatch):
+    clock = iter(range(1000))
+    taken = []
+    monkeypatch.setattr(time, "process_time", lambda: float(next(clock)))
+
+    def slow():
+        taken.append("slow")
+        for _ in range(5):
+            next(clock)
+
+    assert cost.paired_ratio(slow, lambda: taken.append("fast"), rounds=3) == 6.0
+    assert taken == ["slow", "fast"] * 4
+
+
+@pytest.mark.parametrize("rule", [clipping.Flat(0.5), clipping.Projected(clipping.Flat(0.5), 10)], ids=["exact", "estimated"])
+def test_every_measured_number_is_a_positive_ratio(rule):
+    job, plan = asked(rule)
+    assert OF_THE_RUN["noise_multiplier"](job, plan, DATA, "tape") == 1.5
+    assert OF_THE_RUN["time_ratio"](job, plan, DATA, "tape") > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+def test_memory_is_the_peak_of_a_step_in_a_process_of_its_own():
+    job, plan = asked(clipping.Flat(0.5))
+    narrow, wide = (
+        cost._peak_elsewhere(
+            {**cost._described(job, plan, DATA, "tape"), "model": "mlp", "options": {"width": width}}, private=True
+        )
+        for width in (16, 2048)
+    )
+    assert wide - narrow > 17  # MB: the gradient of 4.3 million parameters, at least
+
+
+def test_a_process_that_fails_is_quoted():
+    with pytest.raises(PrivetError, match="peak memory cannot be measured here"):
+        cost._peak_elsewhere({"plan": {}}, private=True)
