@@ -123,6 +123,7 @@ def test_a_recipe_that_is_not_there_is_answered(name):
         ({"examples": 1}, "examples is 1"),
         ({"arms": ()}, "at least one of each"),
         ({"metrics": ()}, "at least one of each"),
+        ({"trial": 1.5}, r"trial is 1.5; it must be in \(0, 1\]"),
         ({"metrics": ("negative_log_likelihood",), "charts": (), "tuned": True}, "led by 'accuracy'"),
         ({"arms": (Arm("one", {"features": "wavelets"}),)}, "features is 'wavelets'"),
         ({"arms": (Arm("one", {"epsilon": -1.0}),)}, "epsilon is -1"),
@@ -179,7 +180,7 @@ def test_every_chart_of_the_catalogue_shows_arms(recipe):
 def test_the_documentation_says_what_it_costs(recipe):
     (row,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| `{recipe.name}` | {recipe.title}")]
     cells = [cell.strip() for cell in row.split("|")]
-    assert (cells[3].split()[0], cells[4]) == (str(len(recipe.arms) * recipe.seeds), f"{recipe.hours:g}")
+    assert (cells[3].split()[0], cells[4]) == (str(recipe.runs), f"{recipe.hours:g}")
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)

@@ -48,6 +48,25 @@ def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(tmp_path):
     assert [(row.arm, row.runs) for row in found.rows] == [("flat", 2), ("normalised", 2)]
 
 
+def test_an_arm_may_have_a_number_of_runs_of_its_own(tmp_path, performed):
+    flat, normalised = small.recipe().arms
+    recipe = small.recipe(arms=(flat, replace(normalised, seeds=1)))
+    assert recipe.runs == 3
+    reproduce(recipe, tmp_path)
+    assert performed == [("flat", 0.7, 1), ("normalised", 0.7, 1), ("flat", 0.7, 2)]
+
+
+def test_a_search_may_take_shorter_runs_at_the_same_epsilon(tmp_path):
+    reproduce(small.recipe(tuned=True, trial=0.5), tmp_path, Extent(seeds=1, arms=("flat",)))
+    search = [line for line in lines(tmp_path) if line["seed"] == TUNING_SEED]
+    (run,) = [line for line in lines(tmp_path) if line["seed"] == 1]
+    assert len(search) >= 2
+    assert {line["plan"]["steps"]["epochs"] for line in search} == {0.15}
+    assert run["plan"]["steps"]["epochs"] == 0.3
+    assert all(line["epsilon"] == pytest.approx(run["epsilon"], rel=1e-3) for line in search)
+    assert all(line["plan"]["noise"]["multiplier"] < run["plan"]["noise"]["multiplier"] for line in search)
+
+
 def test_what_is_there_is_not_done_again(tmp_path, performed):
     recipe = small.recipe()
     reproduce(recipe, tmp_path, Extent(seeds=1, arms=("flat",)))

@@ -54,7 +54,7 @@ def _list(as_json: bool) -> None:
 
     rows = [
         {
-            "name": recipe.name, "title": recipe.title, "runs": len(recipe.arms) * recipe.seeds, "hours": recipe.hours,
+            "name": recipe.name, "title": recipe.title, "runs": recipe.runs, "hours": recipe.hours,
             "done": len(recipes.Records(_usual(recipe.name) / "runs.jsonl")),
         }
         for recipe in recipes.RECIPES.values()

@@ -27,15 +27,19 @@ class Arm:
         settings: fields of `Settings` that differ from the recipe's; those of `plan` are merged one by one.
         reported: metric → the paper's number, in the metric's own unit (an accuracy of 98.37 % is 0.9837).
         at: coordinate → where the arm stands in charts, such as {"final rate": 0.9}.
+        seeds: number of its runs, if it is another than the recipe's.
     """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     reported: Mapping[str, float] = field(default_factory=dict)
     at: Mapping[str, float | str] = field(default_factory=dict)
+    seeds: int | None = None
 
     def __post_init__(self) -> None:
         word("arms.name", self.name)
+        if self.seeds is not None:
+            count("arms.seeds", self.seeds)
         for name in ("settings", "reported", "at"):
             table(f"arms.{name}", getattr(self, name))
         for metric, value in self.reported.items():
@@ -96,6 +100,7 @@ class Recipe:
         examples: how many of the training set are used, the first ones; None takes all.
         tuned: whether each arm looks for its own learning rate first, on a seed that is not among the others. The search looks at
             the test set, so the table compares arms and is not what a private search would find.
+        trial: part of a run's length, in (0, 1], that a run of the search has; it is calibrated to the same ε.
         points: how often a run is evaluated, at equal distances; 1 is at the end only.
         charts: figures to draw.
         studies: names in `privet.recipes.studies.STUDIES`: what is looked at in the gradients of each
@@ -119,6 +124,7 @@ class Recipe:
     note: str = ""
     examples: int | None = None
     tuned: bool = False
+    trial: float = 1.0
     points: int = 1
     charts: tuple[Chart, ...] = ()
     studies: tuple[str, ...] = ()
@@ -135,6 +141,8 @@ class Recipe:
         table("common", self.common)
         choice("task", self.task, TASKS)
         count("seeds", self.seeds)
+        if not 0 < real("trial", self.trial) <= 1:
+            raise InvalidArgumentError("trial", self.trial, "in (0, 1]")
         count("points", self.points)
         if self.examples is not None:
             count("examples", self.examples, minimum=2)
@@ -164,6 +172,11 @@ class Recipe:
         merged = {**self.common, **arm.settings, **({"plan": plan} if TASKS[self.task].trains else {})}
         made: ArmSettings = _made(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
         return made
+
+    @property
+    def runs(self) -> int:
+        """How many there are, without the search."""
+        return sum(arm.seeds or self.seeds for arm in self.arms)
 
     def _drawable(self, kind: str) -> tuple[str, ...]:
         if kind == "distribution":

@@ -107,8 +107,8 @@ def reproduce(
     directory = Path(directory)
     records, prepared, lock, preparing = Records(directory / "runs.jsonl"), set[str](), Lock(), Lock()
 
-    def job(arm: Arm, rate: float | None, seed: int) -> Job:
-        settings = recipe.settings(arm).lasting(extent.epochs)
+    def job(arm: Arm, rate: float | None, seed: int, part: float = 1.0) -> Job:
+        settings = recipe.settings(arm).lasting(extent.epochs).shortened(part)
         return Job(
             recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed,
             recipe.studies if seed == _STUDIED_SEED else (), recipe.study_epochs,
@@ -142,7 +142,7 @@ def reproduce(
             return found
 
         def tried(arm: Arm, rate: float) -> float:
-            trial = job(arm, rate, TUNING_SEED)
+            trial = job(arm, rate, TUNING_SEED, recipe.trial)
             expect([trial])
             return record(trial).metrics[recipe.metrics[0]]
 
@@ -151,9 +151,10 @@ def reproduce(
             return highest(lambda rate: tried(arm, rate), start) if recipe.tuned and start is not None else start
 
         rates = dict(zip((arm.name for arm in arms), each(rate, arms), strict=True))
-        seeds = range(1, (extent.seeds or recipe.seeds) + 1)
+        runs = {arm.name: extent.seeds or arm.seeds or recipe.seeds for arm in arms}
         # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
-        wanted = [job(arm, rates[arm.name], seed) for seed, arm in itertools.product(seeds, arms)]
+        each_seed = itertools.product(range(1, max(runs.values()) + 1), arms)
+        wanted = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
         expect(wanted)
         done = list(each(record, wanted))
     rows = summary(recipe, arms, done)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from privet.clipping import KINDS
-from privet.encoding import encode
+from privet.encoding import decode, encode
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.features import FEATURES
 from privet.plan import FORMAT, Epochs, Plan
@@ -51,6 +51,9 @@ class ArmSettings(Protocol):
 
     def lasting(self, epochs: float | None) -> ArmSettings:
         """Return the settings with another length; None leaves it."""
+
+    def shortened(self, part: float) -> ArmSettings:
+        """Return the settings with this part of the length."""
 
 
 @dataclass(frozen=True)
@@ -119,3 +122,11 @@ class Settings:
     def lasting(self, epochs: float | None) -> Settings:
         """Return the settings with another length; None leaves it."""
         return self if epochs is None else replace(self, plan={**self.plan, "steps": Epochs(epochs)})
+
+    def shortened(self, part: float) -> Settings:
+        """Return the settings with this part of the length, one step at least."""
+        if part == 1:
+            return self
+        steps = decode("plan.steps", self.plan["steps"], {"Epochs": Epochs})
+        shorter = Epochs(steps.epochs * part) if isinstance(steps, Epochs) else max(1, round(steps * part))
+        return replace(self, plan={**self.plan, "steps": shorter})
