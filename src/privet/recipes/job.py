@@ -142,9 +142,11 @@ def perform(job: Job, advance: Advance) -> Record:
     trained = model if average is None else average.module
     curve: list[dict[str, float]] = []
     marks = job.marks
+    optimizer = setup.build_optimizer(plan, model)
     with Training(
-        plan, model, task.loss, setup.build_optimizer(plan, model), examples.train, physical_batch_size=_AT_ONCE, average=average
-    ) as training:
+        plan, model, task.loss, optimizer, examples.train, physical_batch_size=_AT_ONCE, average=average,
+        scheduler=settings.build_scheduler(optimizer, plan),
+    ) as training:  # fmt: skip
         for step in training:
             advance(1)
             if step.number in marks:

@@ -1,0 +1,76 @@
+"""Linear models on normalised scattering coefficients: beyond what papers report at the same ε and δ, and by what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privet.clipping import Flat
+from privet.recipes.recipe import Arm, Chart, Recipe
+from privet.sampling import Poisson
+from privet.schedules import ToZero
+
+# Examples are brought to length 10, so that a gradient is 10 times as long as the error of the probabilities, which is at most √2.
+_BOUND = 5.0
+_COMMON: dict[str, Any] = {
+    "plan": {"sampling": Poisson(8192), "steps": 100, "delta": 1e-5, "clipping": Flat(_BOUND)},
+    "model": "logistic", "features": "normalised scattering", "momentum": 0.9, "learning_rate": 1.2, "rate_schedule": ToZero(),
+}  # fmt: skip
+_NOTE = (
+    "Settings were chosen on the last 10,000 training images, by models of the first 50,000; the test set was looked at once, by "
+    "these arms. That choice is not paid for in ε, nor is that of the papers."
+)
+
+
+def _goal(epsilon: float, reported: float, **settings: Any) -> Arm:
+    return Arm(f"ε = {epsilon:g}", {"epsilon": epsilon, **settings}, {"accuracy": reported}, {"study": "goal", "ε": epsilon})
+
+
+def _without(name: str, **settings: Any) -> Arm:
+    return Arm(f"ε = 3, {name}", {"epsilon": 3.0, **settings}, at={"study": "without"})
+
+
+def _less() -> tuple[Arm, ...]:
+    """Return the arm of ε = 3 with one ingredient less each; the rate makes up for what changes the length of steps."""
+    return (
+        _without("no roots", features="normalised scattering, no roots"),
+        _without("not whitened", features="normalised scattering, not whitened"),
+        _without("not local", features="normalised scattering, not local"),
+        _without("groups normalised instead", features="scattering in groups of length 10"),
+        _without("coefficients as they are", features="scattering of length 10"),
+        _without("constant rate", rate_schedule=None, learning_rate=0.6),
+        _without("average instead of a falling rate", rate_schedule=None, average="ema", learning_rate=0.6),
+        _without("no momentum", momentum=0.0, learning_rate=12.0),
+        _without("batches of 1,024", plan={"sampling": Poisson(1024), "steps": 800}, learning_rate=0.15),
+    )
+
+
+BETTER_FASHION = Recipe(
+    name="better-fashion",
+    title="Linear models on Fashion-MNIST beyond the papers' accuracies",
+    source="ours; beside it “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Table III (ε = 9), and "
+    "“Improving differentially private SGD via randomly sparsified gradients”, Table 2 (ε = 3 and 1)",
+    data="fashion-mnist",
+    task="classification",
+    common=_COMMON,
+    arms=(
+        _goal(3.0, 0.895), _goal(1.0, 0.882, learning_rate=0.3, plan={"clipping": Flat(2 * _BOUND)}), _goal(9.0, 0.8722), *_less(),
+    ),
+    metrics=("accuracy",),
+    charts=(Chart("accuracy", "arms", "accuracy"),),
+    note=_NOTE,
+    hours=1,
+)  # fmt: skip
+
+BETTER_MNIST = Recipe(
+    name="better-mnist",
+    title="A linear model on MNIST beyond the papers' accuracies",
+    source="ours; beside it “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Table II",
+    data="mnist",
+    task="classification",
+    common=_COMMON,
+    arms=(_goal(3.0, 0.9865),),
+    metrics=("accuracy",),
+    charts=(Chart("accuracy", "arms", "accuracy"),),
+    note=_NOTE,
+    hours=0.2,
+)
