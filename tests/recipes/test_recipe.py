@@ -12,6 +12,7 @@ from privet.errors import InvalidArgumentError
 from privet.plan import Epochs
 from privet.recipes import RECIPES, Arm, Chart, Settings, find, read
 from privet.recipes.recipe import CHARTS
+from privet.schedules import ToZero
 from privet.setups import OPTIMIZERS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -119,6 +120,8 @@ def test_a_recipe_that_is_not_there_is_answered(name):
         ({"arms": (Arm("one", {"features": "wavelets"}),)}, "features is 'wavelets'"),
         ({"arms": (Arm("one", {"epsilon": -1.0}),)}, "epsilon is -1"),
         ({"arms": (Arm("one", {"optimizer": "lion"}),)}, "optimizer is 'lion'"),
+        ({"arms": (Arm("one", {"rate_schedule": 0.5}),)}, "rate_schedule is 0.5"),
+        ({"arms": (Arm("one", {"rate_schedule": {"kind": "Cosine"}}),)}, "rate_schedule.kind is 'Cosine'"),
     ],
 )
 def test_impossible_values_are_refused_when_the_recipe_is_made(changes, message):
@@ -137,7 +140,7 @@ def test_every_arm_of_the_catalogue_has_a_plan_and_a_network_that_fit_its_data(r
     plan = settings.plan_for(recipe.examples or entry.train)
     assert plan.total_steps > 0
     assert (settings.epsilon is None) == (plan.noise.multiplier is not None), "either ε or the noise is given, and not both"
-    shape = (81, 7, 7) if settings.features == "scattering" else entry.input_shape
+    shape = (81, 7, 7) if "scattering" in settings.features else entry.input_shape
     network = models.build(settings.model, shape, entry.classes or 1, **settings.model_options)
     assert network(torch.zeros(2, *shape)).shape == (2, entry.classes or 1)
     assert settings.optimizer in OPTIMIZERS
@@ -170,3 +173,10 @@ def test_the_description_of_settings_leaves_nothing_out_but_the_rate():
         "plan": {"clipping": {"kind": "Flat", "bound": 0.5}}, "model": "mlp", "epsilon": None, "model_options": {},
         "features": "as they are", "optimizer": "sgd", "momentum": 0.0, "average": "ema",
     }  # fmt: skip
+
+
+def test_a_rate_schedule_is_part_of_the_description_whichever_way_it_was_given():
+    common = {"plan": {"clipping": Flat(0.5)}, "model": "mlp", "learning_rate": 0.3}
+    settings = [Settings(**common, rate_schedule=schedule) for schedule in (ToZero(), {"kind": "ToZero"})]
+    assert [one.described()["rate_schedule"] for one in settings] == [{"kind": "ToZero"}] * 2
+    assert "rate_schedule" not in Settings(**common).described(), "runs from before there were schedules would be orphans"

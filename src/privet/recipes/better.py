@@ -9,7 +9,7 @@ from privet.recipes.recipe import Arm, Chart, Recipe
 from privet.sampling import Poisson
 from privet.schedules import ToZero
 
-# Examples are brought to length 10, so that a gradient is 10 times as long as the error of the probabilities, which is at most √2.
+# Examples have length 10, so a gradient is 10 times as long as the error of the probabilities, which is at most √2.
 _BOUND = 5.0
 _COMMON: dict[str, Any] = {
     "plan": {"sampling": Poisson(8192), "steps": 100, "delta": 1e-5, "clipping": Flat(_BOUND)},
@@ -53,7 +53,10 @@ BETTER_FASHION = Recipe(
     task="classification",
     common=_COMMON,
     arms=(
-        _goal(3.0, 0.895), _goal(1.0, 0.882, learning_rate=0.3, plan={"clipping": Flat(2 * _BOUND)}), _goal(9.0, 0.8722), *_less(),
+        _goal(3.0, 0.895),
+        _goal(1.0, 0.882, learning_rate=0.3, plan={"clipping": Flat(2 * _BOUND)}),
+        _goal(9.0, 0.8722),
+        *_less(),
     ),
     metrics=("accuracy",),
     charts=(Chart("accuracy", "arms", "accuracy"),),
