@@ -24,7 +24,6 @@ _NORMALISED: dict[str, tuple[Step, ...]] = {
     "normalised scattering, no roots": (whitened, localised),
     "normalised scattering, not whitened": (rooted, localised),
     "normalised scattering, not local": (rooted, whitened),
-    "scattering of length 10": (),
     "scattering in groups of length 10": (grouped,),
 }
 FEATURES: dict[str, Callable[[DataSet], DataSet]] = {
