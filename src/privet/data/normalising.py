@@ -93,7 +93,7 @@ def normalised(data: DataSet, *steps: Step) -> DataSet:
 
     def changed(examples: TensorDataset) -> TensorDataset:
         found, labels = torch.empty_like(examples.tensors[0]), examples.tensors[1]
-        for part, out in zip(examples.tensors[0].split(_AT_ONCE), found.split(_AT_ONCE), strict=True):
+        for part, out in zip(torch.split(examples.tensors[0], _AT_ONCE), torch.split(found, _AT_ONCE), strict=True):
             values = functools.reduce(lambda values, change: change(values), changes, part)
             out.copy_(_LENGTH * F.normalize(values.flatten(1)).view_as(values))
         return TensorDataset(found, labels)
