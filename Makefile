@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := 2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants crash lint bench clean
+.PHONY: help demo test test-slow mutants crash fuzz alarms lint bench clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,6 +46,12 @@ mutants: $(VENV)/dev.stamp  ## whether the tests see deliberate faults in every 
 
 crash: $(VENV)/dev.stamp  ## kill, tear and starve hundreds of runs, and count what their ledgers forgot
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/crash
+
+fuzz: $(VENV)/dev.stamp  ## damage everything that a user or a disk can hand in; TIMES=20 as often as `make test` does
+	OMP_NUM_THREADS=1 PRIVET_FUZZ=$(or $(TIMES),20) $(BIN)/python -m pytest -q $(wildcard tests/trust/test_fuzz_*.py)
+
+alarms: $(VENV)/dev.stamp  ## how often the statistical tests cry wolf: 1,000 runs of each
+	$(BIN)/python -m benchmarks.false_alarms
 
 bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 	$(BIN)/python -m benchmarks.step

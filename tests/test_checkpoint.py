@@ -4,6 +4,7 @@ import copy
 import functools
 import os
 import pickle
+import zipfile
 from collections.abc import Mapping
 
 import pytest
@@ -14,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet import checkpoint
-from privet.errors import LedgerError, PrivetWarning
+from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
 from privet.ledger import read
 from privet.momentum import InnerOuter
 
@@ -314,3 +315,28 @@ def test_an_optimizer_that_knows_its_noise_refuses_a_plan_with_another(tmp_path)
     with pytest.raises(privet.errors.InvalidArgumentError, match=r"noise\.multiplier"):
         privet.Training(wrong, model, loss_fn, optimizer, data)
     privet.Training(right, model, loss_fn, optimizer, data).run()
+
+
+def test_a_file_of_damaged_instructions_is_unreadable_and_nothing_else(tmp_path):
+    """torch's reader pops from an empty stack, and says so by an IndexError."""
+    file = tmp_path / "checkpoint.pt"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02u.")
+        archive.writestr("archive/version", "3")
+    with pytest.raises(checkpoint.UnreadableError):
+        checkpoint.read(file)
+
+
+@pytest.mark.parametrize(("name", "value"), [("step", -1), ("step", "1"), ("ledger", None), ("model", None)])
+def test_state_of_other_kinds_is_no_checkpoint(tmp_path, name, value):
+    torch.save({"step": 1, "ledger": "", "model": {}} | {name: value}, tmp_path / "checkpoint.pt")
+    with pytest.raises(checkpoint.UnreadableError, match="no state of a run"):
+        checkpoint.read(tmp_path / "checkpoint.pt")
+
+
+@pytest.mark.parametrize("rule", [None, {"rule": 3}, {"rule": {"kind": "Flat", "bound": 7.0}}])
+def test_a_checkpoint_does_not_bring_a_rule_of_its_own(rule):
+    current = privet.clipping.CurrentRule(privet.clipping.Flat(0.6), [1.0], privet.clipping.KINDS)
+    with pytest.raises((InvalidArgumentError, TypeError)):
+        current.load_state_dict(rule)
+    assert current.at(1) == privet.clipping.Flat(0.6)

@@ -12,6 +12,7 @@ import privet
 ORDER = [
     "errors",
     "files",
+    "documents",
     "native",
     "values",
     "encoding",

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from privet.errors import LedgerError, PrivetWarning
+from privet.errors import LedgerError, PrivetError, PrivetWarning
 from privet.files import remove_unfinished, write_atomically
 from privet.ledger import Ledger
 
@@ -105,7 +105,7 @@ def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledg
         model.load_state_dict(state["model"])
         for name, other in others.items():
             other.load_state_dict(state[name])
-    except (RuntimeError, ValueError, KeyError) as error:
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, PrivetError) as error:
         raise LedgerError(f"the checkpoint {path} does not fit what it is to be resumed with ({error})") from None
     return int(state["step"])
 
@@ -117,13 +117,14 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         UnreadableError: it is no checkpoint.
     """
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # of damaged bytes torch's reader raises whatever comes: IndexError, AssertionError, struct.error
         # Not in torch's words, which advise to execute what the file says.
         raise UnreadableError(f"torch finds no tensors and plain values in it: {type(error).__name__}") from None
-    if not isinstance(state, dict) or not {"step", "ledger", "model"} <= state.keys():
-        raise UnreadableError("it holds no state of a run")
-    return state
+    match state:
+        case {"step": int(step), "ledger": str(), "model": Mapping()} if step >= 0:
+            return state
+    raise UnreadableError("it holds no state of a run")
 
 
 def latest(directory: Path, device: torch.device | str = "cpu") -> tuple[Path, dict[str, Any] | None]:

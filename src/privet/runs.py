@@ -21,6 +21,7 @@ from privet import report
 from privet.accounting.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
+from privet.documents import UnreadableError, from_json, read_text
 from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
 from privet.evaluation.plain import plain
@@ -134,18 +135,23 @@ def read_setup(directory: Path) -> Setup:
         LedgerError: there is none, or it does not parse.
     """
     try:
-        content = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        raise LedgerError(f"{directory} holds no run: there is no readable run.json") from None
+        content = from_json(read_text(directory / "run.json"))
+    except UnreadableError:
+        content = None
+    if not isinstance(content, dict):
+        raise LedgerError(f"{directory} holds no run: there is no readable run.json")
     known = {field.name for field in fields(Setup)}
-    return Setup(**{name: value for name, value in content.items() if name in known})
+    try:
+        return Setup(**{name: value for name, value in content.items() if name in known})
+    except (TypeError, AttributeError) as error:
+        raise LedgerError(f"{directory / 'run.json'} does not describe a run ({error})") from None
 
 
 def state(directory: Path) -> str:
     """Return "complete", "trained", "unfinished" or "unknown"."""
     try:
-        return str(json.loads((directory / "status.json").read_text(encoding="utf-8"))["state"])
-    except (OSError, json.JSONDecodeError, KeyError):
+        return str(from_json(read_text(directory / "status.json"))["state"])
+    except (UnreadableError, TypeError, KeyError):
         return "unknown"
 
 
@@ -218,7 +224,6 @@ def _evaluation_points(training: Training, progress: bool) -> Iterator[int]:
 def _seconds_before(directory: Path) -> float:
     """Return how long earlier sessions of the run trained, as far as they recorded it."""
     try:
-        lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return float(json.loads(lines[-1])["seconds"])
-    except (OSError, IndexError, ValueError, KeyError):
+        return float(from_json(read_text(directory / "metrics.jsonl").splitlines()[-1])["seconds"])
+    except (IndexError, ValueError, TypeError, KeyError):
         return 0.0

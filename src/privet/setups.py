@@ -164,8 +164,7 @@ def _with_momentum(kind: Callable[..., torch.optim.Optimizer], **options: Any) -
 
 
 def _adam_bc(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
-    noise = plan.gradient_deviations().tolist()
-    return AdamBC(model.parameters(), lr=setup.learning_rate, noise_deviation=noise, **setup.optimizer_options)
+    return AdamBC.of(plan, model, setup.learning_rate, **setup.optimizer_options)
 
 
 def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:

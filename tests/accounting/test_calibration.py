@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.accounting.calibration import HIGHEST, LOWEST, largest_count, smallest_multiplier
+from privet.accounting import steps
+from privet.accounting.calibration import HIGHEST, LOWEST, MOST_STEPS, largest_count, smallest_multiplier
 from privet.errors import InvalidArgumentError
 
 SPENDING = {
@@ -48,9 +49,39 @@ def test_targets_out_of_reach_say_what_is_in_reach():
         assert smallest_multiplier(lambda sigma: 1 / sigma, 1 / edge) == pytest.approx(edge, rel=2e-5)
 
 
-@given(limit=st.integers(1, 2**31 - 3))
-def test_the_largest_count_is_found(limit):
-    assert largest_count(float, limit + 0.5) == limit
+@given(limit=st.integers(1, MOST_STEPS - 1), power=st.sampled_from([0.5, 0.7, 1.0, 3.0]), free=st.integers(0, 1000))
+def test_the_largest_count_is_found_in_few_questions(limit, power, free):
+    """Also where the first steps cost nothing, as they do while δ covers them."""
+    asked = []
+
+    def spent(number):
+        asked.append(number)
+        return max(0, number - free) ** power
+
+    assert largest_count(spent, spent(limit) + 1e-9 if limit > free else 0.0) == max(limit, free)
+    assert len(asked) <= 50
+
+
+def test_a_target_that_no_number_of_steps_reaches_is_said_at_once():
+    asked = []
+
+    def spent(number):
+        asked.append(number)
+        return 1e-12 * number
+
+    with pytest.raises(
+        InvalidArgumentError, match=r"epsilon is 3; it must be below 0.00215, which 2,147,483,647 steps cost: any number"
+    ):
+        largest_count(spent, 3)
+    assert len(asked) <= 8
+    assert largest_count(spent, 1e-12 * (MOST_STEPS - 1)) == MOST_STEPS - 1
+    with pytest.raises(InvalidArgumentError, match=r"which 1,000 steps cost"):
+        largest_count(spent, 3, most=1000)
+
+
+def test_a_budget_that_training_cannot_spend_is_said_to_be_none():
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 10\.0; it must be below 0\.148, which 2,147,483,647 steps cost"):
+        steps(epsilon=10.0, sampling_rate=1e-2, noise_multiplier=1e4, delta=1e-5)
 
 
 def test_one_step_too_many_is_refused():

@@ -38,8 +38,9 @@ def test_rounding_down_is_never_more_noise_and_keeps_every_release():
     assert len(few) <= 1 + math.log2(1.003**299) * 70 + 1
     assert sum(event.count for event in few) == sum(event.count for event in events)
     for event in events:
-        below = max(one.noise_multiplier for one in few if one.noise_multiplier <= event.noise_multiplier * (1 + 1e-8))
-        assert below * 2 ** (1 / 70) * (1 + 1e-8) > event.noise_multiplier
+        below = [one.noise_multiplier for one in few if one.noise_multiplier <= event.noise_multiplier * (1 + 1e-8)]
+        assert below
+        assert max(below) * 2 ** (1 / 70) * (1 + 1e-8) > event.noise_multiplier
     assert rounded_down([], 70) == ()
 
 

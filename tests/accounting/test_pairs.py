@@ -166,3 +166,14 @@ def test_fixed_size_is_the_removal_of_twice_the_bound_and_its_mirror_image(q, si
             assert truth <= delta(losses, epsilon) + 1e-15 <= truth * (1 + 1e-6) + 2e-12
         else:  # δ(−ε) of a symmetric pair is 1 − e^{−ε}·(1 − δ(ε)).
             assert delta(losses, -epsilon) == pytest.approx(1 - math.exp(-epsilon) * (1 - truth), rel=1e-6)
+
+
+@pytest.mark.parametrize(("adjacency", "way"), [("add-remove", "remove"), ("replace-one", "replace")])
+def test_what_lies_above_all_nodes_is_an_infinite_loss(adjacency, way):
+    """Then δ at the highest node is P's mass above it, all of it."""
+    q, sigma = 0.3, 1.1
+    losses = pairs.poisson(q, sigma, adjacency, nodes(2.0**-6, -1.0, 0.5))[0]
+    highest = float(losses.values[-1])
+    assert losses.masses.sum() + losses.infinite[0] == pytest.approx(1, abs=1e-12)
+    assert delta(losses, highest) == pytest.approx(losses.infinite[0], rel=1e-9)
+    assert losses.infinite[0] > exact(q, sigma, way, highest) > 0.01

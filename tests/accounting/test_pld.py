@@ -164,10 +164,10 @@ def test_a_history_asked_step_by_step_never_shrinks():
     for step in range(1, 300):
         events.append(Event(0.02, 1.2 + 0.002 * step))
         spent = composed_epsilon(events, delta=1e-6)
-        assert spent >= last * (1 - 5e-4)
+        assert spent >= last
         last = spent
     fresh = composed_epsilon(list(reversed(events)), delta=1e-6)
-    assert last == pytest.approx(fresh, rel=1e-9)
+    assert last == fresh
 
 
 def test_delta_has_its_edges():

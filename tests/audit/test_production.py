@@ -100,6 +100,31 @@ def test_without_noise_one_example_moves_the_sum_by_at_most_the_sensitivity(vari
     assert not [check for check in checks if check.p_value < 1]
 
 
+@pytest.mark.parametrize("rule", [
+    Flat(0.7), Layerwise(Flat(0.7)), Layerwise(Flat(0.7), by="parameter", noise="per group"),
+    AdaptiveQuantile(Layerwise(Flat(0.7), by="parameter")),
+])  # fmt: skip
+@pytest.mark.parametrize("layers", [1, 6, 31])
+def test_what_an_audit_costs_does_not_grow_with_parameters_and_groups(rule, layers):
+    """What a step costs grows with the parameters, and with how many numbers go through the model."""
+    names = [f"layer{number}.{kind}" for number in range(layers) for kind in ("weight", "bias")]
+    plan = replace(PLAN, clipping=rule)
+    for make, coordinates in ((whitebox._everybody, whitebox._COORDINATES), (whitebox._sampled, whitebox._SAMPLED_COORDINATES)):
+        places = whitebox._layout(plan, names, coordinates)
+        probe = make(plan, places, 1_000_000)
+        assert probe.plan.total_steps * len(names) <= 25_000
+        numbers = probe.plan.divisor * sum(places.sizes.values())
+        assert numbers <= 3 * 512 * 256
+        assert probe.plan.total_steps * places.canaries >= 5_000
+
+
+def test_a_certificate_says_that_it_looked_at_less():
+    names = [f"layer{number}.weight" for number in range(40)]
+    few = whitebox._notes(replace(PLAN, clipping=Layerwise(Flat(0.7))), names, 1_000_000)
+    assert "40 parameters in 40 groups take long" in few[0]
+    assert not whitebox._notes(PLAN, None, 1_000_000)
+
+
 def test_patterns_are_audited_with_the_names_that_they_are_for():
     names = ["conv1.weight", "conv1.bias", "head.0.weight"]
     plan = replace(PLAN, clipping=Layerwise({r"conv\d.*": Flat(0.5), ".*": Automatic(0.2)}))

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from privet import Plan, momentum, runs, schedules, setups, sparsification
 from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
-from privet.plan.plan import _KINDS
+from privet.plan import PARTS
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
 
@@ -158,7 +158,7 @@ VALUES = {
 
 
 def test_every_kind_of_value_has_a_line():
-    assert {name.partition(",")[0] for name in VALUES} >= set(_KINDS) - {"Poisson", "Gaussian"}
+    assert {name.partition(",")[0] for name in VALUES} >= set(PARTS) - {"Poisson", "Gaussian"}
 
 
 @pytest.mark.parametrize("name", VALUES)

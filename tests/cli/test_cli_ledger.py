@@ -1,6 +1,7 @@
 """`privet ledger` and `privet budget`: what was spent, of what, for people and for programs."""
 
 import json
+import zlib
 
 import pytest
 
@@ -113,3 +114,11 @@ def test_a_run_from_another_machine_goes_on_when_it_is_adopted(capsys, monkeypat
     assert code == 2
     assert "--adopt" in err
     assert run(capsys, "train", "--resume", place, "--adopt", "--quiet")[0] == 0
+
+
+def test_a_record_without_a_kind_is_shown(capsys, tmp_path):
+    """Each line is whole, so that `show` shows it; `verify` says that it makes no sense."""
+    body = json.dumps({"previous": "0" * 64, "count": 3}).encode()
+    (tmp_path / "ledger").write_bytes(b"%08x %s\n" % (zlib.crc32(body), body))
+    code, out, _ = run(capsys, "ledger", "show", tmp_path)
+    assert (code, "count 3" in out) == (0, True)

@@ -41,12 +41,30 @@ def test_what_was_appended_is_read_again_and_goes_on(path):
 
 def test_a_torn_last_line_was_never_acknowledged_and_is_dropped(path):
     lines = written(path)
-    path.write_bytes(b"".join(lines)[:-1])
+    path.write_bytes(b"".join(lines)[:-2])
     assert read(path, WHAT).torn
     assert numbers(path) == [0, 1]
     written(path, 1)
     assert numbers(path) == [0, 1, 0]
     assert not read(path, WHAT).torn
+
+
+def test_a_last_line_that_lacks_its_newline_alone_counts(path):
+    """It may have been acknowledged, and lost that byte later; dropping it would forget what was spent."""
+    lines = written(path)
+    path.write_bytes(b"".join(lines)[:-1])
+    assert not read(path, WHAT).torn
+    assert numbers(path) == [0, 1, 2]
+    written(path, 1)
+    assert numbers(path) == [0, 1, 2, 0]
+
+
+def test_a_last_newline_that_became_something_else_is_refused(path):
+    lines = written(path)
+    path.write_bytes(b"".join(lines)[:-1] + b"\x0b")
+    for opened in (lambda: read(path, WHAT), lambda: Journal(path, WHAT)):
+        with pytest.raises(LedgerError, match=r"end of the last line .* is damaged"):
+            opened()
 
 
 @pytest.mark.parametrize("line", [0, 1, 2])

@@ -1,5 +1,6 @@
 """All faults that the suite must see: an operation joins the gate by a line in the table of its family."""
 
+import faults_accounting
 import faults_convolution
 import faults_layers
 import faults_ledger
@@ -12,6 +13,7 @@ import faults_units
 MUTANTS = [
     *faults_mechanism.MUTANTS,
     *faults_ledger.MUTANTS,
+    *faults_accounting.MUTANTS,
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,
     *faults_layers.MUTANTS,

@@ -6,10 +6,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
+import privet
+from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
+from privet.momentum import InnerOuter
+from privet.noise import Gaussian
 from privet.optim import AdamBC
+from privet.schedules import Geometric, Table
+from privet.sparsification import Random, Ranked
 
 
 def reference(gradients, deviations, lr, betas, floor):
@@ -111,3 +118,89 @@ def test_groups_have_their_own_noise_and_state_survives():
 def test_bad_arguments_are_named(name, options):
     with pytest.raises(InvalidArgumentError, match=name):
         AdamBC([nn.Parameter(torch.zeros(2))], **{"noise_deviation": 0.1, **options})
+
+
+def plan(**changes):
+    settings = {"clipping": Flat(0.6), "noise": Gaussian(1.7), "steps": 4} | changes
+    return privet.Plan(examples=40, sampling=privet.sampling.Poisson(16.0), delta=1e-3, **settings)
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def set_up(the_plan, optimizer, model):
+    data = torch.utils.data.TensorDataset(torch.randn(40, 3), torch.randn(40))
+    return privet.Training(the_plan, model, lambda m, batch: (m(batch[0])[:, 0] - batch[1]).square(), optimizer, data)
+
+
+OWN_NOISE = Layerwise((Flat(0.3), Flat(0.9)), noise="per group")
+KNOWN = {
+    "flat": {},
+    "groups with noise of their own": {"clipping": OWN_NOISE},
+    "a shrinking bound": {"bound_schedule": Geometric()},
+    "a bound that shrinks under fixed noise": {"bound_schedule": Geometric(), "noise": Gaussian(1.7, deviation="fixed")},
+    "a scheduled multiplier": {"noise": Gaussian(1.7, schedule=Table((1.0, 2.0, 3.0, 4.0)))},
+    "ranked masks": {"sparsification": Ranked(0.5)},
+    "inner momentum": {"momentum": InnerOuter(0.9, 1.0, 2)},
+}
+
+
+@pytest.mark.parametrize("changes", KNOWN.values(), ids=KNOWN)
+def test_of_a_plan_it_subtracts_the_noise_that_is_released(changes, holds_twice):
+    """Gradients of zero: what reaches the optimizer is noise, whose mean square is the variance that is subtracted."""
+    the_plan = plan(**changes)
+
+    def experiment():
+        squares = 0.0
+        number = 0
+        model = nn.Sequential(nn.Linear(30, 40), nn.Linear(40, 1))
+        optimizer = AdamBC.of(the_plan, model, 1e-9)
+        due = {id(p): Table(group["noise_deviation"]).factors(4) for group in optimizer.param_groups for p in group["params"]}
+        step = optimizer.step
+
+        def watched():
+            nonlocal squares, number
+            for parameter in model.parameters():
+                deviation = due[id(parameter)][int(optimizer.state[parameter].get("step", 0))]
+                squares += float((parameter.grad.double() / deviation).square().sum())
+                number += parameter.numel()
+            step()
+
+        optimizer.step = watched
+        data = torch.utils.data.TensorDataset(torch.zeros(40, 30), torch.zeros(40))
+        loss = lambda m, batch: 0 * m(batch[0])[:, 0]  # noqa: E731
+        privet.Training(the_plan, model, loss, optimizer, data, probe=False).run()
+        return {"mean square": 2 * min(stats.chi2.sf(squares, number), stats.chi2.cdf(squares, number))}
+
+    holds_twice(experiment)
+
+
+@pytest.mark.parametrize(("optimizer_of", "changes", "says"), [
+    ({}, {"noise": Gaussian(1.2)}, "noise_deviation is 0.0637.*0.weight at step 1"),
+    ({}, {"clipping": Flat(0.5)}, "noise_deviation"),
+    ({}, {"clipping": OWN_NOISE}, "noise_deviation"),
+    ({}, {"bound_schedule": Geometric()}, "at step 2"),
+    ({"bound_schedule": Geometric()}, {}, "at step 2"),
+    ({}, {"noise": Gaussian(1.7, schedule=Table((1.0, 1.0, 1.0, 1.1)))}, "at step 4"),
+    ({}, {"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum.outer is 0.1"),
+    ({}, {"sparsification": Random(0.5)}, "sparsification is"),
+    ({}, {"clipping": AdaptiveQuantile(Flat(0.6))}, "bound is known ahead"),
+])  # fmt: skip
+def test_a_plan_with_other_noise_is_refused_before_the_first_step(optimizer_of, changes, says):
+    model = network()
+    optimizer = AdamBC.of(plan(**optimizer_of), model, 0.01)
+    with pytest.raises(InvalidArgumentError, match=says):
+        set_up(plan(**changes), optimizer, model)
+    with pytest.raises(InvalidArgumentError, match=says):
+        set_up(
+            plan(**changes), AdamBC(model.parameters(), 0.01, noise_deviation=plan(**optimizer_of).gradient_deviations()), model
+        )
+
+
+def test_one_number_for_all_groups_is_refused_where_they_differ():
+    """`gradient_deviations` tells the noise of parameters whose scale is 1: of none, if groups have noise of their own."""
+    model, the_plan = network(), plan(clipping=OWN_NOISE)
+    with pytest.raises(InvalidArgumentError, match="noise_deviation"):
+        set_up(the_plan, AdamBC(model.parameters(), noise_deviation=the_plan.gradient_deviations()), model)
+    set_up(the_plan, AdamBC.of(the_plan, model), model).run()

@@ -199,3 +199,20 @@ def test_heavy_ball_is_langevin_with_inertia(holds_twice):
         return {"variance": max(two_sided(stats.chi2.cdf(ratio / scale, width)) for scale in (0.98, 1.0, 1.02))}
 
     holds_twice(experiment)
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"clipping": privet.clipping.Layerwise((privet.clipping.Flat(BOUND / 2), privet.clipping.Flat(BOUND * 0.75**0.5)),
+                                            by="parameter", noise="per group")}, "noise.multiplier"),
+    ({"momentum": privet.momentum.InnerOuter(0.9, 0.1, 2)}, "momentum.outer"),
+    ({"sparsification": privet.sparsification.Random(0.5)}, "sparsification"),
+])  # fmt: skip
+def test_noise_that_does_not_reach_every_parameter_alike_is_refused(changes, says):
+    """The plan's own noise is right; what the parameters are moved by is not."""
+    model, the_plan = nn.Linear(3, 1), plan(NOISE, steps=4, **changes)
+    SGLD(model.parameters(), 0.4, N, diffusion=1e6).check(the_plan)
+    with pytest.raises(InvalidArgumentError, match=says):
+        privet.Training(
+            the_plan, model, lambda m, batch: m(batch[0])[:, 0], SGLD(model.parameters(), 0.4, N, diffusion=1e6),
+            TensorDataset(torch.randn(N, 3)),
+        )  # fmt: skip

@@ -10,7 +10,9 @@ from privet.errors import InvalidArgumentError
 LOWEST, HIGHEST = 0.02, 1e5
 # How far from the guess is looked first, and at most at once.
 _FIRST_FACTOR, _LARGEST_FACTOR = 1.03, 1.6
-_MOST_STEPS = 2**31 - 1
+# Most steps that are solved for, and by how much more than before is asked for at most.
+MOST_STEPS = 2**31 - 1
+_LARGEST_GROWTH = 256.0
 
 
 def smallest_multiplier(spent: Callable[[float], float], target: float, guess: float = 1.0, precision: float = 1e-5) -> float:
@@ -63,24 +65,32 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
     return high
 
 
-def largest_count(spent: Callable[[int], float], target: float) -> int:
+def largest_count(spent: Callable[[int], float], target: float, most: int = MOST_STEPS) -> int:
     """Return the largest number of steps whose ε is at most the target.
 
     Args:
         spent: steps → ε, increasing.
         target: ε to stay at or below.
+        most: so many steps are asked about at most, ≥ 2.
 
     Raises:
-        InvalidArgumentError: even one step exceeds the target.
+        InvalidArgumentError: even one step exceeds the target, or not even the most steps reach it.
     """
     if spent(1) > target:
         raise InvalidArgumentError(
             "epsilon", target, f"at least {spent(1):.3g}, the cost of one step", "Add noise or sample fewer examples."
         )
     low, high = 1, 2
-    while high < _MOST_STEPS and spent(high) <= target:
-        low, high = high, min(2 * high, _MOST_STEPS)
+    while (at := spent(high)) <= target:
+        if high == most:
+            raise InvalidArgumentError(
+                "epsilon", target, f"below {at:.3g}, which {most:,} steps cost: any number up to that keeps to the target",
+                "Give the steps that you want, with less noise if you like; or lower the target.",
+            )  # fmt: skip
+        # ε grows about like the root of the number of steps, or faster.
+        growth = (target / at) ** 2 if at > 0 else math.inf
+        low, high = high, min(int(high * min(max(growth, 2.0), _LARGEST_GROWTH)), most)
     while high - low > 1:
-        middle = (low + high) // 2
+        middle = (low + high) // 2 if high < 4 * low else math.isqrt(low * high)
         low, high = (middle, high) if spent(middle) <= target else (low, middle)
     return low

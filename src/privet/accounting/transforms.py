@@ -19,6 +19,8 @@ Spectrum = NDArray[np.complex128]
 LEAST = -64.0
 # Most numbers in a table of phases, and the longest transform of losses on a circle.
 _MOST_PHASES, _LARGEST_CIRCLE = 2**20, 2**24
+# With more frequencies than this, runs of nodes are summed by convolution.
+_MANY_FREQUENCIES = 2**13
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,41 @@ def _at_frequencies(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
             near = fft.rfft(np.bincount(places, each, circle))[np.minimum(around, circle - around)]
             found[row] = np.where(2 * around > circle, near, np.conj(near))
         return found
+    if number > _MANY_FREQUENCIES:
+        return _by_chirps(weights, where, circle, number)
     block = max(_MOST_PHASES // len(where.values), 1)
     for first in range(0, number, block):
         last = min(first + block, number)
         found[:, first:last] = _turned(weights, *_phases.__wrapped__(where, circle, first, last))
+    return found
+
+
+def _by_chirps(weights: Array, where: Nodes, circle: int, number: int) -> Spectrum:
+    """Return the sums run by run of nodes that are equally far apart, each as one convolution.
+
+    For the m-th node of a run and the j-th frequency, m·j = (m² + j² − (j − m)²)/2.
+
+    Source:
+        Bluestein 1970, "A Linear Filtering Approach to the Computation of Discrete Fourier Transform".
+    """
+    found, each = np.zeros((len(weights), number), dtype=np.complex128), np.arange(number)
+    places = np.rint(where.values / where.width).astype(np.int64)
+    ends = np.flatnonzero(np.diff(places, 2)) + 2
+    for first, last in zip([0, *ends], [*ends, len(places)], strict=True):
+        own = last - first
+        spacing = int(places[first + 1] - places[first]) if own > 1 else 1
+        # After this part of the circle, and so many frequencies, all nodes of the run are back where they began.
+        part = math.gcd(spacing, circle)
+        period = circle // part
+        asked = min(number, period)
+        squares = spacing // part * np.arange(1 - own, asked) ** 2 % (2 * period)
+        chirp = np.exp(1j * math.pi / period * squares)
+        length = fft.next_fast_len(len(chirp))
+        against = fft.fft(np.conj(chirp), length)
+        starts = np.exp(2j * math.pi / circle * (places[first] * each % circle))
+        for row, masses in enumerate(weights[:, first:last]):
+            sums = fft.ifft(fft.fft(masses * chirp[:own][::-1], length) * against)[own - 1 : own - 1 + asked]
+            found[row] += starts * (chirp[own - 1 :] * sums)[each % period]
     return found
 
 

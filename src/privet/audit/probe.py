@@ -6,6 +6,7 @@ what is released beyond that is noise.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,12 +178,13 @@ def layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain: floa
     Args:
         rule: the plan's.
         names: of the parameters that it is for; made up if None.
-        coordinates: how many there are to be in all, about: more if there are many groups or parameters.
+        coordinates: how many there are to be of one group, about. With G groups each has 1/√G as many: a step then costs as much
+            to compute, as there are that many fewer canaries in rows that are as many times longer.
         gain: how many times its gradient an example's contribution is made of at most, by momentum.
     """
     names = tuple(names or _made_up_names(rule))
     groups = rule.groups(names)
-    share = max(_FEWEST, coordinates // len(groups))
+    share = max(_FEWEST, int(coordinates / math.sqrt(len(groups))))
     each = {name: 2 * max(1, share // len(group) // 2) for group in groups for name in group}
     sizes = {name: each[name] for name in names}
     ends = dict(zip(names, np.cumsum(list(sizes.values())), strict=True))

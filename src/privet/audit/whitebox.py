@@ -32,6 +32,9 @@ _FEWEST_STEPS, _MOST_STEPS = 50, 20_000
 _OBSERVATIONS, _FEWEST_OBSERVATIONS = 1_000_000, 10_000
 # A step costs as much to start as a few hundred coordinates of as many examples cost to compute.
 _COORDINATES, _SAMPLED_COORDINATES = 512, 128
+# A step also costs by the parameter. So that many of them, or many groups, do not make an audit of a million observations longer
+# than a minute, they make it look at fewer steps: so many over the parameters.
+_PARAMETER_STEPS, _CHEAP_STEPS = 24_000, 400
 _MOST_FILLERS = 0.9  # of the examples with everybody taking part
 _SAMPLED_STEPS, _SAMPLED_NUMBERS = 2000, 200_000_000
 
@@ -116,6 +119,7 @@ def mechanism(
             by default.
         names: of the parameters of the model that the plan is for; needed if the rule refers to them by patterns.
         observations: how many scores to look at with everybody taking part, ≥ 10,000. A million bound ε to within some percent.
+            Where a model has many parameters or groups there are fewer, so that an audit stays within a minute; `notes` says so.
         alpha: chance, at most, that a right trainer fails.
         progress: called with the name of every part before it begins.
 
@@ -159,7 +163,7 @@ def mechanism(
         scores=(everybody.inside, everybody.outside),
         checks=evidence.checks,
         failed=tuple(check.name for check in evidence.checks if check.name in failed),
-        notes=_notes(plan),
+        notes=_notes(plan, names, observations),
         seconds=time.monotonic() - started,
     )
 
@@ -238,8 +242,14 @@ def _claim(plan: Plan) -> float:
 
 def _everybody(plan: Plan, places: Layout, observations: int) -> Probe:
     """Return a probe in which every canary takes part in every step."""
-    steps = min(max(observations // (2 * places.canaries), _FEWEST_STEPS), _MOST_STEPS)
+    steps = min(max(observations // (2 * places.canaries), _FEWEST_STEPS), _affordable(places, observations))
     return _probe(plan, places, _companions(plan, places.canaries), steps, FullBatch())
+
+
+def _affordable(places: Layout, observations: int) -> int:
+    """Return how many steps so many observations may take at most, with these parameters."""
+    most = max(_CHEAP_STEPS, _PARAMETER_STEPS * observations // _OBSERVATIONS // len(places.sizes))
+    return min(most, _MOST_STEPS)
 
 
 def _companions(plan: Plan, canaries: int) -> int:
@@ -252,7 +262,8 @@ def _companions(plan: Plan, canaries: int) -> int:
 def _sampled(plan: Plan, places: Layout, observations: int) -> Probe:
     """Return a probe with the plan's own examples and sampling, of which a few are canaries."""
     numbers = plan.sampling.expected_batch_size(plan.examples) * sum(places.sizes.values())
-    steps = max(_FEWEST_STEPS, min(_SAMPLED_STEPS * observations // _OBSERVATIONS, int(_SAMPLED_NUMBERS / numbers)))
+    wanted = min(_SAMPLED_STEPS * observations // _OBSERVATIONS, int(_SAMPLED_NUMBERS / numbers))
+    steps = max(_FEWEST_STEPS, min(wanted, _affordable(places, observations)))
     return _probe(plan, places, plan.examples, steps, plan.sampling)
 
 
@@ -263,8 +274,15 @@ def _probe(plan: Plan, places: Layout, examples: int, steps: int, sampling: Sche
     return Probe(probed, places.sizes, data, physical_batch_size=max(1, math.ceil(0.6 * probed.divisor)))
 
 
-def _notes(plan: Plan) -> tuple[str, ...]:
+def _notes(plan: Plan, names: Sequence[str] | None, observations: int) -> tuple[str, ...]:
     found = []
+    places = _layout(plan, names, _COORDINATES)
+    scores = 2 * places.canaries * _everybody(plan, places, observations).plan.total_steps
+    if scores < observations:
+        found.append(
+            f"Steps of {len(places.sizes)} parameters in {len(places.groups)} groups take long, so {scores:,} scores were looked "
+            f"at with everybody taking part, not {observations:,}; the bounds are the looser for it, at the same confidence"
+        )
     if isinstance(plan.sampling, ByEpoch):
         found.append(
             f"No amplification is claimed for {type(plan.sampling).__name__}: the lower bounds are for an adversary who knows "

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors import safe_open
 
 from privet.cli.output import Json, answer
+from privet.documents import UnreadableError, read_text
 from privet.errors import InvalidArgumentError
 from privet.files import write_text
 from privet.plan import Plan
@@ -93,8 +94,8 @@ def read_plan_file(path: Path) -> Plan:
         InvalidArgumentError: it cannot be read, or holds none.
     """
     try:
-        return Plan.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        return Plan.from_json(read_text(path))
+    except UnreadableError as error:
         raise InvalidArgumentError("--plan", str(path), "a file that can be read", f"{error}.") from None
 
 

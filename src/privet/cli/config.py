@@ -6,8 +6,6 @@ what no option says. What stands on the command line wins over the file, except 
 
 from __future__ import annotations
 
-import json
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,19 +13,19 @@ from typing import Annotated, Any
 import typer
 
 from privet import runs
+from privet.documents import UnreadableError, from_json, from_toml, read_text
 from privet.errors import InvalidArgumentError
 from privet.plan import FORMAT, Plan
 
 
 def _read(path: Path) -> dict[str, Any]:
+    parse = from_toml if path.suffix == ".toml" else from_json
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidArgumentError("--config", str(path), "a file that can be read", f"{error.strerror}.") from None
-    try:
-        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-        raise InvalidArgumentError("--config", str(path), "TOML (named .toml) or JSON", f"It does not parse: {error}.") from None
+        content = parse(read_text(path))
+    except UnreadableError as error:
+        raise InvalidArgumentError(
+            "--config", str(path), "a file that can be read: TOML (named .toml) or JSON", f"{error}."
+        ) from None
     if not isinstance(content, dict):
         raise InvalidArgumentError("--config", str(path), "a table of options")
     return content

@@ -44,4 +44,4 @@ def show(run: Run, json: Json = False) -> None:
 def _described(record: dict[str, object]) -> str:
     """Return a record in a line: its kind, then what says most about it."""
     told = ("first", "count", "run", "at", "machine", "process", "adopted", "versions")
-    return f"{record.get('record'):<8}" + "  ".join(f"{name} {record[name]}" for name in told if name in record)
+    return f"{record.get('record')!s:<8}" + "  ".join(f"{name} {record[name]}" for name in told if name in record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from privet.accounting import ACCOUNTANTS, ADJACENCIES, group_unit
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, NormRule, Projected, Rule
+from privet.documents import UnreadableError, from_json
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import SOURCES, Gaussian
@@ -127,8 +127,8 @@ Unit = Annotated[
 
 def _options(given: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
-        found = json.loads(given) if isinstance(given, str) else given
-    except json.JSONDecodeError:
+        found = from_json(given) if isinstance(given, str) else given
+    except UnreadableError:
         found = None
     if not isinstance(found, Mapping):
         raise InvalidArgumentError("--optimizer-options", given, "a JSON object, such as '{\"weight_decay\": 0.01}'")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from privet.clipping.rule import Rule
 from privet.encoding import decode, encode
+from privet.errors import InvalidArgumentError
 
 
 class CurrentRule:
@@ -37,5 +38,14 @@ class CurrentRule:
         return {"rule": encode(self._rule)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the adapted rule."""
-        self._rule = decode("clipping", state["rule"], self._kinds)
+        """Restore the adapted rule.
+
+        Raises:
+            InvalidArgumentError: it is none that the plan's rule can have become.
+        """
+        found = decode("clipping", state["rule"], self._kinds)
+        if type(found) is not type(self._rule) or not (found.adaptive or found == self._rule):
+            raise InvalidArgumentError(
+                "clipping", found, f"what {self._rule} can have become", "The checkpoint is not of this run."
+            )
+        self._rule = found

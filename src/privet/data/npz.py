@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +19,11 @@ _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
 _ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})
 _CONTENT = (*_TRAIN, *_TEST)
 _CHANNELS = (1, 3)
+# What zipfile, its decompressors and numpy's parser of headers say of damage.
+_UNREADABLE = (
+    OSError, ValueError, EOFError, TypeError, KeyError, SyntaxError, MemoryError, OverflowError, NotImplementedError,
+    RuntimeError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError, tokenize.TokenError,
+)  # fmt: skip
 
 
 def load_npz(path: Path, *, user_column: str | None = None) -> DataSet:
@@ -48,7 +57,7 @@ def _read(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.gen
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
         raise InvalidArgumentError("source", str(path), "an .npz file of plain arrays", fix) from error
     users = None

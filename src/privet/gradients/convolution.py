@@ -11,6 +11,7 @@ from torch import Tensor
 from privet.gradients.convolution_norms import Shape, keeping_is_cheaper, squared_kernel_norms
 from privet.gradients.geometry import Geometry
 from privet.gradients.linear import LinearUse
+from privet.gradients.mask_kernels import Factors
 from privet.gradients.norms import blocks
 from privet.gradients.uses import HeldUse, Use, resolved
 
@@ -103,6 +104,17 @@ class ConvolutionUse(Use):
         cut = blocks(self.examples, self.cost, self.device)
         for block, patches in zip(cut, self.geometry.patches_of(self.inputs, cut), strict=True):
             yield block, LinearUse(patches, self.geometry.per_group(self.gradients[block]).transpose(1, 2))
+
+    def factors(self, multiple: int) -> Factors:
+        """Return what gradients are made of, examples last and filled up with zeros to a multiple of this number; for one group.
+
+        Patches are not formed: they lie in the padded input.
+        """
+        examples = -(-self.examples // multiple) * multiple
+        left = self.gradients.new_zeros(*self.gradients.shape[1:], examples)
+        left[..., : self.examples] = self.gradients.movedim(0, -1)
+        padded, columns, positions = self.geometry.padded(self.inputs, examples)
+        return Factors(left.flatten(1, -2), padded, columns * examples, positions * examples)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with the weights on the output gradients."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -88,6 +88,25 @@ class Geometry:
         sizes = (len(padded), self.groups, *self.positions(space), *self.kernel, self.shape[1])
         return padded.as_strided(sizes, (padded.stride(0), self.shape[1], *steps, *taps, 1))
 
+    def padded(self, x: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return an input (B, C, *space) with its padding, (C, *padded space, examples), and where in its pixels patches lie.
+
+        The second is the pixel that the kernel's d numbers see at the first position, in the weight's order, and the third what
+        is to be added for position t.
+        """
+        space = tuple(x.shape[2:])
+        sizes = [size + 2 * pad for size, pad in zip(space, self.padding, strict=True)]
+        padded = x.new_zeros(x.shape[1], *sizes, examples)
+        inside = padded[..., : len(x)]
+        for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), 1):
+            inside = inside.narrow(dimension, pad, size)
+        inside.copy_(x.movedim(0, -1))
+        steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+        taps = zip(self.kernel, self.dilation, steps, strict=True)
+        moves = zip(self.positions(space), self.stride, steps, strict=True)
+        columns = _sums(((x.shape[1], math.prod(sizes)), *((count, dilation * step) for count, dilation, step in taps)))
+        return padded, columns, _sums((count, stride * step) for count, stride, step in moves)
+
     def patch_gram(self, x: Tensor) -> Tensor:
         """Return the inner products of all pairs of patches, (B·groups, T, T), without forming any; for a stride of 1.
 
@@ -127,6 +146,14 @@ class Geometry:
         return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
             grad, x, weight, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, [False, True, False]
         )[1]
+
+
+def _sums(axes: Iterable[tuple[int, int]]) -> Tensor:
+    """Return Σ i·step over all indices i < count of several axes (count, step), the last one fastest."""
+    total = torch.zeros(1, dtype=torch.int64)
+    for count, step in axes:
+        total = (total[:, None] + torch.arange(count) * step).flatten()
+    return total
 
 
 def _channels_last(x: Tensor) -> Tensor:

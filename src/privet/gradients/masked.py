@@ -1,7 +1,8 @@
 """From a use of a parameter and a mask to the cheapest use of the entries that the mask keeps.
 
-Three ways lead there: the factors are masked where that is the same (embeddings), norms come from one more product with the mask
-(linear maps of one position), or gradients are formed in blocks and only what is kept of them stays.
+Four ways lead there: the factors are masked where that is the same (embeddings), norms come from one more product with the mask
+(linear maps of one position), the kept entries are computed by themselves (few, of convolutions with few positions), or gradients
+are formed in blocks and only what is kept of them stays.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from privet.gradients.convolution import ConvolutionUse, KernelUse
 from privet.gradients.derived import DerivedUse
 from privet.gradients.embedding import EmbeddingUse
 from privet.gradients.linear import LinearUse
-from privet.gradients.masked_uses import EntriesUse, KernelProductUse, MaskedUse, ProductUse
+from privet.gradients.mask_kernels import whole_vectors
+from privet.gradients.masked_uses import EntriesUse, KernelProductUse, MaskedUse, ProductUse, SampledUse
 from privet.gradients.masks import Mask
 from privet.gradients.norms import blocks
 from privet.gradients.several import DisjointUses, LinearUses
@@ -25,6 +27,8 @@ from privet.gradients.uses import DirectUse, Use
 
 # Kept entries are held, rather than formed again, while those of one parameter take no more numbers than this.
 KEEP = 1 << 23
+# Entries are computed by themselves while the output gradients of one channel, in numbers, stay in a core's own cache.
+_POSITIONS = 1 << 13
 # Up to this part of kept entries, taking them out of gradients that are at hand costs less than carrying the others along.
 _FEW = 0.35
 
@@ -71,7 +75,17 @@ def _kernel(use: KernelUse, mask: Mask) -> Use:
 
 
 def _convolution(use: ConvolutionUse, mask: Mask) -> Use:
+    if _sampled(use, mask):
+        values, squares = mask.entries(use.factors(whole_vectors(use.dtype)))
+        return SampledUse(values.t()[: use.examples], mask, squares[: use.examples])
     return _entries(use, mask, mask.places_channels_last, use.formed()) if _held(use, mask) else KernelProductUse(use, mask)
+
+
+def _sampled(use: ConvolutionUse, mask: Mask) -> bool:
+    """Return whether the kept entries are computed by themselves."""
+    few_positions = use.shape.positions * use.examples <= _POSITIONS
+    plain = use.geometry.groups == 1 and use.dtype in (torch.float32, torch.float64)
+    return few_positions and plain and mask.samples and _held(use, mask)
 
 
 def _linear(use: LinearUse, mask: Mask) -> Use:

@@ -5,7 +5,7 @@ The mask is public and the same for all examples: what counts of gᵢ is m∘g�
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -118,6 +118,29 @@ class EntriesUse(HeldUse):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘gᵢ."""
         return self.mask.put(weights.to(self.dtype) @ self.gradients)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledUse(EntriesUse):
+    """Kept entries that were measured when they were computed.
+
+    Args:
+        squares: the sums of their squares, (B,) float64.
+    """
+
+    squares: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖m∘gᵢ‖²."""
+        return self.squares
+
+    def reach(self) -> Tensor:
+        """Return ‖m∘gᵢ‖."""
+        return self.squares.sqrt()
+
+    def rows(self, index: Tensor | slice) -> SampledUse:
+        """Return the same use by some of the examples."""
+        return replace(self, gradients=self.gradients[index], squares=self.squares[index])
 
 
 def _measurable(squares: Tensor, reach: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from privet.errors import InvalidArgumentError
-from privet.gradients.mask_kernels import products, rows
+from privet.gradients.mask_kernels import Factors, products, rows
 from privet.values import places
 
 
@@ -59,6 +59,11 @@ class Mask:
         """Whether `product` is faster when it skips the entries that are not kept."""
         return self._few(products().product_pays)
 
+    @property
+    def samples(self) -> bool:
+        """Whether `entries` is faster than forming gradients."""
+        return self._few(products().entries_pay)
+
     def times(self, gradients: Tensor) -> Tensor:
         """Return gradients (B, *shape) times the mask. What is not finite stays so: the example is to be noticed and dropped."""
         return gradients * self.numbers(gradients.dtype)
@@ -92,6 +97,10 @@ class Mask:
             return self.only(left @ right.t())
         return self.put(products().outer(self._rows(left.dtype), left, right))
 
+    def entries(self, factors: Factors) -> tuple[Tensor, Tensor]:
+        """Return the kept entries of every example's gradient, (K, B), in the order of `places`, and their squares, (B,)."""
+        return products().entries(self._rows(factors.left.dtype), factors)
+
     def seen_through(self, size: Sequence[int], strides: Sequence[int], offset: int, own: Sequence[int]) -> Mask:
         """Return the mask of a view of the parameter.
 
@@ -110,8 +119,9 @@ class Mask:
         return self.kept.device.type == "cpu" and self.density <= part
 
     def _rows(self, dtype: torch.dtype) -> Tensor:
+        """Return the mask as a sparse matrix, that of a kernel with one row an output channel."""
         if dtype not in self._sparse:
-            self._sparse[dtype] = rows(self.kept, dtype)
+            self._sparse[dtype] = rows(self.kept.flatten(1), dtype)
         return self._sparse[dtype]
 
 

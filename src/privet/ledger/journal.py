@@ -1,7 +1,7 @@
 """Append-only files whose records are durable one by one: what ledgers, budgets and anchors are made of.
 
 Each line is a CRC-32, a space and a JSON object that names the SHA-256 of the line before it. A last line without its newline
-was never acknowledged and is dropped; any other damage is refused.
+was never acknowledged and is dropped, unless nothing else is missing of it: then it counts. Any other damage is refused.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ class Content:
         tips: SHA-256 of each of those lines.
         length: bytes that they take.
         torn: whether part of another line follows them: a write that was cut off, or is going on.
+        unended: whether the last of those lines lacks its newline.
     """
 
     records: tuple[Record, ...]
     tips: tuple[str, ...]
     length: int
     torn: bool
+    unended: bool
 
 
 class Chain:
@@ -139,6 +141,8 @@ class Journal(Chain):
             content = _parsed(_content(self._descriptor), self.name)
             if content.torn:
                 os.ftruncate(self._descriptor, content.length)
+            if content.unended:
+                self._write(b"\n")
             if not content.records:
                 synchronise_folder(path.parent)
         except OSError as error:
@@ -197,20 +201,29 @@ def _content(descriptor: int) -> bytes:
 def _parsed(content: bytes, name: str) -> Content:
     """Return a journal's records, checking every line and the chain."""
     *lines, rest = content.split(b"\n")
+    # A last line that lacks nothing but its newline may have been acknowledged, and counted on; if it was not, it does no harm.
+    unended = _record(rest) is not None
+    if unended:
+        lines, rest = [*lines, rest], b""
+    elif _record(rest[:-1]) is not None:
+        raise LedgerError(f"the end of the last line of {name} is damaged; what was spent is not known, so it cannot be used")
     records, tips = [], [_START]
     for number, line in enumerate(lines, start=1):
-        checksum, _, body = line.partition(b" ")
-        record = _decoded(body) if checksum == b"%08x" % zlib.crc32(body) else None
+        record = _record(line)
         if record is None:
             raise LedgerError(f"line {number} of {name} is damaged; what was spent is not known, so it cannot be used")
         if record.get("previous") != tips[-1]:
             raise LedgerError(f"line {number} of {name} does not follow line {number - 1}: lines were lost or changed")
         records.append(record)
         tips.append(_hash(line + b"\n"))
-    return Content(tuple(records), tuple(tips[1:]), len(content) - len(rest), bool(rest))
+    return Content(tuple(records), tuple(tips[1:]), len(content) - len(rest), bool(rest), unended)
 
 
-def _decoded(body: bytes) -> Record | None:
+def _record(line: bytes) -> Record | None:
+    """Return what a line without its newline holds; None if it is damaged."""
+    checksum, _, body = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(body):
+        return None
     try:
         record = json.loads(body)
     except (ValueError, RecursionError):

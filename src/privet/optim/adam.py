@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError, positive, real
+from privet.optim.deviations import handed_deviations
+from privet.plan import Plan
+from privet.schedules import Table
+
+# What deviations may differ by that went through JSON or a sum in another order; rounding to the grid adds 1e-4 at most.
+_PRECISION = 1e-6
 
 
 class AdamBC(torch.optim.Optimizer):
@@ -29,6 +36,9 @@ class AdamBC(torch.optim.Optimizer):
         betas: decay of the moving averages of the gradient and of its square, in [0, 1).
         floor: γ′ > 0, smallest second moment: what is left after subtraction fluctuates around the truth, and where that is
             small it would be negative half of the time. Worth tuning, together with the learning rate.
+
+    `AdamBC.of(plan, model)` takes them from the plan, for every parameter its own. `privet.Training` refuses an optimizer whose
+    deviations are not the plan's: too much or too little would be subtracted, and nothing else would tell.
 
     Guarantee:
         The moments are made of released gradients and of public numbers, so this is post-processing.
@@ -65,6 +75,47 @@ class AdamBC(torch.optim.Optimizer):
             if not all(0 <= real("betas", beta) < 1 for beta in group["betas"]):
                 raise InvalidArgumentError("betas", group["betas"], "two numbers in [0, 1)", "(0.9, 0.999) is usual.")
 
+    @classmethod
+    def of(cls, plan: Plan, model: nn.Module, lr: float = 1e-3, **options: Any) -> AdamBC:
+        """Return the optimizer of a model's trainable parameters, each with the noise that the plan puts on it.
+
+        Args:
+            plan: with noise and steps.
+            model: to be trained.
+            lr, options: further arguments of the class.
+
+        Raises:
+            InvalidArgumentError: an argument is out of range, or what the optimizer is handed has no noise of known size.
+        """
+        parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        alike: dict[tuple[float, ...], list[nn.Parameter]] = {}
+        for name, deviations in handed_deviations(plan, parameters).items():
+            alike.setdefault(_shortened(deviations.tolist()), []).append(parameters[name])
+        groups = [{"params": members, "noise_deviation": deviations} for deviations, members in alike.items()]
+        return cls(groups, lr, noise_deviation=0.0, **options)
+
+    def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Refuse a plan whose noise is not what is subtracted.
+
+        Args:
+            plan: of the training.
+            parameters: name → trainable parameter.
+
+        Raises:
+            InvalidArgumentError: naming the first parameter and step at which they differ, or what makes the noise unknown.
+        """
+        given = {id(member): group["noise_deviation"] for group in self.param_groups for member in group["params"]}
+        for name, due in handed_deviations(plan, parameters).items():
+            subtracted = Table(given[id(parameters[name])]).factors(len(due))
+            wrong = np.flatnonzero(np.abs(subtracted - due) > _PRECISION * due)
+            if len(wrong):
+                step = int(wrong[0])
+                raise InvalidArgumentError(
+                    "noise_deviation", float(subtracted[step]),
+                    f"{due[step]:.6g}, the standard deviation of the noise that the plan puts on {name} at step {step + 1}",
+                    "AdamBC.of(plan, model) takes it from the plan.",
+                )  # fmt: skip
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take one step with the released gradients."""
@@ -87,11 +138,16 @@ class AdamBC(torch.optim.Optimizer):
                 parameter.addcdiv_(mean, unbiased.clamp_(min=group["floor"]).sqrt_(), value=-group["lr"] / (1 - decay**step))
 
 
+def _shortened(deviations: Sequence[float]) -> tuple[float, ...]:
+    """Return one number for many that are equal."""
+    return (deviations[0],) if len(set(deviations)) == 1 else tuple(deviations)
+
+
 def _checked(deviation: Any) -> tuple[float, ...]:
     """Return deviations as a tuple: what a checkpoint can hold."""
     values = (deviation,) if isinstance(deviation, int | float) else tuple(float(value) for value in deviation)
     if not values or any(real("noise_deviation", value) < 0 for value in values):
         raise InvalidArgumentError(
-            "noise_deviation", deviation, "a number ≥ 0, or one for every step", "plan.gradient_deviations() gives them."
+            "noise_deviation", deviation, "a number ≥ 0, or one for every step", "AdamBC.of(plan, model) knows them."
         )
     return values

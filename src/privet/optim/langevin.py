@@ -8,7 +8,7 @@ deviation on the sum is B·√(D/η), which times η/B is √(D·η). So the opt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError, count, positive
 from privet.noise import Gaussian
+from privet.optim.deviations import handed_deviations
 from privet.plan import Plan
 from privet.schedules import Constant, Factors, Table
 
@@ -128,7 +129,8 @@ class SGLD(torch.optim.Optimizer):
     ... )
     >>> round(plan.noise_multiplier, 3)
     3.162
-    >>> SGLD(weights, 0.5, examples=1000, prior=GaussianPrior(1.0), diffusion=2 / 1000, burn_in=400, thinning=10).check(plan)
+    >>> sampler = SGLD(weights, 0.5, examples=1000, prior=GaussianPrior(1.0), diffusion=2 / 1000, burn_in=400, thinning=10)
+    >>> sampler.check(plan, {"weight": weights[0]})
     """
 
     def __init__(
@@ -158,19 +160,25 @@ class SGLD(torch.optim.Optimizer):
         """The latest samples, oldest first: each a copy of every parameter, in the order of the groups."""
         return tuple(zip(*(self.state.get(parameter, {}).get("samples", ()) for parameter in self._parameters()), strict=True))
 
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan whose noise is not what these learning rates need.
+    def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter] | None = None) -> None:
+        """Refuse a plan whose noise is not what these learning rates need; `privet.Training` asks with its parameters.
+
+        Args:
+            plan: of the training.
+            parameters: name → trainable parameter, as a rule may noise some more than others; None looks at the plan's own noise.
 
         Raises:
             InvalidArgumentError: the plan has another number of examples, or at some step √(D·η) is not the standard deviation
-                of the noise that reaches the parameters.
+                of the noise that reaches some parameter.
         """
         if plan.examples != self.examples:
             raise InvalidArgumentError("examples", self.examples, f"the plan's, {plan.examples}")
-        found = _noised(plan)
-        needed = _deviations(_extended(self.learning_rates, len(found)), self.diffusion)
-        step = int(np.argmax(np.abs(found / needed - 1)))
-        if abs(found[step] / needed[step] - 1) > _PRECISION:
+        common = _noised(plan)
+        needed = _deviations(_extended(self.learning_rates, len(common)), self.diffusion)
+        for found in [common] if parameters is None else handed_deviations(plan, parameters).values():
+            step = int(np.argmax(np.abs(found / needed - 1)))
+            if abs(found[step] / needed[step] - 1) <= _PRECISION:
+                continue
             raise InvalidArgumentError(
                 "noise.multiplier", plan.noise.multiplier,
                 f"such that the divided gradient's noise at step {step + 1} has standard deviation {needed[step]:.6g}, "

@@ -1,6 +1,6 @@
 """The plan: the one place where everything meets that the guarantee depends on."""
 
 from privet.plan.length import Epochs, epochs
-from privet.plan.plan import FORMAT, Plan
+from privet.plan.plan import FORMAT, PARTS, Plan
 
-__all__ = ["FORMAT", "Epochs", "Plan", "epochs"]
+__all__ = ["FORMAT", "PARTS", "Epochs", "Plan", "epochs"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from privet import accounting
+from privet import accounting, documents
 from privet.accounting.interop import check_installed
 from privet.accounting.statement import Guarantee
 from privet.clipping import KINDS, Projected, Rule
@@ -28,7 +28,8 @@ from privet.sparsification import SPARSIFICATIONS, Sparsification, Timetable
 
 FORMAT = 1
 
-_KINDS: dict[str, type[Any]] = {
+# Every kind of value that a plan can be made of, by the name that its JSON has for it.
+PARTS: dict[str, type[Any]] = {
     **SCHEMES, **KINDS, **SCHEDULES, **SPARSIFICATIONS, **MOMENTA, "Epochs": Epochs, "Gaussian": Gaussian,
 }  # fmt: skip
 
@@ -186,6 +187,12 @@ class Plan:
             )
         return float(self.noise.multiplier)
 
+    @property
+    def multiplier_moves(self) -> bool:
+        """Whether steps have noise multipliers of their own, by a schedule of the noise or of a bound that the noise ignores."""
+        shrinking = self.noise.deviation == "fixed" and not isinstance(self.bound_schedule, Constant)
+        return shrinking or not isinstance(self.noise.schedule, Constant)
+
     def multipliers(self) -> Factors:
         """Return the noise multiplier of every step, (T,): noise standard deviation over that step's sensitivity."""
         return self._multipliers(self.total_steps)
@@ -295,9 +302,9 @@ class Plan:
             InvalidArgumentError: the text is not a plan, lacks a field without a default, has an unknown one, or another format.
         """
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"It does not parse: {error}.") from None
+            data = documents.from_json(text)
+        except documents.UnreadableError as error:
+            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"{error}.") from None
         return cls.from_dict(data)
 
     @classmethod
@@ -306,14 +313,12 @@ class Plan:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             found = data.get("format") if isinstance(data, dict) else data
             raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
-        plan: Plan = construct(cls, "plan", {name: value for name, value in data.items() if name != "format"}, _KINDS)
+        plan: Plan = construct(cls, "plan", {name: value for name, value in data.items() if name != "format"}, PARTS)
         return plan
 
     def _alike(self, steps: int) -> tuple[accounting.Release, ...]:
         """Return the first steps as one event if no schedule tells them apart, so that a question about 10⁹ needs no list."""
-        moving = not isinstance(self.noise.schedule, Constant)
-        shrinking = self.noise.deviation == "fixed" and not isinstance(self.bound_schedule, Constant)
-        if moving or shrinking or not steps:
+        if self.multiplier_moves or not steps:
             return ()
         return (self.sampling.event(self.examples, self.noise_multiplier, self.sampling.participation(self.examples, steps)),)
 

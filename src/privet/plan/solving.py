@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privet import accounting
-from privet.accounting.calibration import largest_count
+from privet.accounting.calibration import MOST_STEPS, largest_count
 from privet.clipping import unbounded
 from privet.errors import InvalidArgumentError, choice, positive
 
 if TYPE_CHECKING:
     from privet.plan.plan import Plan
+
+# Where every step has its own multiplier, every step is a line in a table.
+_MOST_SCHEDULED_STEPS = 2**20
 
 
 def solved(plan: Plan, epsilon: float, accountant: str | None) -> Plan:
@@ -44,7 +47,8 @@ def _steps(plan: Plan, target: float, accountant: str) -> Plan:
         events = replace(plan, steps=number).events()
         return accounting.composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency, accountant=accountant)
 
-    return replace(plan, steps=largest_count(spent, target))
+    most = _MOST_SCHEDULED_STEPS if plan.multiplier_moves else MOST_STEPS
+    return replace(plan, steps=largest_count(spent, target, most))
 
 
 def _noise(plan: Plan, target: float, accountant: str) -> Plan:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from privet.errors import InvalidArgumentError, choice, count
-from privet.recipes.settings import Settings
+from privet.documents import UnreadableError, from_toml, read_text
+from privet.errors import InvalidArgumentError, choice, count, real
+from privet.recipes.settings import Settings, table, word
 from privet.recipes.tasks import TASKS
 
 CHARTS = ("arms", "sweep", "curve")
@@ -31,6 +31,13 @@ class Arm:
     settings: Mapping[str, Any] = field(default_factory=dict)
     reported: Mapping[str, float] = field(default_factory=dict)
     at: Mapping[str, float | str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        word("arms.name", self.name)
+        for name in ("settings", "reported", "at"):
+            table(f"arms.{name}", getattr(self, name))
+        for metric, value in self.reported.items():
+            real(f"arms.reported.{metric}", value)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,9 @@ class Chart:
 
     def __post_init__(self) -> None:
         choice("chart.kind", self.kind, CHARTS)
+        for name in ("name", "metric", "x"):
+            word(f"chart.{name}", getattr(self, name))
+        table("chart.where", self.where)
 
     def shows(self, arm: Arm) -> bool:
         """Return whether the arm has all coordinates that the chart asks for."""
@@ -108,6 +118,11 @@ class Recipe:
     hours: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("name", "title", "source", "data", "note"):
+            word(name, getattr(self, name))
+        for metric in self.metrics:
+            word("metrics", metric)
+        table("common", self.common)
         choice("task", self.task, TASKS)
         count("seeds", self.seeds)
         count("points", self.points)
@@ -129,7 +144,7 @@ class Recipe:
 
     def settings(self, arm: Arm) -> Settings:
         """Return how an arm trains."""
-        plan = {**self.common.get("plan", {}), **arm.settings.get("plan", {})}
+        plan = {**table("common.plan", self.common.get("plan", {})), **table("arms.settings.plan", arm.settings.get("plan", {}))}
         return _made(Settings, f"the settings of {arm.name!r}", {**self.common, **arm.settings, "plan": plan})
 
 
@@ -140,20 +155,26 @@ def read(path: Path) -> Recipe:
         InvalidArgumentError: the file cannot be read, does not parse, or has fields that recipes have not.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidArgumentError("recipe", str(path), "a file that can be read", f"{error.strerror}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidArgumentError("recipe", str(path), "TOML", f"It does not parse: {error}.") from None
+        content = from_toml(read_text(path))
+    except UnreadableError as error:
+        raise InvalidArgumentError("recipe", str(path), "a file that can be read: TOML", f"{error}.") from None
     made = {
-        "arms": tuple(_made(Arm, "arms", one) for one in content.get("arms", ())),
-        "charts": tuple(_made(Chart, "charts", one) for one in content.get("charts", ())),
-        "metrics": tuple(content.get("metrics", ())),
+        "arms": tuple(_made(Arm, "arms", one) for one in _list(content, "arms")),
+        "charts": tuple(_made(Chart, "charts", one) for one in _list(content, "charts")),
+        "metrics": tuple(_list(content, "metrics")),
     }
     return _made(Recipe, "recipe", {"name": path.stem, **content, **made})
 
 
+def _list(content: Mapping[str, Any], name: str) -> list[Any]:
+    found = content.get(name, [])
+    if not isinstance(found, list):
+        raise InvalidArgumentError(name, found, "a list")
+    return found
+
+
 def _made(kind: type[T], name: str, values: Mapping[str, Any]) -> T:
+    table(name, values)
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - known):
         raise InvalidArgumentError(name, unknown, f"made of the fields {', '.join(sorted(known))}")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from privet.documents import from_json
 from privet.errors import InvalidArgumentError
 
 # What makes two runs the same: arm, settings, learning rate, seed, number of examples.
@@ -67,7 +68,7 @@ class Record:
     @classmethod
     def from_json(cls, line: str) -> Record:
         """Return the record that `to_json` wrote."""
-        values = json.loads(line)
+        values = from_json(line)
         return cls(
             **{
                 **values,
@@ -98,10 +99,10 @@ class Records:
         self._found: dict[Key, Record] = {}
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.decode("utf-8").splitlines(), start=1):
+        for number, line in enumerate(whole.splitlines(), start=1):
             try:
-                self._remember(Record.from_json(line))
-            except (ValueError, TypeError, KeyError) as error:
+                self._remember(Record.from_json(line.decode("utf-8")))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
                 fix = f"Line {number} is damaged ({error}); delete it, or choose another directory."
                 raise InvalidArgumentError("runs", str(path), "lines that this version wrote", fix) from None
         if len(whole) < len(content):

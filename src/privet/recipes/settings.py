@@ -17,6 +17,20 @@ from privet.schedules import SCHEDULES, Schedule
 from privet.setups import Setup
 
 
+def table(name: str, value: object) -> Mapping[str, Any]:
+    """Return `value` if it is a mapping."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(name, value, "a table")
+    return value
+
+
+def word(name: str, value: object) -> str:
+    """Return `value` if it is text."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(name, value, "text")
+    return value
+
+
 @dataclass(frozen=True)
 class Settings:
     """All that, with the data and a seed, decides a run.
@@ -46,6 +60,7 @@ class Settings:
     rate_schedule: Schedule | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        table("model_options", self.model_options)
         object.__setattr__(self, "plan", {name: encode(value) for name, value in self.plan.items()})
         choice("features", self.features, FEATURES)
         object.__setattr__(self, "rate_schedule", decode("rate_schedule", self.rate_schedule, SCHEDULES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from privet.accounting import tradeoff
 from privet.accounting.tradeoff import Meaning
+from privet.documents import from_json, read_text
 from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, studies
 
@@ -118,21 +118,20 @@ def read(directory: Path) -> Run:
     )
 
 
-def _load(path: Path, parse: Callable[[Any], T], decode: Callable[[str], Any] = json.loads) -> T | None:
+def _load(path: Path, parse: Callable[[Any], T], decode: Callable[[str], Any] = from_json) -> T | None:
     if not path.is_file():
         return None
-    text = path.read_text(encoding="utf-8")
     try:
-        return parse(decode(text))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return parse(decode(read_text(path)))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
-            str(path), text[:60], "what training writes there", f"It cannot be read ({error!r}); restore or remove it."
-        ) from error
+            "the file", str(path), "as training wrote it", f"It cannot be read ({error}); restore or remove it."
+        ) from None
 
 
 def _json_lines(text: str) -> list[Any]:
     # A crash can tear the line that was being written; that line ends the file without a newline and is not used.
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.strip()]
+    return [from_json(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.strip()]
 
 
 def _metrics(lines: list[Any]) -> tuple[tuple[Measurement, ...], frozenset[str]]:

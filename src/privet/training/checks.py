@@ -18,14 +18,14 @@ from privet.plan import Plan
 class KnowsNoise(Protocol):
     """An optimizer whose steps mean something only under a certain noise."""
 
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan that has another noise."""
+    def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Refuse a plan that has another noise on these parameters."""
 
 
-def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan) -> None:
+def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
     """Refuse a plan whose noise is not what the optimizer was made for, if it was made for one."""
     if isinstance(optimizer, KnowsNoise):
-        optimizer.check(plan)
+        optimizer.check(plan, parameters)
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, fresh: bool) -> None:

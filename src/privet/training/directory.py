@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from privet import checkpoint
+from privet.documents import UnreadableError, read_text
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.files import make_folder, write_text
 from privet.plan import Plan
@@ -59,12 +60,16 @@ def read_plan(directory: Path) -> Plan:
     """Return the plan of the run in a directory.
 
     Raises:
-        LedgerError: there is none.
+        LedgerError: there is none, or it cannot be read.
+        InvalidArgumentError: it is no plan.
     """
+    path = directory / PLAN
+    if not path.exists():
+        raise LedgerError(f"{directory} holds no run to resume: there is no {PLAN}")
     try:
-        return Plan.from_json((directory / PLAN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LedgerError(f"{directory} holds no run to resume: there is no {PLAN}") from None
+        return Plan.from_json(read_text(path))
+    except UnreadableError as error:
+        raise LedgerError(f"the plan {path} cannot be read: {error}") from None
 
 
 def write_status(directory: Path, *, done: int, spent: int, planned: int) -> None:

@@ -148,7 +148,7 @@ class Training:
         self._parameters = trainable(model)
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
         check_optimizer(optimizer, self._parameters, fresh=not _resume)
-        check_plan_suits(optimizer, plan)
+        check_plan_suits(optimizer, plan, self._parameters)
         self._rows = Rows(dataset, collate)
         self._physical_batch_size, self._workers = physical_batch_size, workers
         self._checkpoint_every = checkpoint_every

@@ -1,0 +1,64 @@
+"""Everywhere that plans may be: an answer in numbers, no warning, and never below what an attacker is known to reach."""
+
+import itertools
+import math
+import random
+import warnings
+
+import pytest
+from attacks import summed
+
+from privet.accounting import Event, FixedSize, composed_delta, composed_epsilon, gaussian
+
+RATES, MULTIPLIERS = (1e-7, 1e-5, 1e-3, 0.3, 1 - 1e-12, 1.0), (0.2, 0.5, 1.0, 30.0, 1e4)
+STEPS, DELTAS = (1, 1000, 10**7, 2**31 - 1), (1e-2, 1e-5, 1e-13, 1e-30)
+KINDS = {"poisson": (Event, "add-remove"), "replaced": (Event, "replace-one"), "fixed size": (FixedSize, "replace-one")}
+EVERYWHERE = list(itertools.product(KINDS.values(), RATES, MULTIPLIERS, STEPS, DELTAS))
+
+
+def check(kind, adjacency, q, sigma, steps, delta):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = composed_epsilon([kind(q, sigma, steps)], delta=delta, adjacency=adjacency)
+    least = summed(q, sigma, steps, delta, adjacency)
+    if kind is FixedSize:
+        # Everybody else contributes C, and who is replaced turns from C to −C: the sum falls by 2C where they are drawn.
+        least = max(least, summed(q, sigma / 2, steps, delta))
+    most = gaussian.epsilon((2 if adjacency == "replace-one" else 1) * math.sqrt(steps) / sigma, delta)
+    assert least * (1 - 1e-9) <= found <= most * (1 + 1e-9), (kind, adjacency, q, sigma, steps, delta)
+    assert math.isfinite(found)
+    if q == 1.0:
+        assert found == pytest.approx(most, rel=1e-9)
+
+
+def test_corners_drawn_at_random_are_between_an_attack_and_no_amplification():
+    for (kind, adjacency), *setting in random.sample(EVERYWHERE, 60):
+        check(kind, adjacency, *setting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "adjacency"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("q", RATES)
+def test_every_corner_is_between_an_attack_and_no_amplification(kind, adjacency, q):
+    for sigma, steps, delta in itertools.product(MULTIPLIERS, STEPS, DELTAS):
+        check(kind, adjacency, q, sigma, steps, delta)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("epsilon", [0.0, 60.0, 5000.0])
+@pytest.mark.parametrize(("q", "sigma", "steps"), [(1e-7, 0.2, 1), (0.3, 0.2, 1000), (1.0, 1e4, 10**7), (1e-3, 30.0, 2**31 - 1)])
+def test_delta_has_an_answer_everywhere_too(q, sigma, steps, epsilon, adjacency):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = composed_delta([Event(q, sigma, steps)], epsilon=epsilon, adjacency=adjacency)
+    assert 0.0 <= found <= 1.0
+    # Had it been smaller than this, the attack would have proved more than ε.
+    if 1e-290 < found < 1:
+        assert summed(q, sigma, steps, min(found * (1 + 1e-9), 1 - 1e-15), adjacency) <= epsilon * (1 + 1e-9) + 1e-9
+
+
+@pytest.mark.parametrize(("sigma", "steps", "delta"), [(1.0, 1, 1e-5), (0.2, 1000, 1e-30), (1e4, 10**7, 1e-12), (0.5, 7, 1e-2)])
+def test_the_attack_is_the_best_there_is_without_sampling(sigma, steps, delta):
+    exact = gaussian.epsilon(math.sqrt(steps) / sigma, delta)
+    assert exact * 0.99 <= summed(1.0, sigma, steps, delta) <= exact * (1 + 1e-9)
+    assert summed(1.0, sigma, steps, delta, "replace-one") <= gaussian.epsilon(2 * math.sqrt(steps) / sigma, delta) * (1 + 1e-9)

@@ -1,0 +1,96 @@
+"""More releases, higher rates, less noise or a smaller δ never make ε smaller; and asking changes no answer.
+
+By "pld" that holds to the last digit: releases are put on nodes that get coarser as they cost more, sums are of whole numbers,
+and answers are rounded up. Rényi divergences are quadratures, whose last digits are noise: a part in 10⁹ is forgiven.
+"""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.accounting import Event, FixedSize, composed_delta, composed_epsilon, pld
+
+FORGIVEN = {"pld": 0.0, "rdp": 1e-9}
+KINDS = {"add-remove": (Event,), "zero-out": (Event,), "replace-one": (Event, FixedSize)}
+
+
+def logarithmic(low, high):
+    return st.floats(low, high).map(lambda power: 10**power)
+
+
+def releases(kinds):
+    rates = st.one_of(logarithmic(-6, 0), st.just(1.0))
+    return st.builds(
+        lambda kind, *values: kind(*values), st.sampled_from(kinds), rates, logarithmic(-0.6, 3), logarithmic(0, 6).map(int)
+    )
+
+
+@st.composite
+def questions(draw):
+    """Return a plan, its δ and neighbours, and one of its releases."""
+    adjacency = draw(st.sampled_from(list(KINDS)))
+    plan = draw(st.lists(releases(KINDS[adjacency]), min_size=1, max_size=4))
+    return plan, draw(logarithmic(-20, -1.5)), adjacency, draw(st.integers(0, len(plan) - 1)), draw(releases(KINDS[adjacency]))
+
+
+@pytest.mark.parametrize("accountant", FORGIVEN)
+@settings(deadline=None, max_examples=25)
+@given(questions(), st.one_of(st.floats(1.0, 4.0), logarithmic(-9, -3).map(lambda part: 1 + part)))
+def test_whatever_costs_more_is_not_cheaper(accountant, question, by):
+    plan, delta, adjacency, place, another = question
+    one = plan[place]
+
+    def ask(changed, at=delta):
+        together = [*plan[:place], *changed, *plan[place + 1 :]]
+        return composed_epsilon(together, delta=at, adjacency=adjacency, accountant=accountant)
+
+    base = ask([one]) * (1 - FORGIVEN[accountant])
+    assert ask([replace(one, count=one.count + 1)]) >= base
+    assert ask([replace(one, count=int(one.count * by))]) >= base
+    assert ask([replace(one, sampling_rate=min(1.0, one.sampling_rate * by))]) >= base
+    assert ask([replace(one, noise_multiplier=one.noise_multiplier / by)]) >= base
+    assert ask([one], delta / by) >= base
+    assert ask([one, another]) >= base
+
+
+@pytest.mark.parametrize(("event", "adjacency"), [(Event(0.01, 1.1), "add-remove"), (FixedSize(0.02, 3.0), "replace-one")])
+def test_no_step_of_a_run_brings_epsilon_down(event, adjacency):
+    spent = [composed_epsilon([replace(event, count=number)], delta=1e-6, adjacency=adjacency) for number in range(1, 260)]
+    assert spent == sorted(spent)
+
+
+@settings(deadline=None, max_examples=4)
+@given(st.lists(questions(), min_size=3, max_size=3), st.randoms())
+def test_answers_depend_neither_on_what_was_asked_before_nor_on_the_order(asked, shuffler):
+    def ask(question):
+        plan, delta, adjacency, *_ = question
+        return composed_epsilon(plan, delta=delta, adjacency=adjacency), composed_delta(plan, epsilon=0.7, adjacency=adjacency)
+
+    first = [ask(question) for question in asked]
+    again = list(range(len(asked)))
+    shuffler.shuffle(again)
+    for place in again:
+        plan, *rest = asked[place]
+        backwards = list(plan)
+        shuffler.shuffle(backwards)
+        assert ask((backwards, *rest)) == first[place]
+
+
+def test_threads_that_ask_at_once_are_each_answered_as_if_alone():
+    settled = [([Event(0.01, 1.0 + 0.1 * number, 40 * number)], 1e-5) for number in range(1, 13)]
+    alone = [composed_epsilon(plan, delta=delta) for plan, delta in settled]
+    places = random.choices(range(len(settled)), k=60)
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda place: composed_epsilon(settled[place][0], delta=settled[place][1]), places))
+    assert found == [alone[place] for place in places]
+
+
+def test_what_is_remembered_is_bounded():
+    for number in range(1, 20):
+        composed_epsilon([Event(0.01, 1.0 + number / 7, 30)], delta=10.0**-number)
+    assert len(pld._COMPOSER._sums) <= 4
+    assert len(pld._COMPOSER._latest) <= 4
