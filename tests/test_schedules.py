@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from privet import schedules
 from privet.encoding import decode, encode
 from privet.errors import InvalidArgumentError
-from privet.schedules import SCHEDULES, Constant, Geometric, Linear, Piecewise, Table, tabulate
+from privet.schedules import SCHEDULES, Constant, Geometric, Linear, Piecewise, Table, ToZero, tabulate
 
 EVERY = [
     Constant(),
     Linear(),
     Linear(final=0.25, over=7),
+    ToZero(),
     Geometric(),
     Geometric(rate=0.2, final=0.1),
     Piecewise((1.0, 200.0), (0.95,)),
@@ -44,6 +45,13 @@ def test_geometric_takes_a_thousandth_a_step_until_half_is_left():
         factor -= factor / 1000
     assert np.allclose(found, expected, rtol=1e-12)
     assert (found == 0.5).sum() > 1000
+
+
+@pytest.mark.parametrize("total", [1, 3, 250])
+def test_to_zero_takes_equal_parts_and_would_be_nought_after_the_last_step(total):
+    found = [*ToZero().factors(total), 0.0]
+    assert found[0] == 1.0
+    assert np.allclose(np.diff(found), -1 / total, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("total", "small"), [(20, 19), (100, 95), (1000, 950)])

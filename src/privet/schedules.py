@@ -69,6 +69,21 @@ class Linear(Schedule):
 
 
 @dataclass(frozen=True)
+class ToZero(Schedule):
+    """Shrink as 1 − t/T for step t = 0, …, T − 1: in equal parts, to 1/T at the last step.
+
+    For learning rates: the noise of late steps, which nothing comes after to average out, counts for less.
+
+    >>> ToZero().factors(4)
+    array([1.  , 0.75, 0.5 , 0.25])
+    """
+
+    def factors(self, total: int) -> Factors:
+        """Return 1 − t/T."""
+        return 1 - np.arange(total) / total
+
+
+@dataclass(frozen=True)
 class Geometric(Schedule):
     """Shrink by the same part at every step until `final` is reached.
 
@@ -182,4 +197,4 @@ def _check_final(final: float) -> None:
     between("schedule.final", final, 0.0, 1.0, "It is the smallest factor; ½ is usual.")
 
 
-SCHEDULES: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (Constant, Linear, Geometric, Piecewise, Table)}
+SCHEDULES: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (Constant, Linear, ToZero, Geometric, Piecewise, Table)}

@@ -222,3 +222,24 @@ def test_without_noise_there_is_nothing_to_couple_to():
     )  # fmt: skip
     with pytest.raises(InvalidArgumentError, match=r"noise\.multiplier"):
         privet.optim.coupled_learning_rate(sgd, silent)
+
+
+# Scheduled learning rates ---------------------------------------------------------------------------------------------
+
+
+def test_a_scheduled_learning_rate_is_the_schedules_part_of_the_first():
+    schedule = privet.schedules.ToZero()
+    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    scheduler = privet.optim.scheduled_learning_rate(sgd, schedule, steps=5)
+    rates = []
+    for _ in range(7):
+        rates.append(sgd.param_groups[0]["lr"])
+        sgd.step()
+        scheduler.step()
+    np.testing.assert_allclose(rates, 0.3 * np.array([1, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2]), rtol=1e-12)
+
+
+def test_a_schedule_of_no_steps_is_refused():
+    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    with pytest.raises(privet.errors.InvalidArgumentError, match="steps is 0"):
+        privet.optim.scheduled_learning_rate(sgd, privet.schedules.ToZero(), steps=0)

@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 from privet.data import DataSet
 from privet.features import efficientnet, extraction, minilm, scattering
 from privet.features.extraction import Advance, Extractor
+from privet.features.normalising import Step, grouped, localised, normalised, rooted, whitened
 
 AS_THEY_ARE = "as they are"
 EXTRACTORS: dict[str, Extractor] = {
@@ -18,7 +19,15 @@ EXTRACTORS: dict[str, Extractor] = {
     "minilm": minilm.SENTENCES,
     "minilm tokens": minilm.TOKENS,
 }
-FEATURES: tuple[str, ...] = (AS_THEY_ARE, *EXTRACTORS)
+# Name → what is done to scattering coefficients, in this order.
+NORMALISED: dict[str, tuple[Step, ...]] = {
+    "normalised scattering": (rooted, whitened, localised),
+    "normalised scattering, no roots": (whitened, localised),
+    "normalised scattering, not whitened": (rooted, localised),
+    "normalised scattering, not local": (rooted, whitened),
+    "scattering in groups of length 10": (grouped,),
+}
+FEATURES: tuple[str, ...] = (AS_THEY_ARE, *EXTRACTORS, *NORMALISED)
 
 
 def extracted(data: DataSet, features: str, advance: Advance = extraction.unheard) -> DataSet:
@@ -34,11 +43,18 @@ def extracted(data: DataSet, features: str, advance: Advance = extraction.unhear
         PrivetError: it needs something that is not installed.
         DataUnavailableError: its weights can be had nowhere.
     """
-    return data if features == AS_THEY_ARE else extraction.extracted(data, EXTRACTORS[features], advance)
+    if features == AS_THEY_ARE:
+        return data
+    found = extraction.extracted(data, _extractor(features), advance)
+    return normalised(found, NORMALISED[features]) if features in NORMALISED else found
 
 
 def check(data: DataSet, features: str) -> None:
     """Refuse features that cannot be had of these examples, at the price of one example."""
     if features != AS_THEY_ARE:
         one = TensorDataset(*(tensor[:1] for tensor in data.train.tensors))
-        EXTRACTORS[features].prepared(replace(data, train=one, test=None))(one.tensors[0])
+        _extractor(features).prepared(replace(data, train=one, test=None))(one.tensors[0])
+
+
+def _extractor(features: str) -> Extractor:
+    return scattering.SCATTERING if features in NORMALISED else EXTRACTORS[features]

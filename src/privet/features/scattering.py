@@ -15,6 +15,7 @@ from privet.features.extraction import Compute, Extractor
 
 # Two scales and eight angles, as in the papers: 81 coefficients for each 4×4 pixels of a channel.
 _SCALES = 2
+COVERED = 2**_SCALES
 _AT_ONCE = 256
 
 

@@ -4,7 +4,15 @@ Torch's own optimizers need nothing from here: on noised gradients each of them 
 """
 
 from privet.optim.adam import AdamBC
-from privet.optim.coupling import coupled_learning_rate
+from privet.optim.coupling import coupled_learning_rate, scheduled_learning_rate
 from privet.optim.langevin import SGLD, GaussianPrior, sgld_learning_rates, sgld_noise
 
-__all__ = ["SGLD", "AdamBC", "GaussianPrior", "coupled_learning_rate", "sgld_learning_rates", "sgld_noise"]
+__all__ = [
+    "SGLD",
+    "AdamBC",
+    "GaussianPrior",
+    "coupled_learning_rate",
+    "scheduled_learning_rate",
+    "sgld_learning_rates",
+    "sgld_noise",
+]

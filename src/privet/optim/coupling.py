@@ -1,11 +1,12 @@
-"""A learning rate that follows the schedules of bound and noise."""
+"""Learning rates that follow a schedule: one of their own, or those of bound and noise."""
 
 from __future__ import annotations
 
 import torch
 
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, count
 from privet.plan import Plan
+from privet.schedules import Schedule
 
 
 def coupled_learning_rate(optimizer: torch.optim.Optimizer, plan: Plan) -> torch.optim.lr_scheduler.LambdaLR:
@@ -31,5 +32,33 @@ def coupled_learning_rate(optimizer: torch.optim.Optimizer, plan: Plan) -> torch
     deviations = plan.gradient_deviations()
     if not deviations.all():
         raise InvalidArgumentError("noise.multiplier", plan.noise_multiplier, "greater than 0", "η·σ·R is 0 whatever η is.")
-    factors = (deviations[0] / deviations).tolist()
+    return _following(optimizer, (deviations[0] / deviations).tolist())
+
+
+def scheduled_learning_rate(
+    optimizer: torch.optim.Optimizer, schedule: Schedule, steps: int
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """Return a learning-rate scheduler that multiplies the optimizer's rate by a schedule's factors.
+
+    Args:
+        optimizer: whose learning rate is what a factor of 1 stands for.
+        schedule: such as `privet.schedules.ToZero()`.
+        steps: of the training, ≥ 1.
+
+    Returns:
+        For `Training(..., scheduler=...)`; past the last step it changes nothing more. Learning rates are public and come after
+        the noise, so no schedule of them changes a guarantee.
+
+    Raises:
+        InvalidArgumentError: the number of steps is none.
+
+    >>> import torch, privet
+    >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=8.0)
+    >>> scheduled_learning_rate(optimizer, privet.schedules.Table((0.5, 0.25)), steps=2).get_last_lr()
+    [4.0]
+    """
+    return _following(optimizer, schedule.factors(count("steps", steps)).tolist())
+
+
+def _following(optimizer: torch.optim.Optimizer, factors: list[float]) -> torch.optim.lr_scheduler.LambdaLR:
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factors[min(step, len(factors) - 1)])

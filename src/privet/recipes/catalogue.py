@@ -6,6 +6,7 @@ from pathlib import Path
 
 from privet.errors import InvalidArgumentError
 from privet.recipes.algorithms import ALGORITHMS_FASHION
+from privet.recipes.better import BETTER_FASHION, BETTER_FASHION_PARTS, BETTER_MNIST
 from privet.recipes.calibration import CALIBRATION_CALIFORNIA, CALIBRATION_MNIST, CALIBRATION_WINE
 from privet.recipes.ntk_table import NTK_TABLE
 from privet.recipes.overview import OVERVIEW_FASHION_LOGISTIC
@@ -21,7 +22,7 @@ RECIPES = {
     for recipe in (
         PSASC_MNIST, PSASC_FASHION, RS_FASHION, VARYING_CLIP_MNIST, VARYING_CLIP_COVERTYPE, CALIBRATION_MNIST,
         CALIBRATION_CALIFORNIA, CALIBRATION_WINE, OVERVIEW_FASHION_LOGISTIC, ALGORITHMS_FASHION, NTK_TABLE,
-        JL_SPEED, TRANSFER_CIFAR10, TRANSFER_SST2,
+        JL_SPEED, TRANSFER_CIFAR10, TRANSFER_SST2, BETTER_MNIST, BETTER_FASHION, BETTER_FASHION_PARTS,
     )
 }  # fmt: skip
 

@@ -52,9 +52,10 @@ class Learning:
         measured = [metric for metric in job.metrics if metric not in OF_THE_RUN]
         curve: list[dict[str, float]] = []
         marks, watch = job.marks, Watch(job.studies, job.study_epochs, plan, model, self.loss, examples.train)
+        optimizer = setup.build_optimizer(plan, model)
         with Training(
-            plan, model, self.loss, setup.build_optimizer(plan, model), examples.train, physical_batch_size=_AT_ONCE,
-            average=average,
+            plan, model, self.loss, optimizer, examples.train, physical_batch_size=_AT_ONCE, average=average,
+            scheduler=settings.build_scheduler(optimizer, plan),
         ) as training:  # fmt: skip
             for step in training:
                 advance(1)

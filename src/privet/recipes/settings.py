@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
+import torch
+
 from privet.clipping import KINDS
 from privet.encoding import decode, encode
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.features import FEATURES
+from privet.optim import scheduled_learning_rate
 from privet.plan import FORMAT, Epochs, Plan
+from privet.schedules import SCHEDULES, Schedule
 from privet.setups import Setup
 
 
@@ -70,6 +74,7 @@ class Settings:
         optimizer: one of `privet.setups.OPTIMIZERS`.
         momentum: of "sgd" and "nesterov", in [0, 1).
         average: one of `privet.setups.AVERAGES`, to evaluate an average of the parameters over the steps; or None.
+        rate_schedule: factor of the learning rate at every step, such as `privet.schedules.ToZero()`; None keeps the rate.
     """
 
     plan: Mapping[str, Any]
@@ -81,11 +86,15 @@ class Settings:
     optimizer: str = "sgd"
     momentum: float = 0.0
     average: str | None = None
+    rate_schedule: Schedule | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         table("model_options", self.model_options)
         object.__setattr__(self, "plan", {name: encode(value) for name, value in self.plan.items()})
         choice("features", self.features, FEATURES)
+        object.__setattr__(self, "rate_schedule", decode("rate_schedule", self.rate_schedule, SCHEDULES))
+        if not isinstance(self.rate_schedule, Schedule | None):
+            raise InvalidArgumentError("rate_schedule", self.rate_schedule, "a schedule, such as privet.schedules.ToZero()")
         if self.epsilon is not None:
             positive("epsilon", self.epsilon)
         self.setup("", self.learning_rate, seed=0)
@@ -96,6 +105,11 @@ class Settings:
             data=data, model=self.model, learning_rate=rate, optimizer=self.optimizer, momentum=self.momentum,
             average=self.average, seed=seed,
         )  # fmt: skip
+
+    def build_scheduler(self, optimizer: torch.optim.Optimizer, plan: Plan) -> torch.optim.lr_scheduler.LRScheduler | None:
+        """Return what changes the learning rate from step to step, if anything does."""
+        schedule = self.rate_schedule
+        return scheduled_learning_rate(optimizer, schedule, plan.total_steps) if isinstance(schedule, Schedule) else None
 
     def plan_for(self, examples: int) -> Plan:
         """Return the plan for so many examples, not calibrated yet; a batch size above that number becomes that number."""
@@ -117,7 +131,10 @@ class Settings:
 
     def described(self) -> dict[str, Any]:
         """Return everything but the learning rate, which is a run's own, as plain JSON values."""
-        return {one.name: encode(getattr(self, one.name)) for one in fields(self) if one.name != "learning_rate"}
+        found = {one.name: encode(getattr(self, one.name)) for one in fields(self) if one.name != "learning_rate"}
+        if self.rate_schedule is None:
+            del found["rate_schedule"]  # which runs from before there was one do not have
+        return found
 
     def lasting(self, epochs: float | None) -> Settings:
         """Return the settings with another length; None leaves it."""

@@ -1,0 +1,90 @@
+"""Linear models on normalised scattering coefficients: beside what papers report at the same ε and δ, and part by part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privet.clipping import Flat
+from privet.recipes.recipe import Arm, Chart, Recipe
+from privet.sampling import Poisson
+from privet.schedules import ToZero
+
+# Examples have length 10, so a gradient is 10 times as long as the error of the probabilities, which is at most √2.
+_BOUND = 5.0
+_COMMON: dict[str, Any] = {
+    "plan": {"sampling": Poisson(8192), "steps": 100, "delta": 1e-5, "clipping": Flat(_BOUND)},
+    "model": "logistic", "features": "normalised scattering", "momentum": 0.9, "learning_rate": 1.2, "rate_schedule": ToZero(),
+}  # fmt: skip
+_NOTE = (
+    "Settings were chosen on the last 10,000 training images, by models of the first 50,000; the test set was looked at once, by "
+    "these arms. That choice is not paid for in ε, nor is that of the papers."
+)
+
+
+def _goal(epsilon: float, reported: float, **settings: Any) -> Arm:
+    return Arm(f"ε = {epsilon:g}", {"epsilon": epsilon, **settings}, {"accuracy": reported})
+
+
+def _less() -> tuple[Arm, ...]:
+    """Return an arm for each ingredient, without it."""
+    fewer: dict[str, dict[str, Any]] = {
+        "no roots": {"features": "normalised scattering, no roots"},
+        "not whitened": {"features": "normalised scattering, not whitened"},
+        "not local": {"features": "normalised scattering, not local"},
+        "groups normalised instead": {"features": "scattering in groups of length 10"},
+        "constant rate": {"rate_schedule": None, "learning_rate": 0.6},
+        "averaged parameters instead of a falling rate": {"rate_schedule": None, "average": "ema", "learning_rate": 0.6},
+        "no momentum": {"momentum": 0.0, "learning_rate": 12.0},
+        "batches of 1,024": {"plan": {"sampling": Poisson(1024), "steps": 800}, "learning_rate": 0.15},
+    }
+    return tuple(Arm(name, settings) for name, settings in fewer.items())
+
+
+BETTER_FASHION = Recipe(
+    name="better-fashion",
+    title="Linear models on Fashion-MNIST beyond the papers' accuracies",
+    source="ours; beside it “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Table III (ε = 9), and "
+    "“Improving differentially private SGD via randomly sparsified gradients”, Table 2 (ε = 3 and 1)",
+    data="fashion-mnist",
+    task="classification",
+    common=_COMMON,
+    arms=(
+        _goal(3.0, 0.895),
+        _goal(1.0, 0.882, learning_rate=0.3, plan={"clipping": Flat(2 * _BOUND)}),
+        _goal(9.0, 0.8722),
+    ),
+    metrics=("accuracy",),
+    charts=(Chart("accuracy", "arms", "accuracy"),),
+    note=_NOTE,
+    hours=0.3,
+)  # fmt: skip
+
+BETTER_FASHION_PARTS = Recipe(
+    name="better-fashion-parts",
+    title="What each ingredient of better-fashion is worth at ε = 3",
+    source="ours",
+    data="fashion-mnist",
+    task="classification",
+    common={**_COMMON, "epsilon": 3.0},
+    arms=(Arm("all"), *_less()),
+    metrics=("accuracy",),
+    seeds=2,
+    charts=(Chart("accuracy", "arms", "accuracy"),),
+    note="Arms leave one ingredient out; rates make up for what changes the length of steps, and are not tuned again.",
+    hours=0.4,
+)
+
+BETTER_MNIST = Recipe(
+    name="better-mnist",
+    title="A linear model on MNIST beside the papers' accuracies",
+    source="ours; beside it “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Table II",
+    data="mnist",
+    task="classification",
+    common={**_COMMON, "plan": {**_COMMON["plan"], "clipping": Flat(_BOUND / 2)}, "learning_rate": 10.0},
+    arms=(_goal(3.0, 0.9865),),
+    metrics=("accuracy",),
+    points=4,
+    charts=(Chart("accuracy", "curve", "accuracy"),),
+    note=_NOTE,
+    hours=0.2,
+)
