@@ -175,8 +175,9 @@ def test_without_a_verb_the_help_is_shown(capsys):
 
 
 def test_data_list_names_every_set(capsys):
-    images, tables = {"mnist", "fashion-mnist", "digits"}, {"covertype", "california-housing", "wine-quality-red"}
-    assert {entry["name"] for entry in values(capsys, "data list")["data"]} == images | tables
+    images, texts = {"mnist", "fashion-mnist", "digits", "cifar-10"}, {"sst2"}
+    tables = {"covertype", "california-housing", "wine-quality-red"}
+    assert {entry["name"] for entry in values(capsys, "data list")["data"]} == images | texts | tables
     assert "mnist" in run(capsys, "data list")
 
 

@@ -128,7 +128,7 @@ def test_prose_tells_guarantee_accuracy_and_report(capsys, tmp_path):
     text = capsys.readouterr().out
     assert "differential privacy for one example" in text
     for name in ("Accuracy", "Negative log-likelihood", "Expected calibration error"):
-        assert re.search(rf"{name} +[\d.]+( %)? \([\d.]+ to [\d.]+\)", text), name
+        assert re.search(rf"{name}\s+[\d.]+(\s%)?\s\([\d.]+\sto\s[\d.]+\)", text), name
     assert (tmp_path / "run" / "report.html").as_uri() in text
 
 

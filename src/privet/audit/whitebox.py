@@ -277,8 +277,9 @@ def _probe(plan: Plan, places: Layout, examples: int, steps: int, sampling: Sche
 def _notes(plan: Plan, names: Sequence[str] | None, observations: int) -> tuple[str, ...]:
     found = []
     places = _layout(plan, names, _COORDINATES)
-    scores = 2 * places.canaries * _everybody(plan, places, observations).plan.total_steps
-    if scores < observations:
+    steps = _everybody(plan, places, observations).plan.total_steps
+    if steps < observations // (2 * places.canaries):
+        scores = 2 * places.canaries * steps
         found.append(
             f"Steps of {len(places.sizes)} parameters in {len(places.groups)} groups take long, so {scores:,} scores were looked "
             f"at with everybody taking part, not {observations:,}; the bounds are the looser for it, at the same confidence"

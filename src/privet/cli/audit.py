@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from privet.cli.output import Json, answer
 from privet.documents import UnreadableError, read_text
@@ -104,5 +104,8 @@ def _names(run: Path) -> list[str] | None:
     path = run / "model.safetensors"
     if not path.exists():
         return None
-    with safe_open(str(path), framework="pt") as file:
-        return list(file.keys())
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return list(file.keys())
+    except (OSError, SafetensorError) as error:
+        raise InvalidArgumentError("run", str(path), "a model in safetensors", f"It cannot be read: {error}.") from None

@@ -68,11 +68,8 @@ class Geometry:
             yield from (seen[block].reshape(-1, self.inputs, math.prod(seen.shape[2:])).transpose(1, 2) for block in blocks)
             return
         space = tuple(x.shape[2:])
-        sizes = [size + 2 * pad for size, pad in zip(space, self.padding, strict=True)]
-        padded = x.new_zeros(blocks[0].stop, *sizes, x.shape[1])
-        inside = padded
-        for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), 1):
-            inside = inside.narrow(dimension, pad, size)
+        padded = x.new_zeros(blocks[0].stop, *self._padded(space), x.shape[1])
+        inside = self._inside(padded, space)
         window = self._window(padded, space)
         patches = x.new_empty(window.shape)
         for block in blocks:
@@ -95,17 +92,24 @@ class Geometry:
         is to be added for position t.
         """
         space = tuple(x.shape[2:])
-        sizes = [size + 2 * pad for size, pad in zip(space, self.padding, strict=True)]
+        sizes = self._padded(space)
         padded = x.new_zeros(x.shape[1], *sizes, examples)
-        inside = padded[..., : len(x)]
-        for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), 1):
-            inside = inside.narrow(dimension, pad, size)
-        inside.copy_(x.movedim(0, -1))
+        self._inside(padded, space)[..., : len(x)] = x.movedim(0, -1)
         steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
         taps = zip(self.kernel, self.dilation, steps, strict=True)
         moves = zip(self.positions(space), self.stride, steps, strict=True)
         columns = _sums(((x.shape[1], math.prod(sizes)), *((count, dilation * step) for count, dilation, step in taps)))
         return padded, columns, _sums((count, stride * step) for count, stride, step in moves)
+
+    def _padded(self, space: Sizes) -> Sizes:
+        return tuple(size + 2 * pad for size, pad in zip(space, self.padding, strict=True))
+
+    def _inside(self, padded: Tensor, space: Sizes) -> Tensor:
+        """Return the view of a padded input, (…, *padded space, …) with one dimension before, without its padding."""
+        inside = padded
+        for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), 1):
+            inside = inside.narrow(dimension, pad, size)
+        return inside
 
     def patch_gram(self, x: Tensor) -> Tensor:
         """Return the inner products of all pairs of patches, (B·groups, T, T), without forming any; for a stride of 1.
