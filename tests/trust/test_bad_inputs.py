@@ -6,6 +6,7 @@ The numbers are those of docs/trust.md.
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -254,3 +255,11 @@ def test_a_use_that_is_not_followed_is_trained_another_way():
     norms = privet.per_example_norms(model, loss_fn, (data().tensors[0], data().tensors[1]))
     assert norms.isfinite().all()
     train(model).run()
+
+
+@pytest.mark.parametrize(("labels", "says"), [([0, 1, -1], "negative entries"), ([0, 1, 5000], "2 to 1000 classes")])
+def test_labels_out_of_range_are_refused_when_a_file_is_read(tmp_path, labels, says):
+    """29: by the file alone; no training looks at them."""
+    np.savez(tmp_path / "data.npz", x_train=np.zeros((3, 4), np.float32), y_train=np.array(labels))
+    with pytest.raises(InvalidArgumentError, match=says):
+        privet.data.load(str(tmp_path / "data.npz"))
