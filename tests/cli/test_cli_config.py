@@ -145,6 +145,7 @@ VALUES = {
     "Shuffle": {"sampling": {"kind": "Shuffle", "batch_size": 100}, "adjacency": "zero-out"},
     "Constant": {"bound_schedule": {"kind": "Constant"}},
     "Linear": {"bound_schedule": {"kind": "Linear", "final": 0.4, "over": 2}},
+    "ToZero": {"bound_schedule": {"kind": "ToZero"}},
     "Geometric": {"bound_schedule": {"kind": "Geometric", "rate": 0.3}},
     "Piecewise": {"bound_schedule": {"kind": "Piecewise", "values": [1.0, 9.0], "until": [0.95]}},
     "Table": {"noise": {"kind": "Gaussian", "multiplier": 2.5, "schedule": TABLE, "deviation": "fixed"}, "bound_schedule": TABLE},
