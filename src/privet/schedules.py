@@ -167,7 +167,10 @@ class Table(Schedule):
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+        try:
+            object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+        except (TypeError, ValueError):
+            raise InvalidArgumentError("schedule.values", self.values, "a list of numbers greater than 0") from None
         if not self.values:
             raise InvalidArgumentError("schedule.values", (), "at least one factor")
         for value in self.values:

@@ -98,6 +98,7 @@ def test_a_plan_in_a_file_can_say_what_no_option_does_and_be_calibrated(capsys, 
         ("[1, 2]", [], "a table of options"),
         ("{", [], "does not parse"),
         ('{"data": "digits", "plan": {"examples": 1437}}', [], "plan"),
+        ('{"data": "digits", "plan": 0.5}', [], "a table of a plan's fields"),
         ('{"data": "digits", "epsilon": 3, "optimizer": "best"}', [], "optimizer"),
     ],
 )

@@ -112,3 +112,10 @@ def test_refused_in_one_line(arguments, says, capsys, monkeypatch, tmp_path):
     assert err.count("\n") == 1
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_machine_refuses_is_said_in_a_line(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["ledger", "verify", "a" * 5000])
+    error = capsys.readouterr().err
+    assert (stop.value.code, error.count("\n"), "too long" in error) == (2, 1, True)

@@ -40,7 +40,10 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
         context.obj = Plan.from_dict(options)
         options = asdict(runs.read_setup(path.parent)) if (path.parent / "run.json").exists() else {}
     elif "plan" in options:
-        context.obj = Plan.from_dict({"format": FORMAT, **options.pop("plan")})
+        plan = options.pop("plan")
+        if not isinstance(plan, dict):
+            raise InvalidArgumentError("--config", plan, "a table of a plan's fields under plan")
+        context.obj = Plan.from_dict({"format": FORMAT, **plan})
     options = {name.replace("-", "_"): value for name, value in options.items()}
     known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     if unknown := sorted(options.keys() - known):

@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False)
     except PrivetError as error:
         _refuse(str(error))
+    except OSError as error:  # of the machine: a name that is too long, a folder that may not be read
+        _refuse(f"{str(error.filename or '')[:200]}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         status = _INTERRUPTED
     except Exception as error:
