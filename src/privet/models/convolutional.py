@@ -89,8 +89,8 @@ def tanh_cnn(input_shape: tuple[int, ...], classes: int, *, pooling: str = "aver
 def strided_cnn(input_shape: tuple[int, ...], classes: int, *, width: int = 16) -> nn.Sequential:
     """Return four convolutions with tanh, two of which take every other pixel, and one fully connected layer.
 
-    It has 19,514 parameters for (1, 28, 28) and 10 classes. Halving the image at once makes its step six times as fast as that
-    of `tanh_cnn`, whose structure it has.
+    It has 19,514 parameters for (1, 28, 28) and 10 classes. Halving the image at once makes its clipped sum four times as
+    fast as that of `tanh_cnn` of the same width (batches of 512, one core).
 
     Args:
         input_shape: (channels, height, width), height and width at least 5.
