@@ -33,16 +33,16 @@ def composed(events, grid, adjacency="add-remove"):
 
 def plain_delta(events, adjacency, way, tail, epsilon):
     """Return δ of the releases' own losses, every sum of theirs listed."""
-    losses, masses, finite = np.zeros(1), np.ones(1), 1.0
+    losses, masses, log_finite = np.zeros(1), np.ones(1), 0.0
     for event, number in counted(events).items():
         ((_, ways),) = release_losses.losses([event], adjacency, tail)
         one = ways[way]
         for _ in range(number):
             losses = np.add.outer(losses, one.values).ravel()
             masses = np.outer(masses, one.masses[0]).ravel()
-            finite *= 1 - float(one.infinite[0])
+            log_finite += float(np.log1p(-one.infinite[0]))
     above = losses > epsilon
-    return float(np.dot(-np.expm1(epsilon - losses[above]), masses[above])) + 1 - finite
+    return float(np.dot(-np.expm1(epsilon - losses[above]), masses[above])) - float(np.expm1(log_finite))
 
 
 @pytest.mark.parametrize(("events", "adjacency"), PLANS.values(), ids=PLANS)

@@ -41,6 +41,8 @@ _ROUNDING = 256 * _UNIT
 _SMOOTHING, _LEAST_SMOOTHING = 0.75, 2.0**-17
 # Logarithms are summed as whole multiples of this, which no order of summation rounds.
 _QUANTUM = 2.0**-43
+# How many times its smallest size rounding is counted at least.
+_RESERVED = 128
 # Frequencies that share less than this of δ are not summed but bounded.
 _NEGLIGIBLE = 1e-17
 # Releases that are transformed at once, and what is remembered of everything.
@@ -58,6 +60,8 @@ class Composed:
         angular: (K,) the frequencies that count.
         shares: (K,) what each contributes to δ·e^{θε − log_moment} at ε = 0.
         rounding: how much more that can be, whatever ε.
+        reserve: share of itself that is added at least. It depends on nothing but the numbers of releases, and exceeds the
+            rounding of most sums, so that two of them differ by what is composed and not by how it is summed.
         infinite: probability of an infinite loss.
     """
 
@@ -66,12 +70,14 @@ class Composed:
     angular: Array
     shares: Spectrum
     rounding: float
+    reserve: float
     infinite: float
 
     def _finite(self, epsilon: float) -> tuple[float, float]:
         """Return log δ at ε, infinite losses left out, and how fast it falls."""
         terms = self.shares * np.exp(-1j * epsilon * self.angular)
-        total = max(float(terms.real.sum()), 0.0) + self.rounding
+        summed = max(float(terms.real.sum()), 0.0)
+        total = summed + max(self.rounding, self.reserve * summed)
         slope = self.tilt - float(np.dot(self.angular, terms.imag)) / total
         return self.log_moment - self.tilt * epsilon + math.log(total), slope
 
@@ -201,6 +207,7 @@ def _composed(total: _Sum, way: int, grid: Grid) -> Composed:
         angular[counted],
         shares,
         rounding,
+        _RESERVED * (number * _ROUNDING + len(parts) * _QUANTUM),
         math.fsum(part.count * part.infinite[way] for part in parts),
     )
 

@@ -31,6 +31,8 @@ _RUNGS = 8
 _LOWEST_EXPONENT, _HIGHEST_EXPONENT = 1e-9, 1e3
 # Schedules with more distinct multipliers are planned on rounded ones (and composed on the exact ones).
 _PLANNED_EXACTLY, _PLANNED_PER_OCTAVE = 16, 8
+# What is summed serves every ε between this share of the expected one and that.
+_LOWEST_FOUND = 0.5
 # A tilt may leave e^3 times as much rounding as the best. If rounding is more than this share of δ, it is chosen again where ε
 # was found, so many times.
 _SPARE_EXPONENT, _DOUBTFUL, _ROUNDS = 3.0, 1e-4, 3
@@ -67,8 +69,9 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     found = math.inf
     for _ in range(_ROUNDS):
         now, doubt = _read(_composed(together, adjacency, grid), delta, near)
+        surprising = now < _LOWEST_FOUND * near
         found = near = min(found, now)
-        if doubt <= _DOUBTFUL:
+        if doubt <= _DOUBTFUL and not surprising:
             break
         # Far losses that are too rare to matter can keep a tilt from where it should be, so they are given up.
         grid = _planned(together, delta, adjacency, _LOST_IN_DOUBT, ahead=False).grid(found)
@@ -244,7 +247,8 @@ class _Moments:
         exponents = np.concatenate([self.exponents, more.exponents, [0.0], -1 - more.exponents])
         away = exponents - tilt
         reach = np.concatenate([self.logs, more.logs, [0.0], more.logs]) - at_tilt + _NEGLIGIBLE_EXPONENT
-        above = np.min(reach[away > 0] / away[away > 0], initial=highest) - epsilon
+        # A loss a period above ε would count e^{tilt · period} times, and ε may turn out to be lower than expected.
+        above = np.min(reach[away > 0] / away[away > 0], initial=highest) - _LOWEST_FOUND * epsilon
         below = np.min(reach[away < 0] / -away[away < 0]) + epsilon
         return _upwards(float(max(above, below + _NEGLIGIBLE_EXPONENT / tilt)))
 
