@@ -128,6 +128,17 @@ def test_a_reduced_loss_is_refused(reduction):
         probe(nn.Linear(4, 3), lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction=reduction), labelled(4))
 
 
+@pytest.mark.parametrize("loss_fn", [
+    lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction="none").detach(),
+    lambda m, b: m(b[0]).argmax(1).double(),
+    lambda m, b: b[0].sum(1),
+], ids=["detached", "integer", "without the model"])  # fmt: skip
+def test_a_loss_that_no_parameter_has_a_say_in_is_refused(loss_fn):
+    """It would train on nothing but noise, without a word."""
+    with pytest.raises(UnsupportedModelError, match="depends on no trainable parameter"):
+        probe(nn.Linear(4, 3), loss_fn, labelled(4))
+
+
 @pytest.mark.parametrize("model", [
     nn.Sequential(nn.Linear(4, 5), Counting(), nn.Linear(5, 3)),
     nn.Sequential(

@@ -16,8 +16,9 @@ from privet.audit.checks import Check, certain
 from privet.audit.model_checks import Subject
 from privet.audit.whitebox import ALPHA, MechanismAudit, mechanism
 from privet.clipping import Flat
-from privet.errors import PrivetError
+from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients.interception import LossFunction
+from privet.gradients.trees import examples_in
 from privet.plan import Plan
 from privet.sampling import Poisson
 
@@ -100,13 +101,17 @@ def check(
 
     Raises:
         InvalidArgumentError: an argument is out of range.
+        UnsupportedModelError: nothing of the model can be trained, or not in its precision.
     """
     started, subject, tell = time.monotonic(), Subject(model, loss_fn, batch, plan), progress or (lambda part: None)
+    if examples_in(batch) < 2:
+        raise InvalidArgumentError("batch", examples_in(batch), "at least two examples", "One is left out, the others stay.")
+    names = subject.names
     found: list[Check] = []
     for family in FAMILIES:
         tell(family)
         found += family_checks(subject, family)
-    audited = mechanism(plan, names=subject.names, observations=observations, progress=progress)
+    audited = mechanism(plan, names=names, observations=observations, progress=progress)
     failed = rejected(found)
     return GuaranteeCheck(tuple(found), failed, audited, time.monotonic() - started)
 

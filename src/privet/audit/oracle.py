@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from privet.clipping import Rule
-from privet.gradients.interception import LossFunction
+from privet.gradients.interception import LossFunction, checked_losses
 from privet.gradients.trees import examples_in, rows
 from privet.values import ClippedSum
 
@@ -37,8 +37,9 @@ def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     found: dict[str, list[Tensor]] = {name: [] for name in named}
     for position in range(examples_in(batch)):
-        loss = loss_fn(model, rows(batch, slice(position, position + 1))).sum()
-        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        loss = checked_losses(loss_fn(model, rows(batch, slice(position, position + 1))), 1).sum()
+        unused = [None] * len(named)
+        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True) if loss.requires_grad else unused
         for (name, parameter), value in zip(named.items(), grads, strict=True):
             found[name].append(torch.zeros_like(parameter) if value is None else value)
     return {name: torch.stack(values).detach() for name, values in found.items()}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +17,7 @@ from torch import nn
 from privet.batches import Rows, check_map_style
 from privet.cli.audit import CERTIFICATE, Observations, Quiet, parts, read_plan_file, tell
 from privet.cli.output import Json
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients.trees import examples_in
 from privet.plan import Plan
 
@@ -41,30 +44,42 @@ def check(
     """
     from privet import audit
 
-    given = _Definitions(file)
-    batch, examples = given.examples()
-    claim = read_plan_file(plan) if plan is not None else given.find("plan", Plan) or audit.usual_plan(examples)
-    model, loss_fn = given.need("model", nn.Module), given.need("loss_fn", Callable)
-    with parts(len(audit.FAMILIES) + 3, quiet=quiet) as progress:
-        found = audit.check(model, loss_fn, batch, claim, observations=observations, progress=progress)
+    with _running(file):
+        given = _Definitions(file, runpy.run_path(str(file)))
+        batch, examples = given.examples()
+        claim = read_plan_file(plan) if plan is not None else given.find("plan", Plan) or audit.usual_plan(examples)
+        model, loss_fn = given.need("model", nn.Module), given.need("loss_fn", Callable)
+        with parts(len(audit.FAMILIES) + 3, quiet=quiet) as progress:
+            found = audit.check(model, loss_fn, batch, claim, observations=observations, progress=progress)
     tell(found, json, out)
 
 
-class _Definitions:
-    """What a file defines.
+@contextmanager
+def _running(file: Path) -> Iterator[None]:
+    """Refuse, in a line that says where, whatever goes wrong in somebody's own code or because of it.
 
     Raises:
-        InvalidArgumentError: it cannot be run.
+        InvalidArgumentError: something did, or it wanted to leave.
     """
+    try:
+        yield
+    except PrivetError:
+        raise
+    except (Exception, SystemExit) as error:
+        own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        where = f" (line {own[-1]})" if own else ""
+        raise InvalidArgumentError(
+            "MODEL.py", str(file), f"a Python file that {_NEEDED}, which work together",
+            f"It fails{where}: {type(error).__name__}: {str(error).rstrip('.')}.",
+        ) from error  # fmt: skip
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        try:
-            self._values = runpy.run_path(str(file))
-        except Exception as error:
-            raise InvalidArgumentError(
-                "MODEL.py", str(file), f"a Python file that {_NEEDED}", f"It fails: {type(error).__name__}: {error}."
-            ) from error
+
+@dataclass(frozen=True)
+class _Definitions:
+    """What a file defines."""
+
+    file: Path
+    values: Mapping[str, Any]
 
     def find(self, name: str, kind: Any) -> Any:
         """Return what has this name; None if nothing has.
@@ -72,9 +87,9 @@ class _Definitions:
         Raises:
             InvalidArgumentError: it is something else.
         """
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is not None and not isinstance(value, kind):
-            raise InvalidArgumentError(f"{self._file.name}: {name}", type(value).__name__, f"a {kind.__name__}")
+            raise InvalidArgumentError(f"{self.file.name}: {name}", type(value).__name__, f"a {kind.__name__}")
         return value
 
     def need(self, name: str, kind: Any) -> Any:
@@ -85,7 +100,7 @@ class _Definitions:
         """
         value = self.find(name, kind)
         if value is None:
-            raise InvalidArgumentError("MODEL.py", str(self._file), f"a file that {_NEEDED}", f"It defines no {name}.")
+            raise InvalidArgumentError("MODEL.py", str(self.file), f"a file that {_NEEDED}", f"It defines no {name}.")
         return value
 
     def examples(self) -> tuple[Any, int]:
@@ -95,4 +110,6 @@ class _Definitions:
             batch = self.need("batch", object)
             return batch, examples_in(batch)
         number = check_map_style(data)
+        if number < 2:
+            raise InvalidArgumentError(f"{self.file.name}: dataset", number, "at least two examples")
         return Rows(data, self.find("collate", Callable)).read(np.arange(min(_EXAMPLES, number))), number

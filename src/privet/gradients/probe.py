@@ -83,6 +83,11 @@ def _gradients_within(model: nn.Module, loss_fn: LossFunction, batch: Any, posit
     """Return one example's gradients, computed with the whole batch beside it."""
     parameters = trainable(model)
     loss = checked_losses(loss_fn(model, batch), examples_in(batch))[position]
+    if not loss.requires_grad:
+        raise UnsupportedModelError(
+            "the loss depends on no trainable parameter, so nothing but noise would be learned; look for detach(), no_grad() or "
+            "an integer on the way from the parameters to the loss"
+        )
     found = plain_gradients(loss, parameters.values())
     return {
         name: torch.zeros_like(parameter) if value is None else value
@@ -169,8 +174,8 @@ def probe(
         The first of the methods that gives the gradients and norms of plain autograd.
 
     Raises:
-        UnsupportedModelError: examples are coupled, a buffer changes, or no method gives the gradients of plain autograd. The
-            message names the culprit.
+        UnsupportedModelError: examples are coupled, a buffer changes, the loss does not depend on the model, or no method gives
+            the gradients of plain autograd. The message names the culprit.
         InvalidArgumentError: the loss function does not return one loss per example.
     """
     refuse_batch_statistics(model)
