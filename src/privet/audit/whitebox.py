@@ -31,7 +31,7 @@ _AGAIN = 10
 _FEWEST_STEPS, _MOST_STEPS = 50, 20_000
 _OBSERVATIONS, _FEWEST_OBSERVATIONS = 1_000_000, 10_000
 # A step costs as much to start as a few hundred coordinates of as many examples cost to compute.
-_COORDINATES, _SAMPLED_COORDINATES = 512, 128
+_COORDINATES, _SAMPLED_COORDINATES = 512, 208
 # A step also costs by the parameter. So that many of them, or many groups, do not make an audit of a million observations longer
 # than a minute, they make it look at fewer steps: so many over the parameters.
 _PARAMETER_STEPS, _CHEAP_STEPS = 24_000, 400
