@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -116,6 +117,8 @@ class Record:
 
     def pause(self) -> None:
         """Give back what was reserved and not used, and write a checkpoint, unless the run is not this process's any more."""
+        if sys.is_finalizing():  # nothing can be imported any more; as after a crash, the ledger and the last checkpoint go on
+            return
         self.ledger.give_back()
         if self.ledger.held:
             self.save()
