@@ -19,13 +19,14 @@ EXTRACTORS: dict[str, Extractor] = {
     "minilm": minilm.SENTENCES,
     "minilm tokens": minilm.TOKENS,
 }
-# Name → what is done to scattering coefficients, in this order.
-NORMALISED: dict[str, tuple[Step, ...]] = {
-    "normalised scattering": (rooted, whitened, localised),
-    "normalised scattering, no roots": (whitened, localised),
-    "normalised scattering, not whitened": (rooted, localised),
-    "normalised scattering, not local": (rooted, whitened),
-    "scattering in groups of length 10": (grouped,),
+# Name → scattering coefficients of the images or of upright ones, and what is done to them, in this order.
+NORMALISED: dict[str, tuple[Extractor, tuple[Step, ...]]] = {
+    "normalised scattering": (scattering.SCATTERING, (rooted, whitened, localised)),
+    "normalised scattering, upright": (scattering.UPRIGHT, (rooted, whitened, localised)),
+    "normalised scattering, no roots": (scattering.SCATTERING, (whitened, localised)),
+    "normalised scattering, not whitened": (scattering.SCATTERING, (rooted, localised)),
+    "normalised scattering, not local": (scattering.SCATTERING, (rooted, whitened)),
+    "scattering in groups of length 10": (scattering.SCATTERING, (grouped,)),
 }
 FEATURES: tuple[str, ...] = (AS_THEY_ARE, *EXTRACTORS, *NORMALISED)
 
@@ -46,7 +47,7 @@ def extracted(data: DataSet, features: str, advance: Advance = extraction.unhear
     if features == AS_THEY_ARE:
         return data
     found = extraction.extracted(data, _extractor(features), advance)
-    return normalised(found, NORMALISED[features]) if features in NORMALISED else found
+    return normalised(found, NORMALISED[features][1]) if features in NORMALISED else found
 
 
 def check(data: DataSet, features: str) -> None:
@@ -57,4 +58,4 @@ def check(data: DataSet, features: str) -> None:
 
 
 def _extractor(features: str) -> Extractor:
-    return scattering.SCATTERING if features in NORMALISED else EXTRACTORS[features]
+    return NORMALISED[features][0] if features in NORMALISED else EXTRACTORS[features]

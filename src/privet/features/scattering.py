@@ -12,6 +12,7 @@ from torch import Tensor
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.features.extraction import Compute, Extractor
+from privet.features.upright import upright
 
 # Two scales and eight angles, as in the papers: 81 coefficients for each 4×4 pixels of a channel.
 _SCALES = 2
@@ -35,5 +36,11 @@ def _prepared(data: DataSet) -> Compute:
     return coefficients
 
 
+def _prepared_upright(data: DataSet) -> Compute:
+    coefficients = _prepared(data)
+    return lambda images: coefficients(upright(images))
+
+
 # Of order two: (channels·81, height/4, width/4). All are kept in memory: a gigabyte for 70,000 images of 28×28.
 SCATTERING = Extractor("scattering", f"scales {_SCALES}, 1", _prepared)
+UPRIGHT = Extractor("upright-scattering", f"scales {_SCALES}, 1, upright 1", _prepared_upright)

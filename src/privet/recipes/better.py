@@ -74,17 +74,46 @@ BETTER_FASHION_PARTS = Recipe(
     hours=0.4,
 )
 
+# A small bound makes all examples count alike, however well they are told apart already.
+_MNIST: dict[str, Any] = {
+    **_COMMON, "features": "normalised scattering, upright", "learning_rate": 250.0,
+    "plan": {**_COMMON["plan"], "steps": 200, "clipping": Flat(0.1)},
+}  # fmt: skip
 BETTER_MNIST = Recipe(
     name="better-mnist",
-    title="A linear model on MNIST beside the papers' accuracies",
+    title="A linear model on MNIST beyond the papers' accuracies",
     source="ours; beside it “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Table II",
     data="mnist",
     task="classification",
-    common={**_COMMON, "plan": {**_COMMON["plan"], "clipping": Flat(_BOUND / 2)}, "learning_rate": 10.0},
+    common=_MNIST,
     arms=(_goal(3.0, 0.9865),),
     metrics=("accuracy",),
     points=4,
     charts=(Chart("accuracy", "curve", "accuracy"),),
-    note=_NOTE,
+    note=(
+        "Settings were chosen on the last 10,000 training images, by models of the first 50,000. The test set had been looked at "
+        "once before, with the same features of images that were not made upright. That choice is not paid for in ε, nor is that "
+        "of the papers."
+    ),
+    hours=0.2,
+)
+
+BETTER_MNIST_PARTS = Recipe(
+    name="better-mnist-parts",
+    title="What each ingredient of better-mnist is worth",
+    source="ours",
+    data="mnist",
+    task="classification",
+    common={**_MNIST, "epsilon": 3.0},
+    arms=(
+        Arm("all"),
+        Arm("not upright", {"features": "normalised scattering"}),
+        Arm("bound of 2.5", {"plan": {"clipping": Flat(2.5)}, "learning_rate": 10.0}),
+        Arm("100 steps", {"plan": {"steps": 100}}),
+    ),
+    metrics=("accuracy",),
+    seeds=2,
+    charts=(Chart("accuracy", "arms", "accuracy"),),
+    note="Arms leave one ingredient out; rates make up for what changes the length of steps, and are not tuned again.",
     hours=0.2,
 )
