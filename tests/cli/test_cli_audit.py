@@ -85,6 +85,17 @@ def test_a_model_is_checked(layer, passes, capsys, tmp_path):
     assert json.loads((tmp_path / "found.json").read_text())["passed"] is passes
 
 
+def test_what_a_file_prints_is_no_result(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nprint('hello')\n")
+    with pytest.raises(SystemExit) as stop:
+        main(["check", str(file), "--observations", "10000", "--json"])
+    told = capsys.readouterr()
+    assert stop.value.code == 0
+    assert json.loads(told.out)["passed"]
+    assert "hello" in told.err
+
+
 def test_a_batch_and_a_plan_are_enough(capsys, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nbatch = dataset[:6]\ndel dataset, plan\n")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import runpy
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,7 +45,7 @@ def check(
     """
     from privet import audit
 
-    with _running(file):
+    with _running(file), redirect_stdout(sys.stderr):  # what the file prints is no result
         given = _Definitions(file, runpy.run_path(str(file)))
         batch, examples = given.examples()
         claim = read_plan_file(plan) if plan is not None else given.find("plan", Plan) or audit.usual_plan(examples)
