@@ -5,7 +5,7 @@ import pytest
 from privet.documents import UnreadableError, from_json, from_toml, read_text
 
 
-@pytest.mark.parametrize("text", ["{", "9" * 5000, "[" * 100_000, '{"a": NaNN}'])
+@pytest.mark.parametrize("text", ["{", "9" * 5000, "[" * 100_000, '{"a": NaNN}', r'"\ud800"', r'{"a\uDC00": 1}'])
 def test_json_that_does_not_parse(text):
     with pytest.raises(UnreadableError) as refusal:
         from_json(text)
@@ -29,4 +29,5 @@ def test_what_is_right_is_read(tmp_path):
     (tmp_path / "text").write_text("ε", encoding="utf-8")
     assert read_text(tmp_path / "text") == "ε"
     assert from_json('{"a": [1]}') == {"a": [1]}
+    assert from_json(r'"\ud83d\ude00"') == "\N{GRINNING FACE}"
     assert from_toml("a = [1]") == {"a": [1]}

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# How an escaped half of a character begins.
+_HALF = r"\ud"
+
 
 class UnreadableError(ValueError):
     """A document cannot be read or does not parse; the message says why in a line, without the document's words."""
@@ -31,9 +34,16 @@ def from_json(text: str) -> Any:
     """Return the plain values of a JSON text.
 
     Raises:
-        UnreadableError: it does not parse, or holds numbers or nesting beyond what a parser takes.
+        UnreadableError: it does not parse, holds numbers or nesting beyond what a parser takes, or halves of characters, which
+            nothing can write down again.
     """
-    return _parsed(json.loads, text)
+    found = _parsed(json.loads, text)
+    if _HALF in text.lower():
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise UnreadableError("It holds halves of characters") from None
+    return found
 
 
 def from_toml(text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from privet.errors import BudgetExhaustedError, LedgerError
-from privet.ledger import Ledger, ledger, read, read_history
+from privet.ledger import Ledger, journal, ledger, read, read_history
 from privet.ledger.machine import Machine
 from privet.noise import Token
 
@@ -447,3 +447,12 @@ def test_records_are_json_for_other_programs(path):
     made(path).close()
     for line in path.read_text().splitlines():
         assert json.loads(line.partition(" ")[2])["previous"]
+
+
+@pytest.mark.parametrize("anchor", [1e-300, ["x"], {}, True])
+def test_an_opening_record_with_an_anchor_that_is_no_place_is_refused(path, anchor):
+    made(path).close()
+    record = read(path, "the ledger").records[0]
+    path.write_bytes(journal._line({**record, "facts": {**record["facts"], "anchor": anchor}}))
+    with pytest.raises(LedgerError, match="opening record"):
+        read_history(path)

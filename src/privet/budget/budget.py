@@ -93,9 +93,13 @@ class Budget:
             return None
         if recorded is None:
             raise LedgerError(f"the run in {ledger.path} began without a budget; what it spent cannot be drawn afterwards")
-        budget = given or cls(Path(recorded["path"]), recorded["part"])
+        match recorded:
+            case {"path": str(path), "part": str() | None as part}:
+                budget = given or cls(Path(path), part)
+            case _:
+                raise LedgerError(f"the run in {ledger.path} does not say which budget it draws from")
         if budget.to_dict() != {**recorded, "path": str(budget.path)}:
-            raise LedgerError(f"{_WHAT} {budget.path} is not the one that the run began with, {recorded['path']}")
+            raise LedgerError(f"{_WHAT} {budget.path} is not the one that the run began with, {path}")
         return budget
 
     def of(self, part: str) -> Budget:

@@ -94,7 +94,7 @@ def replay(records: Sequence[Record], name: str) -> History:
             case _:
                 raise LedgerError(f"line {number} of {name} does not make sense after those before it, so it cannot be used")
     match opening:
-        case {"run": str(run), "plan": dict() as plan, "facts": dict() as facts}:
+        case {"run": str(run), "plan": dict() as plan, "facts": {"anchor": str() | None} as facts}:
             return History(run, plan, facts, _machine(machine, name), len(multipliers), tuple(multipliers), sessions, begun)
     raise LedgerError(f"the opening record of {name} is incomplete")
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from privet.documents import from_json
 from privet.errors import LedgerError
 from privet.files import synchronise, synchronise_folder
 
@@ -225,8 +226,8 @@ def _record(line: bytes) -> Record | None:
     if checksum != b"%08x" % zlib.crc32(body):
         return None
     try:
-        record = json.loads(body)
-    except (ValueError, RecursionError):
+        record = from_json(body.decode())
+    except ValueError:  # an UnreadableError, too
         return None
     return record if isinstance(record, dict) else None
 
