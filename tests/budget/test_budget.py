@@ -5,6 +5,7 @@ import math
 import os
 import random
 import time
+import types
 
 import pytest
 import torch
@@ -372,3 +373,10 @@ def test_a_run_cannot_change_its_budget(tmp_path):
     training(None, tmp_path / "free").close()
     with pytest.raises(LedgerError, match="began without a budget"):
         privet.Training.resume(tmp_path / "free", *arguments, budget=other)
+
+
+@pytest.mark.parametrize("recorded", [3, "x", ["x"], {}, {"path": 1e-300, "part": None}, {"path": "x", "part": 2}])
+def test_a_ledger_that_names_no_budget_where_it_should_is_refused(recorded, tmp_path):
+    ledger = types.SimpleNamespace(facts={"budget": recorded}, path=tmp_path / "ledger")
+    with pytest.raises(LedgerError, match="does not say which budget"):
+        Budget.of_run(ledger)
