@@ -1,6 +1,7 @@
 """Runs draw from a budget before they spend, concurrent ones cannot overdraw it, and what comes back is what a ledger shows."""
 
 import dataclasses
+import json
 import math
 import os
 import random
@@ -17,7 +18,7 @@ from privet.accounting import composed_epsilon
 from privet.accounting.rounding import legible
 from privet.budget import Budget, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
-from privet.ledger import Ledger
+from privet.ledger import Ledger, journal
 
 N, DELTA = 1000, 1e-5
 
@@ -380,3 +381,17 @@ def test_a_ledger_that_names_no_budget_where_it_should_is_refused(recorded, tmp_
     ledger = types.SimpleNamespace(facts={"budget": recorded}, path=tmp_path / "ledger")
     with pytest.raises(LedgerError, match="does not say which budget"):
         Budget.of_run(ledger)
+
+
+@pytest.mark.parametrize("change", [
+    {"run": None}, {"steps": -1}, {"steps": "5"}, {"settled": 1}, {"part": 3}, {"order": "2"}, {"order": 0.5},
+    {"order": math.nan}, {"plan": []}, {"record": "other"},
+])  # fmt: skip
+def test_a_share_that_makes_no_sense_is_refused(change, tmp_path):
+    shared = budget(tmp_path)
+    training(shared, tmp_path / "run").close()
+    first, *shares = (json.loads(line[9:]) for line in shared.path.read_bytes().splitlines())
+    line = journal._line(first)
+    shared.path.write_bytes(line + journal._line({**shares[0], "previous": journal._hash(line), **change}))
+    with pytest.raises(LedgerError, match="cannot be read"):
+        shared.account()

@@ -125,12 +125,25 @@ def replay(records: Sequence[Record], name: str) -> Account:
     try:
         account = Account(name, str(first["budget"]), Terms(**first["terms"]), {}, {})
         for record in records[1:]:
-            if record["record"] != "share":
-                raise KeyError(record["record"])
-            account = account.having(Share(**{field.name: record[field.name] for field in fields(Share)}))
+            account = account.having(_share(record))
     except (KeyError, TypeError, PrivetError) as error:
         raise LedgerError(f"{name} holds a record that cannot be read ({error})") from None
     return account
+
+
+def _share(record: Record) -> Share:
+    """Return the share that a record is of.
+
+    Raises:
+        TypeError: it is of none.
+    """
+    match record:
+        case {
+            "record": "share", "run": str(), "plan": dict(), "steps": int(steps), "settled": bool(), "tip": str(),
+            "directory": str() | None, "part": str() | None, "order": float() | None as order,
+        } if steps >= 0 and (order is None or order > 1):  # fmt: skip
+            return Share(**{field.name: record[field.name] for field in fields(Share)})
+    raise TypeError(f"{record.get('record')} is not the share of a run")
 
 
 def _together(shares: Iterable[Share]) -> list[accounting.Release]:
