@@ -41,7 +41,7 @@ _ROUNDING = 256 * _UNIT
 _SMOOTHING, _LEAST_SMOOTHING = 0.75, 2.0**-17
 # Logarithms are summed as whole multiples of this, which no order of summation rounds.
 _QUANTUM = 2.0**-43
-# How many times its smallest size rounding is counted at least.
+# How many times what rounding comes to under the best of tilts is counted under every tilt.
 _RESERVED = 128
 # Frequencies that share less than this of δ are not summed but bounded.
 _NEGLIGIBLE = 1e-17
@@ -60,7 +60,7 @@ class Composed:
         angular: (K,) the frequencies that count.
         shares: (K,) what each contributes to δ·e^{θε − log_moment} at ε = 0.
         rounding: how much more that can be, whatever ε.
-        reserve: share of itself that is added at least. It depends on nothing but the numbers of releases, and exceeds the
+        reserve: share of δ that is counted as rounding at least. It depends on the numbers of releases alone and exceeds the
             rounding of most sums, so that two of them differ by what is composed and not by how it is summed.
         infinite: probability of an infinite loss.
     """
