@@ -34,8 +34,8 @@ _PLANNED_EXACTLY, _PLANNED_PER_OCTAVE = 16, 8
 # What is summed serves every ε between this share of the expected one and that.
 _LOWEST_FOUND = 0.5
 # A tilt may leave e^3 times as much rounding as the best. If rounding is more than this share of δ, it is chosen again where ε
-# was found, so many times.
-_SPARE_EXPONENT, _DOUBTFUL, _ROUNDS = 3.0, 1e-4, 3
+# was found, so many times at most, until ε falls by less than this share.
+_SPARE_EXPONENT, _DOUBTFUL, _ROUNDS, _SETTLED = 3.0, 1e-4, 8, 1e-6
 # Answers are rounded up to so many digits, more than a release too many or too few could change.
 _DIGITS = 10
 
@@ -69,12 +69,13 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     found = math.inf
     for _ in range(_ROUNDS):
         now, doubt = _read(_composed(together, adjacency, grid), delta, near)
-        surprising = now < _LOWEST_FOUND * near
-        found = near = min(found, now)
-        if doubt <= _DOUBTFUL and not surprising:
+        expected, found = near, min(found, now)
+        near = found
+        if now >= _LOWEST_FOUND * expected and (doubt <= _DOUBTFUL or now >= (1 - _SETTLED) * expected):
             break
-        # Far losses that are too rare to matter can keep a tilt from where it should be, so they are given up.
-        grid = _planned(together, delta, adjacency, _LOST_IN_DOUBT, ahead=False).grid(found)
+        # Far losses that are too rare to matter can keep a tilt from where it should be, so in doubt they are given up.
+        lost = _LOST_IN_DOUBT if doubt > _DOUBTFUL else _LOST
+        grid = _planned(together, delta, adjacency, lost, ahead=False).grid(found)
     if math.isinf(found) and all(rdp.covers(event) for event in together):
         found = rdp.epsilon(together, delta, adjacency)
     # Sampling amplifies, so without it there is a bound, too.
