@@ -58,11 +58,12 @@ def test_no_tail_is_lost_and_hardly_any_added(events, adjacency, delta):
         assert delta <= plain_delta(events, adjacency, decisive, grid.tail, 0.98 * found[decisive])
 
 
-@pytest.mark.parametrize("delta", [1e-5, 1e-12])
-def test_the_tilt_does_not_matter(delta):
+@pytest.mark.parametrize(("delta", "tolerance"), [(1e-5, 1e-11), (1e-12, 1e-8)])
+def test_the_tilt_does_not_matter(delta, tolerance):
+    """Rounding differs from tilt to tilt, but what is reserved for it does not."""
     grid, near = planned(MANY, delta)
     found = [composed(MANY, replace(grid, tilt=grid.tilt * factor))[0].epsilon(delta, near) for factor in (0.7, 0.85, 1.0, 1.1)]
-    assert max(found) == pytest.approx(min(found), rel=1e-6)
+    assert max(found) == pytest.approx(min(found), rel=tolerance)
 
 
 def test_a_period_too_short_only_adds():

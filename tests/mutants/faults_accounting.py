@@ -1,4 +1,4 @@
-"""Faults in what is told to accountants and in what they answer: each makes some ε, or noise for one, too small."""
+"""Faults in what is told to accountants and in what they answer: each makes some ε, or noise for one, too small, or unsteady."""
 
 from functools import partial
 
@@ -109,4 +109,15 @@ ANSWERS = [
            among("accounting/test_tradeoff", "test_the_gaussians_curve_is_met_from_the_safe_side"), "accounting"),
 ]  # fmt: skip
 
-MUTANTS = [*ONE_RELEASE, *TOGETHER, *ANSWERS]
+FAR_BELOW = among("accounting/test_monotone", "test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found")
+UNSTEADY = [
+    Mutant("nothing is reserved for rounding", "composition.py",
+           "_RESERVED = 128", "_RESERVED = 0",
+           among("accounting/test_composition", "test_the_tilt_does_not_matter"), "accounting"),
+    Mutant("losses a period above are not thought of", "pld.py",
+           "above = np.min(", "above = 0 * np.min(", FAR_BELOW, "accounting"),
+    Mutant("what is in doubt is asked three times at most", "pld.py",
+           "= 3.0, 1e-4, 8, 1e-6", "= 3.0, 1e-4, 3, 1e-6", FAR_BELOW, "accounting"),
+]  # fmt: skip
+
+MUTANTS = [*ONE_RELEASE, *TOGETHER, *ANSWERS, *UNSTEADY]
