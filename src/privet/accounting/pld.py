@@ -32,7 +32,7 @@ _LOWEST_EXPONENT, _HIGHEST_EXPONENT = 1e-9, 1e3
 # Schedules with more distinct multipliers are planned on rounded ones (and composed on the exact ones).
 _PLANNED_EXACTLY, _PLANNED_PER_OCTAVE = 16, 8
 # What is summed serves every ε between this share of the expected one and that.
-_LOWEST_FOUND = 0.5
+_LOWEST_FOUND = 0.25
 # A tilt may leave e^3 times as much rounding as the best. If rounding is more than this share of δ, it is chosen again where ε
 # was found, so many times at most, until ε falls by less than this share.
 _SPARE_EXPONENT, _DOUBTFUL, _ROUNDS, _SETTLED = 3.0, 1e-4, 8, 1e-6
