@@ -96,10 +96,13 @@ FEW = (0.0001103523623979514, 0.868195699385467, 1.1702552230270075e-10)
 
 
 @pytest.mark.parametrize(
-    ("rate", "multiplier", "delta", "steps"),
-    [(*FEW, 1), (*FEW, 2), (*FEW, 3), (8.760200203906097e-06, 0.7027314776441831, 5.796506854413792e-12, 108)],
-)
-def test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found(rate, multiplier, delta, steps):
+    ("rate", "multiplier", "delta", "steps", "tolerance"),
+    [
+        (*FEW, 1, 1e-3), (*FEW, 2, 1e-3), (*FEW, 3, 1e-3),
+        (8.760200203906097e-06, 0.7027314776441831, 5.796506854413792e-12, 108, 4e-3),
+    ],
+)  # fmt: skip
+def test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found(rate, multiplier, delta, steps, tolerance):
     """ε ≈ 0.05 where moments promise 1.
 
     Read with what was planned for 1, losses far above counted e^74 times, and rounding was half of δ: ε was 0.07 and 0.06.
@@ -107,7 +110,7 @@ def test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found(rat
     theirs = PLDAccountant(value_discretization_interval=1e-5)
     theirs.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier)), steps)
     found = composed_epsilon([Event(rate, multiplier, steps)], delta=delta, adjacency="add-remove")
-    assert found == pytest.approx(theirs.get_epsilon(delta), rel=4e-3)
+    assert found == pytest.approx(theirs.get_epsilon(delta), rel=tolerance)
 
 
 @pytest.mark.parametrize(("event", "adjacency"), [(Event(0.01, 1.1), "add-remove"), (FixedSize(0.02, 3.0), "replace-one")])

@@ -55,8 +55,10 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     Guarantee:
         Connecting the dots dominates each release's pair of distributions, so compositions of the former dominate those of the
         latter; what lies outside all nodes counts as an infinite loss. Nodes get coarser, and what is left of a release does not
-        shrink, as steps, rate, 1/σ and 1/δ grow, so neither does ε; rates and multipliers are rounded to the millionth, which is
-        more than the rounding of the sums can hide. Full-batch releases are one Gaussian, whose ε is a formula.
+        shrink, as steps, rate, 1/σ and 1/δ grow, so neither would ε if sums were exact. What may be rounding is counted as loss,
+        and hidden by rounding rates and multipliers to the millionth, but not where δ is below 1e-12 or an example takes part
+        less than once on average: there ε is an upper bound as everywhere, and may fall by as much as that share does. Full-batch
+        releases are one Gaussian, whose ε is a formula.
 
     Source:
         Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots"; Zhu, Dong, Wang 2022, "Optimal Accounting of
