@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privet.accounting import BallsInBins, Event, FixedSize, pld, release_losses
+from privet.accounting import BallsInBins, Event, FixedSize, composed_epsilon, release_losses
 from privet.accounting.composition import Composer
+from privet.accounting.forecast import first_grids, forecast
 
 PLANS = {
     "two": ([Event(0.02, 1.3, 2)], "add-remove"),
@@ -24,11 +25,12 @@ def counted(events):
 
 
 def planned(events, delta, adjacency="add-remove"):
-    return pld._first_grid(pld._planned(events, delta, adjacency, pld._LOST, ahead=True), delta)
+    (grid,), near = first_grids(forecast(events, delta, adjacency, ahead=True), delta)
+    return grid, near
 
 
-def composed(events, grid, adjacency="add-remove"):
-    return Composer(release_losses.losses).compose(counted(events), adjacency, grid)
+def composed(events, *grids, adjacency="add-remove"):
+    return Composer(release_losses.losses).compose(counted(events), adjacency, grids)
 
 
 def plain_delta(events, adjacency, way, tail, epsilon):
@@ -49,13 +51,75 @@ def plain_delta(events, adjacency, way, tail, epsilon):
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-12])
 def test_no_tail_is_lost_and_hardly_any_added(events, adjacency, delta):
     grid, near = planned(events, delta, adjacency)
-    found = [way.epsilon(delta, near) for way in composed(events, grid, adjacency)]
+    found = [way.epsilon(delta, near) for way in composed(events, grid, adjacency=adjacency)]
     plain = [plain_delta(events, adjacency, way, grid.tail, epsilon) for way, epsilon in enumerate(found)]
     assert max(plain) <= delta * (1 + 1e-9)
     # One Gaussian release more is there; where it matters most, its losses vary less than those in the nodes' cells.
     decisive = int(np.argmax(found))
     if found[decisive] > 0:
         assert delta <= plain_delta(events, adjacency, decisive, grid.tail, 0.98 * found[decisive])
+
+
+RARE = {
+    "little noise": ([Event(3e-5, 0.27, 2)], "add-remove", 1e-8),
+    "more noise": ([Event(1e-4, 1.0, 2)], "add-remove", 1e-20),
+    "one": ([Event(2e-4, 0.8)], "zero-out", 1e-16),
+    "replaced": ([Event(1e-5, 0.5, 2)], "replace-one", 1e-12),
+    "fixed size": ([FixedSize(1e-5, 0.8, 2)], "replace-one", 1e-12),
+    "with a full batch": ([Event(1e-5, 0.4), Event(1.0, 60.0)], "add-remove", 1e-9),
+}
+
+
+def apart(events, delta, adjacency):
+    """Return what is summed if far losses are apart, and ε."""
+    near = composed_epsilon(events, delta=delta, adjacency=adjacency)
+    return forecast(events, delta, adjacency, ahead=False).grids_apart(near, delta), near
+
+
+@pytest.mark.parametrize(("events", "adjacency", "delta"), RARE.values(), ids=RARE)
+def test_where_everything_is_rare_no_tail_is_lost_and_hardly_any_added(events, adjacency, delta):
+    grids, near = apart(events, delta, adjacency)
+    assert len(grids) == 2
+    ways = composed(events, *grids, adjacency=adjacency)
+    found = [way.epsilon(delta, near) for way in ways]
+    decisive = int(np.argmax(found))
+    assert not ways[decisive].is_rounded(found[decisive])
+    plain = [plain_delta(events, adjacency, way, grids[0].tail, epsilon) for way, epsilon in enumerate(found)]
+    assert max(plain) <= delta * (1 + 1e-9)
+    assert delta <= plain_delta(events, adjacency, decisive, grids[0].tail, 0.99 * found[decisive])
+
+
+@pytest.mark.parametrize(("events", "adjacency", "delta"), RARE.values(), ids=RARE)
+def test_wherever_far_losses_begin_nothing_is_lost(events, adjacency, delta):
+    """Also where they are most of all, under tilts that suit none, and where their scale is wrong."""
+    suited, near = apart(events, delta, adjacency)
+    rng = np.random.default_rng()
+    for _ in range(8):
+        start = suited[0].start * 2.0 ** rng.uniform(-6, 4)
+        others, added = (replace(grid, start=start, tilt=grid.tilt * 2.0 ** rng.uniform(-1, 1)) for grid in suited)
+        added = replace(added, scale=added.scale * 2.0 ** rng.integers(-60, 60))
+        for way, one in enumerate(composed(events, others, added, adjacency=adjacency)):
+            for epsilon in near * rng.uniform(0.1, 1.5, size=3):
+                plain = plain_delta(events, adjacency, way, others.tail, epsilon)
+                assert one.delta(epsilon) >= plain * (1 - 1e-9), (others, added, way, epsilon)
+
+
+@pytest.mark.parametrize(("rounded", "above"), [(np.floor, False), (np.ceil, True)])
+def test_far_losses_of_many_releases_are_those_of_a_plain_convolution(rounded, above):
+    """Probabilities of losses on an even grid, rounded to one side, and added without any cancellation."""
+    event, number, delta, width = Event(1e-4, 1.0), 16, 1e-20, 2.0**-13
+    found = composed_epsilon([replace(event, count=number)], delta=delta)
+    ((_, (way, _)),) = release_losses.losses([event], "add-remove", 1e-33)
+    places = rounded(np.minimum(way.values, 1.5) / width).astype(int)
+    first, masses = places.min(), np.bincount(places - places.min(), way.masses[0])
+    for _ in range(number.bit_length() - 1):
+        first, masses = 2 * first, np.convolve(masses, masses)
+    losses = width * (first + np.arange(len(masses)))
+
+    def plain(epsilon):
+        return float(np.dot(np.maximum(-np.expm1(epsilon - losses), 0.0), masses))
+
+    assert plain(0.99 * found) >= delta if above else plain(found) <= delta
 
 
 @pytest.mark.parametrize(("delta", "tolerance"), [(1e-5, 1e-11), (1e-12, 1e-8)])
@@ -87,8 +151,8 @@ def test_step_by_step_is_all_at_once_to_the_last_bit():
     grid, near = planned([Event(0.01, 1.0, 60), Event(0.01, 1.5, 60)], 1e-6)
     for number in range(1, 61):
         counts = {Event(0.01, 1.0): number, **({Event(0.01, 1.5): 2 * (number - 30)} if number > 30 else {})}
-        slow = stepwise.compose(counts, "add-remove", grid)
-    fast = Composer(release_losses.losses).compose(counts, "add-remove", grid)
+        slow = stepwise.compose(counts, "add-remove", [grid])
+    fast = Composer(release_losses.losses).compose(counts, "add-remove", [grid])
     for one, other in zip(slow, fast, strict=True):
         for delta in (1e-3, 1e-6, 1e-8):
             assert one.epsilon(delta, near) == other.epsilon(delta, near)
@@ -99,7 +163,7 @@ def test_going_back_is_possible():
     grid, near = planned([Event(0.01, 1.0, 64)], 1e-6)
 
     def asked(number):
-        return composer.compose({Event(0.01, 1.0): number}, "add-remove", grid)[0].epsilon(1e-6, near)
+        return composer.compose({Event(0.01, 1.0): number}, "add-remove", [grid])[0].epsilon(1e-6, near)
 
     first, further, again = asked(33), asked(60), asked(33)
     assert first == again < further

@@ -8,6 +8,10 @@ A composition's losses spread over many nodes of its releases', so few frequenci
 at the others, one release more is composed: a Gaussian one, whose losses vary about as much as putting all others on nodes has
 added. To release more is an upper bound, and how fast its transform falls off is known.
 
+Where far losses are rare, nearly all of a transform is that of the others, and what decides δ drowns in their rounding under
+every tilt. Then far losses are apart: with o for the others' transform of a release and f for its far losses', Π(o + f) is Πo,
+summed under a tilt of its own, and Πo · (e^{Σ log(1 + f/o)} − 1), which keeps its digits however small f is.
+
 Source:
     Carr, Madan 1999, "Option Valuation Using the Fast Fourier Transform" (δ is the price of a call on e^loss); Zhu, Dong, Wang
     2022, "Optimal Accounting of Differential Privacy via Characteristic Function".
@@ -20,14 +24,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expm1
 
 from privet.accounting.losses import Array, Losses, Nodes
-from privet.accounting.transforms import LEAST, Grid, Spectrum, log_transforms
+from privet.accounting.series import Composed, Series
+from privet.accounting.transforms import LEAST, Grid, Spectrum, kernel, log_transforms
 
 Integers = NDArray[np.int64]
 # (releases, adjacency, tail) → which of them, and their losses in each direction between neighbours
@@ -38,77 +43,18 @@ _UNIT = float(np.finfo(np.float64).eps)
 _ROUNDING = 256 * _UNIT
 # Standard deviation of the Gaussian losses that are added for every release, in widths of its nodes; and the least for all of
 # them, as a share of the range of one.
-_SMOOTHING, _LEAST_SMOOTHING = 0.75, 2.0**-17
+_SMOOTHING, _LEAST_SMOOTHING = 0.75, 2.0**-15
 # Logarithms are summed as whole multiples of this, which no order of summation rounds.
 _QUANTUM = 2.0**-43
+# Those of far losses are multiples of products with their scale, lower digits apart from upper ones: if all together are no more
+# than so many scales at θ, each is no more than so many at any frequency.
+_LARGE_QUANTUM, _SMALL_QUANTUM, _MOST_SCALES, _MOST_SCALES_EACH = 2.0**-3, 2.0**-48, 2.0**5, 2.0**57
 # How many times what rounding comes to under the best of tilts is counted under every tilt.
 _RESERVED = 128
 # Frequencies that share less than this of δ are not summed but bounded.
 _NEGLIGIBLE = 1e-17
 # Releases that are transformed at once, and what is remembered of everything.
 _TOGETHER, _KEPT = 512, 4
-_PRECISION = 1e-13
-
-
-@dataclass(frozen=True)
-class Composed:
-    """The privacy losses of a composition in one direction between neighbours, as an upper bound on δ at every ε.
-
-    Args:
-        tilt: θ.
-        log_moment: log E[e^{θ·loss}; loss < ∞].
-        angular: (K,) the frequencies that count.
-        shares: (K,) what each contributes to δ·e^{θε − log_moment} at ε = 0.
-        rounding: how much more that can be, whatever ε.
-        reserve: share of δ that is counted as rounding at least. It depends on the numbers of releases alone and exceeds the
-            rounding of most sums, so that two of them differ by what is composed and not by how it is summed.
-        infinite: probability of an infinite loss.
-    """
-
-    tilt: float
-    log_moment: float
-    angular: Array
-    shares: Spectrum
-    rounding: float
-    reserve: float
-    infinite: float
-
-    def _finite(self, epsilon: float) -> tuple[float, float]:
-        """Return log δ at ε, infinite losses left out, and how fast it falls."""
-        terms = self.shares * np.exp(-1j * epsilon * self.angular)
-        summed = max(float(terms.real.sum()), 0.0)
-        total = summed + max(self.rounding, self.reserve * summed)
-        slope = self.tilt - float(np.dot(self.angular, terms.imag)) / total
-        return self.log_moment - self.tilt * epsilon + math.log(total), slope
-
-    def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0."""
-        return min(1.0, math.exp(min(self._finite(epsilon)[0], 0.0)) + self.infinite)
-
-    def doubt(self, epsilon: float) -> float:
-        """Return which share of δ at ε is there only because of rounding."""
-        return self.rounding / (max(float((self.shares * np.exp(-1j * epsilon * self.angular)).real.sum()), 0.0) + self.rounding)
-
-    def epsilon(self, delta: float, guess: float) -> float:
-        """Return the smallest ε ≥ 0 for δ, up to a hair above; infinity if there is none.
-
-        Args:
-            delta: δ in (0, 1).
-            guess: where to start looking.
-        """
-        if self.infinite >= delta:
-            return math.inf
-        target = math.log(delta) + math.log1p(-self.infinite / delta)
-        if self._finite(0.0)[0] <= target:
-            return 0.0
-        low, high, epsilon = 0.0, math.inf, guess
-        while True:  # Newton's method, kept in brackets; log δ is nearly a straight line
-            at, slope = self._finite(epsilon)
-            low, high = (epsilon, high) if at > target else (low, epsilon)
-            step = (at - target) / max(slope, self.tilt / 2)
-            if abs(step) <= _PRECISION * epsilon or high - low <= _PRECISION * high:
-                return (epsilon if math.isinf(high) else min(high, epsilon + abs(step))) * (1 + 2 * _PRECISION)
-            epsilon = epsilon + step if low < epsilon + step < high else (low + high) / 2
 
 
 @dataclass(frozen=True)
@@ -116,16 +62,17 @@ class _Part:
     """How often a release is part of a composition, and what is known of it in each of W directions between neighbours.
 
     Args:
-        count: how often.
-        log_moments: (W,) log E[e^{θ·loss}; loss < ∞].
-        infinite: (W,) probability of an infinite loss.
         nodes: where its losses are.
+        count: how often.
+        log_moments, far: (W,) as of `Transforms`.
+        infinite: (W,) probability of an infinite loss.
     """
 
+    nodes: Nodes
     count: int
     log_moments: Array
+    far: Array
     infinite: Array
-    nodes: Nodes
 
 
 @dataclass
@@ -133,28 +80,55 @@ class _Sum:
     """Logarithms of transforms, added up; exactly, so that nothing depends on the order or on what was asked before.
 
     Args:
+        scale: of the grid.
         parts: release → its part.
-        fixed: (2, W, K + 1) log magnitudes, relative to the moments, and phases, in turns (which may overflow), in quanta.
+        fixed: (2, W, K + 1) log magnitudes and turns as of `Transforms`, in quanta; turns may overflow. With a scale it is
+            (6, W, K + 1): real and imaginary parts of what far losses add follow, in large quanta and what is left in small.
     """
 
+    scale: float | None
     parts: dict[Any, _Part]
     fixed: Integers
 
     def change(self, release: Any, logs: Array, part: _Part) -> None:
-        """Count a release as often as `part` says, given the (2, W, K + 1) logarithms of its transforms."""
+        """Count a release as often as `part` says, given the (L, W, K + 1) logarithms of its transforms."""
         before = self.parts.pop(release, None)
         if before is not None:
-            self.fixed -= _in_quanta(logs, before.count)
+            self.fixed = self.fixed - self._whole(logs, before.count)
         if part.count:
-            self.fixed += _in_quanta(logs, part.count)
+            self.fixed = self.fixed + self._whole(logs, part.count)
             self.parts[release] = part
 
+    def _whole(self, logs: Array, count: int) -> Integers:
+        many = count * logs
+        magnitudes = np.maximum(many[0], LEAST)
+        if self.scale is None:
+            return _in_quanta(magnitudes, many[1])
+        # What others have gained, far losses lose, so that both together are what they were.
+        real = np.maximum(many[2] - (magnitudes - many[0]), LEAST)
+        far = np.clip(np.stack([real, many[3]]) / self.scale, -_MOST_SCALES_EACH, _MOST_SCALES_EACH)
+        large = np.rint(far / _LARGE_QUANTUM)
+        small = np.rint((far - large * _LARGE_QUANTUM) / _SMALL_QUANTUM)
+        return np.concatenate([_in_quanta(magnitudes, many[1]), large.astype(np.int64), small.astype(np.int64)])
 
-def _in_quanta(logs: Array, count: int) -> Integers:
-    many = count * logs
-    np.maximum(many[0], LEAST, out=many[0])
-    many[1] -= np.floor(many[1])
-    return np.rint(many / _QUANTUM).astype(np.int64)
+    def is_in_range(self, way: int) -> bool:
+        """Return whether quanta are for so many far losses; if not, nothing is known."""
+        far = math.fsum(part.count * part.far[way] for part in self.parts.values())
+        return self.scale is None or far <= _MOST_SCALES * self.scale
+
+    def terms(self, way: int) -> tuple[Array, Array, Spectrum]:
+        """Return (K + 1,) log magnitudes, turns, and what both are to be multiplied by, which is about 1 or less."""
+        magnitudes, turns = _QUANTUM * self.fixed[:2, way]
+        if self.scale is None:
+            return magnitudes, turns, np.ones(len(turns), dtype=np.complex128)
+        real, imaginary = self.scale * (_LARGE_QUANTUM * self.fixed[2:4, way] + _SMALL_QUANTUM * self.fixed[4:6, way])
+        large = np.where(real > 1.0, real, 0.0)
+        added = np.where(real > 1.0, np.exp(1j * imaginary) - np.exp(-large), expm1(real - large + 1j * imaginary))
+        return magnitudes + large, turns, added
+
+
+def _in_quanta(magnitudes: Array, turns: Array) -> Integers:
+    return np.rint(np.stack([magnitudes, turns - np.floor(turns)]) / _QUANTUM).astype(np.int64)
 
 
 def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
@@ -168,48 +142,44 @@ def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
     return max(math.fsum(count * (_SMOOTHING * nodes.width) ** 2 for nodes, count in each), least**2)
 
 
-@lru_cache(maxsize=_KEPT)
-def _kernel(grid: Grid) -> tuple[Array, Spectrum, Array]:
-    """Return frequencies, what the transform there is multiplied by for δ·e^{θε − log moment} at ε = 0, and its size."""
-    angular: Array = 2 * math.pi / grid.period * np.arange(grid.frequencies + 1, dtype=np.float64)
-    exponents = grid.tilt + 1j * angular
-    # Half of them are those of negative frequencies.
-    numbers = np.append(1.0, np.full(grid.frequencies, 2.0))
-    kernel: Spectrum = np.asarray(numbers / (grid.period * exponents * (exponents + 1)), dtype=np.complex128)
-    return angular, kernel, np.abs(kernel)
-
-
-def _composed(total: _Sum, way: int, grid: Grid) -> Composed:
-    """Return the composition in one direction, everything that is uncertain about it counted as loss."""
+def _series(total: _Sum, way: int, grid: Grid) -> Series:
+    """Return δ of the composition in one direction, everything that is uncertain about it as rounding."""
     parts = total.parts.values()
     number = sum(part.count for part in parts)
     variance = smoothing((part.nodes, part.count) for part in parts)
-    angular, kernel, kernel_sizes = _kernel(grid)
+    angular, factors, factor_sizes = kernel(grid)
+    magnitudes, turns, added = total.terms(way)
     # E[e^{s·loss}] of a Gaussian whose losses are N(v/2, v) is e^{s(s+1)v/2}.
-    sizes = kernel_sizes * np.exp(_QUANTUM * total.fixed[0, way] - variance / 2 * angular**2)
+    scales = factor_sizes * np.exp(magnitudes - variance / 2 * angular**2)
+    sizes, largest = scales * np.abs(added), float(np.exp(magnitudes[0]) * abs(added[0]))
     counted = np.flatnonzero(sizes > _NEGLIGIBLE * sizes[0])
-    angles = 2 * math.pi * _QUANTUM * total.fixed[1, way][counted] + variance * (grid.tilt + 0.5) * angular[counted]
-    shares = kernel[counted] / kernel_sizes[counted] * sizes[counted] * np.exp(1j * angles)
+    angles = 2 * math.pi * turns[counted] + variance * (grid.tilt + 0.5) * angular[counted]
+    shares = factors[counted] / factor_sizes[counted] * scales[counted] * np.exp(1j * angles) * added[counted]
     whole = float(sizes.sum())
     beyond = grid.period / (2 * math.pi**2 * grid.frequencies) * math.exp(-variance * float(angular[-1]) ** 2 / 2)
     rounding = (
-        beyond
+        largest * beyond
         + whole
         - float(sizes[counted].sum())
         # A factor is off by a few units, relative to it or, if it is small, to the largest.
-        + _ROUNDING * (2 * number * whole + len(parts) * float(kernel_sizes.sum()))
+        + _ROUNDING * (2 * number * whole + len(parts) * largest * float(factor_sizes.sum()))
         + _UNIT * grid.period * float(np.dot(sizes, angular))
         + 8 * _QUANTUM * len(parts) * whole
     )
-    return Composed(
-        grid.tilt,
-        math.fsum(part.count * part.log_moments[way] for part in parts) + grid.tilt * (grid.tilt + 1) * variance / 2,
-        angular[counted],
-        shares,
-        rounding,
-        _RESERVED * (number * _ROUNDING + len(parts) * _QUANTUM),
-        math.fsum(part.count * part.infinite[way] for part in parts),
-    )
+    if grid.scale is not None:
+        rounding += (_ROUNDING * largest + 2 * _SMALL_QUANTUM * len(parts) * grid.scale) * float(factor_sizes.sum())
+    log_moment = math.fsum(part.count * part.log_moments[way] for part in parts) + grid.tilt * (grid.tilt + 1) * variance / 2
+    return Series(grid.tilt, log_moment, angular[counted], shares, rounding)
+
+
+def _composed(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed:
+    """Return the composition in one direction."""
+    parts = sums[0].parts.values()
+    reserve = _RESERVED * (math.fsum(part.count for part in parts) * _ROUNDING + len(parts) * _QUANTUM)
+    infinite = math.fsum(part.count * part.infinite[way] for part in parts)
+    if not all(total.is_in_range(way) for total in sums):
+        infinite = 1.0
+    return Composed(tuple(_series(total, way, grid) for total, grid in zip(sums, grids, strict=True)), reserve, infinite)
 
 
 class Composer:
@@ -227,26 +197,29 @@ class Composer:
         self._latest: OrderedDict[tuple[Any, str, Grid], tuple[Array, _Part]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def compose(self, counts: Mapping[Any, int], adjacency: str, grid: Grid) -> tuple[Composed, ...]:
+    def compose(self, counts: Mapping[Any, int], adjacency: str, grids: Sequence[Grid]) -> tuple[Composed, ...]:
         """Return the composition of every release its number of times, in each direction between neighbours.
 
         Args:
             counts: release → how often, ≥ 1.
             adjacency: whose data differ between neighbours.
-            grid: what is summed; it suits the composition.
+            grids: what is summed; they suit the composition.
         """
         with self._lock:
-            total = self._sums.pop((adjacency, grid), None) or _Sum({}, np.zeros(1, dtype=np.int64))
-            now = {release: part.count for release, part in total.parts.items()}
-            changed = [release for release in {**now, **counts} if now.get(release) != counts.get(release)]
-            if len(changed) >= len(counts):
-                total, changed = _Sum({}, np.zeros(1, dtype=np.int64)), list(counts)
-            for release, logs, part in self._transformed(changed, adjacency, grid):
-                if total.fixed.ndim == 1:
-                    total.fixed = np.zeros(logs.shape, dtype=np.int64)
-                total.change(release, logs, replace(part, count=counts.get(release, 0)))
-            _keep(self._sums, (adjacency, grid), total)
-            return tuple(_composed(total, way, grid) for way in range(total.fixed.shape[1]))
+            sums = [self._summed(counts, adjacency, grid) for grid in grids]
+            return tuple(_composed(sums, way, grids) for way in range(sums[0].fixed.shape[1]))
+
+    def _summed(self, counts: Mapping[Any, int], adjacency: str, grid: Grid) -> _Sum:
+        """Return the logarithms of transforms, starting from those that are remembered if it takes fewer changes."""
+        total = self._sums.pop((adjacency, grid), None) or _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64))
+        now = {release: part.count for release, part in total.parts.items()}
+        changed = [release for release in {**now, **counts} if now.get(release) != counts.get(release)]
+        if len(changed) >= len(counts):
+            total, changed = _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64)), list(counts)
+        for release, logs, part in self._transformed(changed, adjacency, grid):
+            total.change(release, logs, replace(part, count=counts.get(release, 0)))
+        _keep(self._sums, (adjacency, grid), total)
+        return total
 
     def _transformed(self, releases: Sequence[Any], adjacency: str, grid: Grid) -> Iterator[tuple[Any, Array, _Part]]:
         """Yield the logarithms of the releases' transforms, and what else is known of them."""
@@ -261,11 +234,11 @@ class Composer:
         for first in range(0, len(new), _TOGETHER):
             some = new[first : first + _TOGETHER]
             for places, ways in self._losses(some, adjacency, grid.tail):
-                logs, moments = log_transforms(ways, grid)
-                infinite = np.stack([way.infinite for way in ways])
+                found = log_transforms(ways, grid)
+                each = (found.log_moments, found.far, np.stack([way.infinite for way in ways]))
                 for row, place in enumerate(places):
-                    one = np.ascontiguousarray(logs[:, :, row])
-                    part = _Part(0, moments[:, row], infinite[:, row], ways[0].nodes)
+                    one = np.ascontiguousarray(found.logs[:, :, row])
+                    part = _Part(ways[0].nodes, 0, *(known[:, row] for known in each))
                     _keep(self._latest, (some[place], adjacency, grid), (one, part))
                     yield some[place], one, part
 

@@ -13,6 +13,7 @@ import numpy as np
 from privet.accounting import allocation, interop, pairs, projections
 from privet.accounting.events import BallsInBins, Event, FixedSize, Release, TruncatedPoisson
 from privet.accounting.losses import Array, Losses, Nodes, nodes
+from privet.accounting.transforms import log_shares
 
 # Nodes around zero are at most this share of the spread of one release's losses apart.
 _SHARE = 1 / 36
@@ -128,12 +129,31 @@ def _of_one(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
 
 
 @lru_cache(maxsize=1024)
-def log_moments(event: Release, adjacency: str, tail: float, exponents: tuple[float, ...]) -> Array:
-    """Return log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the larger of its directions'."""
+def log_moments(
+    event: Release, adjacency: str, tail: float, exponents: tuple[float, ...], start: float | None = None
+) -> tuple[Array, Array]:
+    """Return log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the larger of its directions'.
+
+    Args:
+        event, adjacency, tail: as for `own_nodes`.
+        exponents: t > 0.
+        start: where far losses begin; None for nowhere.
+
+    Returns:
+        of losses that are not far, and of those that are.
+    """
+    ways = _of_one(event, adjacency, tail)
+    others, far = zip(*(log_shares(way.values, start) for way in ways), strict=True)
+    without = np.full(len(exponents), -np.inf)
+    return _largest_moments(ways, others, exponents), without if start is None else _largest_moments(ways, far, exponents)
+
+
+def _largest_moments(ways: Sequence[Losses], shares: Sequence[Array | float], exponents: tuple[float, ...]) -> Array:
+    """Return log E[share · e^{t·loss}; loss < ∞] for every exponent t, the largest of the directions', given their logarithms."""
     found = np.full(len(exponents), -np.inf)
-    for way in _of_one(event, adjacency, tail):
-        held = way.masses[0] > 0
-        logs = np.outer(exponents, way.values[held]) + np.log(way.masses[0, held])
-        highest = logs.max(axis=1)
-        found = np.maximum(found, highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1)))
+    with np.errstate(divide="ignore"):
+        for way, share in zip(ways, shares, strict=True):
+            logs = np.outer(exponents, way.values) + (np.log(way.masses[0]) + share)
+            highest = np.maximum(logs.max(axis=1), np.finfo(np.float64).min)
+            found = np.maximum(found, highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1)))
     return found
