@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from privet.accounting import (
     composed_epsilon,
     composed_multiplier,
     epochs,
+    release_losses,
     verification,
 )
 from privet.accounting.shuffle import epsilon_lower_bound
@@ -248,3 +250,18 @@ def test_there_is_no_second_opinion_on_what_only_we_price():
 def test_impossible_truncations_are_refused(changes):
     with pytest.raises(InvalidArgumentError, match=f"^{next(iter(changes))} is"):
         TruncatedPoisson(**{**vars(TRUNCATED), **changes})
+
+
+@pytest.mark.parametrize(("kind", "adjacency"), [(Event, "add-remove"), (Event, "replace-one"), (FixedSize, "replace-one")])
+def test_losses_of_a_release_do_not_depend_on_what_is_asked_with_it(kind, adjacency):
+    """Similar ones shared their range, so that a far loss was infinite or not, and counting one more forgot which."""
+    events = [
+        kind(rate, multiplier) for rate, multiplier in ((1e-6, 0.32), (2e-6, 0.35), (2e-6, 0.36), (0.01, 1.0), (0.011, 1.0))
+    ]
+    together = dict[Any, Any]()
+    for places, ways in release_losses.losses(events, adjacency, 1e-32):
+        for row, place in enumerate(places):
+            together[events[place]] = [(way.nodes, way.masses[row].tolist(), way.infinite[row]) for way in ways]
+    for event in events:
+        ((_, ways),) = release_losses.losses([event], adjacency, 1e-32)
+        assert together[event] == [(way.nodes, way.masses[0].tolist(), way.infinite[0]) for way in ways]

@@ -9,6 +9,7 @@ REFERENCE = partial(among, "accounting/test_reference_values")
 RELEASES = partial(among, "accounting/test_release_losses")
 PAIRS = partial(among, "accounting/test_pairs")
 LOSSES = partial(among, "accounting/test_losses")
+APART = partial(among, "accounting/test_composition")
 REPLACED = REFERENCE("test_replacing_one_example_costs_more")
 
 ONE_RELEASE = [
@@ -52,7 +53,7 @@ ONE_RELEASE = [
 
 TOGETHER = [
     Mutant("one release of each kind is forgotten", "composition.py",
-           "self.fixed += _in_quanta(logs, part.count)", "self.fixed += _in_quanta(logs, part.count - 1)",
+           "self.fixed + self._whole(logs, part.count)", "self.fixed + self._whole(logs, part.count - 1)",
            among("accounting/test_composition", "test_no_tail_is_lost_and_hardly_any_added"), "accounting"),
     Mutant("a phase replaces the one before", "events.py",
            "counts[key] = counts.get(key, 0) + event.count", "counts[key] = event.count",
@@ -76,8 +77,17 @@ TOGETHER = [
            "return float(2.0 ** (math.ceil(math.log2(value) * per_octave) / per_octave))",
            among("accounting/test_events", "test_rounding_down_is_never_more_noise_and_keeps_every_release"), "accounting"),
     Mutant("of two directions the better hidden one decides", "pld.py",
-           "return max(way.delta(epsilon) for way", "return min(way.delta(epsilon) for way",
+           "decisive = max(", "decisive = min(",
            among("accounting/test_pld", "test_delta_covers_simulated_losses"), "accounting"),
+    Mutant("far losses are forgotten", "composition.py",
+           "zip(sums, grids, strict=True)), reserve", "zip(sums[:1], grids[:1], strict=True)), reserve",
+           APART("test_where_everything_is_rare_no_tail_is_lost_and_hardly_any_added"), "accounting"),
+    Mutant("only far losses count", "composition.py",
+           "zip(sums, grids, strict=True)), reserve", "zip(sums[-1:], grids[-1:], strict=True)), reserve",
+           APART("test_wherever_far_losses_begin_nothing_is_lost"), "accounting"),
+    Mutant("whole numbers may be too large for their type", "composition.py",
+           "infinite = 1.0", "infinite = 0.0",
+           APART("test_wherever_far_losses_begin_nothing_is_lost"), "accounting"),
     Mutant("the dearest part is not what all cost", "parallel.py",
            "return max(spent)", "return min(spent)",
            among("accounting/test_parallel", "test_the_dearest_part_is_what_all_parts_cost"), "accounting"),
@@ -112,12 +122,19 @@ ANSWERS = [
 FAR_BELOW = among("accounting/test_monotone", "test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found")
 UNSTEADY = [
     Mutant("nothing is reserved for rounding", "composition.py",
-           "_RESERVED = 128", "_RESERVED = 0",
+           "_RESERVED, _RESERVED_ONCE = 128, 2**17", "_RESERVED, _RESERVED_ONCE = 0, 0",
            among("accounting/test_composition", "test_the_tilt_does_not_matter"), "accounting"),
-    Mutant("losses a period above are not thought of", "pld.py",
-           "above = np.min(", "above = 0 * np.min(", FAR_BELOW, "accounting"),
-    Mutant("what is in doubt is asked three times at most", "pld.py",
-           "= 3.0, 1e-4, 8, 1e-6", "= 3.0, 1e-4, 3, 1e-6", FAR_BELOW, "accounting"),
+    Mutant("what is expected of moments is asked once", "pld.py",
+           "= 8, 1e-6", "= 1, 1e-6", FAR_BELOW, "accounting"),
+    Mutant("far losses are never apart", "pld.py",
+           "if rounded else (closer", "if False else (closer",
+           APART("test_far_losses_of_many_releases_are_those_of_a_plain_convolution"), "accounting"),
+    Mutant("nothing is reserved for the rounding of few releases", "composition.py",
+           "_RESERVED_ONCE = 128, 2**17", "_RESERVED_ONCE = 128, 0",
+           APART("test_the_tilt_does_not_matter"), "accounting"),
+    Mutant("similar releases share a range of losses", "release_losses.py",
+           "(type(event), grid)", "(type(event), grid.width)",
+           RELEASES("test_losses_of_a_release_do_not_depend_on_what_is_asked_with_it"), "accounting"),
 ]  # fmt: skip
 
 MUTANTS = [*ONE_RELEASE, *TOGETHER, *ANSWERS, *UNSTEADY]

@@ -49,8 +49,8 @@ _QUANTUM = 2.0**-43
 # Those of far losses are multiples of products with their scale, lower digits apart from upper ones: if all together are no more
 # than so many scales at θ, each is no more than so many at any frequency.
 _LARGE_QUANTUM, _SMALL_QUANTUM, _MOST_SCALES, _MOST_SCALES_EACH = 2.0**-3, 2.0**-48, 2.0**5, 2.0**57
-# How many times what rounding comes to under the best of tilts is counted under every tilt.
-_RESERVED = 128
+# How many times what rounding comes to under the best of tilts is counted under every tilt; and for one release or many.
+_RESERVED, _RESERVED_ONCE = 128, 2**17
 # Frequencies that share less than this of δ are not summed but bounded.
 _NEGLIGIBLE = 1e-17
 # Releases that are transformed at once, and what is remembered of everything.
@@ -175,7 +175,8 @@ def _series(total: _Sum, way: int, grid: Grid) -> Series:
 def _composed(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed:
     """Return the composition in one direction."""
     parts = sums[0].parts.values()
-    reserve = _RESERVED * (math.fsum(part.count for part in parts) * _ROUNDING + len(parts) * _QUANTUM)
+    number = sum(part.count for part in parts)
+    reserve = _RESERVED * (number * _ROUNDING + len(parts) * _QUANTUM) + _RESERVED_ONCE * _ROUNDING
     infinite = math.fsum(part.count * part.infinite[way] for part in parts)
     if not all(total.is_in_range(way) for total in sums):
         infinite = 1.0

@@ -25,8 +25,9 @@ DIRECTION = "upper bound"
 
 # ε is asked again where it was found, so many times at most, until it falls by less than this share.
 _ROUNDS, _SETTLED = 8, 1e-6
-# Answers are rounded up to so many digits; and sums, to what rounding does not reach: one less for ten times as many releases.
-_DIGITS, _SAFE_DIGITS = 10, 13
+# Answers are rounded up to so many digits; and sums, to where rounding hardly reaches: one digit less for ten times as many
+# releases, from a hundred thousand on.
+_DIGITS, _DIGITS_OF_SUMS, _DIGITS_OF_MANY = 10, 8, 13
 
 _COMPOSER = Composer(release_losses.losses)
 
@@ -65,7 +66,8 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
         grids = closer.grids_apart(found, delta) if rounded else (closer.grid(found),)
     if math.isinf(found) and all(rdp.covers(event) for event in together):
         found = rdp.epsilon(together, delta, adjacency)
-    found = _rounded_up(found, min(_DIGITS, _SAFE_DIGITS - math.ceil(math.log10(sum(event.count for event in together)))))
+    number = sum(event.count for event in together)
+    found = _rounded_up(found, min(_DIGITS_OF_SUMS, _DIGITS_OF_MANY - math.ceil(math.log10(number))))
     # Sampling amplifies, so without it there is a bound, too.
     if not math.isinf(mu) and (math.isinf(found) or gaussian.log_delta(mu, found) < math.log(delta)):
         found = min(found, gaussian.epsilon(mu, delta))

@@ -107,7 +107,7 @@ def _alone(event: Release) -> bool:
 
 
 def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[tuple[Sequence[int], tuple[Losses, ...]]]:
-    """Yield places of events, and the losses of those in each direction between neighbours.
+    """Yield places of events, and the losses of those in each direction between neighbours; what else is asked changes none.
 
     Args:
         events: counted once each.
@@ -116,11 +116,10 @@ def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[t
     alike: dict[Any, list[int]] = {}
     for place, event in enumerate(events):
         grid = own_nodes(event, adjacency, tail)
-        alike.setdefault(place if _alone(event) else (type(event), grid.width, grid.widest), []).append(place)
+        alike.setdefault(place if _alone(event) else (type(event), grid), []).append(place)
     for places in alike.values():
-        each = [own_nodes(events[place], adjacency, tail) for place in places]
-        grid = replace(each[0], low=min(one.low for one in each), high=max(one.high for one in each))
-        yield places, _KINDS[type(events[places[0]])][1]([events[place] for place in places], adjacency, grid, tail)
+        some = [events[place] for place in places]
+        yield places, _KINDS[type(some[0])][1](some, adjacency, own_nodes(some[0], adjacency, tail), tail)
 
 
 @lru_cache(maxsize=4)

@@ -57,13 +57,13 @@ class Composed:
     def _at(self, epsilon: float) -> tuple[float, float, float, float]:
         """Return δ from finite losses, how much more may have been rounded, how fast both fall; and the log of their unit."""
         each = [series.at(epsilon) for series in self.series]
-        unit = max(log for *_, log in each)
-        scales = [math.exp(log - unit) for *_, log in each]
-        summed = math.fsum(scale * value for scale, (value, *_) in zip(scales, each, strict=True))
-        falling = math.fsum(scale * slope for scale, (_, slope, _) in zip(scales, each, strict=True))
-        rounded = [scale * series.rounding for scale, series in zip(scales, self.series, strict=True)]
-        falling += math.fsum(series.tilt * amount for series, amount in zip(self.series, rounded, strict=True))
-        return summed, math.fsum(rounded), falling, unit
+        unit, summed, rounded, falling = max(log for *_, log in each), 0.0, 0.0, 0.0
+        for series, (value, slope, log) in zip(self.series, each, strict=True):
+            scale = math.exp(log - unit)
+            summed += scale * value
+            rounded += scale * series.rounding
+            falling += scale * (slope + series.tilt * series.rounding)
+        return summed, rounded, falling, unit
 
     def _log(self, epsilon: float) -> tuple[float, float]:
         """Return log δ at ε, infinite losses left out, and about how fast it falls."""
