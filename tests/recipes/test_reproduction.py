@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import statistics
 import sys
 from dataclasses import replace
@@ -12,7 +13,7 @@ import small
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.recipes import Extent, Records, processes, reproduce, reproduction
+from privet.recipes import Chart, Extent, Records, processes, reproduce, reproduction
 from privet.recipes.reproduction import TUNING_SEED
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
@@ -163,6 +164,19 @@ def test_figures_are_drawn_from_the_records(tmp_path):
     assert "paper" in figures["arms.svg"]
     assert "privacy loss" in figures["curve.svg"]
     assert "rule other" in figures["sweep.svg"]
+
+
+def test_arms_that_differ_by_orders_of_magnitude_have_a_logarithmic_axis_in_plain_numbers(tmp_path):
+    recipe = small.recipe(charts=(Chart("arms", "arms", "negative_log_likelihood", logarithmic=True),))
+    reproduce(recipe, tmp_path)
+    path = tmp_path / "runs.jsonl"
+    records = lines(tmp_path)
+    for line in records:
+        line["metrics"]["negative_log_likelihood"] = {"flat": 0.7, "normalised": 150.0}[line["arm"]]
+    path.write_text("".join(json.dumps(line) + "\n" for line in records))
+    reproduce(recipe, tmp_path)
+    shown = re.findall(r">([\d.]+)</text>", (tmp_path / "figures" / "arms.svg").read_text())
+    assert {"1", "10", "100"} <= set(shown)
 
 
 def test_impossible_wishes_are_refused_by_name(tmp_path):

@@ -26,8 +26,8 @@ DIRECTION = "upper bound"
 # ε is asked again where it was found, so many times at most, until it falls by less than this share.
 _ROUNDS, _SETTLED = 8, 1e-6
 # Answers are rounded up to so many digits; and sums, to where rounding hardly reaches: one digit less for ten times as many
-# releases, from a hundred thousand on.
-_DIGITS, _DIGITS_OF_SUMS, _DIGITS_OF_MANY = 10, 8, 13
+# releases, from a million on.
+_DIGITS, _DIGITS_OF_SUMS, _DIGITS_OF_MANY = 10, 8, 14
 
 _COMPOSER = Composer(release_losses.losses)
 

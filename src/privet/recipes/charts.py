@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogLocator
 
 from privet.evaluation.colours import BLUE, INK, ORANGE
 from privet.files import write_text
@@ -72,6 +73,11 @@ def _arms(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
         style: dict[str, Any] = {"color": ORANGE, "marker": "D", "markersize": 5, "fillstyle": "none", "linestyle": ""}
         axes.plot(*zip(*reported, strict=True), label="paper", **style)
         _legend(axes)
+    if chart.logarithmic:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
     axes.margins(y=0.15)
     axes.invert_yaxis()

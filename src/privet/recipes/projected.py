@@ -34,7 +34,7 @@ JL_SPEED = Recipe(
     seeds=3,
     charts=(
         Chart("accuracy", "arms", "accuracy"),
-        Chart("time", "arms", "time_ratio"),
+        Chart("time", "arms", "time_ratio", logarithmic=True),
         Chart("memory", "arms", "memory_ratio"),
         Chart("noise", "sweep", "noise_multiplier", x="projections", series="model", logarithmic=True),
     ),

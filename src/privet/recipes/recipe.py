@@ -58,7 +58,7 @@ class Chart:
         x: the coordinate of a sweep; "step" or "epsilon" for a curve.
         series: coordinate whose values are the lines of a sweep; None draws one line.
         where: coordinates that an arm must have, with these values, to be shown.
-        logarithmic: whether the x of a sweep is, or the number of a distribution.
+        logarithmic: whether the x of a sweep is, or the metric of arms, or the number of a distribution.
     """
 
     name: str
