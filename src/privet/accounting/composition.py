@@ -167,7 +167,8 @@ def _series(total: _Sum, way: int, grid: Grid) -> Series:
         + 8 * _QUANTUM * len(parts) * whole
     )
     if grid.scale is not None:
-        rounding += (_ROUNDING * largest + 2 * _SMALL_QUANTUM * len(parts) * grid.scale) * float(factor_sizes.sum())
+        each = 2 * (_SMALL_QUANTUM * grid.scale + math.exp(LEAST))
+        rounding += (_ROUNDING * largest + len(parts) * each) * float(factor_sizes.sum())
     log_moment = math.fsum(part.count * part.log_moments[way] for part in parts) + grid.tilt * (grid.tilt + 1) * variance / 2
     return Series(grid.tilt, log_moment, angular[counted], shares, rounding)
 

@@ -17,7 +17,7 @@ from privet.accounting.losses import Array, Losses, Nodes
 Spectrum = NDArray[np.complex128]
 
 # Logarithms of magnitudes that are smaller than this count as it: less than rounding leaves of them.
-LEAST = -64.0
+LEAST = -96.0
 # Most numbers in a table of phases, and the longest transform of losses on a circle.
 _MOST_PHASES, _LARGEST_CIRCLE = 2**20, 2**24
 # With more frequencies than this, runs of nodes are summed by convolution.
