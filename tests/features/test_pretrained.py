@@ -72,15 +72,31 @@ def test_sentences_of_the_same_meaning_are_close_and_padding_does_not_count(here
     assert near > 0.6 > 0.3 > far
 
 
-@pytest.mark.parametrize("name", ["minilm-last-layer", "minilm-lora"])
-def test_of_the_encoder_only_what_is_meant_is_trained_and_every_example_is_clipped(here, name):
-    model = here(lambda: models.build(name, (48,), 2))
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    words = ("output.", "layer.5.") if name == "minilm-last-layer" else ("output.", "lora_")
-    assert all(any(word in one for word in words) for one in trained)
-    tokens = here(lambda: EXTRACTORS["minilm tokens"].prepared(TEXTS))(TEXTS.train.tensors[0])
+def test_the_trainable_layer_begins_as_the_encoder_ends(here):
+    before = here(lambda: EXTRACTORS["minilm before its last layer"].prepared(TEXTS))
+    whole = EXTRACTORS["minilm"].prepared(TEXTS)
+    inputs = TEXTS.train.tensors[0]
+    with torch.no_grad():
+        states = before(inputs)
+        assert (states.dtype, states.shape[1:]) == (torch.float16, (minilm.LENGTH, minilm.WIDTH))
+        torch.testing.assert_close(minilm.last_layer()(states), whole(inputs), rtol=1e-2, atol=2e-3)
+        assert minilm.last_layer()(torch.zeros_like(states)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "trained"),
+    [
+        ("minilm-last-layer", "minilm before its last layer", ("output.", "encoder.layer.")),
+        ("minilm-lora", "minilm tokens", ("output.", "lora_")),
+    ],
+)
+def test_of_the_encoder_only_what_is_meant_is_trained_and_every_example_is_clipped(here, name, features, trained):
+    inputs = here(lambda: EXTRACTORS[features].prepared(TEXTS)(TEXTS.train.tensors[0]))
+    model = here(lambda: models.build(name, tuple(inputs.shape[1:]), 2))
+    named = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert all(any(word in one for word in trained) for one in named)
     assert not any(module.training for module in model.encoder.modules())
-    found = clipped_sum(model, cross_entropy, (tokens, TEXTS.train.tensors[1]), Flat(1e-3))
+    found = clipped_sum(model, cross_entropy, (inputs, TEXTS.train.tensors[1]), Flat(1e-3))
     length = sum(float(value.square().sum()) for value in found.tensors.values()) ** 0.5
     assert 0 < length <= 3e-3 * 1.001
 

@@ -23,7 +23,7 @@ ARMS = [pytest.param(recipe, arm, id=f"{recipe.name}: {arm.name}") for recipe in
 # Features → the shape of one example with them.
 SHAPES = {
     "scattering": (81, 7, 7), "efficientnet": (1280,), "efficientnet before its last block": (192, 3, 3), "minilm": (384,),
-    "minilm tokens": (48,), **dict.fromkeys(NORMALISED, (81, 7, 7)),
+    "minilm tokens": (48,), "minilm before its last layer": (48, 384), **dict.fromkeys(NORMALISED, (81, 7, 7)),
 }  # fmt: skip
 PRETRAINED = ("efficientnet-last-block", "minilm-last-layer", "minilm-lora")
 TOML = """

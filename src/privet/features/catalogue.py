@@ -17,6 +17,7 @@ EXTRACTORS: dict[str, Extractor] = {
     "efficientnet": efficientnet.POOLED,
     "efficientnet before its last block": efficientnet.BEFORE_LAST_BLOCK,
     "minilm": minilm.SENTENCES,
+    "minilm before its last layer": minilm.BEFORE_LAST_LAYER,
     "minilm tokens": minilm.TOKENS,
 }
 # Name → scattering coefficients of the images or of upright ones, and what is done to them, in this order.

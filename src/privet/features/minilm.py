@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, trained on sentences: tokens, vectors of sentences, and the encoder to be trained further.
+"""all-MiniLM-L6-v2, trained on sentences: tokens, vectors of sentences, and layers to be trained further.
 
 Source: Wang et al. 2020, "MiniLM: deep self-attention distillation for task-agnostic compression of pre-trained transformers";
 Reimers, Gurevych 2019, "Sentence-BERT".
@@ -6,6 +6,7 @@ Reimers, Gurevych 2019, "Sentence-BERT".
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,34 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return a vector for each row of tokens, (N, LENGTH) → (N, WIDTH)."""
-        mask = (tokens != _PADDING).float()
-        states = self.encoder(input_ids=tokens.long(), attention_mask=mask).last_hidden_state
-        return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)  # type: ignore[no-any-return]
+        mask = tokens != _PADDING
+        return _mean(self.encoder(input_ids=tokens.long(), attention_mask=mask.float()).last_hidden_state, mask)
+
+
+class LastLayer(nn.Module):
+    """The encoder's last layer and the mean of what it says of a sentence's tokens.
+
+    Args:
+        layer: transformers' BertLayer.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return a vector for each row of states, zero where there is no token: (N, LENGTH, WIDTH) → (N, WIDTH)."""
+        mask = (states != 0).any(2)
+        unseen = torch.zeros(mask.shape, device=states.device).masked_fill(~mask, -math.inf)
+        # Where there is no token at all, all are seen, as a mean of nothing is no number.
+        unseen = torch.where(mask.any(1, keepdim=True), unseen, 0.0)
+        return _mean(self.layer(states.float(), attention_mask=unseen[:, None, None, :]), mask)
+
+
+def _mean(states: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of the states of tokens."""
+    counted = mask.float()
+    return (states * counted[..., None]).sum(1) / counted.sum(1, keepdim=True).clamp_min(1)
 
 
 def pretrained() -> SentenceEncoder:
@@ -75,6 +101,12 @@ def pretrained() -> SentenceEncoder:
     weights = load_file(WEIGHTS.paths()[0])
     encoder.load_state_dict({name: weights[name] for name in encoder.state_dict() if name in weights}, strict=False)
     return SentenceEncoder(encoder).eval()
+
+
+def last_layer() -> LastLayer:
+    """Return the layer that "minilm before its last layer" leaves out, in evaluation mode; errors as for `pretrained`."""
+    encoder: Any = pretrained().encoder
+    return LastLayer(encoder.encoder.layer[-1]).eval()
 
 
 def tokenizer() -> Any:
@@ -109,6 +141,24 @@ def _sentences(data: DataSet) -> Compute:
     return vectors
 
 
+def _states(data: DataSet) -> Compute:
+    tokens, encoder = _tokens(data), pretrained().encoder
+    layers: Any = encoder.encoder
+    layers.layer = layers.layer[:-1]
+
+    def before(rows: Tensor) -> Tensor:
+        mask = rows != _PADDING
+        states = encoder(input_ids=rows, attention_mask=mask.float()).last_hidden_state
+        return (states * mask[..., None]).half()  # type: ignore[no-any-return]
+
+    def states(rows: Tensor) -> Tensor:
+        return torch.cat([before(some) for some in torch.split(tokens(rows), _AT_ONCE)])
+
+    return states
+
+
 _VERSION = f"{_SHA256}, {LENGTH} tokens, 1"
 TOKENS = Extractor("minilm-tokens", _VERSION, _tokens)
 SENTENCES = Extractor("minilm", _VERSION, _sentences)
+# In half precision, as a thousand sentences are 37 MB so.
+BEFORE_LAST_LAYER = Extractor("minilm-states", _VERSION, _states)

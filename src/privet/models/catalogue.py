@@ -41,7 +41,7 @@ _NETWORKS = {
     "scattering-cnn": _Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
     "regression-mlp": _Network(regression_mlp, fewest_outputs=1),
     "efficientnet-last-block": _Network(efficientnet_last_block, shape=efficientnet.LAST_BLOCK_INPUT),
-    "minilm-last-layer": _Network(minilm_last_layer, shape=(minilm.LENGTH,)),
+    "minilm-last-layer": _Network(minilm_last_layer, shape=(minilm.LENGTH, minilm.WIDTH)),
     "minilm-lora": _Network(minilm_lora, shape=(minilm.LENGTH,)),
 }
 

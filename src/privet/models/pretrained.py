@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
 
 from torch import nn
 
@@ -25,16 +24,13 @@ def efficientnet_last_block(input_shape: tuple[int, ...], classes: int) -> nn.Se
 
 
 def minilm_last_layer(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return all-MiniLM-L6-v2, of which the last layer is trainable, and a new classifier.
+    """Return the last layer of all-MiniLM-L6-v2, trainable, and a new classifier.
 
     Args:
-        input_shape: (48,), the features "minilm tokens".
+        input_shape: (48, 384), the features "minilm before its last layer".
         classes: number of outputs.
     """
-    network = minilm.pretrained().requires_grad_(False)
-    encoder: Any = network.encoder
-    encoder.encoder.layer[-1].requires_grad_(True)
-    return _classifier(network, classes)
+    return _classifier(minilm.last_layer(), classes)
 
 
 def minilm_lora(input_shape: tuple[int, ...], classes: int, *, rank: int = 8) -> nn.Sequential:
