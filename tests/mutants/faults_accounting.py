@@ -122,7 +122,7 @@ ANSWERS = [
 FAR_BELOW = among("accounting/test_monotone", "test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found")
 UNSTEADY = [
     Mutant("nothing is reserved for rounding", "composition.py",
-           "_RESERVED, _RESERVED_ONCE = 128, 2**17", "_RESERVED, _RESERVED_ONCE = 0, 0",
+           "_RESERVED, _RESERVED_ONCE = 128, 2**19", "_RESERVED, _RESERVED_ONCE = 0, 0",
            among("accounting/test_composition", "test_the_tilt_does_not_matter"), "accounting"),
     Mutant("what is expected of moments is asked once", "pld.py",
            "= 8, 1e-6", "= 1, 1e-6", FAR_BELOW, "accounting"),
@@ -130,7 +130,7 @@ UNSTEADY = [
            "if rounded else (closer", "if False else (closer",
            APART("test_far_losses_of_many_releases_are_those_of_a_plain_convolution"), "accounting"),
     Mutant("nothing is reserved for the rounding of few releases", "composition.py",
-           "_RESERVED_ONCE = 128, 2**17", "_RESERVED_ONCE = 128, 0",
+           "_RESERVED_ONCE = 128, 2**19", "_RESERVED_ONCE = 128, 0",
            APART("test_the_tilt_does_not_matter"), "accounting"),
     Mutant("similar releases share a range of losses", "release_losses.py",
            "(type(event), grid)", "(type(event), grid.width)",

@@ -50,7 +50,7 @@ _QUANTUM = 2.0**-43
 # than so many scales at θ, each is no more than so many at any frequency.
 _LARGE_QUANTUM, _SMALL_QUANTUM, _MOST_SCALES, _MOST_SCALES_EACH = 2.0**-3, 2.0**-48, 2.0**5, 2.0**57
 # How many times what rounding comes to under the best of tilts is counted under every tilt; and for one release or many.
-_RESERVED, _RESERVED_ONCE = 128, 2**17
+_RESERVED, _RESERVED_ONCE = 128, 2**19
 # Frequencies that share less than this of δ are not summed but bounded.
 _NEGLIGIBLE = 1e-17
 # Releases that are transformed at once, and what is remembered of everything.
