@@ -10,12 +10,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import LogLocator
 
 from privet.evaluation.colours import BLUE, INK, ORANGE
 from privet.files import write_text
 from privet.recipes.metrics import OF_THE_RUN, SHARES
-from privet.recipes.more_charts import distribution, verdicts
+from privet.recipes.more_charts import distribution, logarithmic, verdicts
 from privet.recipes.recipe import Arm, Chart, Recipe
 from privet.recipes.record import Record
 from privet.recipes.table import spread
@@ -74,10 +73,7 @@ def _arms(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
         axes.plot(*zip(*reported, strict=True), label="paper", **style)
         _legend(axes)
     if chart.logarithmic:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
+        logarithmic(axes)
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
     axes.margins(y=0.15)
     axes.invert_yaxis()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from privet.recipes.recipe import Arm, Chart
     from privet.recipes.record import Record
 
+# Ticks of a logarithmic axis: at 1, 2 and 5 over so many decades, and else at so many powers of ten.
+_FEW_DECADES, _MOST_TICKS = 4, 8
 _LABELS = {
     "mean_weight": "mean scaling weight of a batch",
     "clipped_share": "share of a batch that is shortened",
@@ -32,26 +35,35 @@ _LABELS = {
 def distribution(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Mapping[str, Sequence[Record]]) -> None:
     """Draw the looks' middle half as a box with its median, and their middle 90 % as a line, for every arm."""
     studied = [next(record.study for record in runs[arm.name] if record.study) for arm in arms]
+    ends: list[float] = []
     for place, study in enumerate(studied):
         found = values(study, chart.metric)
         found = found[np.isfinite(found)]
         if not len(found):
             continue
         low, quarter, median, three, high = np.quantile(found, (0.05, 0.25, 0.5, 0.75, 0.95))
+        ends += [end for end in (low, high) if end > 0]
         axes.plot([low, high], [place, place], color=BLUE, linewidth=1.2)
         axes.barh(place, three - quarter, left=quarter, height=0.5, color=BLUE, alpha=0.35, linewidth=0)
         axes.plot([median, median], [place - 0.25, place + 0.25], color=INK, linewidth=1.6)
-    if chart.logarithmic:
-        axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        places = [digit * 10.0**power for power in range(-9, 9) for digit in (1, 2, 5) if low <= digit * 10.0**power <= high]
-        # In plain numbers: powers of ten would be formulas, which figures do not typeset.
-        axes.set_xticks(places, [f"{place:g}" for place in places])
-        axes.minorticks_off()
+    if chart.logarithmic and ends:
+        axes.set_xlim(min(ends) / 1.5, max(ends) * 1.5)
+        logarithmic(axes)
     _named(axes, arms)
     axes.set_xlabel(_LABELS[chart.metric])
     axes.set_title(WARNING)
     axes.grid(axis="x")
+
+
+def logarithmic(axes: Axes) -> None:
+    """Make the horizontal axis logarithmic, with few enough ticks for plain numbers: powers of ten would be formulas."""
+    axes.set_xscale("log")
+    low, high = np.log10(axes.get_xlim())
+    digits, step = ((1, 2, 5), 1) if high - low <= _FEW_DECADES else ((1,), int((high - low) // _MOST_TICKS) + 1)
+    powers = range(math.floor(low / step) * step, math.ceil(high) + 1, step)
+    places = [digit * 10.0**power for power in powers for digit in digits if low <= math.log10(digit) + power <= high]
+    axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.minorticks_off()
 
 
 def verdicts(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Mapping[str, Sequence[Record]]) -> None:
