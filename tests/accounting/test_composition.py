@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privet.accounting import BallsInBins, Event, FixedSize, composed_epsilon, release_losses
+from privet.accounting import BallsInBins, Event, FixedSize, composed_epsilon, composition, release_losses
 from privet.accounting.composition import Composer
 from privet.accounting.forecast import first_grids, forecast
+from privet.accounting.losses import nodes
 
 PLANS = {
     "two": ([Event(0.02, 1.3, 2)], "add-remove"),
@@ -102,6 +103,16 @@ def test_wherever_far_losses_begin_nothing_is_lost(events, adjacency, delta):
             for epsilon in near * rng.uniform(0.1, 1.5, size=3):
                 plain = plain_delta(events, adjacency, way, others.tail, epsilon)
                 assert one.delta(epsilon) >= plain * (1 - 1e-9), (others, added, way, epsilon)
+
+
+def test_where_the_others_are_too_small_to_count_far_losses_make_up_for_it():
+    """Ten times o = e^{-50} is no number that is kept, and ten times o + f = e^{-0.1} is one all the same."""
+    logs, part = np.array([[[0.0, -50.0]], [[0.0, 0.0]], [[0.1, 49.9]], [[0.0, 0.0]]]), np.zeros(1)
+    total = composition._Sum(1.0, {}, np.zeros(1, dtype=np.int64))
+    total.change("release", logs, composition._Part(nodes(0.1, -1.0, 1.0), 10, part, part, part))
+    magnitudes, turns, added = total.terms(0)
+    np.testing.assert_array_equal(turns, 0.0)
+    np.testing.assert_allclose(np.exp(magnitudes) * added, [np.expm1(1.0), np.exp(-1.0)], rtol=1e-9)
 
 
 @pytest.mark.parametrize(("rounded", "above"), [(np.floor, False), (np.ceil, True)])
