@@ -123,3 +123,13 @@ def test_an_unfit_shape_is_answered_with_the_models_that_fit():
 def test_bad_arguments_are_refused_by_name(arguments, options, message):
     with pytest.raises(InvalidArgumentError, match=message):
         models.build(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "last"),
+    [("cnn", (1, 28, 28), True), ("relu-cnn", (3, 32, 32), True), ("scattering-cnn", (81, 7, 7), False)],
+)
+def test_maps_of_images_lie_channels_last_and_those_of_features_do_not(name, shape, last):
+    maps = models.build(name, shape, 10)[0](torch.rand(2, *shape))
+    assert maps.is_contiguous(memory_format=torch.channels_last) == last
+    assert maps.is_contiguous() != last

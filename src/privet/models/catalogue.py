@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
@@ -14,6 +15,10 @@ from privet.models import convolutional
 from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
 from privet.models.dense import logistic, mlp, regression_mlp
 from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
+
+# Images have at most so many. On a CPU torch pools their maps 3 to 11 times as fast channels last, which is half of a small
+# network's step; maps of features have many channels from the start and gain nothing.
+_CHANNELS_OF_IMAGES = 3
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ NAMES: tuple[str, ...] = tuple(_NETWORKS)
 def build(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
     """Return a new network that maps (N, *input_shape) to (N, classes) logits, with PyTorch's initial values or pretrained.
 
+    Kernels of networks for images lie in memory channels last, which torch is faster with; values and names are the same.
+
     Args:
         name: one of `NAMES`.
         input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn" (5),
@@ -67,7 +74,9 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     if not network.fits(shape):
         raise _unfit(name, shape)
     _check_options(name, network, options)
-    return network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
+    built = network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
+    of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
+    return built.to(memory_format=torch.channels_last) if of_images else built
 
 
 def _unfit(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
