@@ -50,6 +50,15 @@ def test_features_take_the_place_of_inputs_and_labels_stay():
     assert counting.asked == 12
 
 
+def test_sequences_come_in_order_of_length_with_their_labels():
+    counting = Counting(lengths=lambda features: -features[:, 0] // 10)  # longer ones first, some as long as others
+    found = extraction.extracted(data_of(10), counting.extractor)
+    order = [8, 9, 5, 6, 7, 3, 4, 0, 1, 2]
+    assert found.train.tensors[1].tolist() == order
+    assert found.train.tensors[0][:, 0].tolist() == [4.0 * number + 1 for number in order]
+    assert found.test.tensors[1].tolist() == [0, 1]
+
+
 def test_the_second_time_nothing_is_computed_or_loaded_and_nothing_differs():
     first = extraction.extracted(data_of(10), Counting().extractor)
     again = Counting(factor=7.0)  # were it asked, the results would differ

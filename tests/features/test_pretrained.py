@@ -83,6 +83,30 @@ def test_the_trainable_layer_begins_as_the_encoder_ends(here):
         assert minilm.last_layer()(torch.zeros_like(states)).isfinite().all()
 
 
+@pytest.mark.parametrize("features", ["minilm tokens", "minilm before its last layer"])
+def test_of_sentences_as_many_places_are_computed_as_the_longest_takes(here, features):
+    inputs = here(lambda: EXTRACTORS[features].prepared(TEXTS)(TEXTS.train.tensors[0]))
+    lengths = EXTRACTORS[features].lengths(inputs)
+    assert lengths.tolist() == [len(sentence.split()) + 2 for sentence in SENTENCES]
+    model, encoder = _sentence_model(features)
+    places = []
+    encoder.register_forward_pre_hook(
+        lambda _, args, named: places.append((args[0] if args else named["input_ids"]).shape[1]), with_kwargs=True
+    )
+    with torch.no_grad():
+        alone, together = torch.cat([model(row[None]) for row in inputs]), model(inputs)
+    assert places == [*lengths, max(lengths)]
+    torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
+
+
+def _sentence_model(features):
+    if features == "minilm tokens":
+        model = minilm.pretrained()
+        return model, model.encoder
+    model = minilm.last_layer()
+    return model, model.layer
+
+
 @pytest.mark.parametrize(
     ("name", "features", "trained"),
     [

@@ -3,7 +3,7 @@
 Pretrained networks and wavelets with nothing to learn. Results are kept on the disk, as they are the same for every run.
 """
 
-from privet.features.catalogue import AS_THEY_ARE, EXTRACTORS, FEATURES, check, extracted
+from privet.features.catalogue import AS_THEY_ARE, EXTRACTORS, FEATURES, check, extracted, of_sequences
 from privet.features.extraction import Extractor
 
-__all__ = ["AS_THEY_ARE", "EXTRACTORS", "FEATURES", "Extractor", "check", "extracted"]
+__all__ = ["AS_THEY_ARE", "EXTRACTORS", "FEATURES", "Extractor", "check", "extracted", "of_sequences"]

@@ -58,5 +58,10 @@ def check(data: DataSet, features: str) -> None:
         _extractor(features).prepared(replace(data, train=one, test=None))(one.tensors[0])
 
 
+def of_sequences(features: str) -> bool:
+    """Return whether examples come in order of length, so that small physical batches leave out most of the padding."""
+    return features != AS_THEY_ARE and _extractor(features).lengths is not None
+
+
 def _extractor(features: str) -> Extractor:
     return NORMALISED[features][0] if features in NORMALISED else EXTRACTORS[features]

@@ -33,12 +33,16 @@ class Extractor:
         prepared: for a data set, returns inputs (N, *input_shape) → features (N, ...); refuses sets that it is not made for. It
             loads what it needs when it is called, not before.
         scaled: whether the scale of pixels decides its results.
+        lengths: for features that are sequences filled up with zeros, returns how long they are, (N, ...) → (N,). Examples are
+            then put in order, the shortest first: samples are drawn in the order of the set, so small physical batches are of
+            about one length, and a network can leave out what is zero in all of one.
     """
 
     name: str
     version: str
     prepared: Callable[[DataSet], Compute]
     scaled: bool = False
+    lengths: Callable[[Tensor], Tensor] | None = None
 
     def folder(self) -> Path:
         """Return where its results are kept."""
@@ -65,7 +69,11 @@ def extracted(data: DataSet, extractor: Extractor, advance: Advance = unheard) -
 
     def of(examples: TensorDataset) -> TensorDataset:
         inputs, *others = examples.tensors
-        return TensorDataset(_features(inputs, extractor, extractor.key(data), compute, advance), *others)
+        found = _features(inputs, extractor, extractor.key(data), compute, advance)
+        if extractor.lengths is None:
+            return TensorDataset(found, *others)
+        order = extractor.lengths(found).argsort(stable=True)
+        return TensorDataset(*(tensor[order] for tensor in (found, *others)))
 
     return replace(data, train=of(data.train), test=None if data.test is None else of(data.test), pixel_range=None)
 

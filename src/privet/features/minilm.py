@@ -50,7 +50,7 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return a vector for each row of tokens, (N, LENGTH) → (N, WIDTH)."""
-        mask = tokens != _PADDING
+        tokens, mask = _trimmed(tokens, _token_at(tokens))
         return _mean(self.encoder(input_ids=tokens.long(), attention_mask=mask.float()).last_hidden_state, mask)
 
 
@@ -67,11 +67,32 @@ class LastLayer(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Return a vector for each row of states, zero where there is no token: (N, LENGTH, WIDTH) → (N, WIDTH)."""
-        mask = (states != 0).any(2)
+        states, mask = _trimmed(states, _state_at(states))
         unseen = torch.zeros(mask.shape, device=states.device).masked_fill(~mask, -math.inf)
         # Where there is no token at all, all are seen, as a mean of nothing is no number.
         unseen = torch.where(mask.any(1, keepdim=True), unseen, 0.0)
         return _mean(self.layer(states.float(), attention_mask=unseen[:, None, None, :]), mask)
+
+
+def _token_at(tokens: Tensor) -> Tensor:
+    """Return where there is a token, (N, LENGTH) bool."""
+    return tokens != _PADDING
+
+
+def _state_at(states: Tensor) -> Tensor:
+    """Return where there is a token's state, (N, LENGTH) bool."""
+    return (states != 0).any(2)
+
+
+def _lengths(mask: Tensor) -> Tensor:
+    """Return how many places there are up to the last token, (N,)."""
+    return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
+
+
+def _trimmed(rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows and their mask up to the last token of the longest, at least one place."""
+    longest = max(1, int(_lengths(mask).amax())) if len(mask) else 1
+    return rows[:, :longest], mask[:, :longest]
 
 
 def _mean(states: Tensor, mask: Tensor) -> Tensor:
@@ -158,7 +179,7 @@ def _states(data: DataSet) -> Compute:
 
 
 _VERSION = f"{_SHA256}, {LENGTH} tokens, 1"
-TOKENS = Extractor("minilm-tokens", _VERSION, _tokens)
+TOKENS = Extractor("minilm-tokens", _VERSION, _tokens, lengths=lambda tokens: _lengths(_token_at(tokens)))
 SENTENCES = Extractor("minilm", _VERSION, _sentences)
 # In half precision, as a thousand sentences are 37 MB so.
-BEFORE_LAST_LAYER = Extractor("minilm-states", _VERSION, _states)
+BEFORE_LAST_LAYER = Extractor("minilm-states", _VERSION, _states, lengths=lambda states: _lengths(_state_at(states)))

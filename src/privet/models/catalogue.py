@@ -76,7 +76,7 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     _check_options(name, network, options)
     built = network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
     of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
-    return built.to(memory_format=torch.channels_last) if of_images else built
+    return built.to(memory_format=torch.channels_last) if of_images else built  # type: ignore[call-overload]
 
 
 def _unfit(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:

@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 from privet import models
 from privet.data import DataSet
 from privet.evaluation import evaluate, evaluate_regression
+from privet.features import of_sequences
 from privet.gradients.interception import LossFunction
 from privet.recipes.job import Advance, Found, Job, load
 from privet.recipes.metrics import OF_THE_RUN
@@ -21,7 +22,8 @@ from privet.recipes.studies import Watch
 from privet.setups import cross_entropy
 from privet.training import Training
 
-_AT_ONCE = 512  # examples that go through a model at once; bounds memory
+# Examples that go through a model at once: bounds memory, and the padding of sequences.
+_AT_ONCE, _SEQUENCES_AT_ONCE = 512, 64
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,9 @@ class Learning:
         curve: list[dict[str, float]] = []
         marks, watch = job.marks, Watch(job.studies, job.study_epochs, plan, model, self.loss, examples.train)
         optimizer = setup.build_optimizer(plan, model)
+        at_once = _SEQUENCES_AT_ONCE if of_sequences(settings.features) else _AT_ONCE
         with Training(
-            plan, model, self.loss, optimizer, examples.train, physical_batch_size=_AT_ONCE, average=average,
+            plan, model, self.loss, optimizer, examples.train, physical_batch_size=at_once, average=average,
             scheduler=settings.build_scheduler(optimizer, plan),
         ) as training:  # fmt: skip
             for step in training:
