@@ -72,8 +72,29 @@ def test_inner_products_of_patches_follow_from_those_of_pixels(geometry):
     assert torch.allclose(still.patch_gram(x), patches @ patches.transpose(1, 2), rtol=1e-12, atol=1e-12)
 
 
+def patches_follow_taps(geometry, x):
+    """Whether a patch's numbers are neighbours in memory, and not those of neighbouring positions."""
+    return geometry.patches(x).stride(2) == 1
+
+
+@pytest.mark.parametrize(("geometry", "side", "taps"), [
+    (Geometry((64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1), 32, True),
+    (Geometry((16, 1, 8, 8), (2, 2), (3, 3), (1, 1), 1), 28, True),
+    (Geometry((16, 1, 5, 5), (1, 1), (2, 2), (1, 1), 1), 28, False),
+    (Geometry((64, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1), 32, False),
+    (Geometry((64, 3, 3, 3), (2, 2), (1, 1), (1, 1), 1), 40, False),
+    (Geometry((64, 3, 3, 3), (2, 2), (1, 1), (1, 1), 1), 32, True),
+    (Geometry((32, 1, 3, 3), (1, 1), (1, 1), (1, 1), 32), 8, False),
+    (Geometry((8, 8, 3, 3), (1, 1), (2, 2), (2, 2), 1), 20, False),
+], ids=str)  # fmt: skip
+def test_patches_are_copied_in_the_longer_runs(geometry, side, taps):
+    x = torch.randn(2, geometry.shape[1] * geometry.groups, side, side)
+    assert patches_follow_taps(geometry, x) == taps
+
+
 def test_large_examples_are_put_channels_last_one_at_a_time(monkeypatch):
-    some, geometry = use(GEOMETRIES[1]), GEOMETRIES[1]
+    some, geometry = use(GEOMETRIES[2]), GEOMETRIES[2]
+    assert patches_follow_taps(geometry, some.inputs)
     expected = geometry.patches(some.inputs)
     monkeypatch.setattr(privet.gradients.geometry, "_LARGE", 1)
     assert torch.equal(geometry.patches(some.inputs), expected)

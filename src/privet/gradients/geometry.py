@@ -52,15 +52,15 @@ class Geometry:
         return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
 
     def patches(self, x: Tensor) -> Tensor:
-        """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), channels last within d."""
+        """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), taps before channels within d."""
         return next(self.patches_of(x, [slice(0, len(x))]))
 
     def patches_of(self, x: Tensor, blocks: Sequence[slice]) -> Iterator[Tensor]:
         """Yield the patches of blocks of examples, the first block being the longest.
 
-        Channels last, so that neighbouring taps are neighbours in memory: the window is a strided view of the padded input, and
-        one copy of long runs forms the patches. They hold until the next block, which takes the same memory: fresh memory costs
-        as much as the copy. A kernel of one tap needs neither.
+        A window is a strided view of the padded input, and one copy forms the patches, in long runs: of taps and channels, or of
+        positions where that is longer. They hold until the next block, which takes the same memory: fresh memory costs as much
+        as the copy. A kernel of one tap needs neither.
         """
         if math.prod(self.kernel) == 1 and not any(self.padding):
             steps: tuple[slice, ...] = tuple(slice(None, None, stride) for stride in self.stride)
@@ -68,22 +68,41 @@ class Geometry:
             yield from (seen[block].reshape(-1, self.inputs, math.prod(seen.shape[2:])).transpose(1, 2) for block in blocks)
             return
         space = tuple(x.shape[2:])
-        padded = x.new_zeros(blocks[0].stop, *self._padded(space), x.shape[1])
-        inside = self._inside(padded, space)
-        window = self._window(padded, space)
+        last, positions = self._taps_run_longer(space), math.prod(self.positions(space))
+        sizes = (*self._padded(space), x.shape[1]) if last else (x.shape[1], *self._padded(space))
+        padded = x.new_zeros(blocks[0].stop, *sizes)
+        inside = self._inside(padded, space, 1 if last else 2)
+        window = self._window(padded, space, channels_last=last)
         patches = x.new_empty(window.shape)
         for block in blocks:
             part = x[block]
-            inside[: len(part)].copy_(_channels_last(part))
+            inside[: len(part)].copy_(_channels_last(part) if last else part)
             seen = patches[: len(part)].copy_(window[: len(part)])
-            yield seen.view(-1, math.prod(self.positions(space)), self.inputs)
+            yield seen.view(-1, positions, self.inputs) if last else seen.view(-1, self.inputs, positions).transpose(1, 2)
 
-    def _window(self, padded: Tensor, space: Sizes) -> Tensor:
-        """Return the view (B, groups, *positions, *kernel, in / groups) of a padded input that is channels last."""
-        steps = [step * stride for step, stride in zip(padded.stride()[1:-1], self.stride, strict=True)]
-        taps = [step * dilation for step, dilation in zip(padded.stride()[1:-1], self.dilation, strict=True)]
-        sizes = (len(padded), self.groups, *self.positions(space), *self.kernel, self.shape[1])
-        return padded.as_strided(sizes, (padded.stride(0), self.shape[1], *steps, *taps, 1))
+    def _taps_run_longer(self, space: Sizes) -> bool:
+        """Return whether neighbours in memory are more if channels are last than if they are first.
+
+        Channels last, those are the taps of a row with all channels, if there is one group; channels first, the positions of a
+        row, which a stride spreads.
+        """
+        taps = self.shape[1] * (self.kernel[-1] if self.groups == 1 and self.dilation[-1] == 1 else 1)
+        return taps >= self.positions(space)[-1] / self.stride[-1]
+
+    def _window(self, padded: Tensor, space: Sizes, *, channels_last: bool) -> Tensor:
+        """Return the view of a padded input that has an entry for every number of every patch.
+
+        Channels last it is (B, groups, *positions, *kernel, in / groups), and else (B, groups, *kernel, in / groups, *positions).
+        """
+        example, *steps = padded.stride()
+        channel = steps.pop(-1 if channels_last else 0)
+        group = (self.groups, self.shape[1] * channel)
+        taps = [(taps, step * dilation) for taps, step, dilation in zip(self.kernel, steps, self.dilation, strict=True)]
+        seen = [*taps, (self.shape[1], channel)]
+        places = zip(self.positions(space), steps, self.stride, strict=True)
+        positions = [(number, step * stride) for number, step, stride in places]
+        axes = (group, *positions, *seen) if channels_last else (group, *seen, *positions)
+        return padded.as_strided([len(padded), *(size for size, _ in axes)], [example, *(step for _, step in axes)])
 
     def padded(self, x: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return an input (B, C, *space) with its padding, (C, *padded space, examples), and where in its pixels patches lie.
@@ -94,7 +113,7 @@ class Geometry:
         space = tuple(x.shape[2:])
         sizes = self._padded(space)
         padded = x.new_zeros(x.shape[1], *sizes, examples)
-        self._inside(padded, space)[..., : len(x)] = x.movedim(0, -1)
+        self._inside(padded, space, 1)[..., : len(x)] = x.movedim(0, -1)
         steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
         taps = zip(self.kernel, self.dilation, steps, strict=True)
         moves = zip(self.positions(space), self.stride, steps, strict=True)
@@ -104,10 +123,10 @@ class Geometry:
     def _padded(self, space: Sizes) -> Sizes:
         return tuple(size + 2 * pad for size, pad in zip(space, self.padding, strict=True))
 
-    def _inside(self, padded: Tensor, space: Sizes) -> Tensor:
-        """Return the view of a padded input, (…, *padded space, …) with one dimension before, without its padding."""
+    def _inside(self, padded: Tensor, space: Sizes, before: int) -> Tensor:
+        """Return the view of a padded input, (…, *padded space, …) with so many dimensions before, without its padding."""
         inside = padded
-        for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), 1):
+        for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), before):
             inside = inside.narrow(dimension, pad, size)
         return inside
 
