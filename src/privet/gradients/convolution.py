@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from privet.gradients import depthwise
 from privet.gradients.convolution_norms import Shape, keeping_is_cheaper, squared_kernel_norms
 from privet.gradients.geometry import Geometry
 from privet.gradients.linear import LinearUse
@@ -70,23 +71,47 @@ class ConvolutionUse(Use):
 
     def kept(self) -> KernelUse:
         """Return the use with its gradients formed."""
-        groups, shape = self.geometry.groups, self.shape
-        gradients = self.gradients.new_empty(self.examples, groups, shape.outputs, shape.inputs)
-        for block, use in self._linear_uses():
-            torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=gradients[block].flatten(0, 1))
-        out, per_group, *kernel = self.geometry.shape
-        return KernelUse(gradients.view(-1, out, *kernel, per_group))
+        gradients = self._memory(self.examples)
+        for _ in self._form(gradients.__getitem__):
+            pass
+        return KernelUse(self._as_kernels(gradients))
 
     def formed(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of examples, and their gradients as `KernelUse` keeps them, which hold until the next block."""
-        groups, shape = self.geometry.groups, self.shape
+        cut = self._blocks()
+        memory = self._memory(cut[0].stop if cut else 0)
+        for block in self._form(lambda block: memory[: block.stop - block.start]):
+            yield block, self._as_kernels(memory[: block.stop - block.start])
+
+    @property
+    def _depthwise(self) -> bool:
+        return depthwise.is_cheaper(self.geometry, self.inputs)
+
+    def _blocks(self) -> list[slice]:
+        """Return blocks of examples whose gradients are formed at once."""
+        cost = depthwise.numbers(self.geometry, self.inputs) if self._depthwise else self.cost
+        return blocks(self.examples, cost, self.device)
+
+    def _memory(self, examples: int) -> Tensor:
+        """Return memory for gradients, (examples, groups, p, d)."""
+        return self.gradients.new_empty(examples, self.geometry.groups, self.geometry.outputs, self.geometry.inputs)
+
+    def _as_kernels(self, gradients: Tensor) -> Tensor:
+        """Return a view of memory as `KernelUse` keeps gradients."""
         out, per_group, *kernel = self.geometry.shape
-        memory: Tensor | None = None
+        return gradients.view(-1, out, *kernel, per_group)
+
+    def _form(self, into: Callable[[slice], Tensor]) -> Iterator[slice]:
+        """Write the gradients of a block of examples into its memory, and yield the block; and so on."""
+        if self._depthwise:
+            for block in self._blocks():
+                gradients = depthwise.formed(self.geometry, self.inputs[block], self.gradients[block])
+                into(block).copy_(gradients[:, :, None])
+                yield block
+            return
         for block, use in self._linear_uses():
-            size = block.stop - block.start
-            memory = self.gradients.new_empty(size, groups, shape.outputs, shape.inputs) if memory is None else memory
-            torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=memory[:size].flatten(0, 1))
-            yield block, memory[:size].view(-1, out, *kernel, per_group)
+            torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=into(block).flatten(0, 1))
+            yield block
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², in the way that is cheapest for the sizes."""

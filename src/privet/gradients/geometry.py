@@ -51,6 +51,10 @@ class Geometry:
         sizes = zip(space, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
 
+    def padded_space(self, space: Sizes) -> Sizes:
+        """Return the size of an input with its padding."""
+        return tuple(size + 2 * pad for size, pad in zip(space, self.padding, strict=True))
+
     def patches(self, x: Tensor) -> Tensor:
         """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), taps before channels within d."""
         return next(self.patches_of(x, [slice(0, len(x))]))
@@ -69,7 +73,7 @@ class Geometry:
             return
         space = tuple(x.shape[2:])
         last, positions = self._taps_run_longer(space), math.prod(self.positions(space))
-        sizes = (*self._padded(space), x.shape[1]) if last else (x.shape[1], *self._padded(space))
+        sizes = (*self.padded_space(space), x.shape[1]) if last else (x.shape[1], *self.padded_space(space))
         padded = x.new_zeros(blocks[0].stop, *sizes)
         inside = self._inside(padded, space, 1 if last else 2)
         window = self._window(padded, space, channels_last=last)
@@ -111,7 +115,7 @@ class Geometry:
         is to be added for position t.
         """
         space = tuple(x.shape[2:])
-        sizes = self._padded(space)
+        sizes = self.padded_space(space)
         padded = x.new_zeros(x.shape[1], *sizes, examples)
         self._inside(padded, space, 1)[..., : len(x)] = x.movedim(0, -1)
         steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
@@ -120,8 +124,18 @@ class Geometry:
         columns = _sums(((x.shape[1], math.prod(sizes)), *((count, dilation * step) for count, dilation, step in taps)))
         return padded, columns, _sums((count, stride * step) for count, stride, step in moves)
 
-    def _padded(self, space: Sizes) -> Sizes:
-        return tuple(size + 2 * pad for size, pad in zip(space, self.padding, strict=True))
+    def padded_last(self, x: Tensor) -> Tensor:
+        """Return an input (B, C, *space) with its padding, channels last, (B, *padded space, C)."""
+        space = tuple(x.shape[2:])
+        padded = x.new_zeros(len(x), *self.padded_space(space), x.shape[1])
+        self._inside(padded, space, 1).copy_(x.movedim(1, -1))
+        return padded
+
+    def seen_by(self, tap: Sizes, padded: Tensor) -> Tensor:
+        """Return what one tap of the kernel sees at all positions: (B, *padded space, C) → (B, *positions, C), a view."""
+        axes = zip(tap, self.kernel, padded.shape[1:-1], self.stride, self.dilation, strict=True)
+        seen = (slice(at * step, size - (taps - 1 - at) * step, stride) for at, taps, size, stride, step in axes)
+        return padded[(slice(None), *seen)]
 
     def _inside(self, padded: Tensor, space: Sizes, before: int) -> Tensor:
         """Return the view of a padded input, (…, *padded space, …) with so many dimensions before, without its padding."""
