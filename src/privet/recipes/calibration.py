@@ -65,7 +65,7 @@ CALIBRATION_MNIST = Recipe(
         "The paper's ε = 2.32 is by GDP, which is no upper bound; 60 epochs at its σ = 1.1 give that number, and that noise is "
         "kept: ε by PLD is larger. Learning rates are the paper's, 0.15 / R."
     ),
-    hours=2.5,
+    hours=1.2,
 )  # fmt: skip
 CALIBRATION_CALIFORNIA = Recipe(
     name="calibration-california",
