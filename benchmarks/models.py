@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from benchmarks.resnet import resnet18
 from privet import models
+from privet.models.convolutional import cnn
 
 
 class MeanEmbedding(nn.Module):
@@ -78,15 +79,33 @@ def mlp() -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
+def inverted_residual(layout: torch.memory_format) -> tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]:
+    """Return how a block of mobile networks (1×1, depthwise 5×5, 1×1) and its maps are made in a layout."""
+    narrow, wide, side = 32, 96, 14
+
+    def build() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(narrow, wide, 1), nn.GroupNorm(8, wide), nn.ReLU(),
+            nn.Conv2d(wide, wide, 5, padding=2, groups=wide), nn.GroupNorm(8, wide), nn.ReLU(),
+            nn.Conv2d(wide, narrow, 1), nn.GroupNorm(8, narrow),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(narrow, 10),
+        ).to(memory_format=layout)  # type: ignore[call-overload]  # fmt: skip
+
+    return build, lambda: torch.randn(32, narrow, side, side).contiguous(memory_format=layout)
+
+
 def images(batch: int) -> Callable[[], torch.Tensor]:
     return lambda: torch.randn(batch, 1, 28, 28)
 
 
 CASES = (
     Case("cnn 26K, B=256", lambda: models.build("cnn", (1, 28, 28), 10), images(256), 10),
+    Case("cnn 26K, channels first, B=256", lambda: cnn((1, 28, 28), 10), images(256), 10),
     Case("tanh-cnn 71K, B=64", lambda: models.build("tanh-cnn", (1, 28, 28), 10), images(64), 10),
     Case("mlp 1.9M, B=512", mlp, lambda: torch.randn(512, 784), 10),
     Case("resnet-18 11.2M, B=32", resnet18, lambda: torch.randn(32, 3, 32, 32), 10),
+    Case("inverted residual 10K, B=32", *inverted_residual(torch.contiguous_format), 10),
+    Case("inverted residual, channels last, B=32", *inverted_residual(torch.channels_last), 10),
     Case("embedding 1.3M, B=256, T=64", MeanEmbedding, lambda: torch.randint(0, 10_000, (256, 64)), 2),
     Case("lstm 1.4M, B=64, T=64", Recurrent, lambda: torch.randint(0, 10_000, (64, 64)), 2),
     Case("encoder 4×d128, B=64, T=64", lambda: Encoder(4, 128, 4, 512), lambda: torch.randn(64, 64, 128), 10),

@@ -14,6 +14,7 @@ ORDER = [
     "files",
     "documents",
     "native",
+    "memory",
     "values",
     "encoding",
     "schedules",

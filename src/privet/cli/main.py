@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import typer
 
+from privet import memory
 from privet.cli import audit, budget, check, data, ledger, privacy, report, reproduce, train
 from privet.errors import PrivetError
 
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: without the program's name; those of the process if None.
     """
+    if arguments is None:  # the process is ours
+        memory.keep_freed()
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False)

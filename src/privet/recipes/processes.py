@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from privet import memory
 from privet.recipes.job import Advance, Job
 from privet.recipes.record import Record
 from privet.recipes.tasks import perform
@@ -26,7 +27,7 @@ def performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     # Started anew rather than forked: a fork would share threads' locks and torch's state.
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin, initargs=(threads,))
 
     def run(job: Job, advance: Advance) -> Record:
         record = pool.submit(perform, job, _unheard).result()
@@ -35,6 +36,12 @@ def performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
 
     with pool, ThreadPoolExecutor(jobs) as waiting:
         yield run, waiting.map
+
+
+def _begin(threads: int) -> None:
+    """Prepare another process for runs."""
+    torch.set_num_threads(threads)
+    memory.keep_freed()
 
 
 def _unheard(steps: int) -> None:

@@ -1,0 +1,54 @@
+"""Memory that tensors free is kept for the next ones, unless the environment says otherwise."""
+
+import json
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from privet import memory
+
+COUNT = """
+import json, resource, sys, torch
+from privet import memory
+
+# Of a few megabytes, and above the 32 MB from which on glibc maps every block by itself.
+def step():
+    tensors = [torch.ones(megabytes, 1 << 18) for megabytes in (1, 8, 48)]
+
+torch.set_num_threads(1)
+kept = sys.argv[1] == "kept" and memory.keep_freed()
+# The heap takes its shape.
+for _ in range(5):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    step()
+print(json.dumps([kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before]))
+"""
+
+
+def pages(mode):
+    """Return whether memory is kept, and how often the system handed out pages in four steps, in a fresh process."""
+    done = subprocess.run([sys.executable, "-c", COUNT, mode], capture_output=True, text=True, check=True, env={})
+    kept, number = json.loads(done.stdout)
+    return kept, number
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_a_step_takes_the_memory_that_the_one_before_freed():
+    (_, usual), (kept, fewer) = pages("usual"), pages("kept")
+    assert kept
+    assert 8 * fewer < usual
+
+
+@pytest.mark.parametrize("variable", memory._DECIDED)
+def test_what_the_environment_has_decided_stays(variable, monkeypatch):
+    monkeypatch.setenv(variable, "65536")
+    assert memory.keep_freed() is False
+
+
+def test_another_c_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert memory.keep_freed() is False
