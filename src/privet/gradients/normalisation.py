@@ -23,6 +23,9 @@ from privet.gradients.uses import DirectUse
 
 aten = torch.ops.aten
 
+# By the number of dimensions of an input.
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
 
 @dataclass(frozen=True, eq=False)
 class _Affine:
@@ -128,8 +131,8 @@ class _LayerNorm(torch.autograd.Function):
 class _GroupNorm(torch.autograd.Function):
     """torch's group norm; the backward pass records the affine parameters.
 
-    Seen as one example with B·C channels in B·groups groups, with the scale repeated, the batch has the same input gradient, and
-    torch's gradients of that scale and shift are those of every example.
+    Channels first, the batch is seen as one example with B·C channels in B·groups groups, with the scale repeated: it has the
+    same input gradient, and torch's gradients of that scale and shift are those of every example.
     """
 
     @staticmethod
@@ -144,24 +147,46 @@ class _GroupNorm(torch.autograd.Function):
         affine: _Affine,
     ) -> Tensor:
         examples, channels = x.shape[:2]
-        x = x.contiguous()
+        memory_format = _memory_format(x)
+        x = x.contiguous(memory_format=memory_format)
         sizes = (examples, channels, x[0, 0].numel(), groups)
         y, mean, rstd = torch.native_group_norm(x, weight, bias, *sizes, eps)
         ctx.save_for_backward(x, weight, mean, rstd)
-        ctx.sizes, ctx.affine = sizes, affine
+        ctx.sizes, ctx.affine, ctx.memory_format = sizes, affine, memory_format
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight, mean, rstd = ctx.saved_tensors
+        grad, needed = grad.contiguous(memory_format=ctx.memory_format), ctx.needs_input_grad[1]
+        if ctx.memory_format is not torch.contiguous_format:
+            ctx.affine.record_products(_group_normalised(x.detach(), mean, rstd), grad)
+            wanted = [needed, False, False]
+            into = aten.native_group_norm_backward(grad, x, mean, rstd, weight, *ctx.sizes, wanted)[0] if needed else None
+            return None, into, None, None, None, None, None
         examples, channels, positions, groups = ctx.sizes
-        grads, inputs = (part.contiguous().view(1, -1, positions) for part in (grad, x.detach()))
+        grads, inputs = (part.view(1, -1, positions) for part in (grad, x.detach()))
         into, scales, shifts = aten.native_group_norm_backward(
             grads, inputs, mean.view(1, -1), rstd.view(1, -1), None if weight is None else weight.repeat(examples),
-            1, examples * channels, positions, examples * groups, [ctx.needs_input_grad[1], True, True],
+            1, examples * channels, positions, examples * groups, [needed, True, True],
         )  # fmt: skip
         ctx.affine.record(lambda: scales, lambda: shifts)
         return None, None if into is None else into.view(x.shape), None, None, None, None, None
+
+
+def _memory_format(x: Tensor) -> torch.memory_format:
+    """Return the layout that torch's group norm takes for an input: on a CPU it has kernels for channels last."""
+    last = _CHANNELS_LAST.get(x.dim())
+    kept = last is not None and x.is_cpu and x.is_contiguous(memory_format=last) and not x.is_contiguous()
+    return last if last is not None and kept else torch.contiguous_format
+
+
+def _group_normalised(x: Tensor, mean: Tensor, rstd: Tensor) -> Callable[[slice], Tensor]:
+    """Return what forms the normalised inputs of a block of examples, from (B, C, *space) and two of (B, groups)."""
+    groups = mean.shape[1]
+    inputs = x.view(len(x), groups, -1, *x.shape[2:])
+    means, scales = (part.view(-1, groups, *[1] * (x.dim() - 1)) for part in (mean, rstd))
+    return lambda block: (inputs[block] - means[block]).mul_(scales[block]).flatten(1, 2)
 
 
 class _ScaleAndShift(torch.autograd.Function):
@@ -235,7 +260,8 @@ def _instance_norm(
     if affine is None:
         return None
     if running_mean is None and running_var is None:
-        return affine.after(_GroupNorm, input, input.shape[1], eps)
+        # Channels first, as torch does it: its kernel for channels last takes the variance as a difference of two sums.
+        return affine.after(_GroupNorm, input.contiguous(), input.shape[1], eps)
     normal = F.instance_norm(input, running_mean, running_var, None, None, use_input_stats, momentum, eps)
     return affine.after(_ScaleAndShift, normal)
 
