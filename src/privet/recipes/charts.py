@@ -105,10 +105,9 @@ def _curve(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
     for arm, (colour, _, dashes) in zip(arms, _styles(len(arms)), strict=True):
         points = [[record.curve[index] for record in runs[arm.name]] for index in range(len(runs[arm.name][0].curve))]
         places = [at[0][chart.x] for at in points]
-        means, deviations = zip(*(_spread([_scaled(chart, point[chart.metric]) for point in at]) for at in points), strict=True)
+        means, lows, highs = zip(*(_band([_scaled(chart, point[chart.metric]) for point in at]) for at in points), strict=True)
         axes.plot(places, means, color=colour, linestyle=dashes, linewidth=1.4, label=arm.name)
-        low, high = ([mean + sign * off for mean, off in zip(means, deviations, strict=True)] for sign in (-1, 1))
-        axes.fill_between(places, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(places, lows, highs, color=colour, alpha=0.18, linewidth=0)
     axes.set_xlabel({"step": "training step", "epsilon": "privacy loss ε"}[chart.x])
     _legend(axes)
 
@@ -125,6 +124,12 @@ def _final(chart: Chart, records: Sequence[Record]) -> tuple[float, float]:
 def _spread(values: Sequence[float]) -> tuple[float, float]:
     mean, deviation = spread(values)
     return mean, deviation or 0.0
+
+
+def _band(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean, and a standard deviation below and above it as far as any run went: one that leaps moves both ends."""
+    mean, deviation = _spread(values)
+    return mean, max(mean - deviation, min(values)), min(mean + deviation, max(values))
 
 
 def _scaled(chart: Chart, value: float) -> float:
