@@ -23,6 +23,7 @@ from rich.table import Table
 
 from benchmarks.arms import ARMS, NORM_ARMS, Step
 from benchmarks.models import CASES
+from privet.memory import keep_freed
 from privet.recipes.cost import peak_of
 
 _PATIENCE = 20  # seconds for an arm
@@ -87,10 +88,13 @@ def main() -> None:
     parser.add_argument("--model", action="append", default=[], help="only models whose name contains this")
     parser.add_argument("--arm", action="append", default=[], help="only arms whose name contains this, and the plain step")
     parser.add_argument("--norms", action="store_true", help="measuring norms, exactly and from projections, instead of steps")
+    parser.add_argument("--keep-freed", action="store_true", help="keep what a step frees, as the commands of privet do")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end")
     parser.add_argument("--peak-of", nargs=2, metavar=("CASE", "ARM"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.keep_freed and not keep_freed():
+        parser.error("freed memory cannot be kept here")
     if options.peak_of:
         print(peak(int(options.peak_of[0]), options.peak_of[1]))
         return
