@@ -66,6 +66,9 @@ def test_a_search_may_take_shorter_runs_at_the_same_epsilon(tmp_path):
     assert run["plan"]["steps"]["epochs"] == 0.3
     assert all(line["epsilon"] == pytest.approx(run["epsilon"], rel=1e-3) for line in search)
     assert all(line["plan"]["noise"]["multiplier"] < run["plan"]["noise"]["multiplier"] for line in search)
+    # As much noise adds up in them: the rate of the run is one of theirs, each taken times the root of 0.5.
+    assert any(run["rate"] == pytest.approx(line["rate"] * 0.5**0.5) for line in search)
+    assert 0.7 in [pytest.approx(line["rate"] * 0.5**0.5) for line in search]
 
 
 def test_what_is_there_is_not_done_again(tmp_path, performed):

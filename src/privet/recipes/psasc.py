@@ -7,13 +7,14 @@ from privet.momentum import InnerOuter
 from privet.plan import epochs
 from privet.recipes.recipe import Arm, Chart, Recipe
 from privet.sampling import Poisson
+from privet.schedules import ToZero
 
 _SOURCE = "Huang et al., “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Tables II and III"
 _NOTE = (
     "The paper gives neither widths nor learning rates nor the parameters of PSASC*: the network is ours (four convolutions with "
-    "tanh, two of them strided, 20 K parameters), rates are searched in runs of a quarter of the length, the inner momentum "
-    "weighs one past step by 0.1 and the outer keeps a tenth. What is shown of gradients is of plain ones: the momentum inside "
-    "the weight of PSASC* is no part of it. "
+    "tanh, two of them strided, 20 K parameters), rates fall linearly to nought and are searched in runs of a quarter of the "
+    "length, the inner momentum weighs one past step by 0.1 and the outer keeps a tenth. What is shown of gradients is of plain "
+    "ones: the momentum inside the weight of PSASC* is no part of it. "
 )
 
 
@@ -31,7 +32,7 @@ def _arms(bound: float, stability: float, scale: float, reported: tuple[float, .
     )
 
 
-_COMMON = {"model": "strided-cnn", "momentum": 0.9, "learning_rate": 1.6}
+_COMMON = {"model": "strided-cnn", "momentum": 0.9, "learning_rate": 1.6, "rate_schedule": ToZero()}
 _METRICS = ("accuracy", "negative_log_likelihood")
 _CHARTS = (
     Chart("accuracy", "arms", "accuracy"),

@@ -100,7 +100,8 @@ class Recipe:
         examples: how many of the training set are used, the first ones; None takes all.
         tuned: whether each arm looks for its own learning rate first, on a seed that is not among the others. The search looks at
             the test set, so the table compares arms and is not what a private search would find.
-        trial: part of a run's length, in (0, 1], that a run of the search has; it is calibrated to the same ε.
+        trial: part of a run's length, in (0, 1], that a run of the search has; it is calibrated to the same ε, and its learning
+            rate is the one that is asked about over the root of the part, so that as much noise adds up.
         points: how often a run is evaluated, at equal distances; 1 is at the end only.
         charts: figures to draw.
         studies: names in `privet.recipes.studies.STUDIES`: what is looked at in the gradients of each
