@@ -148,5 +148,5 @@ TRANSFER_SST2 = Recipe(
         "pairs) on the first 20,000 phrases of SST-2. The reverse order, a large bound for the first 5 % and then a small one, "
         "is ours."
     ),
-    hours=4,
+    hours=1.2,
 )  # fmt: skip
