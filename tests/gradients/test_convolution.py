@@ -41,6 +41,11 @@ OTHER_DIMENSIONS = [
     Geometry((3, 1, 3), (2,), (1,), (1,), 3),
     Geometry((4, 1, 2, 3, 2), (2, 1, 1), (1, 0, 1), (1, 1, 2), 4),
 ]
+# Whole vectors of outputs, but not of inputs.
+FIRST_LAYERS = [
+    Geometry((16, 3, 3, 2), (2, 1), (1, 0), (1, 1), 1),
+    Geometry((32, 1, 3, 3), (1, 1), (1, 1), (1, 1), 2),
+]
 ONE_POSITION = Geometry((4, 3, 9, 8), (1, 1), (0, 0), (1, 1), 1)
 SPACES = {1: (9,), 2: (9, 8), 3: (4, 5, 3)}
 
@@ -106,7 +111,7 @@ def test_large_examples_are_put_channels_last_one_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("cache", [1, 2000, 1 << 18])
-@pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, ONE_POSITION], ids=str)
+@pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, *FIRST_LAYERS, ONE_POSITION], ids=str)
 def test_norms_gradients_and_sums_are_those_of_torch(geometry, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
     some = use(geometry).double()

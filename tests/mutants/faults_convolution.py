@@ -47,6 +47,9 @@ GEOMETRY = [
 ]  # fmt: skip
 
 KERNELS = [
+    Mutant("gradients of a first layer are not turned back", "convolution.py",
+           "use.gradients).transpose(1, 2))", "use.gradients).view_as(formed))",
+           in_gradients("test_convolution", "test_norms_gradients_and_sums_are_those_of_torch")),
     Mutant("two dimensions of the kernel change places in gradients that are kept", "convolution.py",
            "return self.gradients.movedim(-1, 2)", "return self.gradients.transpose(-1, 2)",
            tape("conv2d plain")),

@@ -19,6 +19,9 @@ from privet.gradients.uses import HeldUse, Use, resolved
 # Gradients are kept only while they take no more than so many times the numbers of the inputs and output gradients, which are
 # not kept then: memory stays in proportion to what training takes anyway.
 KEEP = 3
+# Products are fast where rows of the result are whole vectors of so many numbers; of rows that are shorter than so many vectors,
+# an incomplete one is a large part.
+_VECTOR, _MANY = 16, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +90,12 @@ class ConvolutionUse(Use):
     def _depthwise(self) -> bool:
         return depthwise.is_cheaper(self.geometry, self.inputs)
 
+    @property
+    def _faster_by_outputs(self) -> bool:
+        """Whether outputs fill vectors and inputs do not, as in a network's first layer."""
+        inputs, outputs = self.geometry.inputs, self.geometry.outputs
+        return outputs % _VECTOR == 0 and inputs % _VECTOR != 0 and inputs < _MANY * _VECTOR
+
     def _blocks(self) -> list[slice]:
         """Return blocks of examples whose gradients are formed at once."""
         cost = depthwise.numbers(self.geometry, self.inputs) if self._depthwise else self.cost
@@ -110,7 +119,11 @@ class ConvolutionUse(Use):
                 yield block
             return
         for block, use in self._linear_uses():
-            torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=into(block).flatten(0, 1))
+            formed = into(block).flatten(0, 1)
+            if self._faster_by_outputs:
+                formed.copy_(torch.bmm(use.inputs.transpose(1, 2), use.gradients).transpose(1, 2))
+            else:
+                torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=formed)
             yield block
 
     def squared_norms(self) -> Tensor:

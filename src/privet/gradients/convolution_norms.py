@@ -20,9 +20,9 @@ from privet.gradients.norms import blocks, factor_norms, squared_norms
 from privet.gradients.uses import rounded_up
 
 # Prices of what is not a matrix product, in multiplications of one, fitted to single convolutions on one AVX-512 core in float32.
-_PATCH = 40  # a number copied into a patch
+_PATCH = 20  # a number copied into a patch
 _FORMED = 25  # a number of a gradient that is measured in cache and dropped
-_KEPT = 50  # a number of a gradient that is kept, measured and read again for the weighted sum
+_KEPT = 35  # a number of a gradient that is kept, measured and read again for the weighted sum
 _PAIR = 30  # an entry of the Gram matrices, multiplied and summed
 _DIAGONAL = 15  # an entry added along the diagonals
 _FACTOR = 60  # a number of the input and the output gradient, weighted and reordered by torch for its weighted sum
@@ -162,7 +162,10 @@ def squared_kernel_norms(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
         x: inputs, (B, C, *space).
         grad: output gradients, (B, out, *positions).
     """
-    shape = Shape.of(geometry, x, grad)
-    way = cheapest(shape)
-    cut = blocks(len(x), geometry.groups * way.numbers(shape), x.device)
+    return measured(cheapest(Shape.of(geometry, x, grad)), geometry, x, grad)
+
+
+def measured(way: Way, geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
+    """Return what `squared_kernel_norms` does, in a way that can be gone."""
+    cut = blocks(len(x), geometry.groups * way.numbers(Shape.of(geometry, x, grad)), x.device)
     return torch.cat([way.squares(geometry, x[block], grad[block]).view(-1, geometry.groups).sum(1) for block in cut])

@@ -1,0 +1,103 @@
+"""Whether the formula that chooses how a convolution is measured chooses the fastest way: `python -m benchmarks.convolutions`.
+
+Milliseconds of CPU time for the norms and the weighted sum of one kernel: of every way to measure followed by torch's weighted
+sum, and of gradients that are kept for both, where that is allowed. The fastest eighth of the calls counts, so other work on the
+machine disturbs little. The prices of `privet.gradients.convolution_norms` were set so that what is chosen is nowhere much slower
+than what is fastest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from privet.gradients.convolution import KEEP, ConvolutionUse
+from privet.gradients.convolution_norms import WAYS, cheapest, keeping_is_cheaper, measured
+from privet.gradients.geometry import Geometry
+from privet.memory import keep_freed
+
+# Batch, channels in and out, kernel, stride, padding, pixels along each of two dimensions: of small networks for grey images,
+# for scattering coefficients, of residual networks and of inverted residual blocks.
+SHAPES = (
+    (256, 1, 16, 8, 2, 3, 28), (256, 16, 32, 4, 2, 0, 13), (256, 10, 20, 5, 1, 0, 12), (256, 1, 10, 5, 1, 0, 28),
+    (512, 1, 16, 5, 2, 2, 28), (512, 16, 16, 3, 1, 1, 14), (512, 16, 32, 3, 2, 1, 14), (512, 32, 32, 3, 1, 1, 7),
+    (64, 1, 32, 3, 1, 1, 28), (64, 32, 32, 3, 1, 1, 28), (64, 32, 64, 3, 1, 1, 14), (64, 64, 64, 3, 1, 1, 14),
+    (256, 81, 16, 3, 2, 1, 7), (256, 16, 32, 3, 1, 1, 4),
+    (64, 3, 32, 3, 1, 1, 32), (16, 64, 64, 3, 1, 1, 28), (16, 128, 128, 3, 1, 1, 14), (16, 256, 256, 3, 1, 1, 7),
+    (16, 512, 512, 3, 1, 1, 4), (8, 3, 64, 7, 2, 3, 112), (16, 64, 128, 3, 2, 1, 28), (16, 128, 256, 1, 2, 0, 14),
+    (64, 64, 64, 1, 1, 0, 8), (64, 64, 64, 3, 1, 1, 8), (64, 128, 128, 3, 1, 1, 4),
+    (32, 32, 96, 1, 1, 0, 14), (32, 96, 32, 1, 1, 0, 14),
+)  # fmt: skip
+LAYOUTS = {"channels first": torch.contiguous_format, "channels last": torch.channels_last}
+
+
+def milliseconds(call: Callable[[], object], seconds: float) -> float:
+    """Return the CPU time that the fastest eighth of the calls stay under."""
+    call()
+    taken, end = [], time.perf_counter() + seconds
+    while len(taken) < 8 or time.perf_counter() < end:
+        start = time.process_time()
+        call()
+        taken.append(time.process_time() - start)
+    return sorted(taken)[len(taken) // 8] * 1e3
+
+
+def ways(use: ConvolutionUse) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield every way that can be gone, and one that does everything."""
+    weights, shape = torch.rand(use.examples), use.shape
+
+    def followed_by_sum(name: str) -> Callable[[], tuple[Tensor, Tensor]]:
+        return lambda: (measured(WAYS[name], use.geometry, use.inputs, use.gradients), use.weighted_sum(weights))
+
+    def kept() -> tuple[Tensor, Tensor]:
+        held = use.kept()
+        return held.squared_norms(), held.weighted_sum(weights)
+
+    yield from ((name, followed_by_sum(name)) for name, way in WAYS.items() if math.isfinite(way.cost(shape)))
+    if shape.weight <= KEEP * shape.factors:
+        yield "kept", kept
+
+
+def chosen(use: ConvolutionUse) -> str:
+    """Return the way that the formula chooses."""
+    shape = use.shape
+    if shape.weight <= KEEP * shape.factors and keeping_is_cheaper(shape):
+        return "kept"
+    return next(name for name, way in WAYS.items() if way is cheapest(shape))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=0.25, help="for each way of each shape")
+    parser.add_argument("--keep-freed", action="store_true", help="keep memory that is freed, as the commands of privet do")
+    options = parser.parse_args()
+    if options.keep_freed:
+        keep_freed()
+    torch.set_num_threads(1)
+    print(f"{platform.machine()}, {os.cpu_count()} cores, 1 thread, torch {torch.__version__}")
+    worst = 1.0
+    for batch, channels, out, kernel, stride, padding, side in SHAPES:
+        for layout, memory_format in LAYOUTS.items():
+            geometry = Geometry((out, channels, kernel, kernel), (stride,) * 2, (padding,) * 2, (1, 1), 1)
+            sizes = (channels, side, side), (out, *geometry.positions((side, side)))
+            use = ConvolutionUse(*(torch.randn(batch, *size).contiguous(memory_format=memory_format) for size in sizes), geometry)
+            times = {name: milliseconds(call, options.seconds) for name, call in ways(use)}
+            choice, ordered = chosen(use), sorted(times, key=times.__getitem__)
+            worst = max(worst, times[choice] / times[ordered[0]])
+            print(
+                f"{batch}×{channels}×{side}² → {out}, {kernel}² by {stride}, {layout}: {choice};",
+                ", ".join(f"{name} {times[name]:.2f}" for name in ordered),
+                flush=True,
+            )
+    print(f"what is chosen takes at most {worst:.2f} times the fastest")
+
+
+if __name__ == "__main__":
+    main()
