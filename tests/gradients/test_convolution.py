@@ -143,6 +143,8 @@ def test_every_way_to_measure_gives_the_same_norms(geometry, way, cache, monkeyp
 @pytest.mark.parametrize(("geometry", "side", "way", "kept"), [
     (Geometry((64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1), 32, "formed", True),
     (Geometry((128, 64, 3, 3), (2, 2), (1, 1), (1, 1), 1), 32, "formed", True),
+    (Geometry((32, 32, 3, 3), (1, 1), (1, 1), (1, 1), 1), 7, "Gram of pixels", True),
+    (Geometry((16, 81, 3, 3), (2, 2), (1, 1), (1, 1), 1), 7, "Gram of patches", True),
     (Geometry((256, 128, 3, 3), (2, 2), (1, 1), (1, 1), 1), 16, "Gram of patches", False),
     (Geometry((256, 256, 3, 3), (1, 1), (1, 1), (1, 1), 1), 8, "Gram of pixels", False),
     (Geometry((512, 512, 3, 3), (1, 1), (1, 1), (1, 1), 1), 4, "Gram of pixels", False),
