@@ -13,7 +13,7 @@ import small
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.recipes import Chart, Extent, Records, processes, reproduce, reproduction
+from privet.recipes import RECIPES, Chart, Extent, Records, processes, reproduce, reproduction
 from privet.recipes.reproduction import TUNING_SEED
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
@@ -227,6 +227,20 @@ def test_the_command_line_carries_out_a_file_and_lists_the_catalogue(tmp_path, m
     assert (tmp_path / "reproduced" / "bounds" / "table.md").is_file()
     listed = answered("reproduce --list --json")["recipes"]
     assert {"name", "runs", "hours", "done"} <= listed[0].keys()
+
+
+def test_the_list_counts_what_is_done_where_it_is_told_to_look(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    reproduce(RECIPES["ntk-table"], tmp_path / "elsewhere" / "ntk-table", Extent(seeds=1))
+
+    def counted(command):
+        with pytest.raises(SystemExit):
+            main(command.split())
+        listed = json.loads(capsys.readouterr().out.splitlines()[-1])["recipes"]
+        return next(row["done"] for row in listed if row["name"] == "ntk-table")
+
+    assert counted("reproduce --list --json") == 0
+    assert counted("reproduce --list --out elsewhere --json") == len(RECIPES["ntk-table"].arms)
 
 
 def test_the_command_line_asks_for_a_name(capsys):

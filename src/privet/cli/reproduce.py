@@ -11,11 +11,19 @@ import typer
 from privet.cli.output import Json, answer
 from privet.errors import InvalidArgumentError
 
+# Where a recipe's directory is, unless the user says so.
+_USUAL = Path("reproduced")
+
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Name in the list, or a TOML file with a recipe.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="Say what recipes there are, what they cost and what is there.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Directory of runs, table and figures; default: reproduced/NAME.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of runs, table and figures; default: reproduced/NAME. With --list: where such directories are."
+        ),
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each arm; default: the recipe's number.")] = None,
     arm: Annotated[list[str] | None, typer.Option(help="Only this arm; may be given several times.")] = None,
     examples: Annotated[int | None, typer.Option(help="Train on the first examples only: to try, not to compare.")] = None,
@@ -34,13 +42,13 @@ def reproduce(
     from privet import recipes
 
     if list_:
-        _list(json)
+        _list(out or _USUAL, json)
         return
     if name is None:
         raise InvalidArgumentError("NAME", None, "given", "Try: privet reproduce --list.")
     recipe = recipes.find(name)
     extent = recipes.Extent(seeds, tuple(arm or ()), examples, epochs)
-    found = recipes.reproduce(recipe, out or _usual(recipe.name), extent, folder=folder, jobs=jobs, progress=not quiet)
+    found = recipes.reproduce(recipe, out or _USUAL / recipe.name, extent, folder=folder, jobs=jobs, progress=not quiet)
     table = found.directory / "table.md"
     answer(
         json,
@@ -49,21 +57,17 @@ def reproduce(
     )
 
 
-def _list(as_json: bool) -> None:
+def _list(place: Path, as_json: bool) -> None:
     from privet import recipes
 
     rows = [
         {
             "name": recipe.name, "title": recipe.title, "runs": recipe.runs, "hours": recipe.hours,
-            "done": len(recipes.Records(_usual(recipe.name) / "runs.jsonl")),
+            "done": recipes.done(recipe, recipes.Records(place / recipe.name / "runs.jsonl")),
         }
         for recipe in recipes.RECIPES.values()
     ]  # fmt: skip
     lines = [
-        f"{row['name']:26} {row['runs']:>4} runs {row['hours']:>5} h  {row['done']:>4} done  {row['title']}" for row in rows
+        f"{row['name']:26} {row['hours']:>5} h  {row['done']:>4} of {row['runs']:>3} runs done  {row['title']}" for row in rows
     ]  # fmt: skip
     answer(as_json, {"recipes": rows}, "\n".join(lines))
-
-
-def _usual(name: str) -> Path:
-    return Path("reproduced") / name

@@ -9,6 +9,7 @@ from privet.recipes.recipe import Arm, Chart, Recipe, read
 from privet.recipes.record import Record, Records, worded
 from privet.recipes.reproduction import Extent, Reproduction, reproduce
 from privet.recipes.settings import Settings
+from privet.recipes.wanted import done
 
 __all__ = [
     "RECIPES",
@@ -20,6 +21,7 @@ __all__ = [
     "Records",
     "Reproduction",
     "Settings",
+    "done",
     "find",
     "read",
     "reproduce",

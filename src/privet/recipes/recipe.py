@@ -177,7 +177,11 @@ class Recipe:
     @property
     def runs(self) -> int:
         """How many there are, without the search."""
-        return sum(arm.seeds or self.seeds for arm in self.arms)
+        return sum(map(self.runs_of, self.arms))
+
+    def runs_of(self, arm: Arm) -> int:
+        """Return how many of them are an arm's."""
+        return arm.seeds or self.seeds
 
     def _drawable(self, kind: str) -> tuple[str, ...]:
         if kind == "distribution":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,9 @@ class Records:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(record.to_json() + "\n")
         self._remember(record)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._found.values())
 
     def __len__(self) -> int:
         return len(self._found)

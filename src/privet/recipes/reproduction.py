@@ -18,11 +18,10 @@ from privet.recipes.processes import performing
 from privet.recipes.recipe import Arm, Recipe
 from privet.recipes.record import Record, Records
 from privet.recipes.table import Row, summary, write
+from privet.recipes.wanted import wanted
 
 # Of the runs that look for a learning rate: none of those that are reported.
 TUNING_SEED = 100
-# Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
-_STUDIED_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -110,16 +109,13 @@ def reproduce(
 
     def job(arm: Arm, rate: float | None, seed: int, part: float = 1.0) -> Job:
         settings = recipe.settings(arm).lasting(extent.epochs).shortened(part)
-        return Job(
-            recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed,
-            recipe.studies if seed == _STUDIED_SEED else (), recipe.study_epochs,
-        )  # fmt: skip
+        return wanted(recipe, arm, settings, examples, size, rate, seed)
 
     with bar(progress) as shown, performing(jobs) as (run, each):
 
-        def there(wanted: Job) -> Record | None:
-            found = records.get(wanted.key)
-            return found if found is not None and wanted.answered_by(found) else None
+        def there(job: Job) -> Record | None:
+            found = records.get(job.key)
+            return found if found is not None and job.answered_by(found) else None
 
         def expect(jobs: Sequence[Job]) -> None:
             with lock:
@@ -133,11 +129,11 @@ def reproduce(
                     with shown.beside(f"features: {features}", read(examples).examples) as advance:
                         extracted(read(examples), features, advance)
 
-        def record(wanted: Job) -> Record:
-            found = there(wanted)
+        def record(job: Job) -> Record:
+            found = there(job)
             if found is None:
-                prepare(wanted.settings.features)
-                found = run(wanted, shown.advance)
+                prepare(job.settings.features)
+                found = run(job, shown.advance)
                 with lock:
                     records.add(found)
             return found
@@ -153,12 +149,12 @@ def reproduce(
             return highest(lambda rate: tried(arm, rate), start) if recipe.tuned and start is not None else start
 
         rates = dict(zip((arm.name for arm in arms), each(rate, arms), strict=True))
-        runs = {arm.name: extent.seeds or arm.seeds or recipe.seeds for arm in arms}
+        runs = {arm.name: extent.seeds or recipe.runs_of(arm) for arm in arms}
         # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
         each_seed = itertools.product(range(1, max(runs.values()) + 1), arms)
-        wanted = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
-        expect(wanted)
-        done = list(each(record, wanted))
+        asked = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
+        expect(asked)
+        done = list(each(record, asked))
     rows = summary(recipe, arms, done)
     write(recipe, rows, done, directory, reduced=extent.reduced)
     draw(recipe, arms, done, directory / "figures")

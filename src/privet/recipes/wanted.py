@@ -1,0 +1,52 @@
+"""Which runs a recipe asks for, and how many of them there are."""
+
+from __future__ import annotations
+
+from privet.data import catalogue
+from privet.recipes.job import Examples, Job
+from privet.recipes.recipe import Arm, Recipe
+from privet.recipes.record import Record, Records
+from privet.recipes.settings import ArmSettings
+
+# Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
+_STUDIED_SEED = 1
+
+
+def wanted(
+    recipe: Recipe, arm: Arm, settings: ArmSettings, examples: Examples, size: int, rate: float | None, seed: int
+) -> Job:  # fmt: skip
+    """Return the run of an arm with this seed.
+
+    Args:
+        recipe: that asks for it.
+        arm: one of the recipe's.
+        settings: of the arm, perhaps with another length.
+        examples: what to train on.
+        size: how many examples that is.
+        rate: learning rate; None where there is no choice of it.
+        seed: of the initial parameters.
+    """
+    return Job(
+        recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed,
+        recipe.studies if seed == _STUDIED_SEED else (), recipe.study_epochs,
+    )  # fmt: skip
+
+
+def done(recipe: Recipe, records: Records) -> int:
+    """Return how many of the runs of a recipe of the catalogue there are, the search and reduced runs left out.
+
+    A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.
+    """
+    size = recipe.examples or sum(entry.train for entry in catalogue() if entry.name == recipe.data)
+    examples = Examples(recipe.data, None, recipe.examples)
+    arms = {arm.name: (arm, recipe.settings(arm)) for arm in recipe.arms}
+
+    def counts(record: Record) -> bool:
+        if record.arm not in arms:
+            return False
+        arm, settings = arms[record.arm]
+        rate = record.rate if recipe.tuned else settings.learning_rate
+        job = wanted(recipe, arm, settings, examples, size, rate, record.seed)
+        return record.seed <= recipe.runs_of(arm) and record.key == job.key and job.answered_by(record)
+
+    return len({(record.arm, record.seed) for record in records if counts(record)})
