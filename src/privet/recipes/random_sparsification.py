@@ -12,7 +12,7 @@ from privet.sampling import Poisson, Shuffle
 from privet.sparsification import Random
 
 _BOUND, _LEARNING_RATE = 0.1, 4.0
-_RATES, _FEWER = (0.0, 0.5, 0.7, 0.9), (0.0, 0.5, 0.9)
+_RATES, _FEWER, _ENDS = (0.0, 0.5, 0.7, 0.9), (0.0, 0.5, 0.9), (0.0, 0.9)
 _SHORT = epochs(5)
 # A mask takes noise away and part of the step with it; so does a lower learning rate, which may be all there is to a gain.
 _LOWER, _NOISY = (1.0, 2.0), 1.0
@@ -22,7 +22,7 @@ _SWEPT = 3
 
 def _reported(baseline: float, gain: float) -> dict[float, float]:
     """Return r → accuracy; the paper does not say at which r it gained."""
-    return {_RATES[0]: baseline, _RATES[-1]: baseline + gain}
+    return dict(zip(_ENDS, (baseline, baseline + gain), strict=True))
 
 
 # Network → its settings, and the paper's accuracies by ε.
@@ -42,7 +42,7 @@ def _sparse(rate: float, **plan: Any) -> dict[str, Any]:
 
 def _at(network: str, epsilon: float, rate: float, learning_rate: float) -> dict[str, float | str]:
     """Return where a run of a network of the table stands among learning rates, if it is one of those."""
-    swept = epsilon == _NOISY and rate in (_RATES[0], _RATES[-1])
+    swept = epsilon == _NOISY and rate in _ENDS
     return {"learning rate": learning_rate, "model": f"{network}, r = {rate:g}"} if swept else {}
 
 
@@ -76,7 +76,7 @@ def _learning_rate() -> list[Arm]:
         )
         for network, (settings, _) in _NETWORKS.items()
         for learning_rate in _LOWER
-        for rate in (_RATES[0], _RATES[-1])
+        for rate in _ENDS
     ]
 
 
@@ -138,7 +138,7 @@ def _sampling() -> list[Arm]:
             seeds=_SWEPT,
         )
         for name, plan in schemes.items()
-        for rate in (_RATES[0], _RATES[-1])
+        for rate in _ENDS
     ]
 
 

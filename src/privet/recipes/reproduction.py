@@ -18,7 +18,7 @@ from privet.recipes.processes import performing
 from privet.recipes.recipe import Arm, Recipe
 from privet.recipes.record import Record, Records
 from privet.recipes.table import Row, summary, write
-from privet.recipes.wanted import wanted
+from privet.recipes.wanted import job_of
 
 # Of the runs that look for a learning rate: none of those that are reported.
 TUNING_SEED = 100
@@ -109,13 +109,13 @@ def reproduce(
 
     def job(arm: Arm, rate: float | None, seed: int, part: float = 1.0) -> Job:
         settings = recipe.settings(arm).lasting(extent.epochs).shortened(part)
-        return wanted(recipe, arm, settings, examples, size, rate, seed)
+        return job_of(recipe, arm, settings, examples, size, rate, seed)
 
     with bar(progress) as shown, performing(jobs) as (run, each):
 
-        def there(job: Job) -> Record | None:
-            found = records.get(job.key)
-            return found if found is not None and job.answered_by(found) else None
+        def there(wanted: Job) -> Record | None:
+            found = records.get(wanted.key)
+            return found if found is not None and wanted.answered_by(found) else None
 
         def expect(jobs: Sequence[Job]) -> None:
             with lock:
@@ -129,11 +129,11 @@ def reproduce(
                     with shown.beside(f"features: {features}", read(examples).examples) as advance:
                         extracted(read(examples), features, advance)
 
-        def record(job: Job) -> Record:
-            found = there(job)
+        def record(wanted: Job) -> Record:
+            found = there(wanted)
             if found is None:
-                prepare(job.settings.features)
-                found = run(job, shown.advance)
+                prepare(wanted.settings.features)
+                found = run(wanted, shown.advance)
                 with lock:
                     records.add(found)
             return found
@@ -152,9 +152,9 @@ def reproduce(
         runs = {arm.name: extent.seeds or recipe.runs_of(arm) for arm in arms}
         # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
         each_seed = itertools.product(range(1, max(runs.values()) + 1), arms)
-        asked = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
-        expect(asked)
-        done = list(each(record, asked))
+        wanted = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
+        expect(wanted)
+        done = list(each(record, wanted))
     rows = summary(recipe, arms, done)
     write(recipe, rows, done, directory, reduced=extent.reduced)
     draw(recipe, arms, done, directory / "figures")

@@ -12,7 +12,7 @@ from privet.recipes.settings import ArmSettings
 _STUDIED_SEED = 1
 
 
-def wanted(
+def job_of(
     recipe: Recipe, arm: Arm, settings: ArmSettings, examples: Examples, size: int, rate: float | None, seed: int
 ) -> Job:  # fmt: skip
     """Return the run of an arm with this seed.
@@ -46,7 +46,7 @@ def done(recipe: Recipe, records: Records) -> int:
             return False
         arm, settings = arms[record.arm]
         rate = record.rate if recipe.tuned else settings.learning_rate
-        job = wanted(recipe, arm, settings, examples, size, rate, record.seed)
+        job = job_of(recipe, arm, settings, examples, size, rate, record.seed)
         return record.seed <= recipe.runs_of(arm) and record.key == job.key and job.answered_by(record)
 
     return len({(record.arm, record.seed) for record in records if counts(record)})
