@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import small
 
-from privet.recipes import Extent, Records, done, reproduce
+from privet.recipes import Extent, Records, finished, reproduce
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
 
@@ -15,6 +15,10 @@ def carried_out(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs")
     reproduce(small.recipe(), directory)
     return directory / "runs.jsonl"
+
+
+def done(recipe, records):
+    return len(finished(recipe, records))
 
 
 def kept(carried_out, tmp_path, change=lambda record: [record]):

@@ -63,7 +63,7 @@ def _list(place: Path, as_json: bool) -> None:
     rows = [
         {
             "name": recipe.name, "title": recipe.title, "runs": recipe.runs, "hours": recipe.hours,
-            "done": recipes.done(recipe, recipes.Records(place / recipe.name / "runs.jsonl")),
+            "done": len(recipes.finished(recipe, recipes.Records(place / recipe.name / "runs.jsonl"))),
         }
         for recipe in recipes.RECIPES.values()
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from privet.recipes.recipe import Arm, Chart, Recipe, read
 from privet.recipes.record import Record, Records, worded
 from privet.recipes.reproduction import Extent, Reproduction, reproduce
 from privet.recipes.settings import Settings
-from privet.recipes.wanted import done
+from privet.recipes.wanted import finished
 
 __all__ = [
     "RECIPES",
@@ -21,8 +21,8 @@ __all__ = [
     "Records",
     "Reproduction",
     "Settings",
-    "done",
     "find",
+    "finished",
     "read",
     "reproduce",
     "worded",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -115,10 +115,6 @@ class Records:
     def get(self, wanted: Key) -> Record | None:
         """Return the run, if there is one."""
         return self._found.get(wanted)
-
-    def all_of(self, wanted: Iterable[Key]) -> list[Record]:
-        """Return those of the runs that there are."""
-        return [self._found[one] for one in wanted if one in self._found]
 
     def add(self, record: Record) -> None:
         """Append a run, at once and durably enough for another process to see it."""

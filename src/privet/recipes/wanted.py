@@ -1,4 +1,4 @@
-"""Which runs a recipe asks for, and how many of them there are."""
+"""Which runs a recipe asks for, and which of them there are."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def job_of(
     )  # fmt: skip
 
 
-def done(recipe: Recipe, records: Records) -> int:
-    """Return how many of the runs of a recipe of the catalogue there are, the search and reduced runs left out.
+def finished(recipe: Recipe, records: Records) -> tuple[Record, ...]:
+    """Return the runs of a recipe of the catalogue that there are, by seed; the search and reduced runs are left out.
 
     A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.
     """
@@ -49,4 +49,5 @@ def done(recipe: Recipe, records: Records) -> int:
         job = job_of(recipe, arm, settings, examples, size, rate, record.seed)
         return record.seed <= recipe.runs_of(arm) and record.key == job.key and job.answered_by(record)
 
-    return len({(record.arm, record.seed) for record in records if counts(record)})
+    found = {(record.seed, record.arm): record for record in records if counts(record)}
+    return tuple(found[one] for one in sorted(found))
