@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -23,8 +22,9 @@ from rich.table import Table
 
 from benchmarks.arms import ARMS, NORM_ARMS, Step
 from benchmarks.models import CASES
+from privet import cost
+from privet.errors import PrivetError
 from privet.memory import keep_freed
-from privet.recipes.cost import peak_of
 
 _PATIENCE = 20  # seconds for an arm
 _ALL = ARMS | NORM_ARMS
@@ -59,22 +59,22 @@ def ratios(case: int, arms: Sequence[str], rounds: int) -> tuple[float, dict[str
             step()
             times[name].append(time.perf_counter() - start)
     base = times["plain"]
-    paired = {name: statistics.median(x / y for x, y in zip(times[name], base, strict=False)) for name in steps}
+    paired = {name: cost.paired_ratio(times[name], base[: len(times[name])]) for name in steps}
     return statistics.median(base) * 1e3, paired
 
 
 def peak(case: int, arm: str) -> float:
-    """Return `peak_of` an arm."""
+    """Return the peak memory of an arm's step, in MB."""
     torch.manual_seed(0)
-    return peak_of(_ALL[arm](CASES[case]))
+    return cost.peak_of(_ALL[arm](CASES[case]))
 
 
 def peak_elsewhere(case: int, arm: str) -> float | None:
-    """Return `peak` from a fresh process that hands freed memory straight back."""
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-    command = [sys.executable, "-m", "benchmarks.step", "--peak-of", str(case), arm]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    return float(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None
+    """Return `peak` from a fresh process; None where the arm fails there."""
+    try:
+        return cost.peak_elsewhere([sys.executable, "-m", "benchmarks.step", "--peak-of", str(case), arm])
+    except PrivetError:
+        return None
 
 
 def _chosen(name: str, wanted: Sequence[str]) -> bool:

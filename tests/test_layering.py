@@ -35,6 +35,7 @@ ORDER = [
     "verification",
     "progress",
     "optim",
+    "cost",
     "tuning",
     "audit",
     "evaluation",

@@ -78,10 +78,7 @@ class Setup:
         count("seed", self.seed, minimum=0)
         count("physical_batch_size", self.physical_batch_size, fix="It bounds memory only and does not change the result.")
         self._check_units()
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError):
-            raise InvalidArgumentError("device", self.device, "a device that torch has here, such as 'cpu' or 'cuda'") from None
+        check_device("device", self.device)
 
     def _check_units(self) -> None:
         for name in ("user_cap", "group_size", "views"):
@@ -144,6 +141,18 @@ class Setup:
     def build_average(self, model: nn.Module) -> AveragedModel | None:
         """Return what averages the model's parameters, if anything does."""
         return None if self.average is None else AVERAGES[self.average](model)
+
+
+def check_device(argument: str, name: str) -> None:
+    """Refuse a device that torch does not have here.
+
+    Raises:
+        InvalidArgumentError: naming the argument.
+    """
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise InvalidArgumentError(argument, name, "a device that torch has here, such as 'cpu' or 'cuda'") from None
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:

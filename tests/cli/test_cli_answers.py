@@ -159,12 +159,12 @@ def test_a_large_delta_is_remarked_on(capsys):
 
 
 @pytest.mark.parametrize(
-    "verb", ["", "train", "epsilon", "noise", "steps", "report", "reproduce", "data", "data list", "data fetch"]
+    "verb", ["", "train", "epsilon", "noise", "steps", "bench", "report", "reproduce", "data", "data list", "data fetch"]
 )
 def test_help_teaches(verb, capsys):
     text = run(capsys, f"{verb} --help")
     assert "Usage: privet" in text
-    if verb in ("train", "epsilon", "noise", "report", "data fetch"):
+    if verb in ("train", "epsilon", "noise", "bench", "report", "data fetch"):
         assert "Example: privet" in text
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from privet import memory
-from privet.cli import audit, budget, check, data, ledger, privacy, report, reproduce, train
+from privet.cli import audit, bench, budget, check, data, ledger, privacy, report, reproduce, train
 from privet.errors import PrivetError
 
 # typer brings its own copy of click or uses the installed one; its errors share this base either way.
@@ -30,6 +30,7 @@ app.command("noise")(privacy.noise)
 app.command("steps")(privacy.steps)
 app.command("audit")(audit.audit)
 app.command("check")(check.check)
+app.command("bench")(bench.bench)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(budget.app, name="budget")

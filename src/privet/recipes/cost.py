@@ -6,20 +6,14 @@ Noise is left out, as it is the same whatever the norms come from.
 from __future__ import annotations
 
 import json
-import os
-import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch  # with the part of it that optimizers import when first used: code, and not a step's memory
-import torch._dynamo
+import torch
 
 from privet import models
-from privet.errors import PrivetError
+from privet.cost import Step, alternating, paired_ratio, peak_elsewhere, peak_of
 from privet.gradients import clipped_sum
 from privet.plan import Plan
 from privet.setups import cross_entropy
@@ -28,45 +22,17 @@ if TYPE_CHECKING:
     from privet.data import DataSet
     from privet.recipes.job import Job
 
-Step = Callable[[], object]
-_ROUNDS, _STEPS_FOR_MEMORY = 15, 3
+_ROUNDS = 15
 _RATE = 0.01
-
-
-def paired_ratio(step: Step, plain: Step, rounds: int = _ROUNDS) -> float:
-    """Return the median, over rounds in which the two alternate, of how much more processor time one step takes than the other.
-
-    Time of the processor and not of the clock, as others may share the machine.
-
-    Args:
-        step: what is measured; called once before, to warm up.
-        plain: what it is compared to; likewise.
-        rounds: how many, ≥ 1.
-    """
-    step()
-    plain()
-    return statistics.median(_seconds(step) / _seconds(plain) for _ in range(rounds))
-
-
-def peak_of(step: Step, steps: int = _STEPS_FOR_MEMORY) -> float:
-    """Return the peak memory of some steps above what stood before, in MB, in this process (Linux only)."""
-    status = Path("/proc/self/status")
-
-    def read(field: str) -> int:
-        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
-        return int(line.split()[1])
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = read("VmRSS")
-    for _ in range(steps):
-        step()
-    return (read("VmHWM") - before) / 1024
 
 
 def time_ratio(job: Job, plan: Plan, data: DataSet, method: str) -> float:
     """Return how many plain steps one step with the plan's clipping takes, for a batch of the expected size."""
     described = _described(job, plan, data, method)
-    return paired_ratio(_step(described, private=True), _step(described, private=False))
+    steps = {kind: _step(described, private=kind == "clipped") for kind in ("clipped", "plain")}
+    # Time of the processor and not of the clock, as other runs may share the machine.
+    times = alternating(steps, _ROUNDS, time.process_time)
+    return paired_ratio(times["clipped"], times["plain"])
 
 
 def memory_ratio(job: Job, plan: Plan, data: DataSet, method: str) -> float:
@@ -111,21 +77,8 @@ def _step(described: dict[str, Any], *, private: bool) -> Step:
     return clipped if private else plain
 
 
-def _seconds(step: Step) -> float:
-    start = time.process_time()
-    step()
-    return time.process_time() - start
-
-
 def _peak_elsewhere(described: dict[str, Any], *, private: bool) -> float:
-    """Return `peak_of` a step from a fresh process that hands freed memory straight back."""
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-    command = [sys.executable, "-m", __name__, json.dumps({"described": described, "private": private})]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise PrivetError(f"peak memory cannot be measured here, which takes Linux: {last}")
-    return float(done.stdout.split()[-1])
+    return peak_elsewhere([sys.executable, "-m", __name__, json.dumps({"described": described, "private": private})])
 
 
 if __name__ == "__main__":

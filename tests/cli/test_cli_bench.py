@@ -1,0 +1,120 @@
+"""`privet bench`: whose steps it takes, what it answers, and what it refuses."""
+
+import json
+import sys
+
+import pytest
+
+from privet import models
+from privet.cli import bench, main
+
+MODEL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+model = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(12, 3))
+dataset = [{"ids": torch.randint(0, 50, (3,)), "label": number % 3} for number in range(40)]
+print("hello")
+
+
+def loss_fn(model, batch):
+    return F.cross_entropy(model(batch["ids"]), batch["label"], reduction="none")
+"""
+
+
+def answered(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", *map(str, words), "--rounds", "2", "--json"])
+    assert stop.value.code == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def check_numbers(row):
+    assert row["plain_ms"] > 0
+    assert row["ratios"].keys() == {"clipped", "private"}
+    assert all(ratio > 0 for ratio in row["ratios"].values())
+
+
+def test_networks_of_privet(capsys):
+    found = answered(capsys, "--model", "logistic", "--model", "mlp", "--shape", "4,5", "--batch-size", 30, "--no-memory")
+    assert [(row["model"], row["parameters"], row["batch_size"]) for row in found["results"]] == [
+        (name, sum(one.numel() for one in models.build(name, (4, 5), 10).parameters()), 30) for name in ("logistic", "mlp")
+    ]
+    assert found["rounds"] == 2
+    assert all(row["peak_mb"] == {} for row in found["results"])
+    for row in found["results"]:
+        check_numbers(row)
+
+
+@pytest.mark.parametrize(("asked", "taken"), [((), 40), (("--batch-size", 11), 11)], ids=["all there is", "as many as asked"])
+def test_a_model_of_ones_own(asked, taken, capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MODEL)
+    (row,) = answered(capsys, file, *asked, "--clipping", "psac", "--style", "module", "--no-memory")["results"]
+    assert (row["model"], row["parameters"], row["batch_size"]) == ("mine.py", 239, taken)
+    check_numbers(row)
+
+
+def test_a_batch_is_data_enough(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MODEL + "\nbatch = torch.utils.data.default_collate(dataset[:9])\ndel dataset\n")
+    assert answered(capsys, file, "--no-memory")["results"][0]["batch_size"] == 9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+def test_memory_is_measured_in_processes_that_are_asked_the_same(capsys, tmp_path, monkeypatch):
+    commands = []
+
+    def peak(command):
+        commands.append(command)
+        return float(len(commands))
+
+    monkeypatch.setattr(bench.cost, "peak_elsewhere", peak)
+    file = tmp_path / "mine.py"
+    file.write_text(MODEL)
+    (row,) = answered(capsys, file, "--batch-size", 12, "--clipping", "psac")["results"]
+    assert row["peak_mb"] == {"plain": 1.0, "clipped": 2.0, "private": 3.0}
+    with pytest.raises(SystemExit) as stop:
+        main(commands[1][3:])
+    assert stop.value.code == 0
+    words = capsys.readouterr()
+    assert 0 <= float(words.out) < 1000
+    assert "hello" in words.err
+
+
+def test_people_get_a_table(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "--model", "logistic", "--shape", "6", "--batch-size", "8", "--rounds", "1", "--no-memory"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].split() == ["parameters", "examples", "plain", "step", "clipped", "private"]
+    assert lines[-1].split()[:3] == ["logistic", "70", "8"]
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ("--rounds 0", "--rounds is 0"),
+    ("--batch-size 0", "--batch-size is 0"),
+    ("--model gpt", "--model is 'gpt'"),
+    ("--shape 3,x", "--shape is '3,x'"),
+    ("--shape 3,4 --model cnn", "input_shape is (3, 4)"),
+    ("--device abacus", "--device is 'abacus'"),
+    ("--clipping wishful", "--clipping"),
+    ("mine.py --batch-size 41", "at most the 40 examples of mine.py"),
+    ("mine.py --model mlp", "left out with a file"),
+    ("nowhere.py", "MODEL.py is 'nowhere.py'"),
+    ("coupled.py", "BatchNorm1d"),
+    ("nothing.py", "defines no batch"),
+])  # fmt: skip
+def test_what_cannot_be_measured_is_refused_in_one_line(words, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MODEL)
+    (tmp_path / "coupled.py").write_text(MODEL.replace("nn.Flatten(),", "nn.Flatten(), nn.BatchNorm1d(12),"))
+    (tmp_path / "nothing.py").write_text("model = 1\n")
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", *words.split()])
+    told = capsys.readouterr()
+    assert stop.value.code == 2
+    assert told.out == ""
+    errors = [line for line in told.err.splitlines() if line != "hello"]
+    assert len(errors) == 1
+    assert says in errors[0]
