@@ -22,6 +22,7 @@ __all__ = [
     "audit",
     "clipped_sum",
     "clipping",
+    "cost",
     "data",
     "epochs",
     "errors",
@@ -41,7 +42,7 @@ __all__ = [
     "units",
 ]
 
-_WHEN_USED = ("audit", "data", "evaluation", "models", "optim", "recipes", "report", "tuning")
+_WHEN_USED = ("audit", "cost", "data", "evaluation", "models", "optim", "recipes", "report", "tuning")
 
 
 def __getattr__(name: str) -> ModuleType:
