@@ -88,7 +88,7 @@ TRANSFER_CIFAR10 = Recipe(
         "PSASC*). The features here are those of EfficientNet-Lite0 (4.65 M parameters, ImageNet) at 96 pixels, so only "
         "differences between arms compare. Learning rates keep η·R."
     ),
-    hours=4,
+    hours=1,
 )  # fmt: skip
 
 # ── SST-2 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
