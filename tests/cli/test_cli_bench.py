@@ -75,6 +75,8 @@ def test_memory_is_measured_in_processes_that_are_asked_the_same(capsys, tmp_pat
     file.write_text(MODEL)
     (row,) = answered(capsys, file, "--batch-size", 12, "--clipping", "psac")["results"]
     assert row["peak_mb"] == {"plain": 1.0, "clipped": 2.0, "private": 3.0}
+    asked = ["bench", str(file), "--batch-size", "12", "--clipping", "psac", "--style", "flat", "--peak-of"]
+    assert [command[3:] for command in commands] == [[*asked, arm] for arm in ("plain", "clipped", "private")]
     with pytest.raises(SystemExit) as stop:
         main(commands[1][3:])
     assert stop.value.code == 0
