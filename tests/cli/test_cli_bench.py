@@ -106,11 +106,13 @@ def test_people_get_a_table(capsys):
     ("nowhere.py", "MODEL.py is 'nowhere.py'"),
     ("coupled.py", "BatchNorm1d"),
     ("nothing.py", "defines no batch"),
+    ("unlike.py", "loss_fn is 'float'"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused_in_one_line(words, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MODEL)
     (tmp_path / "coupled.py").write_text(MODEL.replace("nn.Flatten(),", "nn.Flatten(), nn.BatchNorm1d(12),"))
+    (tmp_path / "unlike.py").write_text(MODEL + "\nloss_fn = 0.5\n")
     (tmp_path / "nothing.py").write_text("model = 1\n")
     with pytest.raises(SystemExit) as stop:
         main(["bench", *words.split()])

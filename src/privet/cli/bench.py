@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,7 +116,7 @@ def _cases(
     if batch_size is not None and batch_size > there:
         raise InvalidArgumentError("--batch-size", batch_size, f"at most the {there} examples of {file.name}")
     words = (str(file), "--batch-size", str(min(size, there)))
-    yield _Case(file.name, given.need("model", nn.Module), given.need("loss_fn", object), batch, words)
+    yield _Case(file.name, given.need("model", nn.Module), given.need("loss_fn", Callable), batch, words)
 
 
 def _made_up(name: str, shape: str, size: int, device: str) -> _Case:
