@@ -108,3 +108,15 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
         np.save(file, X)
     with pytest.raises(InvalidArgumentError, match=r"an \.npz file"):
         load_npz(tmp_path / "single.npz")
+
+
+def test_a_compression_that_nobody_knows_is_refused(tmp_path):
+    """Python's zipfile raises NotImplementedError for it, which is caught like other damage."""
+    path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS)
+    content = bytearray(path.read_bytes())
+    for header, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        place = content.index(header) + offset
+        content[place : place + 2] = (97).to_bytes(2, "little")
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=r"an \.npz file of plain arrays.*compression method is not supported"):
+        load_npz(path)

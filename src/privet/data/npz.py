@@ -21,7 +21,7 @@ _CONTENT = (*_TRAIN, *_TEST)
 _CHANNELS = (1, 3)
 # What zipfile, its decompressors and numpy's parser of headers say of damage.
 _UNREADABLE = (
-    OSError, ValueError, EOFError, TypeError, KeyError, SyntaxError, MemoryError, OverflowError, NotImplementedError,
+    OSError, ValueError, EOFError, TypeError, KeyError, SyntaxError, MemoryError, OverflowError,
     RuntimeError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError, tokenize.TokenError,
 )  # fmt: skip
 
