@@ -6,10 +6,10 @@ Declare a `Plan`, hand it with a model and data to a `Training`, and get the mod
 import importlib
 from types import ModuleType
 
-from privet import accounting, clipping, errors, momentum, noise, sampling, schedules, sparsification, units
+from privet import accounting, clipping, collate, errors, momentum, noise, sampling, schedules, sparsification, units
 from privet.budget import Budget
 from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
-from privet.plan import Plan, epochs
+from privet.plan import Plan, epochs, register
 from privet.training import Training
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ __all__ = [
     "audit",
     "clipped_sum",
     "clipping",
+    "collate",
     "cost",
     "data",
     "epochs",
@@ -34,6 +35,7 @@ __all__ = [
     "per_example_gradients",
     "per_example_norms",
     "recipes",
+    "register",
     "report",
     "sampling",
     "schedules",

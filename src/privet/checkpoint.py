@@ -20,6 +20,7 @@ from privet.files import remove_unfinished, write_atomically
 from privet.ledger import Ledger
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
+_OWN = ("step", "ledger", "model")
 
 
 class Stateful(Protocol):
@@ -101,6 +102,11 @@ def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledg
     missing = [name for name in others if name not in state]
     if missing:
         raise LedgerError(f"the checkpoint {path} holds no state for {', '.join(missing)}; resume with what the run began with")
+    left_out = [name for name in state if name not in (*_OWN, *others)]
+    if left_out:
+        raise LedgerError(
+            f"the checkpoint {path} also holds state for {', '.join(left_out)}; resume with what the run began with"
+        )
     try:
         model.load_state_dict(state["model"])
         for name, other in others.items():

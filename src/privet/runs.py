@@ -1,6 +1,6 @@
 """A run: a training described by names, carried out in a directory that is complete or marked unfinished.
 
-plan.json  run.json  ledger  checkpoint.pt  checkpoint-previous.pt  metrics.jsonl      while it trains
+plan.json  run.json  manifest.json  ledger  checkpoint.pt  checkpoint-previous.pt  metrics.jsonl      while it trains
 model.safetensors  evaluation.json  guarantee.json  guarantee.md  report.html  figures/      when it is done
 samples.safetensors      beside the model, where the optimizer draws from a posterior
 """
@@ -35,7 +35,7 @@ from privet.training import Training, read_plan
 # How often the model in training is evaluated on the test set.
 _POINTS = 20
 # What a run writes down that its guarantee is not about.
-_EVALUATED = "accuracy, likelihood and calibration on the test set, which is assumed public"
+_EVALUATED = "accuracy, likelihood and calibration on the test set, which is assumed public: {}"
 _BESIDE = ("how many seconds it took",)
 # Of the test set, for the intervals around the final model's numbers.
 _RESAMPLES = 1000
@@ -49,12 +49,14 @@ class Outcome:
         directory: of the run.
         guarantee: what it promises.
         evaluation: on the test set; None without one.
+        test_data: what the test set is, in words; None without one.
         seconds: that training took, all sessions of an interrupted run together.
     """
 
     directory: Path
     guarantee: Guarantee
     evaluation: Evaluation | None
+    test_data: str | None
     seconds: float
 
 
@@ -178,7 +180,7 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
         seconds = before + time.monotonic() - started
         if dataset.test is not None:
             evaluation = evaluate(model, dataset.test, device=setup.device, resamples=_RESAMPLES)
-        guarantee = replace(training.guarantee(), beside=_BESIDE if evaluation is None else (_EVALUATED, *_BESIDE))
+        guarantee = _with_data(training.guarantee(), dataset)
     write_atomically(directory / "model.safetensors", lambda temporary: save_model(model, str(temporary)))
     _keep_samples(training)
     if evaluation is not None:
@@ -188,6 +190,7 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     facts = {
         **asdict(setup),
         "provenance": dataset.provenance,
+        "test_data": dataset.test_data,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "gradients": training.method,
         "seconds": round(seconds, 2),
@@ -197,7 +200,18 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
     write_text(directory / "status.json", json.dumps(status) + "\n")
     report.write(directory)
-    return Outcome(directory, guarantee, evaluation, seconds)
+    return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds)
+
+
+def _with_data(guarantee: Guarantee, dataset: DataSet) -> Guarantee:
+    """Return the statement with what was declared and is assumed of the data, and what was measured beside the training."""
+    evaluated = () if dataset.test_data is None else (_EVALUATED.format(dataset.test_data),)
+    return replace(
+        guarantee,
+        notes=(*guarantee.notes, *dataset.notes),
+        assumptions=(*guarantee.assumptions, *dataset.assumptions),
+        beside=(*evaluated, *_BESIDE),
+    )
 
 
 def _keep_samples(training: Training) -> None:

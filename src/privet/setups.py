@@ -13,9 +13,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import Dataset
 
 from privet import data, models
-from privet.data import DataSet
+from privet.data import UNDECLARED, DataSet
 from privet.errors import InvalidArgumentError, choice, count, positive, real
-from privet.gradients.interception import LossFunction
+from privet.gradients.core.losses import LossFunction
 from privet.optim import SGLD, AdamBC, GaussianPrior, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
 from privet.units import Groups, Users, augmentation, averaged, grouped
@@ -39,6 +39,8 @@ class Setup:
         physical_batch_size: most examples that go through the model at once.
         folder: where the data set lies, if it is not to be fetched.
         target: column with the labels, for a CSV file.
+        classes: of a file: their number, or their names in order with commas between them.
+        test: path to a file of public test data, for a file.
         user_column: column of a CSV file, or array of an .npz file, that says whose each example is: users are what is clipped,
             sampled and promised privacy as one.
         user_cap: most examples of a user that are used, ≥ 1; with `user_column`.
@@ -60,6 +62,8 @@ class Setup:
     physical_batch_size: int = 256
     folder: str | None = None
     target: str | None = None
+    classes: str | None = None
+    test: str | None = None
     user_column: str | None = None
     user_cap: int | None = None
     group_size: int | None = None
@@ -93,7 +97,9 @@ class Setup:
 
     def load_data(self) -> DataSet:
         """Return the data set, fetched if need be."""
-        return data.load(self.data, folder=self.folder, target=self.target, user_column=self.user_column)
+        return data.load(
+            self.data, folder=self.folder, target=self.target, classes=self.classes, test=self.test, user_column=self.user_column
+        )
 
     def entries(self, dataset: DataSet) -> Dataset[Any]:
         """Return what is sampled and clipped as one: the training examples, or users or groups of them."""
@@ -156,9 +162,9 @@ def check_device(argument: str, name: str) -> None:
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """Return the cross-entropy of every example, (B,)."""
+    """Return the cross-entropy of every example, (B,); 0 for a label that was not declared."""
     inputs, labels = batch
-    return F.cross_entropy(model(inputs), labels, reduction="none")
+    return F.cross_entropy(model(inputs), labels, reduction="none", ignore_index=UNDECLARED)
 
 
 Build = Callable[[Setup, Plan, nn.Module], torch.optim.Optimizer]
@@ -198,5 +204,5 @@ OPTIMIZERS: dict[str, Build] = {
 }
 AVERAGES: dict[str, Callable[[nn.Module], AveragedModel]] = {
     "uniform": lambda model: AveragedModel(model),
-    "ema": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99)),  # type: ignore[no-untyped-call]
+    "ema": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99)),
 }

@@ -4,8 +4,9 @@ With `pytest_plugins = ["privet.audit.plugin"]` in conftest.py, a test file is
 
     from privet.audit.battery import *
 
-and fixtures `model`, `loss_fn` and `batch`, and, if it is not to be a usual one, `plan`, each of the scope "module". Then
-`pytest -m guarantee` runs them, and shows a certificate.
+and fixtures `model`, `loss_fn` and `dataset` (with the `collate` and `probe_batch` that training is given, if any) or `batch`,
+and, if it is not to be a usual one, `plan`, each of the scope "module". Then `pytest -m guarantee` runs them, and shows a
+certificate.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 from privet.audit import guarantee, whitebox
 from privet.audit.certificate import table
 from privet.audit.checks import Check
-from privet.audit.model_checks import Subject
+from privet.audit.subject import Subject
 from privet.audit.whitebox import MechanismAudit
 
 __all__ = ["test_mechanism", "test_model"]

@@ -11,19 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, TensorDataset
 
 from privet.audit.observations import Mask
 from privet.audit.probe import Array, most_influential
-from privet.batches import Batched, Rows, check_map_style
+from privet.batches import Batched, Group, check_map_style
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import clipped_sum, trainable
-from privet.gradients.interception import LossFunction
-from privet.gradients.projections import products
-from privet.gradients.trees import examples_in, rows
+from privet.gradients.core.examples import examples_in, rows, split_batch
+from privet.gradients.core.losses import LossFunction
+from privet.gradients.methods.ghost import Subject
+from privet.gradients.projection.clipping import products
 from privet.plan import Plan
+from privet.randomness import Seeds
+from privet.reading import Rows, join_rows, ungroup
 from privet.sampling import Indices
 
 KINDS = ("mislabelled", "noise")
@@ -47,7 +49,7 @@ def canaries(dataset: Dataset[Any], number: int, *, classes: int, kind: str = "m
     count("classes", classes, minimum=2)
     choice("kind", kind, KINDS)
     generator = np.random.default_rng()
-    inputs, labels = Rows(dataset).read(generator.integers(check_map_style(dataset), size=number))
+    inputs, labels = Rows(dataset).batch(generator.integers(check_map_style(dataset), size=number))
     if kind == "noise":
         inputs = inputs.mean() + inputs.std() * torch.randn_like(inputs)
     wrong = torch.from_numpy(generator.integers(1, classes, size=number)).to(labels)
@@ -137,28 +139,47 @@ def _coins(number: int) -> Mask:
     return np.random.default_rng().random(number) < 0.5
 
 
-class _WithExamples(Batched):
+class _Mixed(Batched):
+    """Real examples, then canaries; the former are read as any others are."""
+
+    _real: Rows
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether the real examples are read by user code."""
+        return self._real.runs_user_code
+
+    def read(self, indices: Indices) -> Any:
+        return join_rows(ungroup(self.groups(indices, strict=True), len(indices)))
+
+
+class _WithExamples(_Mixed):
     """Real examples, then others; who is out keeps its place, and has weight zero."""
 
     def __init__(self, dataset: Dataset[Any], added: Dataset[Any], unit: str) -> None:
         self._real, self._number, self._added, self.privacy_unit = Rows(dataset), check_map_style(dataset), Rows(added), unit
         self.coins = _coins(check_map_style(added))
-        self.added = self._added.read(np.arange(len(self.coins)))
+        self.added = self._added.batch(np.arange(len(self.coins)))
 
     def __len__(self) -> int:
         return self._number + len(self.coins)
 
-    def read(self, indices: Indices) -> tuple[Any, Tensor]:
-        """Return (batch, (B,) whether each takes part)."""
-        real = indices < self._number
-        own = indices[~real] - self._number
-        parts = [source.read(some) for source, some in ((self._real, indices[real]), (self._added, own)) if len(some)]
-        # Indices are sorted: the real ones come first.
-        batch = pytree.tree_map(lambda *leaves: torch.cat(leaves), *parts)
-        return batch, torch.from_numpy(np.concatenate([np.ones(int(real.sum()), dtype=bool), self.coins[own]]))
+    def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
+        """Return examples (batch of one, (1,) whether it takes part)."""
+        real, seeds = indices < self._number, seeds or Seeds.draw()
+        taking_part = np.ones(len(indices), dtype=bool)
+        taking_part[~real] = self.coins[indices[~real] - self._number]
+        found = []
+        for source, where, start in ((self._real, real, 0), (self._added, ~real, self._number)):
+            places = torch.from_numpy(np.flatnonzero(where))
+            for group in source.read(indices[where] - start, seeds, strict=strict):
+                positions = places[group.positions]
+                found.append(Group(positions, group.examples.beside(torch.from_numpy(taking_part)[positions].unsqueeze(1))))
+            seeds = seeds.after(len(places))
+        return found
 
 
-class _WithGradients(Batched):
+class _WithGradients(_Mixed):
     """Real examples, then canaries: gradients with one coordinate each, zero for who is out."""
 
     def __init__(self, dataset: Dataset[Any], number: int, norm: float, unit: str) -> None:
@@ -168,15 +189,19 @@ class _WithGradients(Batched):
     def __len__(self) -> int:
         return self._number + len(self.coins)
 
-    def read(self, indices: Indices) -> tuple[Any, Tensor, Tensor]:
-        """Return (batch, (B,) whether each is real, (B, m) gradients); a canary has some real example in its place."""
+    def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
+        """Return examples (batch of one, (1,) whether it is real, (1, m) gradient); a canary has some real one in its place."""
         real = indices < self._number
-        gradients = torch.zeros(len(indices), len(self.coins))
+        gradients = torch.zeros(len(indices), 1, len(self.coins))
         own = indices[~real] - self._number
-        gradients[torch.from_numpy(np.flatnonzero(~real)), torch.from_numpy(own)] = torch.from_numpy(
+        gradients[torch.from_numpy(np.flatnonzero(~real)), 0, torch.from_numpy(own)] = torch.from_numpy(
             self._norm * self.coins[own]
         ).float()
-        return self._real.read(np.where(real, indices, 0)), torch.from_numpy(real), gradients
+        is_real = torch.from_numpy(real).unsqueeze(1)
+        return [
+            Group(group.positions, group.examples.beside(is_real[group.positions], gradients[group.positions]))
+            for group in self._real.read(np.where(real, indices, 0), seeds, strict=strict)
+        ]
 
 
 class _PlanSteps:
@@ -200,6 +225,7 @@ class _OnExamples(Attack):
     def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, batch: Any) -> None:
         self._plan, self._model, self._loss_fn, self._batch = plan, model, loss_fn, batch
         self._parameters, self._steps = trainable(model), _PlanSteps(plan)
+        self._subject = Subject(model, loss_fn, self._parameters)
         self._groups = plan.clipping.groups(tuple(self._parameters))
         self.scores = np.zeros(examples_in(batch))
         self._before = self._losses()
@@ -214,8 +240,11 @@ class _OnExamples(Attack):
         return np.nan_to_num(self._before - self._losses())
 
     def _losses(self) -> Array:
-        with torch.no_grad():
-            return np.concatenate([self._loss_fn(self._model, batch).double().numpy() for batch in self._pieces()])
+        """Return the loss of every canary alone, as it is trained on."""
+        examples, guard = split_batch(self._batch), self._subject.guard
+        with torch.no_grad(), guard.fresh():
+            alone = [self._loss_fn(self._model, examples.one(position)) for position in range(examples.count)]
+        return np.asarray(torch.cat(alone).double().numpy())
 
     def _pieces(self) -> Iterator[Any]:
         for start in range(0, len(self.scores), _PIECE):
@@ -228,7 +257,7 @@ class _OnExamples(Attack):
         found = -(weights * norms).square().sum(0) / 2
         for weight, group in zip(weights, self._groups, strict=True):
             direction = {name: tensor if name in group else torch.zeros_like(tensor) for name, tensor in released.items()}
-            found += weight * products(self._model, self._loss_fn, batch, self._parameters, direction)
+            found += weight * products(self._subject, split_batch(batch), self._parameters, direction)
         return found / deviation**2
 
 

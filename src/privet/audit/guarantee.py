@@ -9,16 +9,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
+from torch.utils.data import Dataset
 
-from privet.audit import model_checks
+from privet.audit import isolation, model_checks
 from privet.audit.certificate import table, verdict
 from privet.audit.checks import Check, certain
-from privet.audit.model_checks import Subject
+from privet.audit.subject import Subject
 from privet.audit.whitebox import ALPHA, MechanismAudit, mechanism
+from privet.batches import check_map_style
 from privet.clipping import Flat
+from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients.interception import LossFunction
-from privet.gradients.trees import examples_in
+from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 from privet.sampling import Poisson
 
@@ -26,7 +28,7 @@ _OBSERVATIONS = 200_000
 # What is asked of the model, in the order in which it is asked.
 FAMILIES: dict[str, Callable[[Subject], list[Check]]] = {
     "ORACLE": model_checks.oracle_checks,
-    "ISOLATION": model_checks.isolation_checks,
+    "ISOLATION": isolation.isolation_checks,
     "SENS": model_checks.sensitivity_checks,
     "NOISE": model_checks.noise_checks,
 }
@@ -82,38 +84,77 @@ class GuaranteeCheck:
 def check(
     model: nn.Module,
     loss_fn: LossFunction,
-    batch: Any,
-    plan: Plan,
+    batch: Any = None,
+    plan: Plan | None = None,
     *,
+    dataset: Dataset[Any] | None = None,
+    collate: Collate | None = None,
+    probe_batch: Any = None,
     observations: int = _OBSERVATIONS,
     progress: Callable[[str], object] | None = None,
 ) -> GuaranteeCheck:
-    """Ask of a model, a loss and some examples what a training by the plan relies on, and audit the plan's mechanism.
+    """Ask of a model, a loss and data what a training by the plan relies on, and audit the plan's mechanism.
+
+    Give the data set and collate that training is to be given: what they do to several examples at once shows nowhere else.
 
     Args:
-        model: as it is to be trained; it is copied, not changed.
+        model: in the mode in which it is to be trained; it is copied, not changed.
         loss_fn: (model, batch) → (B,) losses.
-        batch: at least two examples; at most eight are looked at. What is found says something about them, so they should be
-            public, or the result kept.
-        plan: with its noise.
+        batch: at least two examples, in the place of a data set. What collate did to them is not asked.
+        plan: with its noise; for a data set, a usual one if None.
+        dataset: map-style, at least two examples, of the plan's size. At most sixteen, spread over it, are looked at.
+        collate, probe_batch: as for `privet.Training`.
         observations: as for `mechanism`.
         progress: called with the name of every part before it begins.
 
+    What is found says something about the examples that are looked at, so they should be public, or the result kept.
+
     Raises:
         InvalidArgumentError: an argument is out of range.
-        UnsupportedModelError: nothing of the model can be trained, or not in its precision.
     """
-    started, subject, tell = time.monotonic(), Subject(model, loss_fn, batch, plan), progress or (lambda part: None)
-    if examples_in(batch) < 2:
-        raise InvalidArgumentError("batch", examples_in(batch), "at least two examples", "One is left out, the others stay.")
-    names = subject.names
+    started, tell = time.monotonic(), progress or (lambda part: None)
+    subject = subject_of(model, loss_fn, plan, batch, dataset, collate, probe_batch)
     found: list[Check] = []
     for family in FAMILIES:
         tell(family)
         found += family_checks(subject, family)
-    audited = mechanism(plan, names=names, observations=observations, progress=progress)
+    audited = mechanism(subject.plan, names=subject.names or None, observations=observations, progress=progress)
     failed = rejected(found)
     return GuaranteeCheck(tuple(found), failed, audited, time.monotonic() - started)
+
+
+def subject_of(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    plan: Plan | None,
+    batch: Any = None,
+    dataset: Dataset[Any] | None = None,
+    collate: Collate | None = None,
+    probe_batch: Any = None,
+) -> Subject:
+    """Return what is asked about; the arguments are those of `check`.
+
+    Raises:
+        InvalidArgumentError: there are not both or neither of batch and data set, or fewer than two examples.
+    """
+    if (batch is None) == (dataset is None):
+        given = "neither" if batch is None else "both"
+        raise InvalidArgumentError("batch", f"{given} of batch and dataset", "one of the two", "The data set shows more.")
+    if batch is not None:
+        if plan is None:
+            raise InvalidArgumentError("plan", None, "a privet.Plan, with a batch", "A data set would tell its size.")
+        if collate is not None:
+            raise InvalidArgumentError("collate", collate, "left out with a batch", "Give the data set, which it is called with.")
+        subject = Subject.of_batch(model, loss_fn, batch, plan, probe_batch)
+        number = check_map_style(subject.dataset)
+    else:
+        number = check_map_style(dataset)
+        assert dataset is not None
+        subject = Subject(model, loss_fn, dataset, plan or usual_plan(number), collate, probe_batch=probe_batch)
+    if number < 2:
+        name = "dataset" if batch is None else "batch"
+        raise InvalidArgumentError(name, number, "at least two examples", "One is left out, the others stay.")
+    return subject
 
 
 def family_checks(subject: Subject, family: str) -> list[Check]:

@@ -21,7 +21,7 @@ from privet.audit.probe import Array
 from privet.batches import check_map_style
 from privet.clipping import Projected
 from privet.errors import InvalidArgumentError, between
-from privet.gradients.interception import LossFunction
+from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 from privet.training import Training
 

@@ -1,188 +1,189 @@
-"""What is asked of somebody's own model, loss and examples: ORACLE, ISOLATION, SENS and NOISE."""
+"""What is asked of somebody's own model, loss and data about sums: ORACLE, SENS and NOISE."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
 
 from privet.audit import noise, oracle
+from privet.audit.adversarial import contents
 from privet.audit.checks import Check, certain
 from privet.audit.observations import Noise
-from privet.audit.production import Recorder
+from privet.audit.subject import Batches, Items, Subject, cast, clone
 from privet.batches import Batched
-from privet.clipping import Projected
-from privet.gradients import clipped_sum, empty_sum, per_example_gradients, trainable
-from privet.gradients.interception import LossFunction
-from privet.gradients.probe import probe
-from privet.gradients.trees import belongs, examples_in, rows
-from privet.plan import Plan
-from privet.sampling import FullBatch, Indices
-from privet.training import Training
+from privet.clipping import Flat, Projected, Rule
+from privet.gradients import empty_sum, trainable
+from privet.randomness import own_generators
+from privet.tables import table_of
 from privet.values import ClippedSum
 
-# Of double precision on models of some depth, and of the shrinking of every contribution.
-_TOLERANCE, _SLACK = 1e-7, 1 + 1e-6
-_EXAMPLES = 8  # of a batch that are looked at
-_PROBED = 3
+_Numbered = tuple[int, Any]
+
+# Of double precision on models of some depth, of single precision, and of lower ones or those that cannot be asked.
+_TOLERANCE, _SINGLE, _LOOSE = 1e-7, 1e-3, 3e-2
+# Of the shrinking of every contribution; of sums in single precision.
+_SLACK, _SINGLE_SLACK = 1e-6, 1e-4
+_UNCLIPPED = 1e6  # times the longest gradient
+_MOVED = 8  # examples among which one is changed
+_LEFT_OUT = 3  # of them that are left out in turn
 _COORDINATES = 1 << 20  # of a model whose noise is looked at
-
-# What one example's real numbers can be.
-_CONTENTS: dict[str, Callable[[Tensor], object]] = {
-    "as it is": lambda leaf: None,
-    "NaN": lambda leaf: leaf.fill_(torch.nan),
-    "infinite in one place": lambda leaf: leaf.view(-1)[:1].fill_(torch.inf),
-    "zero": lambda leaf: leaf.zero_(),
-    "1e20": lambda leaf: leaf.fill_(1e20),
-    "a thousand times as large": lambda leaf: leaf.mul_(1e3),
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """What is to be trained, to be looked at before.
-
-    Args:
-        model: the module; it is copied, not changed.
-        loss_fn: (model, batch) → (B,) losses.
-        batch: some examples, of which at most eight are looked at; at least two.
-        plan: that it is to be trained by, with its noise.
-    """
-
-    model: nn.Module
-    loss_fn: LossFunction
-    batch: Any
-    plan: Plan
-
-    @property
-    def few(self) -> Any:
-        """The examples that are looked at."""
-        return rows(self.batch, slice(0, _EXAMPLES))
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the parameters that are trained."""
-        return list(trainable(self.model))
-
-    def steady(self, dtype: torch.dtype | None = None) -> nn.Module:
-        """Return a copy in evaluation mode, in which nothing is random, and in another precision if asked."""
-        twin = copy.deepcopy(self.model).eval()
-        return twin if dtype is None else twin.to(dtype)
 
 
 def oracle_checks(subject: Subject) -> list[Check]:
-    """Return whether per-example gradients, and their clipped sum, are those of plain autograd, one example at a time."""
-    model, batch, rule = subject.steady(torch.float64), oracle.cast(subject.few, torch.float64), subject.plan.clipping
-    expected = oracle.plain_gradients(model, subject.loss_fn, batch)
-    found = per_example_gradients(model, subject.loss_fn, batch)
-    result = [_close("gradients are those of plain autograd", oracle.relative_error_per_example(found, expected))]
-    if not isinstance(rule, Projected):
-        total = clipped_sum(model, subject.loss_fn, batch, rule).tensors
-        gradients = {name: total[name] for name in expected}
-        error = oracle.relative_error(gradients, oracle.weighted_sum(expected, rule))
-        result.append(_close("the clipped sum is that of plain autograd", error))
-    return result
-
-
-def _close(name: str, error: float) -> Check:
-    return certain(name, f"relative error {error:.1e}", holds=error <= _TOLERANCE)
-
-
-def isolation_checks(subject: Subject) -> list[Check]:
-    """Return whether an example's gradient is the same with and without others, and nothing of the model changes by itself.
+    """Return whether what a training's optimizer is handed is the sum that a plain loop over examples finds.
 
     Raises:
-        UnsupportedModelError: it is not, or something does.
+        UnsupportedModelError: training would refuse the program.
     """
-    method = probe(subject.model, subject.loss_fn, rows(subject.batch, slice(0, _PROBED)), public=True)
-    return [certain("examples leave each other's gradients alone", f"{method!r} computes them", holds=True)]
-
-
-def sensitivity_checks(subject: Subject) -> list[Check]:
-    """Return whether one of these examples, also with contents that no data set should have, moves the sum by what it may."""
-    rule = subject.plan.clipping
-    if isinstance(rule, Projected):
-        return []
-    model, batch = subject.steady(torch.float64), oracle.cast(subject.few, torch.float64)
-
-    def summed(content: Any) -> ClippedSum:
-        if examples_in(content) == 0:
-            return empty_sum(trainable(model), rule)
-        return clipped_sum(model, subject.loss_fn, content, rule)
-
-    found = []
-    for kind, content in _contents(batch):
-        rest = summed(oracle.without(content, 0))
-        moved = oracle.moved(summed(content), rest) / rule.sensitivity
-        found.append(_within(f"an example that is {kind}", moved))
-    twice = rows(batch, torch.tensor([0, *range(examples_in(batch))]))
-    found.append(_within("an example that is there twice", oracle.moved(summed(twice), summed(batch)) / rule.sensitivity))
+    method = subject.method
+    if subject.is_random:
+        return [certain("a plain loop is not asked", f"{method!r}; random even in evaluation mode", holds=True)]
+    own, dtype = subject.steady(), subject.precise
+    rule, found = subject.rule, []
+    expected, failed = _each(subject, None)
+    tolerance = _LOOSE
+    if dtype is not None:
+        precise, _ = _each(subject, dtype)
+        model = subject.steady(dtype)
+        wide = Flat(_UNCLIPPED * max(1.0, float(oracle.norms_of(precise).max())))
+        for name, each in (("gradients are those", wide), ("the clipped sum is that", rule)):
+            if not isinstance(each, Projected):
+                total = subject.sum_of(model, subject.few, each, dtype=dtype).tensors
+                found.append(_close(f"{name} of plain autograd", _error(precise, total, each), _TOLERANCE))
+        rounding = oracle.relative_error_per_example(expected, precise)
+        tolerance = min(max(_SINGLE, 3 * rounding), 0.1)
+    if not isinstance(rule, Projected):
+        handed = subject.first_step(own, silent=True)
+        remark = f"; {failed} of {len(subject.indices)} examples raise, and contribute zero" if failed else ""
+        found.append(_close("the optimizer is handed that sum", _error(expected, handed, rule), tolerance, remark))
     return found
 
 
-def _within(name: str, moved: float) -> Check:
-    return certain(name, f"moves the sum by {moved:.6g} of what it may", holds=moved <= _SLACK)
+def _each(subject: Subject, dtype: torch.dtype | None) -> tuple[dict[str, Tensor], int]:
+    batches = [clone(batch if dtype is None else cast(batch, dtype)) for batch in subject.alone]
+    with own_generators():
+        return oracle.gradients_of_each(subject.steady(dtype), subject.loss_fn, batches)
 
 
-def _contents(batch: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the batch with every content of its first example; only the first if it holds no real numbers."""
-    examples = examples_in(batch)
-    for kind, fill in _CONTENTS.items():
-        content = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
-        real = [leaf for leaf in pytree.tree_leaves(content) if belongs(leaf, examples) and leaf.is_floating_point()]
-        if real or kind == "as it is":
-            for leaf in real:
-                fill(leaf[0])
-            yield kind, content
+def _error(gradients: Mapping[str, Tensor], total: Mapping[str, Tensor], rule: Rule) -> float:
+    """Return how far a sum is from what it should be, relative to the longest contribution to it."""
+    longest = max(oracle.size(oracle.weighted_sum(_only(gradients, i), rule)) for i in range(_number(gradients)))
+    return oracle.distance({name: total[name] for name in gradients}, oracle.weighted_sum(gradients, rule)) / (longest or 1.0)
+
+
+def _only(gradients: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
+    return {name: value[position : position + 1] for name, value in gradients.items()}
+
+
+def _number(gradients: Mapping[str, Tensor]) -> int:
+    return len(next(iter(gradients.values())))
+
+
+def _close(name: str, error: float, tolerance: float, remark: str = "") -> Check:
+    return certain(name, f"relative error {error:.1e}{remark}", holds=error <= tolerance)
+
+
+def sensitivity_checks(subject: Subject) -> list[Check]:
+    """Return whether one of the examples, also with contents that no data set should have, moves the sum by what it may.
+
+    Everything is read and summed as training does it, in float64 where the model can. Of a program that is random by itself the
+    sum over one example is looked at, as others would differ by chance.
+
+    Raises:
+        UnsupportedModelError: training would refuse the program.
+    """
+    rule = subject.rule
+    if isinstance(rule, Projected):
+        return []
+    dtype = subject.precise
+    model, slack = subject.steady(dtype), _SINGLE_SLACK if dtype is None else _SLACK
+    batched = isinstance(subject.few, Batched)
+    items = list(enumerate(_items(subject)[:_MOVED]))
+
+    def summed(some: list[_Numbered]) -> ClippedSum:
+        return subject.sum_of(model, _data(subject, some), rule, dtype=dtype) if some else empty_sum(trainable(model), rule)
+
+    others = [] if subject.is_random else items[1:]
+    rest, found = summed(others), []
+    for kind, item in contents([item for _, item in items], batched=batched):
+        moved = oracle.moved(summed([(0, item), *others]), rest) / rule.sensitivity
+        found.append(_within(f"an example that is {kind}", moved, slack))
+    if subject.is_random:
+        return found
+    whole = summed(items)
+    found.append(
+        _within("an example that is there twice", oracle.moved(summed([items[0], *items]), whole) / rule.sensitivity, slack)
+    )
+    left = max(
+        _left_by_others(whole, summed([*items[:i], *items[i + 1 :]]), summed([items[i]])) / rule.sensitivity
+        for i in range(min(_LEFT_OUT, len(items)))
+    )
+    found.append(certain("what the others contribute", f"differs by {left:.1e} without one of them", holds=left <= slack))
+    return found
+
+
+def _left_by_others(whole: ClippedSum, rest: ClippedSum, one: ClippedSum) -> float:
+    """Return how far the sum without an example is from the whole less what that example contributes alone."""
+    scales = whole.noise_scales
+    return oracle.size({
+        name: (value.double() - rest.tensors[name].double() - one.tensors[name].double()) / scales.get(name, 1.0)
+        for name, value in whole.tensors.items()
+    })  # fmt: skip
+
+
+def _within(name: str, moved: float, slack: float) -> Check:
+    return certain(name, f"moves the sum by {moved:.6g} of what it may", holds=moved <= 1 + slack)
+
+
+def _items(subject: Subject) -> list[Any]:
+    """Return the examples that are looked at as the data set gives them; batches of one if it makes its batches itself."""
+    few, positions = subject.few, range(len(subject.indices))
+    if isinstance(few, Batched):
+        return [subject.batch_of(few, position) for position in positions]
+    with own_generators():
+        return [clone(few[position]) for position in positions]
+
+
+def _data(subject: Subject, numbered: list[_Numbered]) -> Dataset[Any]:
+    """Return items, each with a seed, as a data set that is read as the subject's own is."""
+    unit, items = subject.plan.unit, [item for _, item in numbered]
+    if isinstance(subject.few, Batched):
+        return Batches(items, unit)
+    if (
+        subject.collate is None
+        and table_of(subject.few) is not None
+        and len({tuple(leaf.shape for leaf in x) for x in items}) == 1
+    ):
+        return TensorDataset(*(torch.stack(column) for column in zip(*items, strict=True)))
+    return Items(items, [seed for seed, _ in numbered], unit)
 
 
 def noise_checks(subject: Subject) -> list[Check]:
-    """Return whether every parameter of the model gets the plan's noise: of two first steps, less what is summed in them."""
-    quiet, *loud = (_first_step(subject, silent=silent) for silent in (True, False, False))
-    plan = _everybody(subject, silent=False)
+    """Return whether every parameter of the model gets the plan's noise: of two first steps, less what is summed in them.
+
+    Raises:
+        UnsupportedModelError: training would refuse the program.
+    """
+    if subject.is_random:
+        return [certain("noise is told from what is summed", "not asked: random even in evaluation mode", holds=True)]
+    quiet, *loud = (subject.first_step(subject.steady(), silent=silent) for silent in (True, False, False))
+    plan, rule = subject.first_step_plan(silent=False), subject.rule
     names = tuple(quiet)
-    scales = plan.clipping.noise_scales(names)
-    common = float(plan.multipliers()[0] * plan.bound_factors()[0]) * plan.clipping.sensitivity
+    scales = rule.noise_scales(names)
+    common = float(plan.multipliers()[0]) * rule.sensitivity
     each = max(1, _COORDINATES // len(names))
     parts = {
-        name: np.stack([((one[name] - quiet[name]).flatten()[:each] / (common * scales.get(name, 1.0))).numpy() for one in loud])
+        name: np.stack([
+            ((one[name] - quiet[name]).flatten()[:each] / (common * scales.get(name, 1.0))).cpu().numpy() for one in loud
+        ])
         for name in names
-    }
+    }  # fmt: skip
     ends = np.cumsum([part.shape[1] for part in parts.values()]).tolist()
     places = {name: slice(end - part.shape[1], end) for end, (name, part) in zip(ends, parts.items(), strict=True)}
     values = np.concatenate(list(parts.values()), axis=1)
     return noise.checks(Noise(values, np.ones(values.shape, dtype=bool), places))
-
-
-def _everybody(subject: Subject, *, silent: bool) -> Plan:
-    plan, examples = subject.plan, examples_in(subject.few)
-    loudness = replace(plan.noise, multiplier=0, non_private=True) if silent else plan.noise
-    return replace(
-        plan, examples=examples, sampling=FullBatch(), steps=1, noise=loudness, momentum=None, sparsification=None,
-        accept_large_delta=True,
-    )  # fmt: skip
-
-
-def _first_step(subject: Subject, *, silent: bool) -> dict[str, Tensor]:
-    """Return what the optimizer of a training on these examples is handed, times the batch size."""
-    plan, model = _everybody(subject, silent=silent), subject.steady()
-    recorder = Recorder(model)
-    Training(plan, model, subject.loss_fn, recorder, _Rows(subject.few, plan.unit)).run()
-    return {name: steps[0].double() * plan.divisor for name, steps in recorder.handed.items()}
-
-
-class _Rows(Batched):
-    def __init__(self, batch: Any, unit: str) -> None:
-        self._batch, self.privacy_unit = batch, unit
-
-    def __len__(self) -> int:
-        return examples_in(self._batch)
-
-    def read(self, indices: Indices) -> Any:
-        return rows(self._batch, torch.from_numpy(indices))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from privet.clipping import Rule
-from privet.gradients.interception import LossFunction, checked_losses
-from privet.gradients.trees import examples_in, rows
+from privet.gradients.core.examples import examples_in, rows
+from privet.gradients.core.losses import LossFunction, checked_losses
 from privet.values import ClippedSum
 
 Gradients = Mapping[str, Tensor]
@@ -43,6 +43,31 @@ def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict
         for (name, parameter), value in zip(named.items(), grads, strict=True):
             found[name].append(torch.zeros_like(parameter) if value is None else value)
     return {name: torch.stack(values).detach() for name, values in found.items()}
+
+
+def gradients_of_each(model: nn.Module, loss_fn: LossFunction, batches: Sequence[Any]) -> tuple[dict[str, Tensor], int]:
+    """Return name → (B, *shape) float64 of batches of one, by plain autograd in the model's precision, and how many of them fail.
+
+    Each is computed on a copy of the model, so that nothing is kept of one for the next. One whose own computation raises, or
+    whose gradient is not finite, contributes zero.
+    """
+    found: dict[str, list[Tensor]] = {name: [] for name, value in model.named_parameters() if value.requires_grad}
+    failed = 0
+    for batch in batches:
+        twin = copy.deepcopy(model)
+        named = {name: value for name, value in twin.named_parameters() if value.requires_grad}
+        grads: Sequence[Tensor | None] = [None] * len(named)
+        try:
+            loss = checked_losses(loss_fn(twin, batch), 1).sum()
+            if loss.requires_grad:
+                grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        except Exception:
+            failed += 1
+        dense = [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(named.values(), grads, strict=True)]
+        sound = all(bool(value.isfinite().all()) for value in dense)
+        for name, value in zip(named, dense, strict=True):
+            found[name].append(value.double().to_dense() if sound else torch.zeros_like(value, dtype=torch.float64))
+    return {name: torch.stack(values).detach() for name, values in found.items()}, failed
 
 
 def norms_of(gradients: Gradients) -> Tensor:

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 from torch import nn
+from torch.utils.data import Dataset
 
 from privet.audit.certificate import table
 from privet.audit.checks import Check
-from privet.audit.guarantee import rejected, usual_plan
-from privet.audit.model_checks import Subject
+from privet.audit.guarantee import rejected, subject_of, usual_plan
+from privet.audit.subject import Subject
 from privet.audit.whitebox import MechanismAudit, mechanism
+from privet.batches import check_map_style
+from privet.collate import Collate
 from privet.files import write_text
-from privet.gradients.interception import LossFunction
+from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 
 _CHECKS = pytest.StashKey[list[Check]]()
@@ -55,15 +58,33 @@ def loss_fn() -> LossFunction:
 
 
 @pytest.fixture(scope="module")
-def batch() -> Any:
-    """Return some examples, at least two; to be overridden."""
-    raise _missing("batch")
+def dataset() -> Dataset[Any] | None:
+    """Return the data set that training is to be given; to be overridden, or `batch`."""
+    return None
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def collate() -> Collate | None:
+    """Return the collate function that training is to be given with the data set."""
+    return None
+
+
+@pytest.fixture(scope="module")
+def probe_batch() -> Any:
+    """Return the public batch that training is to be given for its check before the first step."""
+    return None
+
+
+@pytest.fixture(scope="module")
+def batch() -> Any:
+    """Return some examples, at least two, where there is no data set."""
+    return None
+
+
+@pytest.fixture(scope="module")
+def plan(dataset: Dataset[Any] | None) -> Plan:
     """Return the plan; a usual one unless overridden."""
-    return usual_plan(_EXAMPLES)
+    return usual_plan(_EXAMPLES if dataset is None else check_map_style(dataset))
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +94,25 @@ def observations() -> int:
 
 
 @pytest.fixture(scope="module")
-def subject(model: nn.Module, loss_fn: LossFunction, batch: Any, plan: Plan) -> Subject:
+def subject(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batch: Any,
+    dataset: Dataset[Any] | None,
+    collate: Collate | None,
+    probe_batch: Any,
+    plan: Plan,
+) -> Subject:
     """Return what the tests are about."""
-    return Subject(model, loss_fn, batch, plan)
+    if batch is None and dataset is None:
+        raise _missing("dataset")
+    return subject_of(model, loss_fn, plan, None if dataset is not None else batch, dataset, collate, probe_batch)
 
 
 @pytest.fixture(scope="module")
 def audited(subject: Subject, observations: int, pytestconfig: pytest.Config) -> MechanismAudit:
     """Return the audit of the plan's mechanism."""
-    found = mechanism(subject.plan, names=subject.names, observations=observations)
+    found = mechanism(subject.plan, names=subject.names or None, observations=observations)
     pytestconfig.stash[_MECHANISM] = found
     return found
 

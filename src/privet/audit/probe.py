@@ -43,6 +43,8 @@ class ProbeData(Batched):
         unit: whose data an example is, as the plan says.
     """
 
+    row_wise = True
+
     def __init__(self, rows: Tensor, where: Indices, examples: int, unit: str) -> None:
         self.rows, self.where, self.privacy_unit = rows, where, unit
         self._row_of = np.full(examples, -1, dtype=np.int64)

@@ -12,6 +12,7 @@ from privet.budget.terms import Terms
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger.journal import Record
 from privet.plan import Plan
+from privet.unique import Unique
 
 KIND, FORMAT = "budget", 1
 
@@ -46,7 +47,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Account:
+class Account(Unique):
     """All that was drawn from a budget.
 
     Args:
@@ -56,6 +57,8 @@ class Account:
         shares: run → what it drew, the first run first.
         orders: part → Rényi order that was fixed by its first run.
     """
+
+    no_copy = "A copy would not see what other runs draw. Read the account anew: Budget(path).account()."
 
     name: str
     identity: str

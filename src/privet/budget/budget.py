@@ -16,12 +16,13 @@ from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerErro
 from privet.files import make_folder
 from privet.ledger import Journal, Ledger, read
 from privet.plan import Plan
+from privet.unique import Unique
 
 _WHAT = "the budget"
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Unique):
     """What several runs on one data set share, in a file; hand it to every `Training` on that data.
 
     Args:
@@ -44,6 +45,10 @@ class Budget:
     >>> budget.account().total()
     0.0
     """
+
+    no_copy = (
+        "What a run may spend is agreed under the file's lock, by whoever opens it. Open it by its path: Budget(path, part)."
+    )
 
     path: Path
     part: str | None = None

@@ -23,8 +23,8 @@ from privet.cli.output import Json, answer
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
-from privet.gradients.interception import LossFunction
-from privet.gradients.trees import examples_in, rows
+from privet.gradients.core.examples import examples_in, rows
+from privet.gradients.core.losses import LossFunction
 from privet.setups import check_device, cross_entropy
 
 _NEEDED = "defines model, loss_fn and dataset (or batch)"

@@ -18,7 +18,8 @@ app = typer.Typer(rich_markup_mode=None, help="List and fetch data sets.")
 def list_(json: Json = False) -> None:
     """List the data sets that can be trained on by name.
 
-    Any .npz with x_train, y_train [, x_test, y_test] and any CSV with a target column can be trained on by path.
+    Any .npz with x_train, y_train [, x_test, y_test] and any CSV with a target column can be trained on by path; their classes
+    are declared (privet train --classes).
     """
     entries = data.catalogue()
     lines = [

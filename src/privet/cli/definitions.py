@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from privet.batches import Rows, check_map_style
+from privet.batches import check_map_style
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients.trees import examples_in, rows
+from privet.gradients.core.examples import examples_in, rows
+from privet.reading import Rows
 
 
 @contextmanager
@@ -81,21 +82,50 @@ class Definitions:
             raise InvalidArgumentError("MODEL.py", str(self.file), f"a file that {self.needed}", f"It defines no {name}.")
         return value
 
-    def examples(self, most: int, fewest: int = 1) -> tuple[Any, int]:
+    def data(self) -> Data:
+        """Return `dataset` with `collate`, or else `batch`.
+
+        Raises:
+            InvalidArgumentError: there is neither, or fewer than two examples.
+        """
+        data = self.find("dataset", object)
+        if data is None:
+            batch = self.need("batch", object)
+            return Data(examples_in(batch), batch=batch)
+        number = check_map_style(data)
+        if number < 2:
+            raise InvalidArgumentError(f"{self.file.name}: dataset", number, "at least 2 examples")
+        return Data(number, dataset=data, collate=self.find("collate", Callable))
+
+    def examples(self, most: int) -> tuple[Any, int]:
         """Return the first examples of `dataset`, or else of `batch`, and how many there are in all.
 
         Args:
             most: that are returned.
-            fewest: that a data set must have.
 
         Raises:
-            InvalidArgumentError: there is neither, or too few of them.
+            InvalidArgumentError: there is neither.
         """
         data = self.find("dataset", object)
         if data is None:
             batch = self.need("batch", object)
             return rows(batch, slice(most)), examples_in(batch)
         number = check_map_style(data)
-        if number < fewest:
-            raise InvalidArgumentError(f"{self.file.name}: dataset", number, f"at least {fewest} examples")
-        return Rows(data, self.find("collate", Callable)).read(np.arange(min(most, number))), number
+        return Rows(data, self.find("collate", Callable)).batch(np.arange(min(most, number))), number
+
+
+@dataclass(frozen=True)
+class Data:
+    """The data that a file defines.
+
+    Args:
+        number: of examples.
+        batch: some examples, if there is no data set.
+        dataset: map-style, or None.
+        collate: that goes with it, or None.
+    """
+
+    number: int
+    batch: Any = None
+    dataset: Any = None
+    collate: Callable[[list[Any]], Any] | None = None

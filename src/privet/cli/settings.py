@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -112,6 +114,28 @@ OuterMomentum = Annotated[float | None, typer.Option(help="γ₁ of (1 − γ₁
 History = Annotated[int | None, typer.Option(help="Past parameter sets K₀ of the inner momentum; each costs a pass.")]
 PerExampleMomentum = Annotated[
     float | None, typer.Option(help="γ of γ·g + (1 − γ)·m for every example by itself; for full batches.")
+]
+
+
+def _classes(given: str | int | Sequence[object]) -> str:
+    """Return one text for what a configuration may have as a list or a number."""
+    if isinstance(given, str | int) or not isinstance(given, Sequence):
+        return str(given)
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(given)
+    return line.getvalue()
+
+
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        parser=_classes,
+        metavar="K|A,B,…",
+        help="Of a file: K if its labels are 0 to K−1, or the labels in order, with commas. Never read from the rows.",
+    ),
+]
+Test = Annotated[
+    str | None, typer.Option(help="File of public test data, like that of --data. Without it a file has no test accuracy.")
 ]
 UserColumn = Annotated[
     str | None, typer.Option(help="Column (CSV) or array (.npz) with whose each example is: privacy for users; with --user-cap.")

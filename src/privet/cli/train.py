@@ -42,6 +42,9 @@ def train(
     context: typer.Context,
     config: Config = None,
     data: Annotated[str | None, typer.Option(help="mnist, fashion-mnist, digits, or a path to an .npz or CSV file.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column with the labels, for a CSV file.")] = None,
+    classes: settings.Classes = None,
+    test: settings.Test = None,
     epsilon: Annotated[float | None, typer.Option(help="Target ε, never exceeded.")] = None,
     delta: settings.Delta = 1e-5,
     model: Annotated[
@@ -91,7 +94,6 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the initial parameters only: noise and sampling have none.")] = 0,
     physical_batch_size: Annotated[int, typer.Option(help="Most examples in memory at once; does not change the result.")] = 256,
-    target: Annotated[str | None, typer.Option(help="Column with the labels, for a CSV file.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where the data set lies, if it is not to be fetched.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     budget_file: Annotated[
@@ -108,9 +110,12 @@ def train(
     """Train a model with differential privacy, evaluate it and write a report.
 
     The directory gets plan.json, model.safetensors, ledger, metrics.jsonl, guarantee.md, report.html and figures/. The
-    guarantee covers the training set; the test set is evaluated on and assumed public.
+    guarantee covers the training set. Test data is evaluated on and assumed public: the part of a public data set, x_test and
+    y_test of an .npz file, or the file of --test; no row of a private table is taken for it. The classes of a file are declared.
 
     Example: privet train --data mnist --model cnn --epsilon 3 --delta 1e-5 --out runs/mnist
+
+    A table: privet train --data iris.csv --target species --classes setosa,versicolor,virginica --epsilon 3
 
     Again:   privet train --config runs/mnist/plan.json --out runs/again
     """
@@ -130,7 +135,7 @@ def train(
     carried = settings.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
     shrinking = settings.schedule(bound_schedule)
     place = None if folder is None else str(folder)
-    dataset = load(data, folder=place, target=target, user_column=user_column)
+    dataset = load(data, folder=place, target=target, classes=classes, test=test, user_column=user_column)
     planned = (rule, carried) if plan is None else (plan.clipping, plan.momentum)
     setup = setups.Setup(
         data=data,
@@ -145,6 +150,8 @@ def train(
         physical_batch_size=physical_batch_size,
         folder=place,
         target=target,
+        classes=classes,
+        test=test,
         user_column=user_column,
         user_cap=user_cap,
         group_size=group_size,
@@ -203,7 +210,7 @@ def _new_directory(setup: setups.Setup) -> Path:
 def _tell(outcome: runs.Outcome, as_json: bool) -> None:
     guarantee, evaluation = outcome.guarantee, outcome.evaluation
     where = outcome.directory / "report.html"
-    measured = "" if evaluation is None else _told(evaluation)
+    measured = _UNTESTED if evaluation is None else _told(evaluation, outcome.test_data)
     answer(
         as_json,
         {
@@ -211,6 +218,7 @@ def _tell(outcome: runs.Outcome, as_json: bool) -> None:
             "delta": guarantee.delta,
             **{f"test_{name}": plain(evaluation and getattr(evaluation, name)) for name in _MEASURED},
             "test_examples": evaluation and evaluation.examples,
+            "test_data": outcome.test_data,
             "test_intervals": evaluation and plain(evaluation.intervals),
             "steps": guarantee.steps,
             "seconds": round(outcome.seconds, 2),
@@ -227,10 +235,14 @@ _MEASURED = (
 )  # fmt: skip
 
 
-def _told(evaluation: Evaluation) -> str:
-    """Return the numbers of the report, with their intervals, a line each."""
+_UNTESTED = "\n\nThere is no test accuracy, as no public test data was handed in; --test FILE names some."
+
+
+def _told(evaluation: Evaluation, test_data: str | None) -> str:
+    """Return the numbers of the report, with their intervals, a line each, and what they were measured on."""
     rows = [(name, value) for name, value, _ in calibration.rows(evaluation)]
     width = max(len(name) for name, _ in rows)
     lines = (f"  {name:{width}}  {value}" for name, value in rows)
-    head = f"\n\nOn the {evaluation.examples:,} test examples, in brackets 95 % bootstrap intervals:"
+    origin = f" ({test_data})" if test_data else ""
+    head = f"\n\nOn the {evaluation.examples:,} test examples{origin}, in brackets 95 % bootstrap intervals:"
     return "\n".join((head, *lines))

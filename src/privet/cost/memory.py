@@ -16,6 +16,7 @@ from privet.errors import PrivetError
 # Environment of a process that hands freed memory straight back, so that its size is what it uses.
 _UNCACHED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
 _STEPS = 3
+_STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # proc(5)
 
 
 def peak_of(step: Step, steps: int = _STEPS, device: torch.device | None = None) -> float:
@@ -29,25 +30,32 @@ def peak_of(step: Step, steps: int = _STEPS, device: torch.device | None = None)
         device: whose memory is meant; None for the CPU's.
 
     Raises:
-        PrivetError: the memory of a process is not told here, as everywhere but on Linux.
+        PrivetError: the system does not tell the memory of a process, as everywhere but on Linux.
     """
     # Slow to import, and imported by optimizers when they are first used: code, and not a step's memory.
     importlib.import_module("torch._dynamo")
     if device is not None and device.type == "cuda":
         return _peak_of_allocations(step, steps, device)
-    status = Path("/proc/self/status")
-    if not status.exists():
-        raise PrivetError("peak memory is read from /proc, which only Linux has")
+    if not peak_is_measurable():
+        raise PrivetError("peak memory is read from /proc, which only Linux has, and not every container")
 
     def read(field: str) -> int:
-        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
+        line = next(line for line in _STATUS.read_bytes().splitlines() if line.startswith(field.encode()))
         return int(line.split()[1])
 
-    Path("/proc/self/clear_refs").write_text("5")
+    _FORGET.write_bytes(b"5")
     before = read("VmRSS")
     for _ in range(steps):
         step()
     return (read("VmHWM") - before) / 1024
+
+
+def peak_is_measurable() -> bool:
+    """Return whether this system tells a process of its peak memory, and can be made to forget it."""
+    try:
+        return b"VmHWM" in _STATUS.read_bytes() and _FORGET.write_bytes(b"5") == 1
+    except OSError:
+        return False
 
 
 def peak_elsewhere(command: Sequence[str]) -> float:

@@ -17,8 +17,8 @@ from torch import nn
 from privet.batches import Batched
 from privet.clipping import Rule
 from privet.gradients import trainable
-from privet.gradients.interception import LossFunction
-from privet.gradients.trees import examples_in, rows, to_device
+from privet.gradients.core.examples import examples_in, rows, to_device
+from privet.gradients.core.losses import LossFunction
 from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.sampling import FullBatch, Indices
@@ -40,6 +40,8 @@ ARMS: tuple[str, ...] = tuple(_NOISE)
 
 class _OneBatch(Batched):
     """The examples of a batch, as a data set."""
+
+    row_wise = True
 
     def __init__(self, batch: Any) -> None:
         self.batch, self.examples = batch, examples_in(batch)
@@ -86,7 +88,7 @@ def _plain(
 
     def step() -> None:
         optimizer.zero_grad()
-        loss_fn(model, to_device(data.read(everyone), device)).mean().backward()  # type: ignore[no-untyped-call]
+        loss_fn(model, to_device(data.read(everyone), device)).mean().backward()
         optimizer.step()
 
     return step

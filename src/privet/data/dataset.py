@@ -9,12 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
-from privet.errors import InvalidArgumentError
-
-# The largest classification benchmark in wide use has this many classes; more of them means that the target of a
-# regression was named by mistake.
-MOST_CLASSES = 1000
-
 
 @dataclass(frozen=True)
 class DataSet:
@@ -23,12 +17,16 @@ class DataSet:
     Args:
         name: what to call it in reports.
         train: inputs (N, *input_shape) float32, or UTF-8 bytes (N, length) uint8 of texts, and labels (N,) int64 in [0, classes),
-            or targets (N,) float32.
-        test: the same for examples that are never trained on, or None.
+            or targets (N,) float32. In a user's own file a label outside the declared classes is `privet.data.UNDECLARED`, which
+            torch's losses ignore.
+        test: the same for examples that are never trained on, or None. Public, and with declared labels only.
         classes: how many labels there are, at least 2, public; None for a regression, which has targets.
         provenance: one sentence: the place that the data came from and the checks that it passed.
         users: whose each training example is, (N,) whole numbers or texts; None if each is somebody else's. Private.
         pixel_range: what a black and a white pixel are, if inputs are images of a known scale; public.
+        test_origin: where the test part comes from, a noun phrase; empty for the part that a public data set has.
+        notes: what a statement of the guarantee says of the data, in sentences without a full stop.
+        assumptions: what has to be true of the data for it, and cannot be checked.
     """
 
     name: str
@@ -38,11 +36,19 @@ class DataSet:
     provenance: str
     users: NDArray[np.generic] | None = None
     pixel_range: tuple[float, float] | None = None
+    test_origin: str = ""
+    notes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, without the batch dimension."""
         return tuple(self.train.tensors[0].shape[1:])
+
+    @property
+    def test_data(self) -> str | None:
+        """What the test part is, for whoever reads the numbers that were measured on it; None without one."""
+        return None if self.test is None else self.test_origin or f"the test part of the public data set {self.name}"
 
     @property
     def examples(self) -> int:
@@ -57,15 +63,3 @@ def tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> TensorD
         torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)),
         torch.from_numpy(np.ascontiguousarray(labels, dtype=kind)),
     )
-
-
-def class_count(name: str, classes: int) -> int:
-    """Return `classes` if a classifier can have that many, in [2, 1000]; `name` is the argument to blame."""
-    if not 2 <= classes <= MOST_CLASSES:
-        raise InvalidArgumentError(
-            name,
-            f"{classes} classes",
-            f"a classification target with 2 to {MOST_CLASSES} classes",
-            "Group the values of a continuous target into classes first.",
-        )
-    return classes

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import DataSet, class_count, tensors
+from privet.data.classes import Classes, Declaration, declared, require_declared
+from privet.data.dataset import DataSet, tensors
 from privet.errors import InvalidArgumentError
 
 _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
@@ -26,42 +27,52 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-def load_npz(path: Path, *, user_column: str | None = None) -> DataSet:
-    """Return the arrays x_train and y_train, and x_test and y_test if both are there, as a data set.
+def load_npz(
+    path: Path, *, classes: Declaration | None = None, test: str | Path | None = None, user_column: str | None = None
+) -> DataSet:
+    """Return the arrays x_train and y_train, and public test data if there is some, as a data set.
 
     Unsigned bytes are divided by 255; other numbers stay as they are. Inputs (N, D) stay vectors, (N, H, W) become
-    (N, 1, H, W), and (N, H, W, C) with one or three channels become (N, C, H, W). The number of classes is the
-    largest label of both parts plus 1; like the number of examples, it is treated as public.
+    (N, 1, H, W), and (N, H, W, C) with one or three channels become (N, C, H, W). The number of examples, and the shape and type
+    of an input, are treated as public.
 
     Args:
-        path: the file; it may hold no pickled objects.
+        path: the file; it may hold no pickled objects. Arrays x_test and y_test in it are public test data.
+        classes: the labels, which are whole numbers or texts, as for `privet.data.classes.declared`. An example with another
+            label keeps its place and is ignored by the loss.
+        test: another file with the arrays x_test and y_test, and nothing else: public test data.
         user_column: name of a further array, with whose each training example is: whole numbers or texts.
-    Errors: InvalidArgumentError for arrays that are missing, unknown, of the wrong type or of shapes that do not match.
+    Errors: InvalidArgumentError if no classes are declared, for arrays that are missing, unknown, of the wrong type or of shapes
+        that do not match, and for test data with a label that is not declared.
     """
-    arrays, users = _read(path, user_column)
+    known = declared(classes, str(path))
+    arrays, users = _train_arrays(path, user_column)
+    origin = f"x_test and y_test of {path}, handed in as public test data" if "x_test" in arrays else ""
+    if test is not None:
+        if origin:
+            raise InvalidArgumentError("test", str(test), "left out", f"{path} holds test data itself: x_test and y_test.")
+        arrays |= _test_arrays(Path(test).expanduser())
+        origin = f"the file {test}, handed in as public test data"
     inputs = {key: _inputs(key, arrays[key]) for key in arrays if key.startswith("x")}
-    labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")]) for key in arrays if key.startswith("y")}
+    labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")], known) for key in arrays if key.startswith("y")}
     _check_alike(arrays)
     return DataSet(
         name=path.stem,
         train=tensors(inputs["x_train"], labels["y_train"]),
-        test=tensors(inputs["x_test"], labels["y_test"]) if "x_test" in arrays else None,
-        classes=class_count("y_train", 1 + max(int(array.max()) for array in labels.values())),
+        test=tensors(inputs["x_test"], require_declared(labels["y_test"], "y_test", origin)) if origin else None,
+        classes=len(known),
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
         users=users,
         pixel_range=(0.0, 1.0) if arrays["x_train"].dtype == np.uint8 else None,
+        test_origin=origin,
+        notes=(known.note(),),
+        assumptions=("the shape and the type of the array of inputs are public",),
     )
 
 
-def _read(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.generic] | None]:
+def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.generic] | None]:
     """Return the arrays of inputs and labels, and that of the users if it is wanted."""
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = dict(stored)
-    except _UNREADABLE as error:
-        fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
-        raise InvalidArgumentError("source", str(path), "an .npz file of plain arrays", fix) from error
-    users = None
+    arrays, users = _read(path, "source"), None
     if user_column is not None:
         if user_column in _CONTENT or user_column not in arrays:
             further = sorted(arrays.keys() - set(_CONTENT))
@@ -74,6 +85,22 @@ def _read(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.gen
             "source", sorted(arrays), allowed, "Rename the arrays, leave the others out, or say which holds the users."
         )
     return arrays, users
+
+
+def _test_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    arrays = _read(path, "test")
+    if set(arrays) != set(_TEST):
+        raise InvalidArgumentError("test", sorted(arrays), "the arrays x_test and y_test", "Rename them, and leave out others.")
+    return arrays
+
+
+def _read(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            return dict(stored)
+    except _UNREADABLE as error:
+        fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
+        raise InvalidArgumentError(argument, str(path), "an .npz file of plain arrays", fix) from error
 
 
 def _check_alike(arrays: dict[str, NDArray[np.generic]]) -> None:
@@ -105,11 +132,9 @@ def _channels_first(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
     return inputs
 
 
-def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic]) -> NDArray[np.int64]:
-    if labels.dtype.kind not in "iu":
-        raise InvalidArgumentError(key, str(labels.dtype), "an array of whole numbers", "Number the classes from 0.")
+def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic], classes: Classes) -> NDArray[np.int64]:
+    if labels.dtype.kind not in "iuU":
+        raise InvalidArgumentError(key, str(labels.dtype), "an array of whole numbers or texts")
     if labels.shape != inputs.shape[:1]:
         raise InvalidArgumentError(key, labels.shape, f"of shape {inputs.shape[:1]}: one label for each input")
-    if labels.astype(np.int64).min() < 0:
-        raise InvalidArgumentError(key, "an array with negative entries", "0 or more", "Number the classes from 0.")
-    return labels.astype(np.int64)
+    return classes.numbered(labels.tolist())

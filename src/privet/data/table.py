@@ -9,17 +9,19 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import DataSet, class_count, tensors
-from privet.data.split import public_split, split_by_user
-from privet.errors import InvalidArgumentError, choice, real
+from privet.data.classes import Declaration, declared, require_declared
+from privet.data.dataset import DataSet, tensors
+from privet.errors import InvalidArgumentError, choice
 
 Features = NDArray[np.float64]
+Bad = Callable[[str, str], InvalidArgumentError]  # what is allowed and the fix → the error about a file
 
 # Data-independent on purpose: standardising with means and deviations computed from private data would be a release of
 # its own, outside the guarantee. The logarithm tames columns of any magnitude without looking at the others.
@@ -43,91 +45,111 @@ def load_csv(
     path: Path,
     *,
     target: str | None = None,
+    classes: Declaration | None = None,
     scaling: str = "log",
-    test_fraction: float = 0.2,
+    test: str | Path | None = None,
     user_column: str | None = None,
 ) -> DataSet:
     """Return the rows of a CSV file as a data set: one column is the label, one may name users, all others are numbers.
 
-    The delimiter is whichever of comma, semicolon and tab cuts the header into most columns. The values of the target
-    are numbered in sorted order (as numbers if all of them are); the set of those values is treated as public, as are
-    the number of rows and the columns. The test part is drawn by position, the same on every machine; with users it has whole
-    users, by a hash of their ids, as a private user's rows must not be in a part that is taken to be public.
+    The delimiter is whichever of comma, semicolon and tab cuts the header into most columns. The number of rows and the header
+    are treated as public; nothing else about the rows shapes what is returned.
 
     Args:
         path: a .csv or .csv.gz file in UTF-8 whose first line names the columns.
         target: the column with the label.
+        classes: the values of the target, as for `privet.data.classes.declared`. A row with another value there, or with none,
+            keeps its place and is ignored by the loss.
         scaling: "log" for sign(x)·log(1+|x|), which looks at nothing but the value itself, or "raw" for no change.
             There is no standardising: means and deviations computed from private data would be a release outside the
             guarantee. Scale by public constants in the file if you know some.
-        test_fraction: share of the rows (or users) that goes to the test part, in [0, 1); with 0 there is no test part.
+        test: another such file with the same columns, in any order: public test data. Without it there is no test part: rows
+            of the private file are none.
         user_column: the column that says whose each row is, by any text; it is no feature.
-    Errors: InvalidArgumentError for a target or user column that is no column, columns that are not numbers (named with the first
-        row, never with the value), and files that are not tables.
+    Errors: InvalidArgumentError if no classes are declared, for a target or user column that is no column, columns that are not
+        numbers (named with the first row, never with the value), files that are not tables, and test data with a label that
+        is not declared.
     """
     scale = SCALINGS[choice("scaling", scaling, SCALINGS)]
-    share = real("test_fraction", test_fraction)
-    if not 0 <= share < 1:
-        raise InvalidArgumentError("test_fraction", test_fraction, "at least 0 and less than 1")
+    known = declared(classes, str(path))
     named = {"target": target} if user_column is None else {"target": target, "user_column": user_column}
-    table = _read(path, named)
-    classes, labels = _numbered(table.texts["target"])
-    inputs = _finite(path, table.columns, scale(table.features))
+    table = _read(path, "source", named)
+    inputs = _finite(path, "source", table.columns, scale(table.features))
+    tested, origin = None, ""
+    if test is not None:
+        file = _other_file(Path(test).expanduser(), path)
+        rows = _read(file, "test", {"target": target}, table.columns)
+        labels = require_declared(known.numbered(rows.texts["target"]), "test", str(test))
+        tested = tensors(_finite(file, "test", rows.columns, scale(rows.features)), labels)
+        origin = f"the file {test}, handed in as public test data"
     users = table.texts.get("user_column")
-    train, test = public_split(len(labels), math.ceil(share * len(labels))) if users is None else split_by_user(users, share)
-    if not len(train):
-        raise InvalidArgumentError("test_fraction", test_fraction, f"small enough to leave one of {len(labels)} rows")
     return DataSet(
         name=path.name.split(".")[0],
-        train=tensors(inputs[train], labels[train]),
-        test=tensors(inputs[test], labels[test]) if len(test) else None,
-        classes=class_count("target", classes),
+        train=tensors(inputs, known.numbered(table.texts["target"])),
+        test=tested,
+        classes=len(known),
         provenance=f"{path.name} came from the file {path}, with the target {target!r} and {scaling} scaling; "
-        "every row was checked to be complete and numeric.",
-        users=None if users is None else np.array(users)[train],
+        "every feature was checked to be a number.",
+        users=None if users is None else np.array(users),
+        test_origin=origin,
+        notes=(known.note(),),
+        assumptions=("the columns of the table, their names and their order, are public",),
     )
 
 
-def _read(path: Path, named: dict[str, str | None]) -> _Table:
+def _other_file(test: Path, path: Path) -> Path:
+    if test.exists() and path.exists() and test.samefile(path):
+        raise InvalidArgumentError("test", str(test), "another file than the private one", "Test data is taken to be public.")
+    return test
+
+
+def _read(path: Path, argument: str, named: dict[str, str | None], features: tuple[str, ...] | None = None) -> _Table:
+    """Return the columns that have a role, and the features: those named, or all others; `argument` is the one to blame."""
     try:
         with _OPEN.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", newline="") as file:
             header = file.readline()
             delimiter = max(_DELIMITERS, key=lambda mark: len(_cells(header, mark)))
-            return _table(path, _cells(header, delimiter), csv.reader(file, delimiter=delimiter), named)
+            rows = csv.reader(file, delimiter=delimiter)
+            return _table(partial(InvalidArgumentError, argument, str(path)), _cells(header, delimiter), rows, named, features)
     except (OSError, EOFError, UnicodeError, csv.Error, zlib.error) as error:
         fix = f"Check that it can be opened ({type(error).__name__})."
-        raise InvalidArgumentError("source", str(path), "a readable CSV file in UTF-8, plain or .gz", fix) from error
+        raise InvalidArgumentError(argument, str(path), "a readable CSV file in UTF-8, plain or .gz", fix) from error
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
 
 
-def _table(path: Path, header: list[str], rows: Iterator[list[str]], named: dict[str, str | None]) -> _Table:
+def _table(
+    bad: Bad, header: list[str], rows: Iterator[list[str]], named: dict[str, str | None], wanted: tuple[str, ...] | None
+) -> _Table:
     if len(set(header)) != len(header) or "" in header or _looks_like_data(header):
-        raise _bad(path, "a CSV file whose first line names each column once", "Add or mend the header.")
+        raise bad("a CSV file whose first line names each column once", "Add or mend the header.")
     places = {role: _place(header, role, column) for role, column in named.items()}
     if len(set(places.values())) < len(places):
         raise InvalidArgumentError("user_column", named["user_column"], "another column than the target")
-    features = [place for place in range(len(header)) if place not in places.values()]
-    columns = tuple(header[place] for place in features)
+    columns = tuple(name for place, name in enumerate(header) if place not in places.values()) if wanted is None else wanted
+    if missing := [name for name in columns if name not in header]:
+        raise bad("a table with the columns of the training data", f"It has no column {missing[0]!r}.")
+    features = [header.index(name) for name in columns]
     values, texts = array("d"), {role: list[str]() for role in places}
     for number, row in enumerate(filter(None, rows), start=1):
         if len(row) != len(header):
-            raise _bad(path, f"a table of {len(header)} columns", f"Row {number} after the header has {len(row)}.")
+            raise bad(f"a table of {len(header)} columns", f"Row {number} after the header has {len(row)}.")
         for role, place in places.items():
             text = row[place].strip()
-            if not text:
-                raise _bad(path, "a table without gaps", f"Column {header[place]!r} is empty in row {number} after the header.")
+            # A label may be missing: like any that is not declared, it is ignored. A row must be somebody's.
+            if not text and role != "target":
+                raise bad("a table without gaps", f"Column {header[place]!r} is empty in row {number} after the header.")
             texts[role].append(text)
         cells = [row[place] for place in features]
         try:
             values.extend(map(float, cells))
         except ValueError:
             culprit = next(column for column, cell in zip(columns, cells, strict=True) if not _is_number(cell))
-            raise _not_numeric(path, culprit, number) from None
+            raise _not_numeric(bad, culprit, number) from None
     if not texts["target"] or not columns:
-        raise _bad(path, "a table with at least one row and one column beside the target", "Check the file.")
+        raise bad("a table with at least one row and one column beside the target", "Check the file.")
     numbers = np.frombuffer(values, dtype=np.float64).reshape(-1, len(columns))
     return _Table(columns, numbers, {role: tuple(found) for role, found in texts.items()})
 
@@ -139,21 +161,13 @@ def _place(header: list[str], role: str, column: str | None) -> int:
     return header.index(column)
 
 
-def _numbered(targets: tuple[str, ...]) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of classes and each row's class, in [0, classes)."""
-    key: Callable[[str], float | str] = float if all(map(_is_number, set(targets))) else str
-    values = [key(target) for target in targets]
-    index = {value: position for position, value in enumerate(sorted(set(values)))}
-    return len(index), np.array([index[value] for value in values], dtype=np.int64)
-
-
-def _finite(path: Path, columns: tuple[str, ...], features: Features) -> NDArray[np.float32]:
+def _finite(path: Path, argument: str, columns: tuple[str, ...], features: Features) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         inputs = features.astype(np.float32)
     bad = np.argwhere(~np.isfinite(inputs))
     if len(bad):
         row, column = bad[0]
-        raise _not_numeric(path, columns[column], int(row) + 1)
+        raise _not_numeric(partial(InvalidArgumentError, argument, str(path)), columns[column], int(row) + 1)
     return inputs
 
 
@@ -171,10 +185,6 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _not_numeric(path: Path, column: str, row: int) -> InvalidArgumentError:
+def _not_numeric(bad: Bad, column: str, row: int) -> InvalidArgumentError:
     fix = f"Column {column!r} holds something else in row {row} after the header: encode it, fill the gap or drop it."
-    return _bad(path, "a table of finite numbers beside the target", fix)
-
-
-def _bad(path: Path, allowed: str, fix: str) -> InvalidArgumentError:
-    return InvalidArgumentError("source", str(path), allowed, fix)
+    return bad("a table of finite numbers beside the target", fix)

@@ -2,87 +2,165 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from privet.clipping import Projected, Rule
-from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count
-from privet.gradients.directions import Directions
-from privet.gradients.functional import one_by_one, vectorised
-from privet.gradients.history import Method, Past, check_past, over
-from privet.gradients.interception import LossFunction, record
-from privet.gradients.masks import prepared
-from privet.gradients.projections import clip_projected
-from privet.gradients.recorder import UntraceableError
-from privet.gradients.tape import Tape, clip, precise_norms
-from privet.gradients.trees import examples_in, rows
+from privet.errors import InvalidArgumentError, choice, count
+from privet.gradients.core.examples import Examples, split_batch
+from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.parameters import trainable
+from privet.gradients.core.randomness import Seeds, generators_kept, seeds_of_torch
+from privet.gradients.masking.masks import prepared
+from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.passes import METHODS, Passes
+from privet.gradients.methods.past_iterates import Past, check_past
+from privet.gradients.methods.tape import Tape, clip, precise_norms
+from privet.gradients.projection.clipping import clip_projected, estimates
+from privet.gradients.projection.directions import Directions
 from privet.values import ClippedSum, Part
 
 
-def _tape(model: nn.Module, loss_fn: LossFunction, batch: Any, parameters: Mapping[str, Tensor]) -> Iterator[Tape]:
-    yield record(model, loss_fn, batch, parameters)
+@dataclass(eq=False)
+class Engine:
+    """Takes clipped sums of a model's gradients, of batches whose examples are kept apart.
 
+    Args:
+        model: any module, in the mode (train or eval) that is meant.
+        loss_fn: (model, batch) → (B,) losses.
+        parameters: name → parameter to differentiate by.
+        method: "auto", "ghost" or "loop".
+        physical_batch_size: most examples that go through the model at once; None for all.
+        seeds: of what the model draws.
+        forgiving: whether an example whose own computation raises contributes zero, instead of raising.
 
-# From the fastest to the most general.
-METHODS: dict[str, Method] = {"tape": _tape, "vectorised": vectorised, "loop": one_by_one}
-
-_AGREEMENT = 1e-3
-_AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
-
-
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return name → parameter for those that ask for a gradient, a shared one once.
-
-    Raises:
-        UnsupportedModelError: there are none, one cannot be clipped (complex, or of lower precision), or the model is wrapped to
-            average gradients that were not clipped over processes or devices.
+    Attributes:
+        looped: how many examples went one at a time since the engine was made.
     """
-    for module in model.modules():
-        if type(module).__name__ in _AVERAGING:
-            raise UnsupportedModelError(
-                f"the model is wrapped in {type(module).__name__}, which sums gradients that nobody clipped; "
-                "hand in the module inside"
-            )
-    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    if not parameters:
-        raise UnsupportedModelError("the model has no trainable parameter: none has requires_grad=True")
-    for name, parameter in parameters.items():
-        if parameter.dtype not in (torch.float32, torch.float64):
-            raise UnsupportedModelError(
-                f"parameter {name} is {parameter.dtype}; gradients are clipped in float32 or float64: keep the parameters in "
-                "float32"
-            )
-    return parameters
+
+    model: nn.Module
+    loss_fn: LossFunction
+    parameters: Mapping[str, Tensor]
+    method: str = "auto"
+    physical_batch_size: int | None = None
+    seeds: Seeds = seeds_of_torch
+    forgiving: bool = False
+    looped: int = 0
+
+    def __post_init__(self) -> None:
+        choice("method", self.method, ("auto", *METHODS))
+        self.subject = Subject(self.model, self.loss_fn, self.parameters)
+
+    def tapes(self, examples: Examples, past: Past = ()) -> Iterator[tuple[Tensor, Tape]]:
+        """Yield positions of examples and their tape, until all are covered; inside of `generators_kept`.
+
+        Args:
+            examples: the batch.
+            past: parameter sets with coefficients; the gradients at these are added.
+        """
+        check_past(past, self.parameters)
+        for start, part in self._parts(examples):
+            passes = Passes(self.subject, self.seeds, self.method, past, self.forgiving)
+            for index, tape in passes.tapes(part):
+                yield index + start, tape
+            self.looped += passes.looped
+
+    def _parts(self, examples: Examples) -> Iterator[tuple[int, Examples]]:
+        """Yield the batch in parts of at most so many examples, with the position of the first."""
+        wanted = self.physical_batch_size
+        size = examples.count if wanted is None else count("physical_batch_size", wanted)
+        for start in range(0, examples.count, max(1, size)):
+            yield start, examples if size >= examples.count else examples.select(slice(start, start + size))
+
+    def clipped_sum(
+        self,
+        examples: Examples,
+        clipping: Rule,
+        *,
+        masks: Mapping[str, Tensor] | None = None,
+        past: Past = (),
+        directions: Directions | None = None,
+    ) -> Pieces:
+        """Return the clipped sum over a batch; arguments are as for the function of this name."""
+        with generators_kept():
+            if not isinstance(clipping, Projected):
+                return self.clip(self.tapes(examples, past), examples.count, clipping, masks)
+            return self._projected(examples, clipping, past, directions or Directions())
+
+    def clip(
+        self,
+        covering: Iterable[tuple[Tensor, Tape]],
+        examples: int,
+        clipping: Rule,
+        masks: Mapping[str, Tensor] | None = None,
+    ) -> Pieces:
+        """Return the clipped sum over tapes that cover a batch, which are spent."""
+        groups = clipping.groups(tuple(self.parameters))
+        known = None if masks is None else prepared(masks, self.parameters)
+        pieces = Pieces.none(self.parameters, clipping, examples)
+        for index, tape in covering:
+            sums, norms = clip(tape if known is None else tape.masked(known), clipping, groups)
+            pieces.add(index, sums, norms)
+        return pieces
+
+    def _projected(self, examples: Examples, clipping: Projected, past: Past, directions: Directions) -> Pieces:
+        check_past(past, self.parameters)
+        pieces = Pieces.none(self.parameters, clipping, examples.count)
+        for start, part in self._parts(examples):
+            drawn = directions.drawn(self.parameters, clipping.projections)
+            norms = estimates(self.subject, part, drawn, past, forgiving=self.forgiving)
+            for index, sums, own in clip_projected(clipping, self.parameters, norms, self.tapes(part, past)):
+                pieces.add(index + start, sums, own)
+        return pieces
 
 
-def _agree(
-    tape: Tape,
-    model: nn.Module,
-    loss_fn: LossFunction,
-    batch: Any,
-    parameters: Mapping[str, Tensor],
-    methods: Mapping[str, Method],
-) -> bool:
-    """Return whether the tape's norms of the first and last example are those of plain autograd.
+@dataclass(eq=False)
+class Pieces:
+    """Sums over parts of a batch, as they add up.
 
-    Both are also followed as a pair in reverse order: a model that orders examples inside would give one the other's norm.
+    Args:
+        norms: of all examples, (G, B) float64; zero for those that contributed nothing.
+        sums: name → sum; empty before the first part.
     """
-    everything = (tuple(parameters),)
-    ends = torch.tensor(sorted({0, tape.examples - 1}))
-    alone = methods["loop"](model, loss_fn, rows(batch, ends), parameters)
-    expected = torch.cat([precise_norms(one, everything)[0] for one in alone])
-    try:
-        reverse = next(methods["tape"](model, loss_fn, rows(batch, ends.flip(0)), parameters))
-    except Exception:  # a model may ask for an order, say by length
-        return False
-    return all(
-        torch.allclose(norms, expected, rtol=_AGREEMENT, atol=1e-12, equal_nan=True)
-        for norms in (precise_norms(tape, everything)[0][ends], precise_norms(reverse, everything)[0].flip(0))
-    )
+
+    norms: Tensor
+    sums: dict[str, Tensor]
+
+    @staticmethod
+    def none(parameters: Mapping[str, Tensor], clipping: Rule, examples: int) -> Pieces:
+        """Return the pieces of a batch before the first part."""
+        device = next(iter(parameters.values())).device
+        groups = len(clipping.groups(tuple(parameters)))
+        return Pieces(torch.zeros(groups, examples, dtype=torch.float64, device=device), {})
+
+    def add(self, index: Tensor, sums: dict[str, Tensor], norms: Tensor) -> None:
+        """Add a part, whose examples stand at these positions."""
+        self.norms[:, index.to(self.norms.device)] = norms
+        if not self.sums:
+            self.sums = sums
+        else:
+            for name, value in sums.items():
+                self.sums[name] += value
+
+    def as_sum(
+        self,
+        parameters: Mapping[str, Tensor],
+        clipping: Rule,
+        part: Part | None = None,
+        masks: Mapping[str, Tensor] | None = None,
+    ) -> ClippedSum:
+        """Return the clipped sum; zeros, noised and counted like any other, if there was no example."""
+        sums = self.sums
+        if not sums:
+            zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
+            sums = {**zeros, **clipping.statistics(self.norms[:, :0])}
+        norms = self.norms[0] if len(self.norms) == 1 else self.norms
+        scales = clipping.noise_scales(tuple(parameters))
+        return ClippedSum(sums, clipping.sensitivity, norms, part, scales, masks)
 
 
 def tapes(
@@ -92,63 +170,15 @@ def tapes(
     parameters: Mapping[str, Tensor],
     method: str = "auto",
     physical_batch_size: int | None = None,
-    past: Past = (),
-) -> Iterator[Tape]:
-    """Yield tapes that cover the batch in order.
+) -> Iterator[tuple[Tensor, Tape]]:
+    """Yield positions of a batch's examples and their tape, until all are covered.
 
     Args:
-        model: any module, in the mode (train or eval) that is meant.
-        loss_fn: (model, batch) → (B,) losses.
-        batch: tree of tensors with examples along the first dimension.
+        model, loss_fn, batch, method, physical_batch_size: as for `per_example_gradients`.
         parameters: name → parameter to differentiate by.
-        method: "tape", "vectorised", "loop", or "auto": the fastest that follows the model, where the tape is believed only
-            if it agrees with plain autograd on two examples.
-        physical_batch_size: most examples that go through the model at once; None for all.
-        past: parameter sets with coefficients; the gradients at these are added.
     """
-    choice("method", method, ("auto", *METHODS))
-    check_past(past, parameters)
-    methods = {name: over(METHODS[name], name, past) for name in METHODS}
-    for part in _parts(batch, physical_batch_size):
-        yield from _tapes(model, loss_fn, part, parameters, method, methods)
-
-
-def _parts(batch: Any, physical_batch_size: int | None) -> Iterator[Any]:
-    """Yield the batch in parts of at most so many examples."""
-    examples = examples_in(batch)
-    size = examples if physical_batch_size is None else count("physical_batch_size", physical_batch_size)
-    for start in range(0, examples, max(1, size)):
-        yield batch if size >= examples else rows(batch, slice(start, start + size))
-
-
-def _tapes(
-    model: nn.Module,
-    loss_fn: LossFunction,
-    batch: Any,
-    parameters: Mapping[str, Tensor],
-    method: str,
-    methods: Mapping[str, Method],
-) -> Iterator[Tape]:
-    if method != "auto":
-        yield from methods[method](model, loss_fn, batch, parameters)
-        return
-    try:
-        tape = next(methods["tape"](model, loss_fn, batch, parameters))
-        if _agree(tape, model, loss_fn, batch, parameters, methods):
-            yield tape
-            return
-    except UntraceableError:
-        pass
-    several = methods["vectorised"](model, loss_fn, batch, parameters)
-    try:
-        first = next(several)
-    except InvalidArgumentError:
-        raise
-    except Exception:  # torch raises many kinds for what it cannot vectorise
-        yield from methods["loop"](model, loss_fn, batch, parameters)
-        return
-    yield first
-    yield from several
+    with generators_kept():
+        yield from Engine(model, loss_fn, parameters, method, physical_batch_size).tapes(split_batch(batch))
 
 
 def per_example_gradients(
@@ -158,9 +188,10 @@ def per_example_gradients(
 
     Args:
         model: any module; nothing is written to it.
-        loss_fn: (model, batch) → (B,) losses, one per example.
+        loss_fn: (model, batch) → (B,) losses, one per example. It is handed one example at a time, as a batch of one.
         batch: a tensor, or a tuple, list or dict of them, with B examples along the first dimension.
-        method: how: "auto", "tape", "vectorised" or "loop".
+        method: "ghost" (one pass over the physical batch), "loop" (one example at a time), or "auto": the first, and the second
+            for what it cannot follow.
         physical_batch_size: most examples that go through the model at once, ≥ 1; None for all. Bounds memory, and changes the
             result by rounding alone.
 
@@ -174,10 +205,15 @@ def per_example_gradients(
     <BLANKLINE>
             [[3., 4.]]])
     """
-    parameters = trainable(model)
-    found = [tape.gradients() for tape in tapes(model, loss_fn, batch, parameters, method, physical_batch_size)]
-    blank = {name: parameter.detach().new_zeros(0, *parameter.shape) for name, parameter in parameters.items()}
-    return {name: torch.cat([part[name] for part in (blank, *found)]).detach() for name in parameters}
+    engine, examples = _of_batch(model, loss_fn, batch, method, physical_batch_size)
+    found = {
+        name: parameter.detach().new_zeros(examples.count, *parameter.shape) for name, parameter in engine.parameters.items()
+    }
+    with generators_kept():
+        for index, tape in engine.tapes(examples):
+            for name, gradients in tape.gradients().items():
+                found[name][index] = gradients.detach().to(found[name].dtype)
+    return found
 
 
 def per_example_norms(
@@ -190,10 +226,12 @@ def per_example_norms(
     Returns:
         (B,) float64; infinite or NaN where the gradient is not finite in the model's precision.
     """
-    parameters = trainable(model)
-    everything = (tuple(parameters),)
-    norms = [precise_norms(tape, everything)[0] for tape in tapes(model, loss_fn, batch, parameters, method, physical_batch_size)]
-    return torch.cat(norms) if norms else torch.zeros(0, dtype=torch.float64)
+    engine, examples = _of_batch(model, loss_fn, batch, method, physical_batch_size)
+    found = torch.zeros(examples.count, dtype=torch.float64, device=next(iter(engine.parameters.values())).device)
+    with generators_kept():
+        for index, tape in engine.tapes(examples):
+            found[index.to(found.device)] = precise_norms(tape, (tuple(engine.parameters),))[0]
+    return found
 
 
 def clipped_sum(
@@ -213,8 +251,8 @@ def clipped_sum(
 
     Args:
         model: any module; its parameters' `.grad` is not touched.
-        loss_fn: (model, batch) → (B,) losses, one per example.
-        batch: B examples along the first dimension; B may be 0.
+        loss_fn: (model, batch) → (B,) losses, one per example. It is handed one example at a time, as a batch of one.
+        batch: B examples along the first dimension of its tensors; B may be 0. A tensor with another first dimension is shared.
         clipping: the rule that weights by norm.
         method, physical_batch_size: as for `per_example_gradients`.
         part: which positions of which draw these examples are, if parts are to be joined.
@@ -225,67 +263,28 @@ def clipped_sum(
         directions: that `clipping.Projected` estimates norms from; parts of one batch must have the same. None draws them.
 
     Guarantee:
-        If no example's loss depends on another example, adding or removing one moves the sum by at most the rule's
-        sensitivity. Gradients that are not finite contribute exactly zero. Training checks the condition; this function,
-        a tool for research, does not.
+        Adding or removing one example moves the sum by at most the rule's sensitivity: model and loss see one example, so its
+        gradient depends on no other. Gradients that are not finite contribute exactly zero. What the batch holds for each
+        example is the caller's: rows that were computed from several examples are not noticed here.
 
     Source:
         Goodfellow 2015; Li et al. 2022 (norms from factors); Bu et al. 2023, "Book-Keeping" (one backward pass).
     """
     if not isinstance(clipping, Rule):
         raise InvalidArgumentError("clipping", clipping, "a rule such as privet.clipping.Flat(bound=1.0)")
-    parameters = trainable(model)
-    if not isinstance(clipping, Projected):
-        return clipped_sum_of(
-            tapes(model, loss_fn, batch, parameters, method, physical_batch_size, past), clipping, parameters, part, masks
-        )
-    if masks is not None:
+    if masks is not None and isinstance(clipping, Projected):
         raise InvalidArgumentError(
             "masks", "given", f"left out with {type(clipping).__name__}", "Its estimates are of whole norms."
         )
-    check_past(past, parameters)
-    drawn, number = directions or Directions(), clipping.projections
-    parts = (
-        clip_projected(
-            model, loss_fn, some, clipping, parameters, drawn.drawn(parameters, number), past,
-            functools.partial(tapes, model, loss_fn, some, parameters, method, None, past),
-        )
-        for some in _parts(batch, physical_batch_size)
-    )  # fmt: skip
-    return _joined(parts, clipping, parameters, part, None)
+    engine, examples = _of_batch(model, loss_fn, batch, method, physical_batch_size)
+    pieces = engine.clipped_sum(examples, clipping, masks=masks, past=past, directions=directions)
+    return pieces.as_sum(engine.parameters, clipping, part, masks)
 
 
-def clipped_sum_of(
-    covering: Iterable[Tape],
-    clipping: Rule,
-    parameters: Mapping[str, Tensor],
-    part: Part | None = None,
-    masks: Mapping[str, Tensor] | None = None,
-) -> ClippedSum:
-    """Return the clipped sum over the examples of some tapes, which are spent; the arguments are as for `clipped_sum`."""
-    groups = clipping.groups(tuple(parameters))
-    known = None if masks is None else prepared(masks, parameters)
-    kept = covering if known is None else (tape.masked(known) for tape in covering)
-    return _joined((clip(tape, clipping, groups) for tape in kept), clipping, parameters, part, masks)
-
-
-def _joined(
-    parts: Iterable[tuple[dict[str, Tensor], Tensor]], clipping: Rule, parameters: Mapping[str, Tensor], part: Part | None,
-    masks: Mapping[str, Tensor] | None,
-) -> ClippedSum:  # fmt: skip
-    """Return the clipped sum from sums and norms of parts of a batch."""
-    sums = None
-    norms = []
-    for found, measured in parts:
-        norms.append(measured)
-        if sums is None:
-            sums = found
-        else:
-            for name, value in found.items():
-                sums[name] += value
-    if sums is None:
-        return empty_sum(parameters, clipping, part, masks)
-    return _clipped(sums, torch.cat(norms, dim=1), parameters, clipping, part, masks)
+def _of_batch(
+    model: nn.Module, loss_fn: LossFunction, batch: Any, method: str, physical_batch_size: int | None
+) -> tuple[Engine, Examples]:
+    return Engine(model, loss_fn, trainable(model), method, physical_batch_size), split_batch(batch)
 
 
 def empty_sum(
@@ -299,15 +298,10 @@ def empty_sum(
         part: which positions of which draw it stands for.
         masks: as for `clipped_sum`.
     """
-    device = next(iter(parameters.values())).device
-    norms = torch.zeros(len(clipping.groups(tuple(parameters))), 0, dtype=torch.float64, device=device)
-    zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
-    return _clipped({**zeros, **clipping.statistics(norms)}, norms, parameters, clipping, part, masks)
+    return Pieces.none(parameters, clipping, 0).as_sum(parameters, clipping, part, masks)
 
 
-def _clipped(
-    sums: Mapping[str, Tensor], norms: Tensor, parameters: Mapping[str, Tensor], clipping: Rule, part: Part | None,
-    masks: Mapping[str, Tensor] | None,
-) -> ClippedSum:  # fmt: skip
-    scales = clipping.noise_scales(tuple(parameters))
-    return ClippedSum(sums, clipping.sensitivity, norms[0] if len(norms) == 1 else norms, part, scales, masks)
+__all__ = [
+    "METHODS", "Engine", "Pieces", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms",
+    "tapes",
+]  # fmt: skip

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from privet.errors import LedgerError
 from privet.ledger.journal import Journal, Record, read
+from privet.unique import Unique
 
 FORMAT = 1
 _WHAT = "the anchor"
 
 
-class Anchor:
+class Anchor(Unique):
     """The latest tip of one run's ledger, in a journal of its own, locked while the run has its ledger open.
 
     Args:
@@ -28,6 +29,8 @@ class Anchor:
     Raises:
         LedgerError: it is missing, in use, damaged, of another run, or ahead of the ledger.
     """
+
+    no_copy = "Two writers would each move it alone. Open the ledger that it follows again: Ledger.open."
 
     def __init__(self, path: Path, run: str, includes: Callable[[str], bool], *, begun: bool) -> None:
         if begun and not path.exists():

@@ -22,6 +22,7 @@ from typing import Any
 from privet.documents import from_json
 from privet.errors import LedgerError
 from privet.files import synchronise, synchronise_folder
+from privet.unique import Unique
 
 Record = dict[str, Any]
 
@@ -50,8 +51,10 @@ class Content:
     unended: bool
 
 
-class Chain:
+class Chain(Unique):
     """Records that each name the one before, in memory: for runs without a directory, whose record goes where they go."""
+
+    no_copy = "Two writers would each count what they spend alone. Open the file again, or begin a run of its own."
 
     def __init__(self, name: str) -> None:
         self.name = name

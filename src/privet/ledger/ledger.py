@@ -23,11 +23,12 @@ from privet.ledger.history import FORMAT, KIND, WHAT, replay
 from privet.ledger.journal import Chain, Journal, Record
 from privet.ledger.machine import Machine
 from privet.noise import Token
+from privet.unique import Unique
 
 _BLOCK = 16
 
 
-class Ledger:
+class Ledger(Unique):
     """What one run has spent; made by `create` or `open`.
 
     Args:
@@ -43,6 +44,8 @@ class Ledger:
         run: id of the run.
         facts: what else the first record says, as plain JSON values.
     """
+
+    no_copy = "The same steps would be taken twice, and each ledger would count them once. Close it and use Ledger.open."
 
     def __init__(
         self,
@@ -173,6 +176,15 @@ class Ledger:
         upcoming = self._tokens[0].step if self._tokens else self._spent + 1
         return upcoming if upcoming <= len(self._multipliers) else None
 
+    def check_open(self) -> None:
+        """Refuse to go on where nothing can be reserved any more.
+
+        Raises:
+            LedgerError: the ledger was closed, the disk refused before, or this is another process than the one that opened it.
+        """
+        if self.refusal is not None:
+            raise LedgerError(f"nothing can be reserved in this ledger any more: {self.refusal}")
+
     def reserve(self) -> Token:
         """Return a token for one step, after its cost is on disk.
 
@@ -180,8 +192,7 @@ class Ledger:
             BudgetExhaustedError: the plan's steps are used up.
             LedgerError: the disk refused, the ledger was closed, or this is another process.
         """
-        if self.refusal is not None:
-            raise LedgerError(f"nothing can be reserved in this ledger any more: {self.refusal}")
+        self.check_open()
         if not self._tokens:
             first = self._spent + 1
             reserved = [float(multiplier) for multiplier in self._multipliers[self._spent : self._spent + self._block]]

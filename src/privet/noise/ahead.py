@@ -17,6 +17,8 @@ from queue import Empty, SimpleQueue
 
 from torch import Tensor
 
+from privet.unique import Unique
+
 _PATIENCE = 5.0  # seconds; a block takes less than one thousandth of that
 
 _EmptyBlocks = SimpleQueue[Tensor | None]
@@ -24,7 +26,7 @@ _FullBlocks = SimpleQueue[Tensor | BaseException]
 
 
 @dataclass(frozen=True, eq=False)
-class Ahead:
+class Ahead(Unique):
     """A thread that fills blocks ahead of their use; it ends when this is closed or forgotten, or the process ends.
 
     Args:
@@ -32,6 +34,8 @@ class Ahead:
         full: blocks that were filled, or what went wrong.
         process: the only one that may take blocks: a fork would use the same numbers as its parent.
     """
+
+    no_copy = "Two owners would use the same noise. Let a source of its own draw ahead: Ahead.start."
 
     empty: _EmptyBlocks
     full: _FullBlocks

@@ -9,16 +9,20 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
+from privet.unique import Unique
+
 ROOM = 2  # words that `fill` needs behind those it writes: the cipher may ask for one block more
 _ZEROS = memoryview(bytes(1 << 17))  # what is encrypted, a piece that stays in cache at a time
 
 
-class Keystream:
+class Keystream(Unique):
     """An endless stream of 64-bit words from AES-256 in counter mode.
 
     The key comes from the operating system, is never seeded, stored or shown, and lives in one process: a forked child
     notices that it is another process and takes a key of its own. Threads may share an instance.
     """
+
+    no_copy = "Two owners of one stream would draw the same noise. Make a new Keystream, which takes a key of its own."
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +46,3 @@ class Keystream:
             for start in range(0, size, len(_ZEROS)):
                 stop = min(size, start + len(_ZEROS))
                 self._cipher.update_into(_ZEROS[: stop - start], content[start : stop + room])
-
-    def __reduce__(self) -> tuple[type[Keystream], tuple[()]]:
-        # A copy or a pickle gets a fresh key: two owners of one stream would draw the same noise.
-        return (Keystream, ())

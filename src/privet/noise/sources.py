@@ -16,9 +16,13 @@ from torch import Tensor
 from privet.noise.ahead import Ahead
 from privet.noise.kernels import arithmetic
 from privet.noise.keystream import ROOM, Keystream
+from privet.unique import Unique
 
 BLOCK = 1 << 16  # numbers drawn at a time: half a megabyte stays in cache, and threads meet rarely
 _WORTH_A_THREAD = 50_000  # below, a whole release takes less than half a millisecond
+
+
+_NO_COPY = "Two owners would draw the same noise. Make a new source instead: plan.noise.make_source()."
 
 
 class Source(Protocol):
@@ -61,7 +65,7 @@ def _draw(stream: Keystream, block: Tensor) -> None:
     arithmetic().box_muller(block[:-ROOM])
 
 
-class SecureSource(Source):
+class SecureSource(Unique, Source):
     """AES-256-CTR keyed by the operating system, with a Box–Muller transform in float64.
 
     Both noise and sampling are unpredictable to anyone without the key, which is never stored. Separate instances (and
@@ -70,13 +74,11 @@ class SecureSource(Source):
 
     claim = "cryptographic: AES-256-CTR keyed by the operating system, Gaussian transform in float64, released on a grid"
     private = True
+    no_copy = _NO_COPY
 
     def __init__(self) -> None:
         self._stream = Keystream()
         self._ahead: Ahead | None = None
-
-    def __reduce__(self) -> tuple[type[SecureSource], tuple[()]]:
-        return (SecureSource, ())
 
     def normals(self, size: int) -> Iterator[Tensor]:
         """Yield `size` independent standard normal float64 numbers on the CPU, in pieces that are lent.
@@ -121,23 +123,21 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class FastSource(Source):
+class FastSource(Unique, Source):
     """torch's own generator, seeded by the operating system, for the noise; sampling stays cryptographic.
 
-    Statistically sound but not unpredictable to an attacker who can search its seed space: on the CPU that is 32 bits. Copies
-    and forked processes take a seed of their own.
+    Statistically sound but not unpredictable to an attacker who can search its seed space: on the CPU that is 32 bits. A
+    forked process takes a seed of its own.
     """
 
     claim = "statistical, not cryptographic: torch's generator, seeded with at most 64 bits by the operating system"
     private = True
+    no_copy = _NO_COPY
 
     def __init__(self) -> None:
         self._process = -1
         self._generator = torch.Generator()
         self._stream = Keystream()
-
-    def __reduce__(self) -> tuple[type[FastSource], tuple[()]]:
-        return (FastSource, ())
 
     def normals(self, size: int) -> Iterator[Tensor]:
         """Yield `size` independent standard normal float64 numbers on the CPU, in pieces."""
@@ -152,11 +152,12 @@ class FastSource(Source):
         return self._stream.words(size)
 
 
-class FixedSource(Source):
+class FixedSource(Unique, Source):
     """The same numbers on every run, for tests and debugging: no privacy, and every statement says so."""
 
     claim = "fixed and known to everybody: there is no privacy in this run"
     private = False
+    no_copy = _NO_COPY
 
     def __init__(self) -> None:
         self._generator = torch.Generator().manual_seed(0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from privet.errors import LedgerError
+from privet.unique import Unique
 
 
-class Token:
+class Token(Unique):
     """One step's permission to draw noise, issued by a ledger after it made the step's cost durable.
 
     It carries the noise multiplier that was written down, so the noise that is drawn cannot differ from what is accounted.
@@ -17,6 +18,7 @@ class Token:
         multiplier: noise multiplier σ that was recorded.
     """
 
+    no_copy = "Each copy would pay for a release, and the ledger counts one. Reserve another token from the ledger."
     __slots__ = ("_process", "_spent", "multiplier", "step")
 
     def __init__(self, step: int, multiplier: float) -> None:

@@ -15,23 +15,19 @@ from typing import Any
 from privet import accounting, documents
 from privet.accounting.interop import check_installed
 from privet.accounting.statement import Guarantee
-from privet.clipping import KINDS, Projected, Rule
+from privet.clipping import Projected, Rule
 from privet.encoding import construct, encode
 from privet.errors import InvalidArgumentError, between, choice, count
 from privet.momentum import MOMENTA, Momentum, PerExample
 from privet.noise import Gaussian
 from privet.plan import promise, solving
 from privet.plan.length import Epochs
-from privet.sampling import SCHEMES, Scheme
-from privet.schedules import SCHEDULES, Constant, Factors, Schedule
-from privet.sparsification import SPARSIFICATIONS, Sparsification, Timetable
+from privet.plan.registry import PARTS, check_kinds, check_registered
+from privet.sampling import Scheme
+from privet.schedules import Constant, Factors, Schedule
+from privet.sparsification import Sparsification, Timetable
 
 FORMAT = 1
-
-# Every kind of value that a plan can be made of, by the name that its JSON has for it.
-PARTS: dict[str, type[Any]] = {
-    **SCHEMES, **KINDS, **SCHEDULES, **SPARSIFICATIONS, **MOMENTA, "Epochs": Epochs, "Gaussian": Gaussian,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -313,8 +309,27 @@ class Plan:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             found = data.get("format") if isinstance(data, dict) else data
             raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
+        check_kinds(data)
         plan: Plan = construct(cls, "plan", {name: value for name, value in data.items() if name != "format"}, PARTS)
         return plan
+
+    def check_readable(self) -> None:
+        """Refuse a plan that its JSON does not give back: a run of it could spend, and then not be resumed.
+
+        Raises:
+            InvalidArgumentError: naming the part that is of a kind which is not known, or does not come back as it was.
+        """
+        for each in fields(self):
+            check_registered(f"plan.{each.name}", getattr(self, each.name))
+        try:
+            same = Plan.from_json(self.to_json()) == self
+        except (TypeError, ValueError):  # what JSON has no word for; InvalidArgumentError, too
+            same = False
+        if not same:
+            raise InvalidArgumentError(
+                "plan", "not what its JSON gives back", "made of numbers, text, tuples and such values",
+                "A run of it could not be resumed; see Plan.to_json.",
+            )  # fmt: skip
 
     def _alike(self, steps: int) -> tuple[accounting.Release, ...]:
         """Return the first steps as one event if no schedule tells them apart, so that a question about 10⁹ needs no list."""

@@ -111,14 +111,23 @@ def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
 def _assumptions(plan: Plan) -> tuple[str, ...]:
     """Return what has to be true for the statement, and that nothing here can check."""
     counted = accounting.unit(plan.unit).counted
-    several = () if plan.unit == "one user" else (
-        "nobody contributed several examples; somebody who did is protected less, as a group of so many is",
-    )  # fmt: skip
+    several = (
+        ("nobody is in the data under two names",)
+        if plan.unit == "one user"
+        else ("nobody contributed several examples; somebody who did is protected less, as a group of so many is",)
+    )
     return (
         f"that there are {plan.examples:,} {counted}s is public",
-        "the parameters that training started from, the architecture and all settings do not depend on the private data; what "
-        "was pretrained on the same people's data has an ε of its own, which adds to this one",
+        "the parameters that training started from, the architecture, the classes and all settings do not depend on the private "
+        "data; what was pretrained on the same people's data has an ε of its own, which adds to this one",
         *several,
+        "no two entries of the data set hold one person's data where Privet cannot see it: in equal contents, or behind wrappers "
+        "other than torch's",
+        "reading an entry changes nothing that a later read returns",
+        "model, loss and data set keep nothing of the data where Privet does not look: objects with slots or state in C, "
+        "classes, attributes and caches of functions, global names of the model's code or of other modules, files, other "
+        "processes",
+        "torch's batching rules, and rules that were registered for the engine, compute each row of a batch from that row alone",
     )
 
 

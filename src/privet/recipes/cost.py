@@ -64,7 +64,7 @@ def _step(described: dict[str, Any], *, private: bool) -> Step:
 
     def plain() -> None:
         optimizer.zero_grad()
-        cross_entropy(model, batch).mean().backward()  # type: ignore[no-untyped-call]
+        cross_entropy(model, batch).mean().backward()
         optimizer.step()
 
     def clipped() -> None:

@@ -26,11 +26,13 @@ class Examples:
         data: name in the catalogue, or a path to an .npz file; None where nothing is trained on data.
         folder: where to look first; None for nowhere.
         number: how many of the training set, the first ones; None takes all.
+        classes: of a file, as for `privet.data.load`.
     """
 
     data: str | None
     folder: str | None = None
     number: int | None = None
+    classes: int | str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def read(examples: Examples) -> DataSet:
     """
     if examples.data is None:
         raise InvalidArgumentError("data", None, "given, for a task that trains")
-    whole = data.load(examples.data, folder=examples.folder)
+    whole = data.load(examples.data, folder=examples.folder, classes=examples.classes)
     if whole.test is None:
         raise InvalidArgumentError("data", examples.data, "a set with a test part")
     if examples.number is None:

@@ -15,7 +15,7 @@ from privet import models
 from privet.data import DataSet
 from privet.evaluation import evaluate, evaluate_regression
 from privet.features import of_sequences
-from privet.gradients.interception import LossFunction
+from privet.gradients.core.losses import LossFunction
 from privet.recipes.job import Advance, Found, Job, load
 from privet.recipes.metrics import OF_THE_RUN
 from privet.recipes.studies import Watch

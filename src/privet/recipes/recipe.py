@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from privet.data.classes import declared
 from privet.documents import UnreadableError, from_toml, read_text
 from privet.errors import InvalidArgumentError, choice, count, positive, real
 from privet.recipes.metrics import OF_THE_RUN
@@ -98,6 +99,7 @@ class Recipe:
         seeds: number of runs of each arm, of different initial parameters.
         note: what to know when reading the table: what the paper leaves open, and where its accounting differs.
         examples: how many of the training set are used, the first ones; None takes all.
+        classes: of an .npz file: their number, or their labels in order with commas between them; None for the catalogue's.
         tuned: whether each arm looks for its own learning rate first, on a seed that is not among the others. The search looks at
             the test set, so the table compares arms and is not what a private search would find.
         trial: part of a run's length, in (0, 1], that a run of the search has; it is calibrated to the same ε, and its learning
@@ -124,6 +126,7 @@ class Recipe:
     seeds: int = 5
     note: str = ""
     examples: int | None = None
+    classes: int | str | None = None
     tuned: bool = False
     trial: float = 1.0
     points: int = 1
@@ -147,6 +150,10 @@ class Recipe:
         count("points", self.points)
         if self.examples is not None:
             count("examples", self.examples, minimum=2)
+        if self.classes is not None:
+            if not isinstance(self.classes, int | str):
+                raise InvalidArgumentError("classes", self.classes, "a whole number, or one text with commas between the labels")
+            declared(self.classes, str(self.data))
         for what, names in (("arms", [arm.name for arm in self.arms]), ("charts", [chart.name for chart in self.charts])):
             if len(set(names)) < len(names):
                 raise InvalidArgumentError(what, names, "of different names")

@@ -100,7 +100,7 @@ def reproduce(
     if recipe.data is None and (extent.examples is not None or folder is not None):
         raise InvalidArgumentError("examples and folder", (extent.examples, folder), "left out: there is no data set")
     number = recipe.examples if extent.examples is None else extent.examples
-    examples = Examples(recipe.data, None if folder is None else str(folder), number)
+    examples = Examples(recipe.data, None if folder is None else str(folder), number, recipe.classes)
     size = 0 if recipe.data is None else len(read(examples).train)
     for features in {recipe.settings(arm).features for arm in arms} - {AS_THEY_ARE}:
         check(read(examples), features)

@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 import torch
 
-from privet.clipping import KINDS
 from privet.encoding import decode, encode
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.features import FEATURES
 from privet.optim import scheduled_learning_rate
-from privet.plan import FORMAT, Epochs, Plan
+from privet.plan import FORMAT, PARTS, Epochs, Plan
 from privet.schedules import SCHEDULES, Schedule
 from privet.setups import Setup
 
@@ -123,7 +122,7 @@ class Settings:
     def adaptive(self) -> bool:
         """Whether the bound is found while training."""
         rule = self.plan.get("clipping")
-        return rule is not None and KINDS[rule["kind"]].adaptive
+        return rule is not None and PARTS[rule["kind"]].adaptive
 
     def steps(self, examples: int) -> int:
         """Return how many steps a run takes."""

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from privet.evaluation.plain import plain
 from privet.evaluation.studies import WARNING, Mechanism, Observation, observe
-from privet.gradients.interception import LossFunction
+from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 
 # How often a run is looked at, spread evenly over the epochs that are studied.

@@ -38,7 +38,7 @@ def finished(recipe: Recipe, records: Records) -> tuple[Record, ...]:
     A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.
     """
     size = recipe.examples or sum(entry.train for entry in catalogue() if entry.name == recipe.data)
-    examples = Examples(recipe.data, None, recipe.examples)
+    examples = Examples(recipe.data, None, recipe.examples, recipe.classes)
     arms = {arm.name: (arm, recipe.settings(arm)) for arm in recipe.arms}
 
     def counts(record: Record) -> bool:

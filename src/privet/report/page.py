@@ -128,10 +128,14 @@ def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
 
 
 def _confusion(run: Run, _: dict[str, Figure]) -> Markup:
+    origin = run.setup.get("test_data")
     if not run.evaluation:
-        return NOTHING
+        # A run that is not complete has no such key: whether it will be tested is not on record.
+        untested = element("p", text("There is no test accuracy, as no public test data was handed in."))
+        return section("Test set", untested) if "test_data" in run.setup and origin is None else NOTHING
     classes, loss = len(run.evaluation.confusion), run.evaluation.negative_log_likelihood
-    summary = f"{run.evaluation.examples:,} test examples; mean negative log-likelihood {loss:.4f} nats."
+    named = f", from {origin}" if origin else ""
+    summary = f"{run.evaluation.examples:,} test examples{named}; mean negative log-likelihood {loss:.4f} nats."
     if classes > confusion.LARGEST:
         words = f"The confusion matrix has {classes:,} classes, too many to show; evaluation.json holds it."
         return section("Test set", element("p", text(f"{summary} {words}")))

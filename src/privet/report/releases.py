@@ -62,7 +62,12 @@ _FILES = (
         Standing.PUBLIC,
         "Follows the plan step by step, whatever the examples are.",
     ),
-    Release("Training set-up", ("run.json",), Standing.PUBLIC, "Chosen before training, except for its seconds: see below."),
+    Release(
+        "Training set-up",
+        ("run.json", "manifest.json"),
+        Standing.PUBLIC,
+        "Chosen before training, except for its seconds: see below.",
+    ),
     Release("How far the run came", ("status.json",), Standing.PUBLIC, "A count of steps, not of examples."),
     Release(
         "Test accuracy, negative log-likelihood, calibration and confusion matrix",

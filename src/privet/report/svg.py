@@ -1,15 +1,19 @@
-"""Figures as SVG: text stays text, the same figure gives the same bytes, and several fit on one page."""
+"""Figures as SVG: text stays text, the numbers that are drawn are in the file, and several figures fit on one page."""
 
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.collections import Collection
 from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Rectangle
 
 from privet.evaluation.colours import BLUE, GREEN, INK, ORANGE, PAPER, PURPLE, RULE
 from privet.report.markup import Markup, element
@@ -47,8 +51,9 @@ _STYLE: dict[Any, Any] = {  # rc_context wants the keys as literals; matplotlib 
 }
 _NO_METADATA: dict[str, str | None] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
-# From an SVG file to a drawing inside a page: no namespaces, style and comments of its own, the page's colours.
+# From an SVG file to a drawing inside a page: no metadata, namespaces, style and comments of its own, the page's colours.
 _TO_INLINE = (
+    (re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL), ""),
     (re.compile(r'\s+xmlns(?::\w+)?="[^"]*"'), ""),
     (re.compile(r"<defs>\s*<style.*?</style>\s*</defs>\s*", re.DOTALL), ""),
     (re.compile(r"<!--.*?-->\s*", re.DOTALL), ""),
@@ -78,7 +83,10 @@ class Figure:
 
 
 def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, float]) -> str:
-    """Return a drawing as the text of an SVG file.
+    """Return a drawing as the text of an SVG file, with its numbers as the metadata's description.
+
+    Coordinates, ticks and identifiers differ between versions of matplotlib and between processors. The numbers do not, so
+    whether a file shows certain results is seen by its numbers.
 
     Args:
         name: what sets its identifiers apart from those of other figures on the same page; a word.
@@ -89,9 +97,32 @@ def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, floa
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         figure = Canvas(figsize=size, layout="constrained")
         drawing(figure)
-        figure.savefig(stream, format="svg", metadata=_NO_METADATA)
+        described = json.dumps(drawn_numbers(figure), allow_nan=False, separators=(",", ":"))
+        figure.savefig(stream, format="svg", metadata=_NO_METADATA | {"Description": described})
     written = re.sub(r'font-family: [^;"]*', f"font-family: {_FONTS}", stream.getvalue())
     return _IDENTIFIERS.sub(rf"\g<1>{name}-", written)
+
+
+def drawn_numbers(figure: Canvas) -> list[list[float | None]]:
+    """Return the numbers of all marks, in the units of the axes and with six digits.
+
+    Args:
+        figure: a drawing.
+
+    Returns:
+        One list for each line (its points, x before y), bar (left, bottom, width, height), and collection such as error bars and
+        bands (the corners of its paths), in this order and in that of drawing; None where a number is not finite.
+    """
+    marks: list[Any] = []
+    for axes in figure.axes:
+        marks += [line.get_xydata() for line in axes.lines]
+        marks += [patch.get_bbox().bounds for patch in axes.patches if isinstance(patch, Rectangle)]
+        marks += [_corners(collection) for collection in axes.collections]
+    return [[float(f"{number:.6g}") if np.isfinite(number) else None for number in np.ravel(mark)] for mark in marks]
+
+
+def _corners(collection: Collection) -> list[float]:
+    return [number for path in collection.get_paths() for number in np.ravel(np.asarray(path.vertices))]
 
 
 def inline(svg: str, label: str) -> Markup:

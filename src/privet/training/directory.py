@@ -28,8 +28,17 @@ def claim(directory: Path) -> None:
         make_folder(directory)
     except OSError as error:
         raise InvalidArgumentError("directory", str(directory), "a folder that can be made", f"{error.strerror}.") from None
-    if any(path.exists() and path.stat().st_size for path in (directory / LEDGER, directory / checkpoint.NAME)):
+    saved = directory / checkpoint.NAME
+    if _began(directory / LEDGER) or (saved.exists() and saved.stat().st_size):
         raise LedgerError(f"{directory} holds a run already; resume it (Training.resume) or choose another directory")
+
+
+def _began(ledger: Path) -> bool:
+    """Return whether a ledger holds a whole record: a process that is killed in the first leaves part of a line, and no run."""
+    if not ledger.exists():
+        return False
+    with ledger.open("rb") as file:
+        return file.readline().endswith(b"\n")
 
 
 def prepare(directory: Path, plan: Plan, files: Mapping[str, str]) -> None:

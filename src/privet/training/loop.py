@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,24 +16,31 @@ from torch.utils.data import Dataset
 
 from privet.accounting import default_accountant
 from privet.accounting.statement import Guarantee
-from privet.batches import Collate, PhysicalBatch, Rows, check_dataset, check_sizes, physical_batches, split
+from privet.batches import Group, PhysicalBatch, check_dataset, check_sizes
 from privet.budget import Budget
-from privet.errors import InvalidArgumentError, count
+from privet.collate import Collate
+from privet.errors import InvalidArgumentError, LedgerError, count
 from privet.gradients import METHODS, trainable
-from privet.gradients.averages import Averages
-from privet.gradients.interception import LossFunction
+from privet.gradients.core.losses import LossFunction
+from privet.gradients.per_example_momentum import Averages
 from privet.momentum import PerExample
 from privet.noise import release
 from privet.plan import Plan
-from privet.training.checks import check_average, check_optimizer, check_plan_suits, check_same_parameters
+from privet.reading import Rows
+from privet.training.checks import check_optimizer, check_plan_suits, check_same_parameters
+from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
+from privet.training.fresh import check_average, check_scheduler
+from privet.training.preflight import Preflight, advance_parametrizations
+from privet.training.reading import Reading
 from privet.training.record import Record
 from privet.training.state import PublicState
-from privet.training.summing import Summing, choose_method
+from privet.unique import Unique
 from privet.values import total_size
 
 _NOT_PROBED = (
-    "The check that examples do not influence each other's gradients was switched off: if they do, nothing of this holds"
+    "The check on public input was switched off: nobody looked whether the program writes to parameters or keeps examples in "
+    "hidden state"
 )
 
 
@@ -49,7 +57,7 @@ class Step:
     total: int
 
 
-class Training:
+class Training(Unique):
     """Trains a plain module with a plain optimizer so that the plan's guarantee holds.
 
     Args:
@@ -67,14 +75,15 @@ class Training:
         physical_batch_size: most examples that go through the model at once; bounds memory, does not change the result.
         scheduler: of the learning rate, stepped once per step.
         average: a moving or uniform average of the model's parameters, updated after every step: post-processing, and so free.
-        collate: list of examples → batch, for data sets that are not a `TensorDataset`.
+        collate: list of one item → batch of one; called for one item at a time.
         workers: processes that read examples ahead.
         checkpoint_every: steps between checkpoints.
-        probe: whether to check on made-up examples that clipping this model means what it promises. Without it, examples
-            that influence each other's gradients would go unnoticed and the guarantee would be void.
+        probe: whether to check model, loss and collate on public input before the first step. Without it, examples are kept
+            apart all the same, but a program that means something else for one example, or keeps hidden state, goes unnoticed.
         probe_batch: a public batch to check with, for models that made-up numbers do not suit.
-        method: how per-example gradients are computed: "tape", "vectorised", "loop"; "auto" is the fastest that the probe found
-            right, and a method that it finds wrong is refused.
+        spec: a made-up item such as the data set gives, or None: its shapes are checked in the place of those of real examples.
+        method: how per-example gradients are computed: "ghost", many examples in one pass, or "loop", one example at a time;
+            "auto" is the faster that the probe found right, and a method that it finds wrong is refused.
 
     Guarantee:
         Every release is a Gaussian mechanism on a draw of the plan's sampling scheme, with exactly its sensitivity and
@@ -102,6 +111,11 @@ class Training:
     5
     """
 
+    no_copy = (
+        "The same steps would be taken twice, and the ledger would count them once. To go on with a run elsewhere, close it and "
+        "use Training.resume; for another run, hand the plan (plan.to_json, Plan.from_json) and another model to a new Training."
+    )
+
     def __init__(
         self,
         plan: Plan,
@@ -122,6 +136,7 @@ class Training:
         checkpoint_every: int = 100,
         probe: bool = True,
         probe_batch: Any = None,
+        spec: Any = None,
         method: str = "auto",
         _resume: bool = False,
         _files: Mapping[str, str] | None = None,
@@ -150,24 +165,34 @@ class Training:
         check_optimizer(optimizer, self._parameters, fresh=not _resume)
         check_plan_suits(optimizer, plan, self._parameters)
         self._rows = Rows(dataset, collate)
-        self._physical_batch_size, self._workers = physical_batch_size, workers
         self._checkpoint_every = checkpoint_every
         self.averaged_model = average
+        if scheduler is not None:
+            check_scheduler(scheduler, optimizer, fresh=not _resume)
         if average is not None:
             check_average(average, model, fresh=not _resume)
         self._state = PublicState(plan, model, self._parameters, optimizer, scheduler, average)
         momentum = plan.momentum
         averages = Averages(momentum, plan.examples, self._parameters) if isinstance(momentum, PerExample) else None
-        self._probed = probe
-        method = choose_method(plan, model, loss_fn, self._rows, method=method, probed=probe, probe_batch=probe_batch)
+        self._preflight = Preflight(plan, model, loss_fn, self._rows, method, probe_batch, spec) if probe else None
+        method = method if self._preflight is None else self._preflight.check()
         self._source = plan.noise.make_source()
-        self._summing = Summing(model, loss_fn, self._parameters, method, self._source.words, self._state.iterates, averages)
+        # Of its own: what is drawn for sampling and noise does not depend on what user code draws.
+        self._seeds = plan.noise.make_source()
+        self._summer = ClippedSummer(
+            model, loss_fn, self._parameters, method, self._source.words, self._seeds.words, self._state.iterates, averages
+        )
+        seeds = self._seeds.words if self._rows.runs_user_code else None
+        self._reading = Reading(plan.sampling, plan.examples, self._source.words, seeds, self._rows, physical_batch_size, workers)
+        self._loops, self._stepping = 0, threading.Lock()
         self.directory = None if directory is None else Path(directory)
         if self.directory is not None and _resume:
             self._record = Record.resume(plan, self.directory, self._state, budget=budget, adopt=adopt)
         else:
             place = None if anchor is None else Path(anchor)
-            self._record = Record.begin(plan, self.directory, self._state, budget=budget, anchor=place, files=_files or {})
+            self._record = Record.begin(
+                plan, self.directory, self._state, budget=budget, anchor=place, loss=loss_fn, files=_files or {}
+            )
 
     @classmethod
     def resume(
@@ -213,8 +238,8 @@ class Training:
 
     @property
     def method(self) -> str:
-        """How per-example gradients are computed: "tape", "vectorised", "loop", or "auto" without a probe."""
-        return self._summing.method
+        """How per-example gradients are computed: "ghost", "loop", or "auto" without a check."""
+        return self._summer.method
 
     def __len__(self) -> int:
         """Return the number of steps of the plan."""
@@ -231,7 +256,9 @@ class Training:
         if self._record.budget is not None:
             remark = self._record.budget.remark(self._record.ledger.run)
             guarantee = replace(guarantee, notes=(*guarantee.notes, remark))
-        return guarantee if self._probed else replace(guarantee, warnings=(*guarantee.warnings, _NOT_PROBED))
+        if self._preflight is None:
+            return replace(guarantee, warnings=(*guarantee.warnings, _NOT_PROBED))
+        return replace(guarantee, notes=(*guarantee.notes, self._preflight.note))
 
     def run(self, *, progress: bool = False) -> None:
         """Take all remaining steps.
@@ -249,18 +276,28 @@ class Training:
             pass
 
     def __iter__(self) -> Iterator[Step]:
-        """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends."""
+        """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.
+
+        Loops that follow one another, or run side by side, take their steps from one ledger and one stream of draws: a loop goes
+        on where the last one stopped, within the same epoch.
+
+        Raises:
+            LedgerError: the training was closed, this is a fork of its process, or a step is being taken already, by another
+                thread or by the code that this step called.
+        """
+        self._loops += 1
         try:
-            self._finish_epoch()
-            reading = iter(physical_batches(self._rows, self._draws(), self._workers))
-            # Only now, when the reader's processes are forked: they had no second thread around.
-            if self.plan.noise_multiplier > 0:
-                self._source.draw_ahead(total_size(self._parameters.values()))
-            while self._record.ledger.next_step is not None:
-                yield self._step(reading)
+            while (step := self._next()) is not None:
+                yield step
         finally:
-            self._source.draw_ahead(0)
-            self._record.pause()
+            self._loops -= 1
+            if self._stepping.acquire(blocking=False):  # else a step is being taken, whose own loop does this when it ends
+                try:
+                    if not self._loops:
+                        self._stop_reading()
+                    self._record.pause()
+                finally:
+                    self._stepping.release()
 
     def save(self) -> None:
         """Write a checkpoint now (done by itself every `checkpoint_every` steps and when the loop ends).
@@ -272,6 +309,11 @@ class Training:
 
     def close(self) -> None:
         """Give back what was reserved and not used, and what was drawn from a budget and not spent; release the ledger."""
+        if self._stepping.acquire(blocking=False):
+            try:
+                self._stop_reading()
+            finally:
+                self._stepping.release()
         self._record.close()
 
     def __enter__(self) -> Training:
@@ -280,30 +322,62 @@ class Training:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _draws(self) -> Iterator[PhysicalBatch]:
-        draws = self.plan.sampling.draws(self.plan.examples, self._source.words)
-        for number, draw in enumerate(draws):
-            yield from split(draw, number, self._physical_batch_size)
+    def _next(self) -> Step | None:
+        """Take the next step; return None if there is none."""
+        if self._record.ledger.next_step is None:
+            return None
+        self._record.ledger.check_open()
+        if not self._stepping.acquire(blocking=False):
+            raise LedgerError("a step of this training is being taken already; take the next one when it has ended")
+        try:
+            upcoming = self._finish_epoch()
+            return None if upcoming is None else self._step(self._draws(upcoming))
+        except BaseException:
+            # What is left of the draw must not join the next one.
+            self._stop_reading()
+            raise
+        finally:
+            self._stepping.release()
 
-    def _finish_epoch(self) -> None:
-        """Spend the steps of an epoch that an earlier loop left unfinished: a new partition must not draw its examples again."""
+    def _draws(self, step: int) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
+        """Return the physical batches of a step and all after it, with their content."""
+        if self._reading.is_open:
+            return self._reading.open(step)
+        reading = self._reading.open(step)
+        # Only now, when the reader's processes are forked: they had no second thread around.
+        if self.plan.noise_multiplier > 0:
+            self._source.draw_ahead(total_size(self._parameters.values()))
+        return reading
+
+    def _finish_epoch(self) -> int | None:
+        """Return the step to take, after spending those of an epoch whose partition another process had: nobody can finish it,
+        and a new partition must not draw its examples again."""
         upcoming = self._record.ledger.next_step
         if upcoming is None:
-            return
-        start = self.plan.sampling.resumes_at(upcoming, self.plan.examples)
+            return None
+        start = self._reading.start(upcoming)
         for _ in range(upcoming, min(start, self._total + 1)):
             self._record.ledger.reserve()
+        return self._record.ledger.next_step
 
-    def _step(self, reading: Iterator[tuple[PhysicalBatch, Any]]) -> Step:
+    def _stop_reading(self) -> None:
+        self._source.draw_ahead(0)
+        self._reading.close()
+
+    def _step(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]]) -> Step:
         check_same_parameters(self.model, self._parameters)
         check_optimizer(self.optimizer, self._parameters, fresh=False)
+        changed = None if self._preflight is None else self._preflight.check_again_if_changed()
+        if changed is not None:
+            self._summer.method = changed
         token = self._record.ledger.reserve()
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)
-        clipped = self._summing.over_draw(reading, rule, masks)
+        clipped = self._summer.sum_draw(reading, rule, masks)
         if self.plan.sparsification is not None and self.plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         noised = release(clipped, token, self._source) / self.plan.divisor
+        advance_parametrizations(self.model)
         self._state.take(noised.tensors)
         self._record.completed += 1
         if self._record.completed % self._checkpoint_every == 0:

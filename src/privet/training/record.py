@@ -12,11 +12,13 @@ from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import Ledger
 from privet.plan import Plan
+from privet.training import manifest
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
 from privet.training.state import PublicState
+from privet.unique import Unique
 
 
-class Record:
+class Record(Unique):
     """The record of one run; made by `begin` or `resume`, which leave nothing but the first step to be refused.
 
     Args:
@@ -32,12 +34,15 @@ class Record:
         completed: steps whose release is in the state.
     """
 
+    no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
+
     def __init__(self, plan: Plan, directory: Path | None, ledger: Ledger, budget: Budget | None, state: PublicState) -> None:
         self._total, self._directory, self._state = plan.total_steps, directory, state
         self.ledger, self.budget, self.completed = ledger, budget, 0
         if directory is not None:
             completed = checkpoint.load(directory, state.model, state.parts, ledger)
             if completed is None:
+                state.check_fresh()  # also of a run that is resumed, but was killed before its first checkpoint
                 checkpoint.save_first(directory, state.model, state.parts, ledger)
             self.completed = completed or 0
         # Last: whatever is refused until here has drawn nothing.
@@ -53,6 +58,7 @@ class Record:
         *,
         budget: Budget | None,
         anchor: Path | None,
+        loss: object,
         files: Mapping[str, str],
     ) -> Record:
         """Return the record of a new run; if it is refused, its directory has room for another.
@@ -60,8 +66,11 @@ class Record:
         Args:
             plan, directory, state, budget: as for the class.
             anchor: as for `Ledger.create`.
+            loss: of the training, whose name the manifest notes.
             files: name → text of what else is to stand in the directory from the beginning.
         """
+        if directory is not None or budget is not None:
+            plan.check_readable()
         facts = {
             "accountant": default_accountant(plan.delta),
             "budget": None if budget is None else budget.to_dict(),
@@ -69,6 +78,7 @@ class Record:
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
             return cls(plan, None, Ledger.create(*promise, None, facts=facts), budget, state)
+        files = {manifest.NAME: manifest.to_text(state.described(), loss), **files}
         claim(directory)
         ledger = Ledger.create(
             *promise, directory / LEDGER, facts=facts, anchor=anchor, prepare=lambda: prepare(directory, plan, files)
@@ -89,6 +99,7 @@ class Record:
             budget: where its file lies now, if it has moved.
             adopt: as for `Ledger.open`.
         """
+        manifest.check(directory, state.described())
         ledger = Ledger.open(plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt)
         try:
             return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from privet.checkpoint import Stateful
-from privet.clipping import KINDS, CurrentRule, Rule
+from privet.clipping import CurrentRule, Rule
 from privet.momentum import InnerOuter, Iterates
-from privet.plan import Plan
+from privet.plan import PARTS, Plan
 from privet.sparsification import CurrentMasks, Masks
+from privet.training import manifest
+from privet.training.fresh import check_average, check_fresh_optimizer, check_scheduler, wrapped
 
 
 class PublicState:
@@ -42,9 +45,10 @@ class PublicState:
         average: AveragedModel | None,
     ) -> None:
         self.model, self._parameters = model, parameters
+        self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
         self._divisor = plan.divisor
-        self._rule = CurrentRule(plan.clipping, plan.bound_factors().tolist(), KINDS)
+        self._rule = CurrentRule(plan.clipping, plan.bound_factors().tolist(), PARTS)
         times = plan.timetable()
         self._masks: CurrentMasks | None = None
         if plan.sparsification is not None and times is not None:
@@ -61,6 +65,22 @@ class PublicState:
         }
         self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
 
+    def described(self) -> dict[str, Any]:
+        """Return which classes these are, for the run's manifest."""
+        return manifest.describe(self.model, self._optimizer, self._scheduler, self._average)
+
+    def check_fresh(self) -> None:
+        """Refuse optimizer, scheduler and average that have a past, as they are to be a run's beginning.
+
+        Raises:
+            InvalidArgumentError: naming which.
+        """
+        check_fresh_optimizer(self._optimizer, self._parameters)
+        if self._scheduler is not None:
+            check_scheduler(self._scheduler, self._optimizer, fresh=True)
+        if self._average is not None:
+            check_average(self._average, self.model, fresh=True)
+
     def at(self, step: int) -> tuple[Rule, Masks | None]:
         """Return the rule and the masks of a step, counted from 1."""
         return self._rule.at(step), None if self._masks is None else self._masks.at(step)
@@ -76,6 +96,11 @@ class PublicState:
             self._masks.learn(released)
         for name, direction in self.iterates.step(released, self._parameters).items():
             self._parameters[name].grad = direction
+        # What else the optimizer moves (frozen parameters) has no released gradient, whatever lies in its `grad`.
+        for each in wrapped(self._optimizer):
+            for member in (member for group in each.param_groups for member in group["params"]):
+                if id(member) not in self._trained:
+                    member.grad = None
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         if self._scheduler is not None:

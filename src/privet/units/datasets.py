@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset
 
 from privet.accounting import group_unit
-from privet.batches import Batched, Collate, Rows, check_map_style
+from privet.batches import UNREADABLE, Batched, Group, check_map_style, group_examples
+from privet.collate import Collate
 from privet.errors import InvalidArgumentError, count
+from privet.gradients.core.examples import Examples
 from privet.noise import SecureSource
+from privet.randomness import Seeds
+from privet.reading import Rows, join_rows, ungroup
 from privet.sampling import Indices, Words, permutation
 
 
@@ -26,7 +31,7 @@ class _Units(Batched):
         dataset: of the examples.
         index: (U, k) which examples a unit has; where it has fewer, one of its own again.
         mask: (U, k) where there is an example.
-        collate: list of examples → batch.
+        collate: list of one example → batch of one.
     """
 
     def __init__(self, dataset: Dataset[Any], index: Indices, mask: NDArray[np.bool_], collate: Collate | None) -> None:
@@ -36,15 +41,64 @@ class _Units(Batched):
         """Return the number of units."""
         return len(self._index)
 
+    def rows_of_entries(self) -> tuple[Dataset[Any], Indices]:
+        """Return the data set of the examples, and which of them each unit has, (U, k)."""
+        return self._rows.dataset, self._index
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether the examples are read by user code."""
+        return self._rows.runs_user_code
+
+    def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
+        """Return these units kept apart, each as user code sees it: content (1, k, …) and mask (1, k).
+
+        Their examples are read one by one. A unit with an example that cannot be read, or with examples of several shapes, is in
+        no group: nobody else is touched. If `strict`, that is an error.
+        """
+        index, mask = self._index[indices], torch.from_numpy(self._mask[indices]).unsqueeze(1)
+        own = None if seeds is None else seeds.several(index.shape[1])
+        rows = self._rows.read(index.ravel(), own, strict=strict)
+        if len(rows) == 1 and rows[0].examples.count == index.size and _one_row_each(rows[0].examples):
+            examples = rows[0].examples
+            leaves = tuple(leaf.reshape(len(index), 1, index.shape[1], *leaf.shape[2:]) for leaf in examples.leaves)
+            return [Group(torch.arange(len(index)), replace(examples, leaves=leaves, count=len(index)).beside(mask))]
+        each = ungroup(rows, index.size)
+        units = [
+            _unit(each[start : start + index.shape[1]], mask[number], strict=strict)
+            for number, start in enumerate(range(0, index.size, index.shape[1]))
+        ]
+        return group_examples(units)
+
     def read(self, indices: Indices) -> Any:
-        """Return the content, (B, k, …), and the mask, (B, k), of these units."""
-        index, mask = self._index[indices], torch.from_numpy(self._mask[indices])
+        """Return the content, (B, k, …), and the mask, (B, k), of these units.
 
-        def by_unit(leaf: object) -> object:
-            belongs = isinstance(leaf, Tensor) and leaf.shape[:1] == (index.size,)
-            return leaf.unflatten(0, index.shape) if belongs else leaf  # type: ignore[attr-defined]
+        Raises:
+            InvalidArgumentError: they are of several shapes. Whatever user code raises passes.
+        """
+        return join_rows(ungroup(self.groups(indices, strict=True), len(indices)))
 
-        return pytree.tree_map(by_unit, self._rows.read(index.ravel())), mask
+
+def _one_row_each(examples: Examples) -> bool:
+    return all(own and leaf.shape[1:2] == (1,) for own, leaf in zip(examples.own, examples.leaves, strict=True))
+
+
+def _unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
+    """Return a unit of its rows and its mask (1, k)."""
+    try:
+        if any(row is UNREADABLE for row in rows):
+            return UNREADABLE
+        content = join_rows(rows)
+    except Exception:
+        if strict:
+            raise
+        return UNREADABLE
+
+    def by_unit(leaf: Any, first: Any) -> Any:
+        joined = isinstance(leaf, Tensor) and first.shape[:1] == (1,)
+        return leaf.unsqueeze(0) if joined else leaf
+
+    return pytree.tree_map(by_unit, content, rows[0]), mask
 
 
 class Users(_Units):
@@ -56,7 +110,7 @@ class Users(_Units):
         dataset: map-style, of the examples.
         ids: whose each example is: one whole number per example, or one text. Private; only the number of users is public.
         cap: most examples of a user that are used, ≥ 1. Of more, a random choice is made once.
-        collate: list of examples → batch, for data sets that are not a `TensorDataset`.
+        collate: list of one example → batch of one, for data sets that are not a `TensorDataset`.
         words: source of uniform 64-bit words for that choice; by default a secret one.
 
     Guarantee:
@@ -129,7 +183,7 @@ class Groups(_Units):
     Args:
         dataset: map-style, of the examples, in an order that does not depend on what they contain.
         size: examples of a group, ≥ 1.
-        collate: list of examples → batch, for data sets that are not a `TensorDataset`.
+        collate: list of one example → batch of one, for data sets that are not a `TensorDataset`.
 
     Guarantee:
         Replacing an example replaces its group and no other, so the sum moves by at most twice the bound: what "replace-one"

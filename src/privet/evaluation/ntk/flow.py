@@ -92,7 +92,7 @@ def gradient_flow(
         losses.append(mean_loss(moved, criterion, inputs, targets))
         if step in seen:
             kernels.append(tangent_kernel(moved, criterion, inputs, targets, rule))
-        mean = clipped_gradients(moved, loss_of(criterion), (inputs, targets), chosen, method="tape").clipped
+        mean = clipped_gradients(moved, loss_of(criterion), (inputs, targets), chosen, method="ghost").clipped
         with torch.no_grad():
             for name, parameter in trainable(moved).items():
                 noise = deviation * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)

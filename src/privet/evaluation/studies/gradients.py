@@ -17,11 +17,11 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation.studies.marking import NonPrivate
 from privet.evaluation.studies.mechanism import Mechanism
 from privet.gradients import trainable
+from privet.gradients.core.examples import examples_in
+from privet.gradients.core.losses import LossFunction
 from privet.gradients.engine import tapes
-from privet.gradients.interception import LossFunction
-from privet.gradients.masks import prepared
-from privet.gradients.tape import Tape, precise_norms
-from privet.gradients.trees import examples_in
+from privet.gradients.masking.masks import prepared
+from privet.gradients.methods.tape import Tape, precise_norms
 
 Gradients = Mapping[str, Tensor]
 
@@ -143,14 +143,16 @@ def clipped_gradients(
     parameters = trainable(model)
     known = prepared(masks or {}, parameters)
     with unmoved_generators(model):
-        found = [tape.masked(known) for tape in tapes(model, loss_fn, batch, parameters, method)]
+        covering = [(index, tape.masked(known)) for index, tape in tapes(model, loss_fn, batch, parameters, method)]
+    found = [tape for _, tape in covering]
     groups = rule.groups(tuple(parameters))
     norms = torch.cat([precise_norms(tape, groups) for tape in found], dim=1)
     weights = rule.weights(norms)
     finite = norms.isfinite().all(0)
+    order = torch.cat([index for index, _ in covering]).argsort()
     return Clipped(
-        norms,
-        weights,
+        norms[:, order],
+        weights[:, order],
         _weighted_mean(found, groups, torch.ones_like(norms), finite, int(finite.sum())),
         _weighted_mean(found, groups, weights, finite, norms.shape[1]),
     )
@@ -165,7 +167,7 @@ def _weighted_mean(
     for tape in found:
         stop = start + tape.examples
         rows = kept[start:stop].nonzero().flatten()
-        part = tape.rows(rows).weighted_sum(groups, weights[:, start:stop][:, rows])
+        part = tape.index_select(rows).weighted_sum(groups, weights[:, start:stop][:, rows])
         total = {name: total.get(name, 0.0) + value.double() for name, value in part.items()}
         start = stop
     return {name: value / max(1, divisor) for name, value in total.items()}

@@ -15,7 +15,7 @@ from privet.errors import InvalidArgumentError, count, real
 from privet.evaluation.studies.gradients import Gradients, clipped_gradients, length
 from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import trainable
-from privet.gradients.interception import LossFunction
+from privet.gradients.core.losses import LossFunction
 from privet.sparsification.drawing import Selection
 
 

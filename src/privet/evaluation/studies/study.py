@@ -14,8 +14,8 @@ from privet.evaluation.studies.gradients import Observation, observe
 from privet.evaluation.studies.marking import WARNING
 from privet.evaluation.studies.mechanism import Mechanism
 from privet.files import write_text
-from privet.gradients.interception import LossFunction
-from privet.gradients.trees import examples_in
+from privet.gradients.core.examples import examples_in
+from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 
 FILE = "study.json"

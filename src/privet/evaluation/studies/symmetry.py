@@ -12,8 +12,8 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation.studies.gradients import unmoved_generators
 from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import trainable
+from privet.gradients.core.losses import LossFunction
 from privet.gradients.engine import tapes
-from privet.gradients.interception import LossFunction
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ def deviations(model: nn.Module, loss_fn: LossFunction, batch: Any, *, seed: int
         for name, parameter in parameters.items()
     }
     with unmoved_generators(model):
-        parts = [_projected(tape.gradients(), plane) for tape in tapes(model, loss_fn, batch, parameters, "auto", _PART)]
+        parts = [_projected(tape.gradients(), plane) for _, tape in tapes(model, loss_fn, batch, parameters, "auto", _PART)]
     points = torch.cat(parts)
     points = points[points.isfinite().all(1)]
     if len(points) < 2:
@@ -79,5 +79,5 @@ _PART = 64
 
 
 def _projected(gradients: dict[str, Tensor], plane: dict[str, Tensor]) -> Tensor:
-    parts = [gradients[name].detach().flatten(1).double().cpu() @ plane[name] for name in plane]
+    parts = [gradients[name].detach().reshape(len(gradients[name]), -1).double().cpu() @ plane[name] for name in plane]
     return torch.stack(parts).sum(0)

@@ -1,0 +1,1 @@
+"""From the gradients of single uses of a parameter to those of the parameter."""

@@ -1,0 +1,51 @@
+"""How a tensor that a model computes from its parameters alone comes from one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """How one tensor comes from one parameter.
+
+    Args:
+        tensor: D, with its graph.
+        parameter: p.
+    """
+
+    tensor: Tensor
+    parameter: Tensor
+
+    @property
+    def span(self) -> Span | None:
+        """The stretch of p's memory that D lies in, if D shows every entry at most once; else None."""
+        if self.tensor.untyped_storage().data_ptr() != self.parameter.untyped_storage().data_ptr():
+            return None
+        reach = 1
+        for step, size in sorted(zip(self.tensor.stride(), self.tensor.shape, strict=True)):
+            if size > 1:
+                if step < reach:
+                    return None
+                reach += step * (size - 1)
+        start = int(self.tensor.storage_offset())
+        return start, start + int(reach)
+
+    @property
+    def transposes(self) -> bool:
+        """Whether D is p with its two dimensions swapped."""
+        p = self.parameter
+        swapped = self.span is not None and p.dim() == 2 and self.tensor.shape == p.shape[::-1]
+        return swapped and self.tensor.stride() == p.stride()[::-1] and self.tensor.storage_offset() == p.storage_offset()
+
+    def back(self, gradient: Tensor, *, batched: bool = False) -> Tensor:
+        """Return the gradient of p for a gradient of D, or for each of several."""
+        (found,) = torch.autograd.grad(
+            self.tensor, self.parameter, gradient.to(self.tensor.dtype), retain_graph=True, is_grads_batched=batched
+        )
+        return found

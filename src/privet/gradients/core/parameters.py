@@ -1,0 +1,39 @@
+"""The parameters that are trained, and what cannot be."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from privet.errors import UnsupportedModelError
+
+_AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return name → parameter for those that ask for a gradient, a shared one once.
+
+    Raises:
+        UnsupportedModelError: there are none, one has no values yet or cannot be clipped (complex, or of lower precision), or the
+            model is wrapped to average gradients that were not clipped over processes or devices.
+    """
+    for module in model.modules():
+        if type(module).__name__ in _AVERAGING:
+            raise UnsupportedModelError(
+                f"the model is wrapped in {type(module).__name__}, which sums gradients that nobody clipped; "
+                "hand in the module inside"
+            )
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not parameters:
+        raise UnsupportedModelError("the model has no trainable parameter: none has requires_grad=True")
+    for name, parameter in parameters.items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise UnsupportedModelError(
+                f"parameter {name} of a lazy module has no values yet; call the model once on a public batch first"
+            )
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise UnsupportedModelError(
+                f"parameter {name} is {parameter.dtype}; gradients are clipped in float32 or float64: keep the parameters in "
+                "float32"
+            )
+    return parameters

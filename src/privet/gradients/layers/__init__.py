@@ -1,0 +1,10 @@
+"""One file per layer: its rule, its kind of per-example gradient, and its axes. Importing this makes all rules known."""
+
+from privet.gradients.layers import attention, experts, indexing, linear, losses, matmul, mean, normalisation, random, recurrent
+from privet.gradients.layers.convolution import handlers
+from privet.gradients.layers.embedding import embedding, embedding_bag
+
+__all__ = [
+    "attention", "embedding", "embedding_bag", "experts", "handlers", "indexing", "linear", "losses", "matmul", "mean",
+    "normalisation", "random", "recurrent",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Convolutions and transposed convolutions over one, two and three dimensions."""

@@ -1,0 +1,168 @@
+"""Embedding tables: rows looked up by index.
+
+Axes: indices (B, T), gradients of the looked-up rows (B, T, d), the table (V, d).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from privet.errors import UnsupportedModelError
+from privet.gradients.core.per_example import PerExampleGrad, with_rounding
+from privet.gradients.core.recorder import Recorder, UntraceableError
+from privet.gradients.core.registry import register_handler
+from privet.gradients.layers.embedding import reference
+from privet.gradients.layers.embedding.kernels import sums
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingGrad(PerExampleGrad):
+    """A table of V rows looked up at T positions: the gradient has gₜ added to row iₜ.
+
+    Norms and sums come from `kernels`, in C++ where there is a compiler.
+
+    Args:
+        indices: iₜ, (B, T).
+        gradients: gₜ, (B, T, d), of any stride: a sum or a mean gives all positions one gradient.
+        size: V.
+        padding: index in [0, V) whose row has no gradient, whatever gₜ is there; None for none.
+    """
+
+    indices: Tensor
+    gradients: Tensor
+    size: int
+    padding: int | None = None
+
+    @property
+    def examples(self) -> int:
+        """B."""
+        return self.indices.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the gradients."""
+        return self.gradients.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the gradients are."""
+        return self.gradients.device
+
+    @property
+    def numel_per_example(self) -> int:
+        """V·d."""
+        return self.size * self.gradients.shape[2]
+
+    @property
+    def summands(self) -> int:
+        """T: all positions may hold one index."""
+        return self.indices.shape[1]
+
+    def materialize(self) -> Tensor:
+        """Return the gradients, (B, V, d): dense, so only for a few examples at a time."""
+        dense = self.gradients.new_zeros(self.examples, self.size, self.gradients.shape[2])
+        where = self.indices[:, :, None].expand_as(self.gradients)
+        dense.scatter_add_(1, where, self.gradients)
+        if self.padding is not None:
+            dense[:, self.padding] = 0
+        return dense
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖²: gradients of equal indices within an example are added up before they are measured."""
+        return with_rounding(*sums().measured(self.indices, self.gradients, self.padding), self.dtype)
+
+    def abs_norm_bound(self) -> Tensor:
+        """Return Σₜ |gₜ|."""
+        return reference.abs_norm_bound(self.indices, self.gradients, self.padding)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ, (V, d)."""
+        return sums().weighted_sum(self.indices, self.gradients, weights, self.size, self.padding)
+
+    def index_select(self, index: Tensor | slice) -> EmbeddingGrad:
+        """Return the same use by some of the examples."""
+        return EmbeddingGrad(self.indices[index], self.gradients[index], self.size, self.padding)
+
+    def double(self) -> EmbeddingGrad:
+        """Return the same use in float64."""
+        return EmbeddingGrad(self.indices, self.gradients.double(), self.size, self.padding)
+
+
+class _Embedding(torch.autograd.Function):
+    """F.embedding whose backward only records."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, indices: Tensor, weight: Tensor, record: Any) -> Tensor:
+        ctx.record = record
+        return F.embedding(indices, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        ctx.record(grad)
+        return None, None, None, None
+
+
+@register_handler(F.embedding, always=True)
+def embedding(
+    recorder: Recorder,
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor | None:
+    """Follow `F.embedding`.
+
+    None for a table that belongs to examples. Indices that all examples share, such as those of positions, are used once by each.
+
+    Raises:
+        UnsupportedModelError: `max_norm` would write to the table, which would tell who looked up what.
+        UntraceableError: `scale_grad_by_freq` divides by counts over the positions of an example.
+    """
+    if max_norm is not None:
+        raise UnsupportedModelError(
+            "an embedding with max_norm writes to its table in the forward pass, where no noise covers it; leave max_norm "
+            "out, or "
+            "normalise what is looked up (nn.functional.normalize)"
+        )
+    if scale_grad_by_freq:
+        raise UntraceableError("gradients of an embedding are divided by frequencies")
+    if not recorder.shared(weight):
+        return None
+    if recorder.shared(input):
+        input = input.expand(recorder.examples, *input.shape)
+    if not recorder.follows(weight):
+        return F.embedding(input, weight)
+    return look_up(recorder, input, weight, padding_idx)
+
+
+def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Return the rows of a followed table at indices (B, …)."""
+    batch, size = recorder.examples, weight.shape[0]
+
+    def record(grad: Tensor) -> None:
+        if not grad.numel():  # nobody has a gradient
+            return
+        g = recorder.precise(grad.reshape(batch, -1, grad.shape[-1]), weight)
+        recorder.add(
+            weight, EmbeddingGrad(indices.reshape(batch, -1), g, size, None if padding_idx is None else padding_idx % size)
+        )
+
+    return _Embedding.apply(recorder.anchor, indices, weight.detach(), record)  # type: ignore[no-any-return,no-untyped-call]
+
+
+@register_handler(Tensor.__getitem__)
+def index(recorder: Recorder, table: Tensor, where: object) -> Tensor | None:
+    """Follow `table[index]` for a tensor of indices that belongs to examples."""
+    whole = isinstance(where, Tensor) and not where.is_floating_point() and where.dtype not in (torch.bool, torch.uint8)
+    if not whole or table.dim() != 2 or not recorder.follows(table):
+        return None
+    assert isinstance(where, Tensor)
+    return look_up(recorder, where % len(table), table)

@@ -1,0 +1,132 @@
+"""The sums of embeddings, compiled where that is possible and checked against the torch functions before they are trusted."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from privet.gradients.layers.embedding import reference
+from privet.native import trusted
+
+_SOURCE = Path(__file__).with_suffix(".cpp")
+_NAMES = {torch.float32: "float32", torch.float64: "float64"}
+_NO_PADDING = -(2**63)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The two functions of `embedding_sums`, in one of two forms that agree up to rounding.
+
+    Args:
+        measured: indices, gradients, padding → squared norms, and what rounding may do to the gradients.
+        weighted_sum: indices, gradients, weights, size, padding → the sum.
+        description: which form it is, and why.
+    """
+
+    measured: Callable[[Tensor, Tensor, int | None], tuple[Tensor, Tensor]]
+    weighted_sum: Callable[[Tensor, Tensor, Tensor, int, int | None], Tensor]
+    description: str
+
+
+IN_TORCH = Sums(reference.measured, reference.weighted_sum, "torch")
+
+
+@functools.cache
+def sums() -> Sums:
+    """Return the compiled form, or the one in torch where there is none; decided once in a process.
+
+    >>> sums().description.split(":")[0] in ("compiled", "torch")
+    True
+    """
+    return trusted(IN_TORCH, _SOURCE, _bound, agree)
+
+
+def agree(form: Sums) -> bool:
+    """Return whether a form computes what `embedding_sums` does, up to rounding, for all kinds of input that it tells apart."""
+    generator = torch.Generator().manual_seed(0)
+    examples, positions, width, size = 5, 23, 37, 13  # several vectors of any width, and a remainder
+    indices = torch.randint(size, (examples, positions), generator=generator)
+    own = torch.randn(examples, positions, width, dtype=torch.float64, generator=generator)
+    weights = torch.rand(examples, dtype=torch.float64, generator=generator)
+    odd = own.clone()
+    odd[0, 3, 5], odd[1, 2, 0], odd[2, 7, 36] = torch.nan, torch.inf, -torch.inf
+    return all(
+        _alike(form, indices, gradients.to(dtype), weights.to(dtype), size, padding)
+        for dtype in _NAMES
+        for gradients in (own, odd, own.transpose(1, 2).contiguous().transpose(1, 2), own[:, :1].expand_as(own))
+        for padding in (None, 3)
+    )
+
+
+def _alike(form: Sums, indices: Tensor, gradients: Tensor, weights: Tensor, size: int, padding: int | None) -> bool:
+    tolerance = 16 * torch.finfo(gradients.dtype).eps
+    found = *form.measured(indices, gradients, padding), form.weighted_sum(indices, gradients, weights, size, padding)
+    expected = (
+        *reference.measured(indices, gradients, padding),
+        reference.weighted_sum(indices, gradients, weights, size, padding),
+    )
+    return all(
+        one.dtype == other.dtype and torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+class _Lookups(ctypes.Structure):
+    """The struct of that name in the source."""
+
+    _fields_ = (
+        ("indices", ctypes.c_void_p), ("index_example", ctypes.c_int64), ("index_position", ctypes.c_int64),
+        ("gradients", ctypes.c_void_p), ("gradient_example", ctypes.c_int64), ("gradient_position", ctypes.c_int64),
+        ("examples", ctypes.c_int64), ("positions", ctypes.c_int64), ("width", ctypes.c_int64), ("padding", ctypes.c_int64),
+    )  # fmt: skip
+
+
+def _lookups(indices: Tensor, gradients: Tensor, padding: int | None) -> _Lookups:
+    return _Lookups(
+        indices.data_ptr(), *indices.stride(), gradients.data_ptr(), *gradients.stride()[:2], *gradients.shape,
+        _NO_PADDING if padding is None else padding,
+    )  # fmt: skip
+
+
+def _readable(indices: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both as the kernels read them: int64, and the numbers of one position next to each other."""
+    return indices.long(), gradients if gradients.stride(2) == 1 else gradients.contiguous()
+
+
+def _bound(code: ctypes.CDLL) -> Sums:
+    """Return the functions of a library as functions of tensors. Calls let other threads run."""
+    measures = {dtype: getattr(code, f"measure_{name}") for dtype, name in _NAMES.items()}
+    adders = {dtype: getattr(code, f"add_up_{name}") for dtype, name in _NAMES.items()}
+    pointer = ctypes.POINTER(_Lookups)
+    for measure in measures.values():
+        measure.argtypes, measure.restype = [pointer, ctypes.c_void_p, ctypes.c_void_p], ctypes.c_bool
+    for adder in adders.values():
+        adder.argtypes, adder.restype = [pointer, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p], ctypes.c_bool
+
+    def compiles(gradients: Tensor) -> bool:
+        return gradients.device.type == "cpu" and gradients.dtype in _NAMES
+
+    def measured(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
+        if compiles(gradients):
+            there, read = _readable(indices, gradients)
+            squares, rounding = torch.empty(2, len(read), dtype=torch.float64)
+            if measures[read.dtype](_lookups(there, read, padding), squares.data_ptr(), rounding.data_ptr()):
+                return squares, rounding
+        return reference.measured(indices, gradients, padding)
+
+    def weighted_sum(indices: Tensor, gradients: Tensor, weights: Tensor, size: int, padding: int | None) -> Tensor:
+        if compiles(gradients):
+            there, read = _readable(indices, gradients)
+            factors = weights.to(read.dtype).contiguous()
+            total = read.new_zeros(size, read.shape[2])
+            if adders[read.dtype](_lookups(there, read, padding), factors.data_ptr(), size, total.data_ptr()):
+                return total
+        return reference.weighted_sum(indices, gradients, weights, size, padding)
+
+    return Sums(measured, weighted_sum, f"compiled: {code._name}")

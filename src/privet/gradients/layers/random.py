@@ -1,0 +1,276 @@
+"""Functions that draw random numbers: for each example its own, from the generators of the pass.
+
+These run inside of vmap, and likewise for one example at a time. Axes: B examples first in what is drawn, then as the example
+sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from privet.gradients.core.batching import is_batched, on_physical_batch
+from privet.gradients.core.randomness import Draws
+
+# (draw, *arguments of the function) → its result
+RandomRule = Callable[..., Any]
+RULES: dict[Any, RandomRule] = {}
+
+
+class Draw:
+    """Draws for the example that is in sight.
+
+    Args:
+        draws: of the pass.
+        token: of the pass; None for one example at a time.
+    """
+
+    def __init__(self, draws: Draws, token: Tensor | None) -> None:
+        self._draws, self._token = draws, token
+
+    def __call__(self, fill: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
+        """Return a tensor of random numbers.
+
+        Args:
+            fill: (empty tensor, generator) → the tensor filled.
+            like: what it is to look like; its values do not matter.
+        """
+        shape, dtype, device = like.shape, like.dtype, like.device
+
+        def sample(examples: int, generator: torch.Generator) -> Tensor:
+            return fill(torch.empty(examples, *shape, dtype=dtype, device=device), generator)
+
+        if self._token is None:
+            return self._draws.sample(sample, device)[0]
+        # Inside of vmap, torch refuses to fill a tensor that is not batched.
+        found: Tensor = on_physical_batch(self._token, lambda _: self._draws.sample(sample, device), (self._token,))
+        return found
+
+
+def random_rule(*functions: Any) -> Callable[[RandomRule], RandomRule]:
+    """Return a decorator that makes a rule known for some functions that draw random numbers."""
+
+    def register(rule: RandomRule) -> RandomRule:
+        RULES.update(dict.fromkeys(functions, rule))
+        return rule
+
+    return register
+
+
+def _uniform(x: Tensor, generator: torch.Generator) -> Tensor:
+    return x.uniform_(generator=generator)
+
+
+def _normal(x: Tensor, generator: torch.Generator) -> Tensor:
+    return x.normal_(generator=generator)
+
+
+def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in names}
+
+
+def _shaped(function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
+    """Return what a function that makes a tensor would make, without its values."""
+    own = _without(options, "generator", "out", "device", "requires_grad", "pin_memory")
+    shape = function(*arguments, **own, device="meta")
+    return torch.empty(shape.shape, dtype=shape.dtype, device=options.get("device") or torch.get_default_device())
+
+
+def _made(function: Any, fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
+    def rule(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
+        return draw(fill, _shaped(function, arguments, options))
+
+    return rule
+
+
+def _like(fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
+    def rule(draw: Draw, input: Tensor, **options: Any) -> Tensor:
+        made = {name: options[name] for name in ("dtype", "device") if options.get(name) is not None}
+        return draw(fill, torch.empty(input.shape, **{"dtype": input.dtype, "device": input.device, **made}))
+
+    return rule
+
+
+for _function, _fill in ((torch.rand, _uniform), (torch.randn, _normal)):
+    random_rule(_function)(_made(_function, _fill))
+random_rule(torch.rand_like)(_like(_uniform))
+random_rule(torch.randn_like)(_like(_normal))
+
+
+@random_rule(torch.randint)
+def _randint(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
+    """Draw whole numbers from [low, high)."""
+    numbers = [argument for argument in arguments if isinstance(argument, int)]
+    low = options.get("low", numbers[0] if len(numbers) + ("high" in options) > 1 else 0)
+    high = options.get("high", numbers[-1] if numbers else 1)
+    like = _shaped(torch.randint, arguments, options)
+    return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
+
+
+@random_rule(torch.randint_like)
+def _randint_like(draw: Draw, input: Tensor, *bounds: int, **options: Any) -> Tensor:
+    """Draw whole numbers from [low, high)."""
+    high = options.get("high", bounds[-1] if bounds else 1)
+    low = options.get("low", bounds[0] if len(bounds) > 1 else 0)
+    like = torch.empty(input.shape, dtype=options.get("dtype") or input.dtype, device=input.device)
+    return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
+
+
+@random_rule(torch.randperm)
+def _randperm(draw: Draw, n: int, **options: Any) -> Tensor:
+    """Draw a permutation as the order of random numbers."""
+    keys = draw(_uniform, torch.empty(n, dtype=torch.float64, device=options.get("device") or torch.get_default_device()))
+    return keys.argsort().to(options.get("dtype") or torch.int64)
+
+
+@random_rule(torch.bernoulli, Tensor.bernoulli)
+def _bernoulli(draw: Draw, input: Tensor, p: float | None = None, **_: Any) -> Tensor:
+    """Draw zeros and ones."""
+    uniform = draw(_uniform, torch.empty(input.shape, dtype=torch.float32, device=input.device))
+    return (uniform < (input if p is None else p)).to(input.dtype)
+
+
+@random_rule(torch.normal)
+def _normals(draw: Draw, mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
+    """Draw normal numbers around means."""
+    shapes = [x.shape for x in (mean, std) if isinstance(x, Tensor)]
+    shape = tuple(size) if size is not None else torch.broadcast_shapes(*shapes)
+    tensor = next((x for x in (mean, std) if isinstance(x, Tensor)), torch.empty(0))
+    like = torch.empty(shape, dtype=options.get("dtype") or tensor.dtype, device=options.get("device") or tensor.device)
+    return mean + std * draw(_normal, like)  # type: ignore[no-any-return]
+
+
+@random_rule(torch.multinomial, Tensor.multinomial)
+def _multinomial(draw: Draw, input: Tensor, num_samples: int, replacement: bool = False, **_: Any) -> Tensor:
+    """Draw places in proportion to weights, by a race of exponential clocks."""
+    times = (num_samples,) if replacement else ()
+    like = torch.empty(*input.shape[:-1], *times, input.shape[-1], dtype=torch.float32, device=input.device)
+    clocks = draw(lambda x, generator: x.exponential_(generator=generator), like)
+    if replacement:
+        return (input.float().unsqueeze(-2) / clocks).argmax(-1)
+    return (input.float() / clocks).topk(num_samples, -1).indices
+
+
+def _filled(name: str) -> RandomRule:
+    function = getattr(Tensor, name)
+
+    def rule(draw: Draw, x: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        chance = arguments[0] if arguments else options.get("p")
+        if isinstance(chance, Tensor):
+            return x.copy_(_bernoulli(draw, chance.expand(x.shape).to(torch.float32)).to(x.dtype))
+        given = _without(options, "generator")
+        drawn = draw(
+            lambda y, generator: function(y, *arguments, generator=generator, **given),
+            torch.empty(x.shape, dtype=x.dtype, device=x.device),
+        )
+        return x.copy_(drawn)
+
+    return rule
+
+
+for _name in (
+    "bernoulli_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_", "random_",
+):  # fmt: skip
+    random_rule(getattr(Tensor, _name))(_filled(_name))
+
+
+def dropped(draw: Draw, x: Tensor, p: float, shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor times a mask of this shape, which keeps with chance 1 − p and makes up for what is dropped."""
+    if p == 1:
+        return x * 0.0
+    # As torch has it, without vmap's batching rule: one pass over the physical tensor.
+    mask = draw(
+        lambda y, generator: y.bernoulli_(1 - p, generator=generator).div_(1 - p),
+        torch.empty(shape, dtype=x.dtype, device=x.device),
+    )
+    return x * mask
+
+
+@random_rule(F.dropout, torch.dropout)
+def _dropout(draw: Draw, input: Tensor, p: float = 0.5, train: bool = True, inplace: bool = False, **options: Any) -> Tensor:
+    """Drop single numbers."""
+    if not options.get("training", train) or p == 0:
+        return input
+    found = dropped(draw, input, p, tuple(input.shape))
+    return input.copy_(found) if inplace else found
+
+
+def _channels(dimensions: int) -> RandomRule:
+    def rule(draw: Draw, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0:
+            return input
+        kept = max(0, input.dim() - dimensions)
+        found = dropped(draw, input, p, (*input.shape[:kept], *(1,) * (input.dim() - kept)))
+        return input.copy_(found) if inplace else found
+
+    return rule
+
+
+for _dropout_function, _dimensions in ((F.dropout1d, 1), (F.dropout2d, 2), (F.dropout3d, 3)):
+    random_rule(_dropout_function)(_channels(_dimensions))
+
+
+_SATURATION = 1.7580993408473766  # of SELU, towards −∞
+
+
+def _alpha(by_channel: bool) -> RandomRule:
+    def rule(draw: Draw, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+        """Put dropped numbers to SELU's saturation, and keep mean and variance (Klambauer et al. 2017)."""
+        if not training or p == 0:
+            return input
+        shape = (*input.shape[:2], *(1,) * (input.dim() - 2)) if by_channel else tuple(input.shape)
+        like = torch.empty(shape, dtype=input.dtype, device=input.device)
+        kept = draw(lambda y, generator: y.bernoulli_(1 - p, generator=generator), like)
+        scale = 0.0 if p == 1 else ((_SATURATION**2 * p + 1) * (1 - p)) ** -0.5
+        shift = (kept - 1) * (_SATURATION * scale) + _SATURATION * scale * p
+        found = input * (kept * scale) + shift
+        return input.copy_(found) if inplace else found
+
+    return rule
+
+
+random_rule(F.alpha_dropout)(_alpha(by_channel=False))
+random_rule(F.feature_alpha_dropout)(_alpha(by_channel=True))
+
+
+def attention_with_dropout(
+    draw: Draw,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> Tensor:
+    """Return attention whose weights are dropped, as torch defines it."""
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -torch.inf)
+    if attn_mask is not None:
+        hidden = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -torch.inf) if hidden else scores + attn_mask
+    weights = torch.softmax(scores, -1)
+    return dropped(draw, weights, p, tuple(weights.shape)) @ value
+
+
+@random_rule(F.scaled_dot_product_attention)
+def _attention(
+    draw: Draw, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """Drop attention weights; NotImplemented without dropout, as nothing is random then."""
+    if not dropout_p:
+        return NotImplemented
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key, value = (x.repeat_interleave(times, -3) for x in (key, value))
+    return attention_with_dropout(draw, query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+__all__ = ["RULES", "Draw", "dropped", "is_batched", "random_rule"]

@@ -1,0 +1,371 @@
+"""Recurrent layers, over padded and over packed sequences: RNN, GRU, LSTM, and one step of each.
+
+A layer is run one step at a time by hand, so that the gradients of its gates are at hand as well: with the inputs and the
+previous hidden states they are the factors of the two weights' gradients, as for any linear map over T positions.
+
+A packed sequence of one example is that example's first steps, so nothing is packed here: examples of one length make a group.
+
+Axes: inputs (T, R, d) and states (R, H), for R = B·n rows; of gates (T, R, ·) in the order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from privet.gradients.core.batching import is_batched
+from privet.gradients.core.consensus import agree
+from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.core.recorder import Recorder, UntraceableError
+from privet.gradients.core.registry import register_handler
+from privet.gradients.layers.linear import cheapest
+
+States = tuple[Tensor, ...]
+Kept = tuple[Tensor, ...]
+# Step → the previous states, and what the cell kept.
+Trace = dict[int, tuple[States, Kept]]
+
+# (gradient, output) → gradient of the argument.
+_TANH = torch.ops.aten.tanh_backward
+_SIGMOID = torch.ops.aten.sigmoid_backward
+
+
+class GateGradients(NamedTuple):
+    """What one step passes back.
+
+    Args:
+        inputs: gradient of W_ih x + b_ih.
+        hidden: gradient of W_hh h + b_hh.
+        direct: gradient of the previous hidden state, without what flows through `hidden`; None for zero.
+        others: gradients of the other previous states.
+    """
+
+    inputs: Tensor
+    hidden: Tensor
+    direct: Tensor | None = None
+    others: States = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The equations of one step. States are tuples that begin with the hidden state.
+
+    Args:
+        forward: (W_ih x + b_ih, which it may overwrite; W_hh h + b_hh; previous states) → states, and what backward needs.
+        backward: (gradients of the states, previous states, what forward kept) → gradients.
+    """
+
+    forward: Callable[[Tensor, Tensor, States], tuple[States, Kept]]
+    backward: Callable[[States, States, Kept], GateGradients]
+
+
+def _elman(activation: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]) -> Cell:
+    """Return h' = φ(x + h) for an in-place φ whose backward pass is slope(gradient, output)."""
+
+    def forward(x: Tensor, hidden: Tensor, _states: States) -> tuple[States, Kept]:
+        h = activation(x.add_(hidden))
+        return (h,), (h,)
+
+    def backward(grads: States, _states: States, kept: Kept) -> GateGradients:
+        grad = slope(grads[0], kept[0])
+        return GateGradients(grad, grad)
+
+    return Cell(forward, backward)
+
+
+def _gru_forward(x: Tensor, hidden: Tensor, states: States) -> tuple[States, Kept]:
+    """Return h' = n + z(h − n) with r, z = σ(x + hidden) and n = tanh(x + r·hidden)."""
+    size = states[0].shape[1]
+    r, z = x[:, : 2 * size].add_(hidden[:, : 2 * size]).sigmoid_().chunk(2, 1)
+    candidate = hidden[:, 2 * size :]
+    n = x[:, 2 * size :].addcmul_(r, candidate).tanh_()
+    return (torch.lerp(n, states[0], z),), (r, z, n, candidate)
+
+
+def _gru_backward(grads: States, states: States, kept: Kept) -> GateGradients:
+    """Return the gradients; the candidate's hidden part is scaled by r, so its gradient differs from the input part's."""
+    (grad,), (h,), (r, z, n, candidate) = grads, states, kept
+    carried = grad * z
+    grad_n = _TANH(grad - carried, n)
+    grad_r, grad_z = _SIGMOID(grad_n * candidate, r), _SIGMOID(grad * (h - n), z)
+    inputs = torch.cat([grad_r, grad_z, grad_n], 1)
+    return GateGradients(inputs, torch.cat([grad_r, grad_z, grad_n * r], 1), carried)
+
+
+def _lstm_forward(x: Tensor, hidden: Tensor, states: States) -> tuple[States, Kept]:
+    """Return h' = o·tanh(c') and c' = f·c + i·g with i, f, o = σ(x + hidden) and g = tanh(x + hidden)."""
+    i, f, g, o = x.add_(hidden).chunk(4, 1)
+    for gate in (i, f, o):
+        gate.sigmoid_()
+    c = torch.mul(f, states[1]).addcmul_(i, g.tanh_())
+    squashed = c.tanh()
+    return (o * squashed, c), (i, f, g, o, squashed)
+
+
+def _lstm_backward(grads: States, states: States, kept: Kept) -> GateGradients:
+    """Return the gradients; the cell state passes its own on through the forget gate."""
+    (grad_h, grad_c), (_, c), (i, f, g, o, squashed) = grads, states, kept
+    grad_c = grad_c + _TANH(grad_h * o, squashed)
+    gates = [_SIGMOID(grad_c * g, i), _SIGMOID(grad_c * c, f), _TANH(grad_c * i, g), _SIGMOID(grad_h * squashed, o)]
+    grad = torch.cat(gates, 1)
+    return GateGradients(grad, grad, None, (grad_c.mul_(f),))
+
+
+def _relu_slope(grad: Tensor, output: Tensor) -> Tensor:
+    return torch.ops.aten.threshold_backward(grad, output, 0)  # type: ignore[no-any-return]
+
+
+CELLS = {
+    "rnn_tanh": _elman(torch.tanh_, _TANH),
+    "rnn_relu": _elman(torch.relu_, _relu_slope),
+    "gru": Cell(_gru_forward, _gru_backward),
+    "lstm": Cell(_lstm_forward, _lstm_backward),
+}
+
+
+class Weights(NamedTuple):
+    """The parameters of one layer in one direction, as torch orders them."""
+
+    ih: Tensor
+    hh: Tensor
+    b_ih: Tensor | None = None
+    b_hh: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer in one direction.
+
+    Args:
+        cell: its equations.
+        weights: its parameters, out of the graph.
+        backwards: whether it runs from the last step to the first.
+    """
+
+    cell: Cell
+    weights: Weights
+    backwards: bool
+
+    def times(self, steps: int) -> range:
+        """Return the steps in the order in which the layer takes them."""
+        return range(steps)[::-1] if self.backwards else range(steps)
+
+    def forward(self, x: Tensor, states: States) -> tuple[Tensor, States, Trace]:
+        """Return the outputs (T, R, H), the final states, and what backward needs of every step."""
+        inputs = F.linear(x.flatten(0, 1), self.weights.ih, self.weights.b_ih).view(*x.shape[:2], -1)
+        outputs: dict[int, Tensor] = {}
+        trace: Trace = {}
+        for time in self.times(len(x)):
+            hidden = F.linear(states[0], self.weights.hh, self.weights.b_hh)
+            after, kept = self.cell.forward(inputs[time], hidden, states)
+            outputs[time], trace[time] = after[0], (states, kept)
+            states = after
+        return _in_order(outputs), states, trace
+
+    def backward(self, grad: Tensor, grads: States, trace: Trace) -> tuple[Tensor, Tensor, States]:
+        """Return the gradients of W_ih x + b_ih and of W_hh h + b_hh, both (T, R, ·), and of the initial states."""
+        inputs: dict[int, Tensor] = {}
+        hidden: dict[int, Tensor] = {}
+        for time in reversed(self.times(len(grad))):
+            before, kept = trace[time]
+            found = self.cell.backward((grad[time] + grads[0], *grads[1:]), before, kept)
+            inputs[time], hidden[time] = found.inputs, found.hidden
+            through = found.hidden @ self.weights.hh
+            grads = (through if found.direct is None else through.add_(found.direct), *found.others)
+        shared = inputs[0] is hidden[0]
+        joined = _in_order(inputs)
+        return joined, joined if shared else _in_order(hidden), grads
+
+
+def _in_order(steps: dict[int, Tensor]) -> Tensor:
+    """Return what all steps have, in the order of time."""
+    return torch.stack([steps[time] for time in range(len(steps))])
+
+
+class _Run(torch.autograd.Function):
+    """A layer whose backward passes on the gradients of the input and of the initial states, and records the rest."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, layer: Layer, record: Any, x: Tensor, *states: Tensor) -> Any:
+        ctx.layer, ctx.record = layer, record
+        ctx.save_for_backward(x, *states)
+        outputs, final, ctx.trace = layer.forward(x, states)
+        # Copies, because the trace may hold the final states: what it holds must not hold the trace in turn.
+        return outputs, *(state.clone() for state in final)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> Any:
+        x, *_ = ctx.saved_tensors
+        inputs, hidden, initial = ctx.layer.backward(grad, grads, ctx.trace)
+        previous = _in_order({time: before[0] for time, (before, _) in ctx.trace.items()})
+        ctx.record(x.detach(), previous, inputs, hidden)
+        into = (inputs.flatten(0, 1) @ ctx.layer.weights.ih).view(x.shape) if ctx.needs_input_grad[3] else None
+        return None, None, None, into, *initial
+
+
+def _run(
+    recorder: Recorder, cell: Cell, weights: Weights, backwards: bool, x: Tensor, states: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Return the outputs (T, R, H) of one layer in one direction, and its final states."""
+
+    def by_example(rows: Tensor) -> Tensor:
+        """Return what R rows have at T steps with all steps of an example as its positions, (B, n·T, ·)."""
+        found = rows.transpose(0, 1)
+        return found if len(found) == recorder.examples else found.reshape(recorder.examples, -1, rows.shape[-1])
+
+    def record(inputs: Tensor, previous: Tensor, of_inputs: Tensor, of_hidden: Tensor) -> None:
+        for_inputs = by_example(of_inputs)
+        for_hidden = for_inputs if of_hidden is of_inputs else by_example(of_hidden)
+        for weight, rows, grad in ((weights.ih, inputs, for_inputs), (weights.hh, previous, for_hidden)):
+            if recorder.follows(weight):
+                recorder.add(weight, cheapest(by_example(rows), grad))
+        for bias, grad in ((weights.b_ih, for_inputs), (weights.b_hh, for_hidden)):
+            if recorder.follows(bias):
+                recorder.add(bias, DenseGrad(grad.sum(1)))
+
+    plain = Weights._make(weight if weight is None else weight.detach() for weight in weights)
+    return _Run.apply(recorder.anchor, Layer(cell, plain, backwards), record, x, *states)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _states(hx: Tensor | Sequence[Tensor]) -> States:
+    """Return torch's states, which are one tensor where there is only a hidden state, as a tuple."""
+    return (hx,) if isinstance(hx, Tensor) else tuple(hx)
+
+
+def _network(
+    recorder: Recorder, cell: Cell, x: Tensor, initial: States, params: Sequence[Tensor], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the outputs (T, R, directions·H) of all layers, and the final states."""
+    directions, count = 1 + bidirectional, 4 if has_biases else 2
+    final = []
+    for layer in range(num_layers):
+        if layer and train and dropout:
+            x = _dropped(recorder, x, dropout)
+        outputs = []
+        for run in range(layer * directions, (layer + 1) * directions):
+            weights, states = Weights(*params[run * count : (run + 1) * count]), [state[run] for state in initial]
+            output, *last = _run(recorder, cell, weights, run % directions == 1, x, states)
+            outputs.append(output)
+            final.append(last)
+        x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
+    return x, *map(torch.stack, zip(*final, strict=True))
+
+
+def _dropped(recorder: Recorder, x: Tensor, p: float) -> Tensor:
+    """Return (T, R, d) with numbers dropped, for each example by its own draws."""
+    steps, rows, width = x.shape
+
+    def sample(examples: int, generator: torch.Generator) -> Tensor:
+        mask = torch.empty(examples, rows // max(1, recorder.examples), steps, width, dtype=x.dtype, device=x.device)
+        return mask.bernoulli_(1 - p, generator=generator).div_(1 - p) if p < 1 else mask.zero_()
+
+    return x * recorder.sample(sample, x.device).flatten(0, 1).transpose(0, 1)
+
+
+def _follow_network(name: str) -> Callable[..., Any]:
+    cell, function = CELLS[name], getattr(torch, name)
+
+    def handler(recorder: Recorder, *args: Any, **options: Any) -> Any:
+        """Follow torch's two functions of one name: over packed sequences if batch sizes come second, else over padded ones.
+
+        Raises:
+            UntraceableError: layers with projections, or with weights that belong to examples.
+        """
+        if options or len(args) != 9:
+            raise UntraceableError("a recurrent network is called with named arguments")
+        packed = isinstance(args[1], Tensor) and args[1].dim() == 1 and not isinstance(args[3], bool)
+        if packed:
+            # One example's packed sequence is its steps, (B, T, d).
+            data, _, hx, params, *settings = args
+            x = recorder.own(data).unsqueeze(2)
+        else:
+            input, hx, params, *settings, batch_first = args
+            x = recorder.own(input)
+            x = x.transpose(1, 2) if batch_first else x
+        has_biases, num_layers, dropout, train, bidirectional = settings
+        directions, count = 1 + bidirectional, 4 if has_biases else 2
+        known = len(params) == num_layers * directions * count and recorder.shared(*params)
+        if not known or x.dim() != 4 or x.shape[1] == 0:
+            raise UntraceableError("a recurrent network of a kind that no rule follows")
+        lead = (x.shape[0], x.shape[2])
+        rows = x.permute(1, 0, 2, 3).flatten(1, 2)
+        initial = tuple(recorder.own(state).transpose(0, 1).flatten(1, 2) for state in _states(hx))
+        if any(map(recorder.follows, params)) or (dropout and train):
+            found = _network(recorder, cell, rows, initial, params, *settings)
+        else:
+            found = function(rows, initial if len(initial) > 1 else initial[0], params, *settings, False)
+        output, *final = found
+        output = output.unflatten(1, lead).transpose(0, 1)
+        if packed:
+            output = output.squeeze(2)
+        elif batch_first:
+            output = output.transpose(1, 2)
+        return output, *(state.unflatten(1, lead).transpose(0, 1) for state in final)
+
+    return handler
+
+
+def _follow_cell(name: str) -> Callable[..., Any]:
+    cell, function = CELLS[name], getattr(torch, f"{name}_cell")
+
+    def handler(
+        recorder: Recorder,
+        input: Tensor,
+        hx: Any,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor | None = None,
+        b_hh: Tensor | None = None,
+    ) -> Any:
+        """Follow one step of an input (B, n, d)."""
+        weights = Weights(w_ih, w_hh, b_ih, b_hh)
+        if not recorder.shared(*weights):
+            raise UntraceableError("the weights of a recurrent cell belong to examples")
+        x, states = recorder.own(input), [recorder.own(state) for state in _states(hx)]
+        lead = x.shape[:-1]
+        x, states = x.reshape(-1, x.shape[-1]), [state.reshape(-1, state.shape[-1]) for state in states]
+        if any(map(recorder.follows, weights)):
+            _, *after = _run(recorder, cell, weights, False, x[None], states)
+        else:
+            after = list(_states(function(x, tuple(states) if len(states) > 1 else states[0], *weights)))
+        found = tuple(state.reshape(*lead, -1) for state in after)
+        return found[0] if isinstance(hx, Tensor) else found
+
+    return handler
+
+
+for _name in CELLS:
+    register_handler(getattr(torch, _name), always=True)(_follow_network(_name))
+    register_handler(getattr(torch, f"{_name}_cell"), always=True)(_follow_cell(_name))
+
+
+@register_handler(torch._pack_padded_sequence, always=True, direct=True)
+def pack(recorder: Recorder, input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    """Pack one example's sequence: its first steps, of which each holds one row. Lengths that differ make groups.
+
+    Raises:
+        UntraceableError: an example has several sequences.
+    """
+    if input.shape[0 if batch_first else 1] != 1:
+        raise UntraceableError("an example packs several sequences")
+    assert recorder.token is not None
+    length = int(agree(recorder.token, lengths) if is_batched(lengths) else lengths)
+    steps = (input[0] if batch_first else input[:, 0])[:length]
+    return steps, torch.ones(length, dtype=torch.int64)
+
+
+@register_handler(torch._pad_packed_sequence, always=True, direct=True)
+def unpack(
+    _recorder: Recorder, data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
+) -> tuple[Tensor, Tensor] | None:
+    """Pad one example's steps; None for several sequences."""
+    if len(data) != len(batch_sizes):
+        return None
+    padded = F.pad(data, (0, 0) * (data.dim() - 1) + (0, max(0, total_length - len(data))), value=float(padding_value))
+    return (padded[None] if batch_first else padded[:, None]), torch.tensor([len(data)])

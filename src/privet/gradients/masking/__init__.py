@@ -1,0 +1,1 @@
+"""Per-example gradients of which a public mask keeps some entries."""

@@ -1,0 +1,215 @@
+"""Products with a mask that skip what is left out, compiled where that is possible and checked against torch's first."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from privet.gradients.core.factors import Factors
+from privet.native import trusted
+from privet.values import places
+
+_SOURCE = Path(__file__).with_suffix(".cpp")
+_NAMES = {torch.float32: "float32", torch.float64: "float64"}
+# Multiplications that are worth another thread.
+_WORTH = 1 << 23
+
+
+# Numbers that stay in a core's own cache.
+_CACHED = 1 << 16
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products with a mask (p, d) as a sparse matrix of ones, in one of two forms that agree up to rounding, on a CPU.
+
+    Args:
+        product: mask, columns (d, B) → m x, (p, B).
+        outer: mask, columns (p, B) and (d, B) → the kept entries of their product, (K,), row by row.
+        entries: mask, factors of B examples → the kept entries of each one's gradient, (K, B), row by row, and the sums of
+            their squares, (B,) float64.
+        product_pays: up to this part of kept entries, `product` is faster than a dense one.
+        outer_pays: the same for `outer`.
+        entries_pay: the same for `entries`.
+        description: which form it is, and why.
+    """
+
+    product: Callable[[Tensor, Tensor], Tensor]
+    outer: Callable[[Tensor, Tensor, Tensor], Tensor]
+    entries: Callable[[Tensor, Factors], tuple[Tensor, Tensor]]
+    product_pays: float
+    outer_pays: float
+    entries_pay: float
+    description: str
+
+
+def _product(mask: Tensor, x: Tensor) -> Tensor:
+    return mask @ x
+
+
+def _outer(mask: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    kept: Tensor = torch.sparse.sampled_addmm(mask, left, right.t(), beta=0).values()
+    return kept
+
+
+def _entries(mask: Tensor, factors: Factors) -> tuple[Tensor, Tensor]:
+    """Form all of them first: this defines the compiled one, and never pays."""
+    at = factors.columns[:, None, None] + factors.positions[:, None] + torch.arange(factors.left.shape[2])
+    gradients = torch.einsum("jtb,ctb->jcb", factors.left, factors.right.flatten()[at])
+    values = gradients[mask.to_dense() != 0]
+    return values, values.double().square().sum(0)
+
+
+# Without MKL, torch's sparse products are no faster than dense ones.
+_PAYS = 0.15 if torch.backends.mkl.is_available() else 0.0
+IN_TORCH = Products(_product, _outer, _entries, _PAYS, _PAYS, 0.0, "torch")
+
+
+@functools.cache
+def products() -> Products:
+    """Return the compiled form, or the one in torch where there is none; decided once in a process.
+
+    >>> products().description.split(":")[0] in ("compiled", "torch")
+    True
+    """
+    return trusted(IN_TORCH, _SOURCE, _bound, agree)
+
+
+def agree(form: Products) -> bool:
+    """Return whether a form computes all products, up to rounding, for whole vectors and remainders of all kinds."""
+    generator = torch.Generator().manual_seed(0)
+    return all(
+        _alike(form, torch.rand(11, 17, generator=generator) < density, examples, dtype, generator)
+        for density in (0.0, 0.4, 1.0)
+        for examples in (0, 1, 37, 48, 211)
+        for dtype in _NAMES
+    )
+
+
+def _alike(form: Products, kept: Tensor, examples: int, dtype: torch.dtype, generator: torch.Generator) -> bool:
+    left, right = (torch.randn(size, examples, dtype=torch.float64, generator=generator) for size in kept.shape)
+    if examples > 2:
+        right[3, 1], right[5, 0], left[2, 2] = torch.nan, torch.inf, -torch.inf
+    left, right, mask = left.to(dtype), right.to(dtype), rows(kept, dtype)
+    factors = _overlapping(kept.shape, examples, dtype, generator)
+    found = form.product(mask, right), form.outer(mask, left, right), *form.entries(mask, factors)
+    expected = (
+        torch.stack([right[row].sum(0) for row in kept]),
+        torch.cat([(left[j] * right[row]).sum(1) for j, row in enumerate(kept)]),
+        *_entries(mask, factors),
+    )
+    tolerance = 512 * torch.finfo(dtype).eps
+    return all(
+        one.dtype == other.dtype and torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+def _overlapping(shape: Sequence[int], examples: int, dtype: torch.dtype, generator: torch.Generator) -> Factors:
+    """Return factors of five positions, each of which shares three quarters of its inputs with the next."""
+    left = torch.randn(shape[0], 5, examples, dtype=torch.float64, generator=generator)
+    right = torch.randn(shape[1] + 20, examples, dtype=torch.float64, generator=generator)
+    columns, positions = (torch.arange(0, end, step) * examples for end, step in ((shape[1], 1), (20, 4)))
+    return Factors(left.to(dtype), right.to(dtype), columns, positions)
+
+
+def rows(kept: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask (p, d) as a sparse matrix of ones, row by row."""
+    starts = torch.zeros(len(kept) + 1, dtype=torch.int64)
+    torch.cumsum(kept.sum(1), 0, out=starts[1:])
+    columns = places(kept) % kept.shape[1]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        ones = torch.ones(len(columns), dtype=dtype)
+        return torch.sparse_csr_tensor(starts, columns, ones, kept.shape, check_invariants=False)
+
+
+class _Rows(ctypes.Structure):
+    """The struct of that name in the source."""
+
+    _fields_ = (
+        ("starts", ctypes.c_void_p), ("columns", ctypes.c_void_p), ("rows", ctypes.c_int64), ("examples", ctypes.c_int64),
+    )  # fmt: skip
+
+
+class _Sampled(ctypes.Structure):
+    """The struct of that name in the source."""
+
+    _fields_ = (
+        ("mask", _Rows), ("left", ctypes.c_void_p), ("right", ctypes.c_void_p), ("column_offsets", ctypes.c_void_p),
+        ("position_offsets", ctypes.c_void_p), ("columns", ctypes.c_int64), ("positions", ctypes.c_int64),
+        ("columns_at_once", ctypes.c_int64),
+    )  # fmt: skip
+
+
+def _bound(code: ctypes.CDLL) -> Products:
+    """Return the functions of a library as functions of tensors. Calls let other threads run."""
+    multiply = {dtype: getattr(code, f"product_{name}") for dtype, name in _NAMES.items()}
+    sample = {dtype: getattr(code, f"outer_{name}") for dtype, name in _NAMES.items()}
+    take = {dtype: getattr(code, f"entries_{name}") for dtype, name in _NAMES.items()}
+    for function in (*multiply.values(), *sample.values(), *take.values()):
+        function.restype = None
+    pointer, matrix = ctypes.POINTER(_Rows), ctypes.c_void_p
+    for function in multiply.values():
+        function.argtypes = [pointer, matrix, matrix, ctypes.c_int64]
+    for function in sample.values():
+        function.argtypes = [pointer, matrix, matrix, matrix, ctypes.c_int64]
+
+    for function in take.values():
+        function.argtypes = [ctypes.POINTER(_Sampled), matrix, matrix, ctypes.c_int64]
+
+    def product(mask: Tensor, x: Tensor) -> Tensor:
+        if x.dtype not in _NAMES:
+            return _product(mask, x)
+        x, out = x.contiguous(), x.new_empty(mask.shape[0], x.shape[1])
+        starts, columns = mask.crow_indices(), mask.col_indices()
+        multiply[x.dtype](_described(starts, columns, x), x.data_ptr(), out.data_ptr(), _threads(len(columns) * x.shape[1]))
+        return out
+
+    def outer(mask: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        if left.dtype not in _NAMES:
+            return _outer(mask, left, right)
+        left, right = left.contiguous(), right.contiguous()
+        starts, columns = mask.crow_indices(), mask.col_indices()
+        values = left.new_empty(len(columns))
+        shape, threads = _described(starts, columns, left), _threads(len(columns) * left.shape[1])
+        sample[left.dtype](shape, left.data_ptr(), right.data_ptr(), values.data_ptr(), threads)
+        return values
+
+    def entries(mask: Tensor, factors: Factors) -> tuple[Tensor, Tensor]:
+        left, right = factors.left.contiguous(), factors.right
+        examples = left.shape[2]
+        if left.dtype not in _NAMES or examples % whole_vectors(left.dtype):
+            return _entries(mask, factors)
+        starts, columns = mask.crow_indices(), mask.col_indices()
+        values, squares = left.new_empty(len(columns), examples), torch.empty(len(left), examples, dtype=torch.float64)
+        offsets = factors.columns.contiguous(), factors.positions.contiguous()
+        at_once = max(1, _CACHED // max(1, left.shape[1] * examples))
+        described = _Sampled(
+            _described(starts, columns, values), left.data_ptr(), right.data_ptr(), *(one.data_ptr() for one in offsets),
+            len(offsets[0]), len(offsets[1]), at_once,
+        )  # fmt: skip
+        take[left.dtype](described, values.data_ptr(), squares.data_ptr(), _threads(values.numel() * left.shape[1]))
+        return values, squares.sum(0)
+
+    return Products(product, outer, entries, 0.5, 0.35, 0.2, f"compiled: {code._name}")
+
+
+def whole_vectors(dtype: torch.dtype) -> int:
+    """Return the number of examples of which a multiple is needed for the compiled `entries`."""
+    return 64 // dtype.itemsize
+
+
+def _described(starts: Tensor, columns: Tensor, x: Tensor) -> _Rows:
+    return _Rows(starts.data_ptr(), columns.data_ptr(), len(starts) - 1, x.shape[1])
+
+
+def _threads(multiplications: int) -> int:
+    return min(torch.get_num_threads(), 1 + multiplications // _WORTH)

@@ -1,0 +1,1 @@
+"""Ways to get the tape of a batch."""

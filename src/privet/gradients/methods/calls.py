@@ -1,0 +1,293 @@
+"""Every torch call of user code inside of a pass: what it must not do, what is drawn, and which rule computes it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from privet.errors import UnsupportedModelError
+from privet.gradients.core.batching import check_not_nested, is_batched
+from privet.gradients.core.consensus import agree_on
+from privet.gradients.core.randomness import Draws
+from privet.gradients.core.recorder import Recorder, UntraceableError
+from privet.gradients.core.registry import HANDLERS
+from privet.gradients.core.state import Guard
+from privet.gradients.layers.indexing import INDEXED, by_indices
+from privet.gradients.layers.random import RULES, Draw
+
+_IN_PLACE_OPERATORS = {
+    f"__i{name}__"
+    for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"]
+}  # fmt: skip
+_HARMLESS = {"requires_grad_", "detach_", "retain_grad", "__setitem__"}
+_BACKWARD = {Tensor.backward, torch.autograd.backward}
+_FACTORIES = {
+    *(f"{name}{kind}" for name in ("zeros", "ones", "empty", "full") for kind in ("", "_like")),
+    *(f"new_{name}" for name in ("zeros", "ones", "empty", "full", "tensor")),
+    "arange", "tensor", "eye", "clone", "linspace", "as_tensor",
+}  # fmt: skip
+
+
+class WriteError(UnsupportedModelError):
+    """User code writes to something that outlives the pass."""
+
+
+def writes(name: str) -> bool:
+    """Return whether a torch function of this name writes to its first argument."""
+    if name.startswith("__"):
+        return name == "__setitem__" or name in _IN_PLACE_OPERATORS
+    return name.endswith("_") and name not in _HARMLESS
+
+
+class GuardedCalls(TorchFunctionMode):
+    """What holds of every pass, that of a whole batch and that of one example alone.
+
+    Parameters are not written to; what is drawn comes from the pass; gradients are taken by nobody else.
+
+    Args:
+        guard: of the model.
+        draw: draws for what is in sight.
+    """
+
+    def __init__(self, guard: Guard, draw: Draw) -> None:
+        super().__init__()
+        self._guard, self._draw = guard, draw
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("__get__", "__set__", "__delete__"):
+            return self._attribute(func, name, args)
+        if func in _BACKWARD:
+            raise UnsupportedModelError(
+                "the model or loss calls backward() itself; gradients are taken, clipped and noised by privet: return the loss"
+            )
+        if writes(name) or options.get("out") is not None:
+            self._check_write(args, options)
+        elif name in _ALIASING and not is_batched(args[0]) and self._guard.forbids_writing_to(args[0]):
+            return func(args[0].detach().clone(), *args[1:], **options)
+        elif func in _RENORMALISING and (args[3] if len(args) > 3 else options.get("max_norm")) is not None:
+            raise WriteError(_WRITTEN)
+        elif name in _HOOKS and not is_batched(args[0]) and self._guard.forbids_writing_to(args[0]):
+            raise UnsupportedModelError(
+                "the model or loss puts a hook on a parameter while it runs, which would stay there; put hooks on before the "
+                "training"
+            )
+        rule = RULES.get(func)
+        if rule is not None:
+            found = rule(self._draw, *self.own(args), **self.own(options))
+            if found is not NotImplemented:
+                return found
+        return self.call(func, name, args, options)
+
+    def own(self, arguments: Any) -> Any:
+        """Return the arguments of a function that draws."""
+        return arguments
+
+    def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
+        """Call a function that is allowed."""
+        return func(*args, **options)
+
+    def _attribute(self, func: Any, name: str, args: Any) -> Any:
+        if name == "__get__":
+            if func == _DATA_GET and not is_batched(args[0]):
+                # The alias that autograd does not see would let parameters be written to unnoticed.
+                return args[0].detach()
+            return func(*args)
+        if func == _GRAD_SET and args[1] is not None:
+            raise UnsupportedModelError(
+                "the model or loss writes to .grad itself; gradients are taken, clipped and noised by privet: return the loss"
+            )
+        if name == "__set__" and func == _DATA_SET and not is_batched(args[0]) and self._guard.forbids_writing_to(args[0]):
+            raise WriteError(_WRITTEN)
+        return func(*args)
+
+    def _check_write(self, args: Any, options: Any) -> None:
+        targets = [options["out"]] if options.get("out") is not None else args[:1]
+        for target in pytree.tree_leaves(targets):
+            if isinstance(target, Tensor) and not is_batched(target) and self._guard.forbids_writing_to(target):
+                raise WriteError(_WRITTEN)
+
+
+# What hands out a tensor's memory: of a parameter, that of a copy. Lookups that write to their table.
+_ALIASING = {"numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage"}
+_HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
+_RENORMALISING = {F.embedding, F.embedding_bag}
+_TENSOR: Any = Tensor
+_DATA_GET = _TENSOR.data.__get__
+_DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
+_WRITTEN = (
+    "the model or loss writes to a parameter, or to a large tensor that it holds, while it runs on an example: that would be "
+    "released without noise; write to nothing that outlives the forward pass (an embedding's max_norm and codebooks that "
+    "restart do), or keep it in a buffer"
+)
+
+
+class ExampleCalls(GuardedCalls):
+    """The calls of a pass over a physical batch, whose code sees one example inside of vmap.
+
+    Args:
+        guard: of the model.
+        recorder: of the pass.
+        draws: of the pass.
+        batched_from_the_start: whether new tensors belong to examples, as the model may write into them.
+    """
+
+    def __init__(self, guard: Guard, recorder: Recorder, draws: Draws, *, batched_from_the_start: bool) -> None:
+        super().__init__(guard, Draw(draws, recorder.token))
+        self._recorder, self._fresh = recorder, batched_from_the_start
+
+    @contextlib.contextmanager
+    def for_token(self, token: Tensor) -> Iterator[None]:
+        """Be in force inside, for a vmap that was entered again."""
+        before, self._draw = self._draw, Draw(self._recorder.draws, token)
+        try:
+            with self:
+                yield
+        finally:
+            self._draw = before
+
+    def own(self, arguments: Any) -> Any:
+        """Return the arguments of a function that draws, with each example's copy of a parameter."""
+        return pytree.tree_map(lambda x: self._copied(x) if _asks(x) else x, arguments)
+
+    def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
+        """Call a function: by its rule, or by vmap's with a copy of every parameter for each example."""
+        recorder = self._recorder
+        if func in INDEXED and len(args) > 1:
+            indices = by_indices(recorder, args[1])
+            if indices is not None:
+                args = (args[0], indices, *args[2:])
+        batched, asking = _look_at(args, options)
+        into = args[0] if writes(name) and args else None
+        if isinstance(into, Tensor) and not is_batched(into) and (batched or recorder.has_used(into)):
+            raise UntraceableError("numbers of an example are written into a tensor that all share")
+        followed = []
+        if asking and torch.is_grad_enabled():
+            assert recorder.token is not None
+            check_not_nested(recorder.token)
+            followed = [x for x in asking if recorder.follow(x)]
+        handler = HANDLERS.get(func)
+        if handler is not None and ((handler.always and (batched or followed)) or (batched and followed)):
+            if handler.direct:
+                found = handler.rule(recorder, *args, **options) if not followed else None
+            else:
+                found = recorder.call(handler.rule, args, options)
+            if found is not None:
+                return found
+        if not batched:
+            return self._shared(func, name, args, options)
+        if followed:
+            args, options = self.own(args), self.own(options)
+            if handler is not None and handler.always:
+                found = handler.rule(recorder, *args, **options) if handler.direct else recorder.call(handler.rule, args, options)
+                if found is not None:
+                    return found
+        elif asking and torch.is_grad_enabled():
+            args, options = pytree.tree_map(lambda x: x.detach() if _asks(x) else x, (args, options))
+        if _is_foreign(func):
+            raise UntraceableError("an operator of somebody else's is called, whose batching rule nobody knows")
+        try:
+            return func(*args, **options)
+        except RuntimeError:
+            if writes(name):
+                raise
+            return self._one_by_one(func, args, options)
+
+    def _shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
+        """Call a function in which no example takes part."""
+        found = func(*args, **options)
+        if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
+            return found
+        recorder = self._recorder
+        assert recorder.token is not None
+        return recorder.on_physical_batch(lambda token: found.expand(len(token), *found.shape).clone(), recorder.token)
+
+    def _copied(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and self._recorder.follow(x):
+            return self._recorder.per_example_copy(x)
+        return x.detach()
+
+    def _one_by_one(self, func: Any, args: Any, options: Any) -> Any:
+        """Call a function that vmap cannot batch on every example's physical tensor, one after the other."""
+        leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
+        where = [number for number, leaf in enumerate(leaves) if is_batched(leaf)]
+        trees: list[Any] = []
+
+        def below(*physical: Tensor) -> Any:
+            results = []
+            for position in range(self._recorder.examples):
+                for number, tensor in zip(where, physical, strict=True):
+                    leaves[number] = tensor[position]
+                arguments, named = pytree.tree_unflatten(leaves, tree)
+                results.append(pytree.tree_flatten(func(*arguments, **named)))
+            trees.append(agree_on([_described(found, spec) for found, spec in results]) and results[0])
+            columns = zip(*(found for found, _ in results), strict=True)
+            stacked = tuple(torch.stack(column) for column in columns if isinstance(column[0], Tensor))
+            return stacked or (physical[0],)
+
+        made = iter(self._recorder.on_physical_batch(below, *(leaves[number] for number in where)))
+        first, spec = trees[0]
+        return pytree.tree_unflatten([next(made) if isinstance(leaf, Tensor) else leaf for leaf in first], spec)
+
+
+def _described(leaves: list[Any], spec: Any) -> Any:
+    return str(spec), tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in leaves)
+
+
+def _asks(x: object) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+def _look_at(args: Any, options: Any) -> tuple[bool, list[Tensor]]:
+    """Return whether an example's tensor is among the arguments, and the tensors that ask for a gradient."""
+    batched, asking = False, []
+    for argument in (*args, *options.values()) if options else args:
+        for x in argument if isinstance(argument, list | tuple) else (argument,):
+            if isinstance(x, Tensor):
+                if _is_batched(x):
+                    batched = True
+                elif x.requires_grad:
+                    asking.append(x)
+            elif isinstance(x, list | tuple):
+                inner, more = _look_at(x, {})
+                batched, asking = batched or inner, asking + more
+    return batched, asking
+
+
+_is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
+_KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
+
+
+def _is_foreign(func: Any) -> bool:
+    """Return whether a function is an operator of a library whose batching rules are not torch's."""
+    library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
+    return isinstance(library, str) and library not in _KNOWN_LIBRARIES
+
+
+@contextlib.contextmanager
+def no_batching_rules_of_users() -> Iterator[None]:
+    """Refuse autograd functions inside that bring a batching rule of their own: it would see all examples at once.
+
+    What torch generates from the function itself sees one.
+    """
+    module: Any = torch.autograd.function
+    plain = module.custom_function_call
+
+    def guarded(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not function.generate_vmap_rule and not function.__module__.startswith(("privet.", "torch.")):
+            raise UntraceableError("an autograd function has a batching rule of its own")
+        return plain(function, *args, **kwargs)
+
+    module.custom_function_call = guarded
+    try:
+        yield
+    finally:
+        module.custom_function_call = plain

@@ -1,0 +1,62 @@
+"""Gradients of the same examples at several parameter sets, added up before they are measured.
+
+One pass per set; the uses of one parameter by all of the passes are then like several uses in one pass: a longer sequence, whose
+norm and weighted sum come from the same formulas. No per-example gradient of an earlier step is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from privet.errors import InvalidArgumentError, real
+
+# Pairs of a coefficient and the parameters, by name, whose gradients count so many times.
+Past = Sequence[tuple[float, Mapping[str, Tensor]]]
+
+
+def check_past(past: Past, parameters: Mapping[str, Tensor]) -> None:
+    """Refuse parameter sets that are not those of the model.
+
+    Raises:
+        InvalidArgumentError: a set has other names or shapes, or a coefficient is not a finite number.
+    """
+    expected = {name: parameter.shape for name, parameter in parameters.items()}
+    for coefficient, values in past:
+        real("past", coefficient, "Each set comes as (coefficient, {name: tensor}).")
+        if {name: value.shape for name, value in values.items()} != expected:
+            raise InvalidArgumentError("past", sorted(values), "values for exactly the trainable parameters, of their shapes")
+
+
+@contextlib.contextmanager
+def holding(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let the parameters hold other values; whatever was computed from them inside is not to be differentiated outside."""
+    before = {name: parameter.data for name, parameter in parameters.items()}
+    try:
+        for name, parameter in parameters.items():
+            parameter.data = values[name].detach()
+        yield
+    finally:
+        for name, parameter in parameters.items():
+            parameter.data = before[name]
+
+
+@contextlib.contextmanager
+def replaced(model: nn.Module, parameters: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Iterator[None]:
+    """Put other parameters in the place of the model's, wherever its modules have them."""
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    places = [
+        (module, own, parameter)
+        for module in model.modules()
+        for own, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+        if id(parameter) in names
+    ]
+    try:
+        for module, own, parameter in places:
+            module._parameters[own] = others[names[id(parameter)]]  # type: ignore[assignment]
+        yield
+    finally:
+        for module, own, parameter in places:
+            module._parameters[own] = parameter

@@ -1,0 +1,89 @@
+"""Momentum of every example by itself: what is weighted is an average over the steps of an example's gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from privet.clipping import Rule
+from privet.errors import InvalidArgumentError
+from privet.gradients.core.examples import Examples
+from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
+from privet.gradients.core.randomness import generators_kept
+from privet.gradients.engine import Engine, Pieces
+from privet.gradients.methods.tape import Tape
+from privet.momentum import PerExample
+
+
+class Averages:
+    """The averages mᵢ of all examples: private, so they stay in this object, which can be neither saved nor copied.
+
+    Args:
+        momentum: how much the current gradient weighs, and how much memory the averages may take.
+        examples: N.
+        parameters: name → trainable parameter; the averages are kept beside it.
+
+    Raises:
+        InvalidArgumentError: they would take more memory than allowed.
+    """
+
+    def __init__(self, momentum: PerExample, examples: int, parameters: Mapping[str, Tensor]) -> None:
+        size = examples * sum(parameter.numel() * parameter.element_size() for parameter in parameters.values())
+        if size > momentum.memory_limit:
+            raise InvalidArgumentError(
+                "momentum.memory_limit", momentum.memory_limit, f"at least {size} bytes to keep the gradients of all examples",
+                "Raise it if the device has that much memory, or choose privet.momentum.InnerOuter, which keeps none.",
+            )  # fmt: skip
+        self._decay, self._parameters = momentum.decay, parameters
+        self._averages = {
+            name: parameter.detach().new_zeros(examples, *parameter.shape) for name, parameter in parameters.items()
+        }
+        self._begun = torch.zeros(examples, dtype=torch.bool, device=next(iter(parameters.values())).device)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the averages of single examples' gradients are private: they are not saved, sent or copied")
+
+    def clipped_sum(
+        self,
+        engine: Engine,
+        examples: Examples,
+        clipping: Rule,
+        indices: Tensor,
+        *,
+        masks: Mapping[str, Tensor] | None = None,
+    ) -> Pieces:
+        """Return Σᵢ w(‖mᵢ‖)·mᵢ over a batch, after taking its gradients into the averages.
+
+        An example whose gradient is not finite contributes exactly zero, and its average stays what it was.
+
+        Args:
+            engine: that finds the gradients.
+            examples: the batch.
+            clipping: the rule that weights by norm.
+            indices: which examples of the data set these are, (B,), no two alike.
+            masks: as for `privet.clipped_sum`.
+        """
+        with generators_kept():
+            return engine.clip(self._averaged(engine.tapes(examples), indices), examples.count, clipping, masks)
+
+    def _averaged(self, found: Iterator[tuple[Tensor, Tape]], indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
+        for index, tape in found:
+            where = indices[index].to(self._begun.device)
+            yield index, Tape(tape.examples, self._parameters, self._next(tape.gradients(), where))
+
+    def _next(self, gradients: Mapping[str, Tensor], where: Tensor) -> dict[str, PerExampleGrad]:
+        """Return the next averages of some examples as uses; those that are finite are kept."""
+        weight = torch.where(self._begun[where], self._decay, 1.0)
+        finite = torch.ones_like(self._begun[where])
+        found: dict[str, Tensor] = {}
+        for name, gradient in gradients.items():
+            own = weight.to(gradient.dtype).view(-1, *[1] * (gradient.dim() - 1))
+            found[name] = torch.lerp(self._averages[name][where], gradient, own)
+            finite &= found[name].flatten(1).isfinite().all(1) if gradient.dim() > 1 else found[name].isfinite()
+        for name, average in found.items():
+            self._averages[name][where[finite]] = average[finite]
+        self._begun[where[finite]] = True
+        return {name: DenseGrad(average) for name, average in found.items()}

@@ -1,0 +1,1 @@
+"""What is checked on public input before the first step."""

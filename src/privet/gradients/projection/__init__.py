@@ -1,0 +1,1 @@
+"""Norms estimated from random projections."""

@@ -1,0 +1,213 @@
+"""What a new run may start from: optimizer, scheduler and average without a past, whose data they would carry along."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
+
+from privet.errors import InvalidArgumentError, real
+
+_FIX = "State from elsewhere would carry the data behind it along; make a new optimizer over the model as it is now."
+_PUBLIC = ("state", "param_groups", "defaults")
+
+
+def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]:
+    """Yield an optimizer and those that it holds as attributes, at any depth: what its steps may step in turn."""
+    seen: set[int] = set()
+    waiting = [optimizer]
+    while waiting:
+        outer = waiting.pop()
+        if id(outer) not in seen:
+            seen.add(id(outer))
+            yield outer
+            for value in vars(outer).values():
+                held = value if isinstance(value, list | tuple) else (value,)
+                waiting += [each for each in held if isinstance(each, torch.optim.Optimizer)]
+
+
+def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Refuse an optimizer that is not as its constructor would leave it.
+
+    State, and tensors in attributes, must be blank (zeros, no steps) or those of a new optimizer of the same class, made with the
+    same options over copies of the parameters. Options may be numbers, which are settings, and no tensors. Hooks are allowed:
+    what they see is released already.
+
+    Args:
+        optimizer: of a new run; what it wraps is looked at, too.
+        parameters: name → trainable parameter of the model.
+
+    Raises:
+        InvalidArgumentError: naming what it holds, and of which parameter.
+    """
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    for each in wrapped(optimizer):
+        _check_groups(each)
+        _check_state(each, names)
+        _check_attributes(each, names)
+
+
+def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *, fresh: bool) -> None:
+    """Refuse a scheduler of another optimizer, one whose steps need more than their number, or, if `fresh`, one with a past.
+
+    Raises:
+        InvalidArgumentError: saying which.
+    """
+    kind = type(scheduler).__name__
+    if not isinstance(scheduler, LRScheduler):
+        raise InvalidArgumentError("scheduler", kind, "a torch.optim.lr_scheduler.LRScheduler")
+    try:
+        inspect.signature(scheduler.step).bind()
+    except TypeError:
+        raise InvalidArgumentError(
+            "scheduler", kind, "one that is stepped without arguments",
+            "A metric of the training data would not be private; choose a schedule that is known in advance.",
+        ) from None  # fmt: skip
+    for each in (scheduler, *getattr(scheduler, "_schedulers", ())):
+        if getattr(each, "optimizer", None) is not optimizer:
+            raise InvalidArgumentError("scheduler", f"{kind} of another optimizer", "made for the optimizer of this training")
+        if fresh and getattr(each, "last_epoch", 0) > 0:
+            raise InvalidArgumentError(
+                "scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0",
+                "It counts the steps of the run; make it anew, with a schedule that begins where yours is to begin.",
+            )  # fmt: skip
+
+
+def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> None:
+    """Refuse an average of something else than the model, or, if `fresh`, of earlier steps.
+
+    Raises:
+        InvalidArgumentError: saying which.
+    """
+    if not isinstance(average, AveragedModel):
+        raise InvalidArgumentError(
+            "average", type(average).__name__, "a torch.optim.swa_utils.AveragedModel",
+            "AveragedModel(model) averages uniformly; multi_avg_fn=get_ema_multi_avg_fn(0.999) exponentially.",
+        )  # fmt: skip
+    own, averaged = dict(model.named_parameters()), dict(average.module.named_parameters())
+    if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in averaged.items()}:
+        raise InvalidArgumentError("average", "of another model", "made from the model that is trained")
+    if not fresh:
+        return
+    if int(average.n_averaged) > 0:
+        raise InvalidArgumentError("average", "of earlier steps", "new", "Non-private parameters would carry their data along.")
+    for name, value in own.items():
+        if not torch.equal(value.detach(), averaged[name].detach().to(value)):
+            raise InvalidArgumentError(
+                "average", f"with another value of {name} than the model", "made from the model as it is now",
+                "Make the average after the model has its parameters: AveragedModel(model).",
+            )  # fmt: skip
+
+
+def _check_groups(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse tensors among the options, which steps may use; constructors may leave arrays of settings in the defaults."""
+    named = {f"group {number}": group for number, group in enumerate(optimizer.param_groups)}
+    for where, options in {**named, "the defaults": optimizer.defaults}.items():
+        for key, value in options.items():
+            held = () if key == "params" else [leaf for _, leaf in _leaves(value)]
+            for leaf in held:
+                if isinstance(leaf, Tensor if options is optimizer.defaults else Tensor | np.ndarray) and np.prod(leaf.shape) > 1:
+                    found = f"with a tensor of shape {tuple(leaf.shape)} in {key!r} of {where}"
+                    raise InvalidArgumentError("optimizer", found, "one whose options are numbers", _FIX)
+    for options in optimizer.param_groups:
+        real("optimizer.lr", float(options.get("lr", 0.0)))  # not every optimizer has one
+
+
+def _check_state(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
+    if foreign := _foreign(optimizer):
+        raise InvalidArgumentError(
+            "optimizer", f"with state for {foreign}, which it does not move", "one with state for its own parameters only", _FIX
+        )
+    if all(_blank(state) for state in optimizer.state.values()):
+        return
+    twin = _twin(optimizer)
+    clones = {} if twin is None else dict(zip(_members(optimizer), _members(twin), strict=True))
+    for key, state in optimizer.state.items():
+        whose = f" of {names.get(id(key), 'a frozen parameter')}" if isinstance(key, Tensor) else f" under {key!r}"
+        _check_same(state, None if twin is None else twin.state.get(clones.get(key, key)), whose)
+
+
+def _check_attributes(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
+    own = {*names, *map(id, _members(optimizer))}
+    held = {name: value for name, value in vars(optimizer).items() if name not in _PUBLIC and _holds_tensors(value, own)}
+    twin = _twin(optimizer) if held else None
+    for name, value in held.items():
+        _check_same({name: value}, None if twin is None else {name: getattr(twin, name, None)}, "")
+
+
+def _check_same(found: Any, expected: Any, whose: str) -> None:
+    if _blank(found) or _equal(found, expected):
+        return
+    named = next((path for path, leaf in _leaves(found) if path and not _blank(leaf)), "values")
+    raise InvalidArgumentError("optimizer", f"with state from earlier steps ({named}{whose})", "new", _FIX)
+
+
+def _twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
+    """Return a new optimizer of the same class and options over copies of the parameters; None if it cannot be made."""
+    kind: Callable[..., torch.optim.Optimizer] = type(optimizer)
+    groups = [
+        {**group, "params": [nn.Parameter(member.detach().clone(), member.requires_grad) for member in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    try:
+        accepted = inspect.signature(kind).parameters.values()
+        everything = any(each.kind is each.VAR_KEYWORD for each in accepted)
+        known = {each.name for each in accepted}
+        twin = kind(groups, **{key: value for key, value in optimizer.defaults.items() if everything or key in known})
+        alike = len(_members(twin)) == len(_members(optimizer))
+    except Exception:  # a constructor of somebody else's, with arguments of its own
+        return None
+    return twin if alike else None
+
+
+def _members(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [member for group in optimizer.param_groups for member in group["params"]]
+
+
+def _foreign(optimizer: torch.optim.Optimizer) -> str:
+    """Return the first tensor beside the parameters that state is kept for, in words; "" if there is none."""
+    own = {id(member) for member in _members(optimizer)}
+    found = (key for key in optimizer.state if isinstance(key, Tensor) and id(key) not in own)
+    return next((f"a tensor of shape {tuple(key.shape)}" for key in found), "")
+
+
+def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return what containers hold, each with the keys that lead to it."""
+    if isinstance(value, Mapping):
+        return [leaf for key, item in value.items() for leaf in _leaves(item, f"{path}.{key}".lstrip("."))]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [leaf for item in value for leaf in _leaves(item, path)]
+    return [(path, value)]
+
+
+def _holds_tensors(value: Any, own: Container[int]) -> bool:
+    return any(isinstance(leaf, Tensor | np.ndarray) and id(leaf) not in own for _, leaf in _leaves(value))
+
+
+def _blank(value: Any) -> bool:
+    """Return whether a value says nothing: None, zero, False, text, or made of such."""
+    if isinstance(value, Tensor | np.ndarray):
+        return not bool((value != 0).any())
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return all(_blank(leaf) for _, leaf in _leaves(value))
+    return value is None or isinstance(value, str) or (isinstance(value, int | float) and value == 0)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other.to(one.device))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, Tensor | np.ndarray) or isinstance(other, Tensor | np.ndarray):
+        return False
+    return bool(one == other)

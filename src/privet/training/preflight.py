@@ -1,0 +1,218 @@
+"""What is asked of model, loss and data before the first step, on public input; and again when the model was changed."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from privet.accounting import unit
+from privet.batches import Batched, Group, group_examples
+from privet.clipping import Projected
+from privet.collate import Collate, batch_of_one, own_batch
+from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
+from privet.gradients.core.examples import Examples, split_batch
+from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.randomness import generators_kept, seed_generators
+from privet.gradients.probe.probe import probe, probe_projections
+from privet.gradients.probe.synthetic_batch import make_up_items
+from privet.plan import Plan
+from privet.reading import Rows, join_rows
+
+_FEW = 3
+
+SHAPES_WERE_READ = (
+    "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to make up public "
+    "data like them: they, and that they can be read, are taken to be public. A spec= or a probe_batch= takes their place."
+)
+COMPUTED_FROM_PUBLIC_INPUT = "Model and loss were checked on public input before the first step; no data were read for it."
+
+
+@dataclass(eq=False)
+class Preflight:
+    """The check of a training, which can be asked again.
+
+    Args:
+        plan: of the training.
+        model, loss_fn: what is differentiated.
+        rows: of the data set.
+        method: that is asked for, or "auto".
+        probe_batch: a public batch of several examples to check with, or None.
+        spec: a made-up item such as the data set gives, or None.
+
+    Attributes:
+        note: what was looked at, for the statement.
+    """
+
+    plan: Plan
+    model: nn.Module
+    loss_fn: LossFunction
+    rows: Rows
+    method: str
+    probe_batch: Any = None
+    spec: Any = None
+    note: str = COMPUTED_FROM_PUBLIC_INPUT
+    _batches: list[Examples] | None = field(default=None, init=False)
+    _seen: Hashable = field(default=None, init=False)
+
+    def check(self) -> str:
+        """Return the method to use.
+
+        Raises:
+            UnsupportedModelError: the model or loss cannot be trained with this guarantee; the message names the culprit.
+            InvalidArgumentError: the loss function does not return one loss per example.
+        """
+        if self._seen is None:
+            _say_that_it_runs_uncompiled(self.model, self.loss_fn)
+        public = self.probe_batch is not None
+        if self._batches is None:
+            device = next(self.model.parameters()).device
+            self._batches = [examples.to(device) for examples in self._find()]
+        chosen = probe(self.model, self.loss_fn, self._batches, public=public, method=self.method)
+        if isinstance(self.plan.clipping, Projected):
+            probe_projections(self.model, self.loss_fn, self._batches, public=public)
+        self._seen = fingerprint(self.model)
+        return chosen
+
+    def check_again_if_changed(self) -> str | None:
+        """Return the method to use if modules, hooks, buffers or flags are others than when it was last asked, else None."""
+        return None if fingerprint(self.model) == self._seen else self.check()
+
+    def _find(self) -> list[Examples]:
+        """Return groups of examples whose structure, shapes and types those of the data have."""
+        if self.probe_batch is not None:
+            return [split_batch(own_batch(self.probe_batch))]
+        if self.spec is not None:
+            made = make_up_items(self.spec, _FEW)
+            self._refuse_coupling_collate(made)
+            return [group.examples for group in group_examples([self._alone(item) for item in made])]
+        self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
+        groups = self._first_examples()
+        if not isinstance(self.rows.dataset, Batched) and self.rows.collate is not None:
+            with generators_kept():
+                self._refuse_coupling_collate(make_up_items(self.rows.dataset[0], _FEW))
+        return [group.examples for group in groups]
+
+    def _first_examples(self) -> list[Group]:
+        try:
+            return self.rows.read(np.arange(min(_FEW, self.plan.examples), dtype=np.int64), strict=True)
+        except PrivetError:
+            raise
+        except Exception as error:
+            raise UnsupportedModelError(
+                f"one of the first three examples of the data set cannot be read: {type(error).__name__}{_place(error)}. Data "
+                "set and collate are called for one example at a time, collate([item]); a made-up item as spec= shows the "
+                "whole error"
+            ) from None
+
+    def _alone(self, item: Any) -> Any:
+        collate = self.rows.collate
+        return batch_of_one(item) if collate is None else own_batch(collate([item]))
+
+    def _refuse_coupling_collate(self, items: Sequence[Any]) -> None:
+        """Refuse a collate function that mixes items: it would be handed one at a time, where mixing means nothing."""
+        collate = self.rows.collate
+        if collate is not None and couples(collate, items):
+            raise UnsupportedModelError(
+                "collate computes with several examples at once (mixup, standardising or sorting, say): what an example becomes "
+                "would depend on others. It is called for one example at a time, collate([item]): compute on each item by itself"
+            )
+
+
+def couples(collate: Collate, items: Sequence[Any]) -> bool:
+    """Return whether a batch of made-up items of one shape holds something else than its items one by one.
+
+    A function that draws random numbers, or that fails for items of one shape, is not judged.
+    """
+
+    def call(some: Sequence[Any], seed: int) -> Any:
+        seed_generators(seed)
+        return own_batch(collate(_copied(list(some))))
+
+    with generators_kept():
+        try:
+            alone = [call([item], 0) for item in items]
+            if not all(_same(one, call([item], 1)) for one, item in zip(alone, items, strict=True)):
+                return False
+            # In both orders: a function that sorts leaves one of them as it is.
+            orders = (list(items), alone), (list(items)[::-1], alone[::-1])
+            return not all(_same(join_rows(rows), call(some, 0)) for some, rows in orders)
+        except Exception:
+            return False
+
+
+def _copied(items: list[Any]) -> list[Any]:
+    return pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, items)  # type: ignore[no-any-return]
+
+
+def _same(one: Any, other: Any) -> bool:
+    (leaves, tree), (others, other_tree) = pytree.tree_flatten(one), pytree.tree_flatten(other)
+    if tree != other_tree:
+        return False
+    pairs = [(a, b) for a, b in zip(leaves, others, strict=True) if isinstance(a, Tensor)]
+    return all(
+        isinstance(b, Tensor)
+        and a.shape == b.shape
+        and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-6, equal_nan=True)
+        for a, b in pairs
+    )
+
+
+def _place(error: BaseException) -> str:
+    """Return where an exception was raised, without what it says: that may hold private values."""
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return f" in {code.co_name}, line {trace.tb_lineno} of {code.co_filename}"
+
+
+def fingerprint(model: nn.Module) -> Hashable:
+    """Return what tells whether somebody changed a model's modules, parameters, buffers, hooks or flags in the meantime."""
+    return tuple(
+        (
+            id(module), module.training, tuple(map(id, module._parameters.values())), tuple(map(id, module._buffers.values())),
+            len(module._forward_hooks), len(module._forward_pre_hooks), len(module._backward_hooks),
+            len(module._backward_pre_hooks), "forward" in module.__dict__,
+        )
+        for module in model.modules()
+    )  # fmt: skip
+
+
+def advance_parametrizations(model: nn.Module) -> None:
+    """Let parametrizations such as spectral norm update their buffers from the parameters, as a forward pass does in training.
+
+    No example takes part, so it is a function of what was released.
+    """
+    with torch.no_grad():
+        for module in model.modules():
+            for name in getattr(module, "parametrizations", None) or ():
+                if module.training:
+                    getattr(module, name)
+            for hook in _spectral_norms(module):
+                hook(module, None)
+
+
+def _spectral_norms(module: nn.Module) -> Iterator[Any]:
+    kind = getattr(sys.modules.get("torch.nn.utils.spectral_norm"), "SpectralNorm", None)
+    if kind is not None and module.training:
+        yield from (hook for hook in module._forward_pre_hooks.values() if isinstance(hook, kind))
+
+
+def _say_that_it_runs_uncompiled(model: nn.Module, loss_fn: LossFunction) -> None:
+    compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
+    if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
+        warnings.warn(
+            "the model or loss is compiled; privet runs it uncompiled, as a compiled graph hides what uses a parameter",
+            PrivetWarning,
+            stacklevel=2,
+        )

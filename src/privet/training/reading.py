@@ -1,0 +1,97 @@
+"""The draws of a run and what they read from the data: one stream, however many loops take steps from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from itertools import count
+
+from privet.batches import Group, PhysicalBatch, split
+from privet.reading import Rows, physical_batches
+from privet.sampling import Indices, Scheme, Words
+
+_Read = tuple[PhysicalBatch, list[Group]]
+
+
+class Reading:
+    """Reads the examples of every step, in the order of the steps.
+
+    Args:
+        scheme: who takes part in a step.
+        examples: number of examples in the data set.
+        words: source of random words for the draws.
+        seeds: the same for what user code draws while it reads; None if none runs.
+        rows: of the data set.
+        size: most examples in a physical batch.
+        workers: processes that read ahead.
+
+    Guarantee:
+        A draw belongs to one step of the ledger, by its number, and no other step ever uses it. A draw that was read ahead and
+        not used stays the draw of its step, also when reading stops and begins again. So the steps of an epoch use one partition
+        of the data, and no example is drawn twice in it, however often a loop was left, failed, or ran beside another.
+    """
+
+    def __init__(
+        self, scheme: Scheme, examples: int, words: Words, seeds: Words | None, rows: Rows, size: int, workers: int
+    ) -> None:
+        self._scheme, self._examples, self._words, self._seeds = scheme, examples, words, seeds
+        self._rows, self._size, self._workers = rows, size, workers
+        self._draws: Iterator[Indices] | None = None
+        self._upcoming = 1  # the step of the next draw
+        self._kept: dict[int, Indices] = {}  # step → its draw, from the moment it is drawn until a later step starts
+        self._opened: Generator[_Read, None, None] | None = None
+        self._process = os.getpid()
+
+    def start(self, step: int) -> int:
+        """Return the first step, `step` or a later one, that can be read; steps before it must be spent without a release.
+
+        The draws go on where they are. Only a training that has none yet, or lost them, draws anew, where the scheme allows it.
+        """
+        for done in [number for number in self._kept if number < step]:
+            del self._kept[done]
+        if self._draws is not None and (step in self._kept or step >= self._upcoming):
+            return step
+        self.close()
+        self._kept.clear()
+        self._upcoming = self._scheme.resumes_at(step, self._examples)
+        self._draws = self._scheme.draws(self._examples, self._words)
+        return self._upcoming
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it reads, so that worker processes run."""
+        return self._opened is not None
+
+    def open(self, step: int) -> Iterator[_Read]:
+        """Return the physical batches from a step on, with their content; worker processes are running when it returns.
+
+        Args:
+            step: for which `start` has made room; if it reads already, it must have come to the end of the step before.
+        """
+        if self._opened is None:
+            batches = iter(physical_batches(self._rows, self._batches(step), self._workers))
+            self._opened = (read for read in batches)
+        return self._opened
+
+    def close(self) -> None:
+        """Stop reading, and end worker processes; draws whose step is to come are kept."""
+        if self._process != os.getpid():  # a fork would end the workers of its parent
+            return
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def _batches(self, step: int) -> Iterator[PhysicalBatch]:
+        """Yield the physical batches of a step and all after it."""
+        for number in count(step):
+            yield from split(self._draw(number), number, self._size, self._seeds)
+
+    def _draw(self, step: int) -> Indices:
+        while step not in self._kept:
+            # Whatever interrupts this leaves no draws, rather than draws that are no longer those of their steps.
+            draws, self._draws = self._draws, None
+            assert draws is not None
+            self._kept[self._upcoming] = next(draws)
+            self._upcoming += 1
+            self._draws = draws
+        return self._kept[step]

@@ -1,0 +1,50 @@
+"""Objects that exist once: they spend, or hold secrets, and a copy would do so a second time while it is counted once."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NoReturn
+
+
+class Unique:
+    """An object that refuses to be copied or pickled.
+
+    `copy.copy`, `copy.deepcopy`, `pickle` and what is built on it (cloudpickle, torch.save, multiprocessing), and every copy of
+    an object that holds this one, ask one of the methods below, and each of them refuses.
+
+    Attributes:
+        no_copy: why there can be no copy, and what to do instead, in sentences.
+
+    >>> import copy
+    >>> class Secret(Unique):
+    ...     no_copy = "Two owners would draw the same noise. Make a new one."
+    >>> copy.copy(Secret())
+    Traceback (most recent call last):
+    TypeError: a Secret cannot be copied or pickled. Two owners would draw the same noise. Make a new one.
+    """
+
+    __slots__ = ()
+    no_copy: ClassVar[str]
+
+    def _refuse_copy(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled. {self.no_copy}")
+
+    def __copy__(self) -> NoReturn:
+        self._refuse_copy()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self._refuse_copy()
+
+    def __reduce__(self) -> NoReturn:
+        self._refuse_copy()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        self._refuse_copy()
+
+    def __getstate__(self) -> NoReturn:
+        self._refuse_copy()
+
+    def __setstate__(self, state: object) -> NoReturn:
+        self._refuse_copy()
+
+    def __replace__(self, **changes: object) -> NoReturn:
+        self._refuse_copy()
