@@ -1,14 +1,19 @@
-"""What all tests share: one thread each, interrupts, and how a statistical test fails."""
+"""What all tests share: one thread each, a seed, no terminal, interrupts, and how a statistical test fails."""
 
 from __future__ import annotations
 
+import os
 import signal
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
 
 ALPHA = 1e-6
+# By these rich draws progress and colours where there is no terminal; processes that tests start inherit that there are none.
+for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -26,6 +31,15 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the made-up data of a test depend on its name alone, and not on which tests ran before it in the same process.
+
+    What is secret has its own source, which no seed reaches.
+    """
+    torch.manual_seed(zlib.crc32(item.nodeid.encode()))
 
 
 @pytest.fixture

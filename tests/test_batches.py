@@ -1,14 +1,17 @@
-"""Physical batches cover a draw exactly once, whatever their size, and data sets are read as they are."""
+"""Physical batches cover a draw exactly once, whatever their size, and what cannot be sampled by privet is refused."""
+
+import pickle
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from privet.batches import Rows, check_dataset, physical_batches, split
-from privet.errors import InvalidArgumentError
+from privet.batches import UNREADABLE, Batched, check_dataset, group_examples, read_each, split
+from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.noise import FixedSource, Keystream
 
 
 class Pairs(Dataset):
@@ -28,44 +31,134 @@ def test_parts_are_neighbours_that_cover_the_draw(number, size):
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     edges = [0, *(part.part.stop for part in parts)]
     assert [part.part.start for part in parts] == edges[:-1]
+    assert {part.seeds for part in parts} == {None}
 
 
-def test_an_empty_draw_is_one_empty_part():
-    (only,) = split(np.arange(0), 1, 4)
-    assert only.last
-    assert Rows(Pairs())[only] == (only, None)
+def test_seeds_come_from_the_source_and_are_not_shown():
+    one, other = (list(split(np.arange(6), 0, 2, FixedSource().words)) for _ in range(2))
+    assert [part.seeds for part in one] == [part.seeds for part in other]
+    assert [part.seeds.start for part in one] == [0, 2, 4]
+    assert [number for part in one for number in part.seeds.numbers(2)] == one[0].seeds.numbers(6)
+    assert repr(one[0].seeds) == "Seeds(start=0)"
+    assert pickle.loads(pickle.dumps(one[0])).seeds == one[0].seeds
+    secret = Keystream().words
+    assert len({next(split(np.arange(6), 0, 2, secret)).seeds.key for _ in range(3)}) == 3
 
 
-def test_tensor_data_sets_are_indexed_whole():
-    x, y = torch.randn(10, 2), torch.arange(10)
-    rows = Rows(TensorDataset(x, y))
-    got = rows.read(np.array([3, 5]))
-    assert torch.equal(got[0], x[[3, 5]])
-    assert got[1].tolist() == [3, 5]
+def test_the_signature_of_an_example_is_its_group():
+    def example(length, note="a", kind=torch.float32):
+        return {"x": torch.arange(length, dtype=kind)[None], "note": [note]}
+
+    examples = [example(3), example(2), UNREADABLE, example(3), example(3, "b"), example(3, kind=torch.int64), example(2)]
+    groups = group_examples(examples)
+    assert [group.positions.tolist() for group in groups] == [[0, 3], [1, 6], [4], [5]]
+    for group in groups:
+        assert group.positions.dtype == torch.int64
+        for number, position in enumerate(group.positions.tolist()):
+            seen = group.examples.one(number)
+            assert torch.equal(seen["x"], examples[position]["x"])
+            assert seen["note"] == examples[position]["note"]
 
 
-def test_map_style_data_sets_are_collated():
-    got = Rows(Pairs()).read(np.array([1, 4]))
-    assert got["y"].tolist() == [1, 4]
-    assert got["x"].shape == (2, 3)
+class Deceiving:
+    """Objects of one class call each other equal."""
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 0
 
 
-def test_own_collate_is_used_also_for_tensor_data_sets():
-    rows = Rows(TensorDataset(torch.arange(10)), collate=lambda examples: len(examples))
-    assert rows.read(np.array([1, 2, 3])) == 3
+class Spying(torch.Tensor):
+    """A tensor that sees how many of its kind meet in one operation."""
+
+    met = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        several = [leaf for leaf in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(leaf, cls)]
+        cls.met = max(cls.met, len(several))
+        return super().__torch_function__(func, types, args, kwargs)
 
 
-def test_worker_processes_read_the_same_in_the_same_order():
-    def wanted():
-        for number, draw in enumerate([np.arange(5), np.arange(0), np.array([7, 9])]):
-            yield from split(draw, number, 2)
+@pytest.mark.parametrize(
+    "leaves",
+    [(Deceiving(), Deceiving()), (0.0, -0.0), (1, True), (np.zeros(2), np.zeros(2)), ("a", "b"), (float("nan"), 1.0)],
+    ids=lambda leaves: " and ".join(type(leaf).__name__ for leaf in leaves),
+)
+def test_what_is_no_tensor_is_never_taken_from_another_example(leaves):
+    groups = group_examples([(torch.zeros(1, 2), leaf) for leaf in leaves])
+    assert len(groups) == 2
+    assert [group.examples.one(0)[1] is leaf for group, leaf in zip(groups, leaves, strict=True)] == [True, True]
 
-    here = [(part.part, None if c is None else c["y"].tolist()) for part, c in physical_batches(Rows(Pairs()), wanted())]
-    there = [
-        (part.part, None if c is None else c["y"].tolist()) for part, c in physical_batches(Rows(Pairs()), wanted(), workers=2)
-    ]
-    assert here == there
-    assert [content for _, content in here] == [[0, 1], [2, 3], [4], None, [7, 9]]
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch: these kinds of tensors are new, or on their way out
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3)[None].to_sparse(),
+        lambda: torch.eye(3).to_sparse_csr(),
+        lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
+        lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
+        lambda: torch.quantize_per_tensor(torch.ones(1, 2), 0.1, 0, torch.qint8),
+    ],
+)
+def test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indices(make):
+    examples = read_each(lambda index: (make(), torch.tensor([index])), [4, 5], None, strict=False)
+    groups = group_examples(examples)
+    assert [group.positions.tolist() for group in groups] == [[0], [1]]
+    assert groups[1].examples.one(0)[0] is examples[1][0]
+    with pytest.raises(UnsupportedModelError, match="it must hold dense tensors"):
+        read_each(lambda index: (make(), torch.tensor([index])), [4, 5], None, strict=True)
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, MemoryError, StopIteration, AssertionError, InvalidArgumentError])
+def test_an_example_that_cannot_be_read_is_left_out_and_nothing_tells(error, capfd, recwarn):
+    def read(index):
+        if index == 7:
+            raise error("x", 1, "2") if error is InvalidArgumentError else error("private")
+        return torch.tensor([index])
+
+    found = read_each(read, [3, 7, 5], None, strict=False)
+    assert found[1] is UNREADABLE
+    (group,) = group_examples(found)
+    assert group.positions.tolist() == [0, 2]
+    assert group.examples.leaves[0].tolist() == [[3], [5]]
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+    with pytest.raises(error):
+        read_each(read, [3, 7, 5], None, strict=True)
+
+
+def test_interrupts_pass():
+    def read(index):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read_each(read, [1], None, strict=False)
+
+
+class Centred(Batched):
+    """Subtracts the mean of whatever it is asked for at once."""
+
+    def __len__(self):
+        return 4
+
+    def read(self, indices):
+        x = torch.from_numpy(indices).double()
+        return x - x.mean()
+
+
+def test_only_privets_own_data_sets_are_given_several_indices_at_once():
+    (group,) = Centred().groups(np.arange(4))
+    assert group.examples.leaves[0].tolist() == [[0.0]] * 4
+    Centred.row_wise = True
+    try:
+        (group,) = Centred().groups(np.arange(4))
+        assert group.examples.leaves[0].tolist() == [[-1.5], [-0.5], [0.5], [1.5]]
+    finally:
+        Centred.row_wise = False
 
 
 class Endless(IterableDataset):
@@ -85,3 +178,11 @@ class Endless(IterableDataset):
 def test_data_sets_that_the_plan_cannot_own_are_refused(dataset, says):
     with pytest.raises(InvalidArgumentError, match=says):
         check_dataset(dataset, 10)
+
+
+def test_a_data_set_that_repeats_an_example_is_refused():
+    data = TensorDataset(torch.arange(5))
+    for repeats in (ConcatDataset([data, data]), Subset(data, [0, 1, 2, 3, 4, -1, -2, -3, -4, -5])):
+        with pytest.raises(InvalidArgumentError, match="occurs twice"):
+            check_dataset(repeats, 10)
+    check_dataset(ConcatDataset([data, TensorDataset(torch.arange(5))]), 10)

@@ -259,9 +259,10 @@ def test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp
 
 def test_a_run_is_not_resumed_with_other_parts_than_it_began_with(tmp_path):
     stopped(started(tmp_path, PLANS["plain"]))
-    with pytest.raises(LedgerError, match="no state for scheduler"):
+    with pytest.raises(LedgerError, match="began with no scheduler"):
         resumed(tmp_path, PLANS["plain"], "sgd", "cosine")
     (tmp_path / checkpoint.PREVIOUS).unlink()
+    (tmp_path / "manifest.json").unlink()
     model = nn.Linear(4, 1)
     with pytest.raises(LedgerError, match="does not fit"):
         privet.Training.resume(

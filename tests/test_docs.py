@@ -12,10 +12,11 @@ from privet.cli import main
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TEXTS = {path: path.read_text(encoding="utf-8") for path in DOCUMENTS}
 BLOCKS = [
-    pytest.param(language, body, id=f"{path.relative_to(ROOT)}:{path.read_text()[: match.start()].count(chr(10)) + 1}")
-    for path in DOCUMENTS
-    for match in BLOCK.finditer(path.read_text())
+    pytest.param(language, body, id=f"{path.relative_to(ROOT)}:{text[: match.start()].count(chr(10)) + 1}")
+    for path, text in TEXTS.items()
+    for match in BLOCK.finditer(text)
     for language, body in [match.groups()]
     if language != "text"
 ]
@@ -49,6 +50,6 @@ def test_block_runs(language, body, tmp_path, monkeypatch):
 
 
 def test_relative_links_lead_somewhere():
-    for path in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+    for path, text in TEXTS.items():
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (path.parent / target).exists(), f"{path.name}: {target}"

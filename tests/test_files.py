@@ -12,12 +12,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     write_text(path, "old")
 
     def half(temporary):
-        temporary.write_text("ne")
+        temporary.write_text("ne", encoding="utf-8")
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
         write_atomically(path, half)
-    assert path.read_text() == "old"
+    assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 

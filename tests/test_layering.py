@@ -11,6 +11,7 @@ import privet
 
 ORDER = [
     "errors",
+    "unique",
     "files",
     "documents",
     "native",
@@ -25,8 +26,14 @@ ORDER = [
     "accounting",
     "sampling",
     "plan",
-    "batches",
+    "entries",
+    "randomness",
     "gradients",
+    "collate",
+    "batches",
+    "tables",
+    "transfer",
+    "reading",
     "units",
     "ledger",
     "budget",
@@ -51,6 +58,10 @@ ORDER = [
 # Imported when it is used, for the sake of a method on a lower layer.
 BY_NAME = {("training", "progress")}
 TOP = {"__init__", "__main__"}
+# The same within `gradients`: its folders and its files beside them.
+GRADIENTS = [
+    "core", "layers", "combine", "masking", "methods", "projection", "engine", "per_example_momentum", "probe", "__init__",
+]  # fmt: skip
 
 SOURCE = Path(privet.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -62,16 +73,23 @@ def layer(path: Path) -> str:
 
 def imported(path: Path) -> set[str]:
     """Return the layers that a module imports from, anywhere in it."""
+    return {name.split(".")[1] for name in imported_modules(path)}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the modules of privet that a module imports from, or the names that it imports from a package, in full."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            names = [f"privet.{alias.name}" for alias in node.names] if node.module == "privet" else [node.module or ""]
+            within = node.module or ""
+            packages = ("privet", "privet.gradients")
+            names = [f"{within}.{alias.name}" for alias in node.names] if within in packages else [within]
         else:
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("privet.")}
+        found |= {name for name in names if name.startswith("privet.")}
     return found
 
 
@@ -83,6 +101,15 @@ def test_a_module_imports_from_earlier_layers_only(path):
     assert own in ORDER, f"{own} has no place in the order of layers"
     later = {other for other in imported(path) - {own} if other not in ORDER or ORDER.index(other) > ORDER.index(own)}
     assert not {other for other in later if (own, other) not in BY_NAME}
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "gradients").rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_engine_is_built_in_layers_too(path):
+    own = path.relative_to(SOURCE / "gradients").parts[0].removesuffix(".py")
+    assert own in GRADIENTS, f"{own} has no place in the order of the engine's layers"
+    above = GRADIENTS[GRADIENTS.index(own) + 1 :]
+    later = {name for name in imported_modules(path) if name.startswith("privet.gradients.") and name.split(".")[2] in above}
+    assert not later
 
 
 def test_importing_privet_loads_nothing_that_is_needed_only_sometimes():

@@ -1,6 +1,7 @@
 """Memory that tensors free is kept for the next ones, unless the environment says otherwise."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import pytest
 from privet import memory
 
 COUNT = """
-import json, resource, sys, torch
+import ctypes, json, resource, sys, torch
 from privet import memory
+
+# No huge pages, of which some systems hand out one instead of 512: PR_SET_THP_DISABLE of prctl(2).
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
 
 # Of a few megabytes, and above the 32 MB from which on glibc maps every block by itself.
 def step():
@@ -31,7 +35,8 @@ print(json.dumps([kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - bef
 
 def pages(mode):
     """Return whether memory is kept, and how often the system handed out pages in four steps, in a fresh process."""
-    done = subprocess.run([sys.executable, "-c", COUNT, mode], capture_output=True, text=True, check=True, env={})
+    undecided = {name: value for name, value in os.environ.items() if name not in memory._DECIDED}
+    done = subprocess.run([sys.executable, "-c", COUNT, mode], capture_output=True, text=True, check=True, env=undecided)
     kept, number = json.loads(done.stdout)
     return kept, number
 
@@ -40,6 +45,8 @@ def pages(mode):
 def test_a_step_takes_the_memory_that_the_one_before_freed():
     (_, usual), (kept, fewer) = pages("usual"), pages("kept")
     assert kept
+    if not usual:
+        pytest.skip("this system does not count the pages that it hands out")
     assert 8 * fewer < usual
 
 

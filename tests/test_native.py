@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "some.cpp"
-    path.write_text(SOURCE)
+    path.write_text(SOURCE, encoding="utf-8")
     return path
 
 
@@ -34,7 +34,7 @@ def compiler(place, monkeypatch, script):
     """Put a program of ours in the compiler's place."""
     place.mkdir()
     program = place / "g++"
-    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
 
@@ -51,7 +51,7 @@ def test_it_is_built_once_and_found_again(folder, source, monkeypatch):
 @needs_compiler
 def test_another_source_is_another_library(folder, source):
     native.compiled_library(source)
-    source.write_text(SOURCE.replace("42", "43"))
+    source.write_text(SOURCE.replace("42", "43"), encoding="utf-8")
     assert native.compiled_library(source).answer() == 43
 
 
@@ -128,6 +128,6 @@ def test_a_folder_of_somebody_else_is_refused(folder, source, monkeypatch, tmp_p
 
 def test_a_cache_that_cannot_be_made_is_no_error(folder, source, monkeypatch, tmp_path):
     compiler(tmp_path / "bin", monkeypatch, "exit 0")
-    folder.parent.write_text("in the way")
+    folder.parent.write_text("in the way", encoding="utf-8")
     with pytest.raises(native.UnavailableError):
         native.compiled_library(source)

@@ -49,7 +49,7 @@ def test_what_fits_together_is_summed_up(finished):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     found = verify(finished / "run")
     assert (found.steps_spent, found.steps_planned, found.completed, found.sessions) == (TAKEN, STEPS, TAKEN, 1)
-    plan = privet.Plan.from_json((finished / "run" / "plan.json").read_text())
+    plan = privet.Plan.from_json((finished / "run" / "plan.json").read_text(encoding="utf-8"))
     assert found.epsilon == plan.epsilon(steps=TAKEN)
     assert not found.torn
     assert found.tip in str(found)
@@ -75,8 +75,8 @@ def drop_the_last_line(run):
 
 
 def change_the_plan(run):
-    plan = json.loads((run / "plan.json").read_text())
-    (run / "plan.json").write_text(json.dumps({**plan, "delta": 1e-7}))
+    plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
+    (run / "plan.json").write_text(json.dumps({**plan, "delta": 1e-7}), encoding="utf-8")
 
 
 def change_a_line(run):

@@ -6,8 +6,8 @@ import random
 import warnings
 
 import pytest
-from attacks import summed
 
+from attacks import summed
 from privet.accounting import Event, FixedSize, composed_delta, composed_epsilon, gaussian
 
 RATES, MULTIPLIERS = (1e-7, 1e-5, 1e-3, 0.3, 1 - 1e-12, 1.0), (0.2, 0.5, 1.0, 30.0, 1e4)

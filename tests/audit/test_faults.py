@@ -16,7 +16,8 @@ from privet.clipping import Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.training import loop, summing
+from privet.training import loop
+from privet.training.clipped_sums import ClippedSummer
 from privet.values import ClippedSum
 
 PLAN = privet.Plan(
@@ -58,16 +59,16 @@ def silent_about_one(clipped, token, source):
     return replace(noised, tensors={**noised.tensors, name: clipped.tensors[name]})
 
 
-def longer(*arguments, **options):
-    summed = clipped_sum(*arguments, **options)
+def longer(*arguments):
+    summed = sum_draw(*arguments)
     return replace(summed, tensors={name: 1.2 * tensor for name, tensor in summed.tensors.items()})
 
 
-release, clipped_sum = loop.release, summing.clipped_sum
+release, sum_draw = loop.release, ClippedSummer.sum_draw
 PATCHES = {
     "half the noise": (loop, "release", quieter),
     "a parameter without noise": (loop, "release", silent_about_one),
-    "sums a fifth too long": (summing, "clipped_sum", longer),
+    "sums a fifth too long": (ClippedSummer, "sum_draw", longer),
 }
 
 

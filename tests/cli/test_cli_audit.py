@@ -44,22 +44,24 @@ def plan(**changes):
 
 
 def test_a_plan_is_audited(capsys, tmp_path):
-    (tmp_path / "plan.json").write_text(plan().to_json())
+    (tmp_path / "plan.json").write_text(plan().to_json(), encoding="utf-8")
     status, found = ended(capsys, "audit", "--plan", tmp_path / "plan.json", "--out", tmp_path / "found.json")
     assert (status, found["passed"]) == (0, True)
     assert 0 < found["epsilon_lower_bound"] <= found["epsilon_claimed"]
-    assert json.loads((tmp_path / "found.json").read_text())["epsilon_lower_bound"] == found["epsilon_lower_bound"]
+    kept = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert kept["epsilon_lower_bound"] == found["epsilon_lower_bound"]
 
 
 def test_a_run_keeps_its_certificate(capsys, tmp_path):
     from safetensors.torch import save_file
     from torch import zeros
 
-    (tmp_path / "plan.json").write_text(plan(clipping=Layerwise({"body.*": Flat(0.7), ".*": Flat(0.2)})).to_json())
+    layerwise = plan(clipping=Layerwise({"body.*": Flat(0.7), ".*": Flat(0.2)}))
+    (tmp_path / "plan.json").write_text(layerwise.to_json(), encoding="utf-8")
     save_file({"body.weight": zeros(2), "head.weight": zeros(2)}, tmp_path / "model.safetensors")
     status, found = ended(capsys, "audit", tmp_path)
     assert (status, found["passed"]) == (0, True)
-    assert json.loads((tmp_path / "certificate.json").read_text())["passed"] is True
+    assert json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))["passed"] is True
 
 
 def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
@@ -69,7 +71,7 @@ def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
         return release(ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), token, source)
 
     monkeypatch.setattr(loop, "release", quieter)
-    (tmp_path / "plan.json").write_text(plan().to_json())
+    (tmp_path / "plan.json").write_text(plan().to_json(), encoding="utf-8")
     status, found = ended(capsys, "audit", "--plan", tmp_path / "plan.json")
     assert (status, found["passed"]) == (1, False)
     assert found["epsilon_lower_bound"] > found["epsilon_claimed"]
@@ -78,16 +80,24 @@ def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("layer", "passes"), [("nn.Tanh()", True), ("nn.BatchNorm1d(8)", False)])
 def test_a_model_is_checked(layer, passes, capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MODEL.replace("LAYER", layer))
+    file.write_text(MODEL.replace("LAYER", layer), encoding="utf-8")
     status, found = ended(capsys, "check", file, "--out", tmp_path / "found.json")
     assert (status, found["passed"]) == (int(not passes), passes)
     assert found["mechanism"]["passed"]
-    assert json.loads((tmp_path / "found.json").read_text())["passed"] is passes
+    assert json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["passed"] is passes
+
+
+def test_a_program_that_training_would_refuse_ends_with_status_1_and_why(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nmodel.requires_grad_(False)\n", encoding="utf-8")
+    status, found = ended(capsys, "check", file)
+    assert (status, found["passed"]) == (1, False)
+    assert "trainable" in next(check["finding"] for check in found["checks"] if check["name"] in found["failed"])
 
 
 def test_what_a_file_prints_is_no_result(capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nprint('hello')\n")
+    file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nprint('hello')\n", encoding="utf-8")
     with pytest.raises(SystemExit) as stop:
         main(["check", str(file), "--observations", "10000", "--json"])
     told = capsys.readouterr()
@@ -98,8 +108,8 @@ def test_what_a_file_prints_is_no_result(capsys, tmp_path):
 
 def test_a_batch_and_a_plan_are_enough(capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nbatch = dataset[:6]\ndel dataset, plan\n")
-    (tmp_path / "plan.json").write_text(plan().to_json())
+    file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nbatch = dataset[:6]\ndel dataset, plan\n", encoding="utf-8")
+    (tmp_path / "plan.json").write_text(plan().to_json(), encoding="utf-8")
     status, found = ended(capsys, "check", file, "--plan", tmp_path / "plan.json")
     assert (status, found["passed"]) == (0, True)
 
@@ -116,7 +126,7 @@ def test_a_batch_and_a_plan_are_enough(capsys, tmp_path):
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused_in_one_line(words, file, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(file)
+    (tmp_path / "mine.py").write_text(file, encoding="utf-8")
     with pytest.raises(SystemExit) as stop:
         main(words)
     assert stop.value.code == 2

@@ -1,12 +1,12 @@
 """`privet bench`: whose steps it takes, what it answers, and what it refuses."""
 
 import json
-import sys
 
 import pytest
 
 from privet import models
 from privet.cli import bench, main
+from privet.cost import peak_is_measurable
 
 MODEL = """
 import torch
@@ -50,7 +50,7 @@ def test_networks_of_privet(capsys):
 @pytest.mark.parametrize(("asked", "taken"), [((), 40), (("--batch-size", 11), 11)], ids=["all there is", "as many as asked"])
 def test_a_model_of_ones_own(asked, taken, capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MODEL)
+    file.write_text(MODEL, encoding="utf-8")
     (row,) = answered(capsys, file, *asked, "--clipping", "psac", "--style", "module", "--no-memory")["results"]
     assert (row["model"], row["parameters"], row["batch_size"]) == ("mine.py", 239, taken)
     check_numbers(row)
@@ -58,11 +58,11 @@ def test_a_model_of_ones_own(asked, taken, capsys, tmp_path):
 
 def test_a_batch_is_data_enough(capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MODEL + "\nbatch = torch.utils.data.default_collate(dataset[:9])\ndel dataset\n")
+    file.write_text(MODEL + "\nbatch = torch.utils.data.default_collate(dataset[:9])\ndel dataset\n", encoding="utf-8")
     assert answered(capsys, file, "--no-memory")["results"][0]["batch_size"] == 9
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+@pytest.mark.skipif(not peak_is_measurable(), reason="this system does not tell peak memory")
 def test_memory_is_measured_in_processes_that_are_asked_the_same(capsys, tmp_path, monkeypatch):
     commands = []
 
@@ -72,7 +72,7 @@ def test_memory_is_measured_in_processes_that_are_asked_the_same(capsys, tmp_pat
 
     monkeypatch.setattr(bench.cost, "peak_elsewhere", peak)
     file = tmp_path / "mine.py"
-    file.write_text(MODEL)
+    file.write_text(MODEL, encoding="utf-8")
     (row,) = answered(capsys, file, "--batch-size", 12, "--clipping", "psac")["results"]
     assert row["peak_mb"] == {"plain": 1.0, "clipped": 2.0, "private": 3.0}
     asked = ["bench", str(file), "--batch-size", "12", "--clipping", "psac", "--style", "flat", "--peak-of"]
@@ -110,10 +110,10 @@ def test_people_get_a_table(capsys):
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused_in_one_line(words, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(MODEL)
-    (tmp_path / "coupled.py").write_text(MODEL.replace("nn.Flatten(),", "nn.Flatten(), nn.BatchNorm1d(12),"))
-    (tmp_path / "unlike.py").write_text(MODEL + "\nloss_fn = 0.5\n")
-    (tmp_path / "nothing.py").write_text("model = 1\n")
+    (tmp_path / "mine.py").write_text(MODEL, encoding="utf-8")
+    (tmp_path / "coupled.py").write_text(MODEL.replace("nn.Flatten(),", "nn.Flatten(), nn.BatchNorm1d(12),"), encoding="utf-8")
+    (tmp_path / "unlike.py").write_text(MODEL + "\nloss_fn = 0.5\n", encoding="utf-8")
+    (tmp_path / "nothing.py").write_text("model = 1\n", encoding="utf-8")
     with pytest.raises(SystemExit) as stop:
         main(["bench", *words.split()])
     told = capsys.readouterr()

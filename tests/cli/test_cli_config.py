@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 from privet import Plan, momentum, runs, schedules, setups, sparsification
 from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
+from privet.data.classes import declared
 from privet.plan import PARTS
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
@@ -29,7 +31,7 @@ def run(capsys, *arguments):
 
 
 def plan_in(directory: Path) -> Plan:
-    return Plan.from_json((directory / "plan.json").read_text())
+    return Plan.from_json((directory / "plan.json").read_text(encoding="utf-8"))
 
 
 EVERYTHING = [
@@ -64,7 +66,7 @@ def test_a_runs_plan_repeats_the_run_with_everything_that_options_can_say(capsys
     ],
 )
 def test_a_file_stands_for_options_and_the_command_line_wins(capsys, tmp_path, name, text):
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text, encoding="utf-8")
     code, found, error = run(capsys, "--config", tmp_path / name, "--steps", 2, "--out", tmp_path / "run")
     assert code == 0, error
     assert found["steps"] == 2
@@ -73,7 +75,8 @@ def test_a_file_stands_for_options_and_the_command_line_wins(capsys, tmp_path, n
 
 
 def test_a_plan_in_a_file_can_say_what_no_option_does_and_be_calibrated(capsys, tmp_path):
-    (tmp_path / "mine.toml").write_text("""
+    (tmp_path / "mine.toml").write_text(
+        """
         data = "digits"
         model = "logistic"
         epsilon = 5
@@ -84,16 +87,32 @@ def test_a_plan_in_a_file_can_say_what_no_option_does_and_be_calibrated(capsys, 
         sampling = {kind = "Poisson", batch_size = 100}
         clipping = {kind = "Flat", bound = 0.2}
         bound_schedule = {kind = "Table", values = [1.0, 0.5, 0.2]}
-    """)
+    """,
+        encoding="utf-8",
+    )
     code, found, error = run(capsys, "--config", tmp_path / "mine.toml", "--out", tmp_path / "run")
     assert code == 0, error
     assert plan_in(tmp_path / "run").bound_schedule == schedules.Table((1.0, 0.5, 0.2))
     assert 4.99 < found["epsilon"] <= 5
 
 
+@pytest.mark.parametrize("classes", ["2", '"no, yes"', '["no, yes", "b"]', "[1, 0]"])
+def test_classes_in_a_file_are_a_number_a_text_or_a_list(capsys, tmp_path, classes):
+    np.savez(tmp_path / "own.npz", x_train=np.eye(30, 4), y_train=np.arange(30) % 2)
+    options = f'data = "{tmp_path}/own.npz"\nclasses = {classes}\nepsilon = 8\nsteps = 2\n'
+    (tmp_path / "options.toml").write_text(options)
+    code, _, error = run(capsys, "--config", tmp_path / "options.toml", "--out", tmp_path / "run")
+    assert code == 0, error
+    kept = runs.read_setup(tmp_path / "run").classes
+    assert len(declared(kept, "own.npz")) == 2
+    assert ("no, yes" in declared(kept, "own.npz").names) == classes.startswith('["')
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "words"),
     [
+        ('{"data": "digits", "epsilon": 3, "classes": 10}', [], "classes"),
+        ('{"data": "own.csv", "target": "y", "epsilon": 3, "classes": {"a": 1}}', [], "classes"),
         ('{"colour": "red"}', [], "colour"),
         ("[1, 2]", [], "a table of options"),
         ("{", [], "does not parse"),
@@ -103,7 +122,7 @@ def test_a_plan_in_a_file_can_say_what_no_option_does_and_be_calibrated(capsys, 
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(capsys, tmp_path, text, arguments, words):
-    (tmp_path / "it.json").write_text(text)
+    (tmp_path / "it.json").write_text(text, encoding="utf-8")
     code, _, error = run(capsys, "--config", tmp_path / "it.json", *arguments, "--out", tmp_path / "run")
     assert code == 2
     assert words in error
@@ -166,7 +185,7 @@ def test_every_kind_of_value_has_a_line():
 @pytest.mark.parametrize("name", VALUES)
 def test_a_plan_with_every_kind_of_value_trains_from_a_file_and_repeats(capsys, tmp_path, name):
     file = tmp_path / "mine.json"
-    file.write_text(json.dumps({"data": "digits", "model": "logistic", "plan": PLAN | VALUES[name]}))
+    file.write_text(json.dumps({"data": "digits", "model": "logistic", "plan": PLAN | VALUES[name]}), encoding="utf-8")
     code, found, error = run(capsys, "--config", file, "--out", tmp_path / "first")
     assert code == 0, error
     first = plan_in(tmp_path / "first")
@@ -235,7 +254,7 @@ def test_a_learning_rate_is_coupled_to_the_schedules_also_after_an_interruption(
     (tmp_path / "mine.json").write_text(json.dumps({
         "data": "digits", "model": "logistic", "learning-rate": 0.5, "couple-learning-rate": True,
         "plan": PLAN | {"steps": 4, "bound_schedule": {"kind": "Piecewise", "values": [1.0, 5.0], "until": [0.75]}},
-    }))  # fmt: skip
+    }), encoding="utf-8")  # fmt: skip
     assert run(capsys, "--config", tmp_path / "mine.json", "--out", tmp_path / "run")[0] == 130
     rates = [group["lr"] for group in saved(tmp_path / "run")["optimizer"]["param_groups"]]
     assert rates == [0.5]

@@ -52,7 +52,7 @@ def test_runs_draw_from_a_budget_until_it_is_spent(capsys, tmp_path):
     assert code == 0
     assert json.loads(out)["plans"] == "adaptive"
     assert train(capsys, "--epsilon", 1, "--out", tmp_path / "a", "--budget", file)[0] == 0
-    assert "never above 2" in (tmp_path / "a" / "guarantee.md").read_text()
+    assert "never above 2" in (tmp_path / "a" / "guarantee.md").read_text(encoding="utf-8")
     code, _, err = train(capsys, "--epsilon", 1.9, "--out", tmp_path / "b", "--budget", file)
     assert code == 2
     assert "allows ε = 2" in err
@@ -108,7 +108,7 @@ def test_a_run_from_another_machine_goes_on_when_it_is_adopted(capsys, monkeypat
     place = tmp_path / "run"
     monkeypatch.setattr(Machine, "here", staticmethod(lambda: Machine("elsewhere", "")))
     train(capsys, "--epsilon", 2, "--out", place)
-    (place / "status.json").write_text(json.dumps({"state": "unfinished", "steps_done": 5, "steps_planned": 5}))
+    (place / "status.json").write_text(json.dumps({"state": "unfinished", "steps_done": 5, "steps_planned": 5}), encoding="utf-8")
     monkeypatch.undo()
     code, _, err = run(capsys, "train", "--resume", place, "--quiet")
     assert code == 2

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -39,21 +38,21 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     assert 0 <= found["test_expected_calibration_error"] <= found["test_maximum_calibration_error"] <= 1
     run = tmp_path / "run"
     assert {path.name for path in run.iterdir()} == {
-        "plan.json", "run.json", "ledger", "checkpoint.pt", "checkpoint-previous.pt", "metrics.jsonl", "model.safetensors",
-        "evaluation.json",
+        "plan.json", "run.json", "manifest.json", "ledger", "checkpoint.pt", "checkpoint-previous.pt", "metrics.jsonl",
+        "model.safetensors", "evaluation.json",
         "guarantee.json", "guarantee.md", "report.html", "figures", "status.json",
     }  # fmt: skip
-    plan = Plan.from_json((run / "plan.json").read_text())
+    plan = Plan.from_json((run / "plan.json").read_text(encoding="utf-8"))
     assert plan.epsilon() == found["epsilon"] <= 8
     assert found["steps"] == plan.total_steps == 40
-    assert json.loads((run / "status.json").read_text())["state"] == "complete"
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "complete"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert lines[-1]["step"] == 40
     assert lines[-1]["epsilon"] == found["epsilon"]
     assert lines[-1]["test_accuracy"] == found["test_accuracy"] > 0.5
     model = models.build("mlp", (1, 8, 8), 10)
     model.load_state_dict(load_file(run / "model.safetensors"))
-    assert "(8.000, 1e-05)-differential privacy" in (run / "guarantee.md").read_text()
+    assert "(8.000, 1e-05)-differential privacy" in (run / "guarantee.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("model", ["logistic", "mlp", "tanh-cnn"])
@@ -78,12 +77,12 @@ def test_models_rules_and_optimizers_go_together(capsys, tmp_path, model, option
 )
 def test_every_rule_and_style_is_reached_by_its_name(capsys, tmp_path, options, rule):
     train(capsys, f"--data digits --model logistic --steps 2 {options} --out {tmp_path}/run {QUICK}")
-    assert Plan.from_json((tmp_path / "run" / "plan.json").read_text()).clipping == rule
+    assert Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8")).clipping == rule
 
 
 def test_full_batches_train_from_the_command_line(capsys, tmp_path):
     found = train(capsys, f"--data digits --model logistic --steps 3 --sampling full-batch --out {tmp_path}/run {QUICK}")
-    plan = Plan.from_json((tmp_path / "run" / "plan.json").read_text())
+    plan = Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
     assert (found["steps"], type(plan.sampling).__name__, plan.sampling_rate) == (3, "FullBatch", 1.0)
 
 
@@ -96,26 +95,100 @@ def test_noise_alone_and_no_noise(capsys, tmp_path):
     options = f"--data digits --steps 2 --delta 1e-5 --quiet --json --out {tmp_path}"
     assert train(capsys, f"{options}/a --noise-multiplier 3")["epsilon"] < 8
     assert train(capsys, f"{options}/b --noise-multiplier 0")["epsilon"] == "inf"
-    assert "NO PRIVACY" in (tmp_path / "b" / "guarantee.md").read_text()
+    assert "NO PRIVACY" in (tmp_path / "b" / "guarantee.md").read_text(encoding="utf-8")
 
 
-def test_arrays_and_tables_of_ones_own(capsys, tmp_path):
+def table(path, rows, labels=("no", "yes"), seed=0):
+    generator = np.random.default_rng(seed)
+    lines = (f"{a:.3f},{b:.3f},{labels[int(a > b)]}" for a, b in generator.normal(size=(rows, 2)))
+    path.write_text("left,right,bigger\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_arrays_of_ones_own(capsys, tmp_path):
     generator = np.random.default_rng(0)
     x, y = generator.integers(0, 256, (120, 16, 16), dtype=np.uint8), generator.integers(0, 3, 120)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y)
-    assert train(capsys, f"--data {tmp_path}/own.npz --steps 2 --out {tmp_path}/a {QUICK}")["test_accuracy"] is None
-    rows = "\n".join(f"{a:.3f},{b:.3f},{'yes' if a > b else 'no'}" for a, b in generator.normal(size=(150, 2)))
-    (tmp_path / "own.csv").write_text(f"left,right,bigger\n{rows}\n")
-    found = train(capsys, f"--data {tmp_path}/own.csv --target bigger --steps 5 --out {tmp_path}/b {QUICK}")
-    assert found["test_accuracy"] is not None
+    found = train(capsys, f"--data {tmp_path}/own.npz --classes 3 --steps 2 --out {tmp_path}/a {QUICK}")
+    assert (found["test_accuracy"], found["test_data"]) == (None, None)
+    np.savez(tmp_path / "both.npz", x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
+    found = train(capsys, f"--data {tmp_path}/both.npz --classes 3 --steps 2 --out {tmp_path}/b {QUICK}")
+    assert 0 <= found["test_accuracy"] <= 1
+    assert found["test_data"] == f"x_test and y_test of {tmp_path}/both.npz, handed in as public test data"
+    for name in ("guarantee.md", "report.html"):
+        assert "handed in as public test data" in (tmp_path / "b" / name).read_text(), name
+
+
+def test_a_table_of_ones_own_has_no_test_accuracy_but_that_of_another_file(capsys, tmp_path):
+    own, test = table(tmp_path / "own.csv", 150), table(tmp_path / "test.csv", 40, seed=1)
+    options = f"--data {own} --target bigger --classes no,yes --steps 3"
+    found = train(capsys, f"{options} --out {tmp_path}/a {QUICK}")
+    assert (found["test_accuracy"], found["test_data"], found["test_examples"]) == (None, None, None)
+    assert Plan.from_json((tmp_path / "a" / "plan.json").read_text()).examples == 150
+    assert "no public test data was handed in" in (tmp_path / "a" / "report.html").read_text()
+    assert "test set" not in (tmp_path / "a" / "guarantee.md").read_text()
+    found = train(capsys, f"{options} --test {test} --out {tmp_path}/b {QUICK}")
+    assert (0 <= found["test_accuracy"] <= 1, found["test_examples"]) == (True, 40)
+    assert found["test_data"] == f"the file {test}, handed in as public test data"
+    for name in ("guarantee.md", "report.html"):
+        assert "handed in as public test data" in (tmp_path / "b" / name).read_text(), name
+
+
+def test_prose_says_why_there_is_no_test_accuracy(capsys, tmp_path):
+    own = table(tmp_path / "own.csv", 150)
+    options = f"--data {own} --target bigger --classes no,yes --steps 2 --epsilon 8 --quiet --out {tmp_path}/run"
+    with pytest.raises(SystemExit):
+        main(["train", *options.split()])
+    assert "There is no test accuracy, as no public test data was handed in" in capsys.readouterr().out
+
+
+def test_a_label_that_is_not_declared_shapes_nothing(capsys, tmp_path):
+    """One changed label of one row must not tell data sets apart: neither by a shape nor by a refusal."""
+    kept, states, notes = table(tmp_path / "own.csv", 150), [], []
+    changed = tmp_path / "changed.csv"
+    lines = kept.read_text().splitlines()
+    changed.write_text("\n".join([lines[0], lines[1].rpartition(",")[0] + ",perhaps", *lines[2:]]) + "\n")
+    for path in (kept, changed):
+        run = tmp_path / path.stem
+        found = train(capsys, f"--data {path} --target bigger --classes no,yes --steps 2 --out {run} {QUICK}")
+        states.append({name: value.shape for name, value in load_file(run / "model.safetensors").items()})
+        notes.append((found["epsilon"], found["steps"], (run / "guarantee.md").read_text()))
+    assert states[0] == states[1]
+    assert states[0]["output.weight"][0] == 2
+    assert notes[0] == notes[1]
+    assert "The 2 classes were declared, not read from the data" in notes[0][2]
+    assert "the columns of the table, their names and their order, are public" in notes[0][2]
+
+
+@pytest.mark.parametrize("labels", [("SECRET", "OTHER"), ("SECRET", "SECRET")])
+def test_without_classes_a_file_is_refused_and_nothing_of_it_is_told(capsys, tmp_path, labels):
+    own = table(tmp_path / "own.csv", 30, labels)
+    np.savez(tmp_path / "own.npz", x_train=np.zeros((30, 2)), y_train=np.arange(30) % 7)
+    for data in (f"{own} --target bigger", f"{tmp_path}/own.npz"):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", "--data", *data.split(), "--epsilon", "3", "--out", str(tmp_path / "run")])
+        error = capsys.readouterr().err
+        assert (stop.value.code, len(error.strip().splitlines())) == (2, 1)
+        assert "--classes 3" in error
+        assert not re.search("SECRET|OTHER|7", error.replace(str(tmp_path), ""))
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_run_on_declared_classes_is_repeated_by_its_plan(capsys, tmp_path):
+    own, test = table(tmp_path / "own.csv", 150), table(tmp_path / "test.csv", 40, seed=1)
+    train(capsys, f"--data {own} --target bigger --classes no,yes --test {test} --steps 2 --out {tmp_path}/a {QUICK}")
+    train(capsys, f"--config {tmp_path}/a/plan.json --out {tmp_path}/b --quiet --json")
+    setups = [json.loads((tmp_path / name / "run.json").read_text()) for name in "ab"]
+    for name in ("classes", "test", "test_data", "provenance"):
+        assert setups[0][name] == setups[1][name] is not None, name
 
 
 def test_momentum_inside_and_outside_is_in_the_plan(capsys, tmp_path):
     options = "--model logistic --steps 4 --inner-momentum 0.8 --outer-momentum 0.2 --history 2"
     train(capsys, f"--data digits {options} --out {tmp_path}/run {QUICK}")
-    plan = Plan.from_json((tmp_path / "run" / "plan.json").read_text())
+    plan = Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
     assert plan.momentum == InnerOuter(inner=0.8, outer=0.2, length=2)
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["momentum"] == 0.0
+    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["momentum"] == 0.0
     with pytest.raises(SystemExit) as stop:
         main(["train", "--data", "digits", "--epsilon", "3", "--inner-momentum", "0.8", "--out", str(tmp_path / "other")])
     assert stop.value.code == 2
@@ -134,33 +207,49 @@ def test_prose_tells_guarantee_accuracy_and_report(capsys, tmp_path):
 
 def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
     train(capsys, f"--data digits --steps 2 --out {tmp_path}/run {QUICK}")
-    before = (tmp_path / "run" / "run.json").read_text()
+    before = (tmp_path / "run" / "run.json").read_text(encoding="utf-8")
     with pytest.raises(SystemExit) as stop:
         main(["train", "--data", "digits", "--model", "logistic", "--epsilon", "3", "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
     assert "holds a run already" in capsys.readouterr().err
-    assert (tmp_path / "run" / "run.json").read_text() == before
+    assert (tmp_path / "run" / "run.json").read_text(encoding="utf-8") == before
+
+
+# The process signals itself after its second regular checkpoint, however fast it is.
+INTERRUPTED = """
+import os, sys
+from privet import checkpoint
+from privet.cli import main
+
+save = checkpoint.save
+
+def then_signal(directory, step, *rest):
+    save(directory, step, *rest)
+    if step == 200:
+        os.kill(os.getpid(), int(sys.argv[2]))
+
+checkpoint.save = then_signal
+main(["train", "--data", "digits", "--steps", "300", "--epsilon", "8", "--out", sys.argv[1]])
+"""
 
 
 def interrupted(run, how):
-    """Start a long run, stop it after its second checkpoint, and return the process's exit status and standard error."""
-    command = [sys.executable, "-m", "privet", "train", "--data", "digits", "--steps", "3000", "--epsilon", "8", "--out", run]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 60
-    while not (run / "checkpoint-previous.pt").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(how)
-    return process, process.communicate()[1]
+    """Start a run, stop it after its second checkpoint, and return the process's exit status and standard error."""
+    command = [sys.executable, "-c", INTERRUPTED, run, str(int(how))]
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    return ended.returncode, ended.stderr
 
 
 def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
     run = tmp_path / "run"
-    interrupted(run, signal.SIGKILL)
-    assert json.loads((run / "status.json").read_text())["state"] == "unfinished"
+    status, _ = interrupted(run, signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    assert (run / "checkpoint-previous.pt").exists()
+    assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
     assert not (run / "model.safetensors").exists()
     found = train(capsys, f"--resume {run} --quiet --json")
     assert found["epsilon"] <= 8
-    assert found["steps"] == 3000
+    assert found["steps"] == 300
     with pytest.raises(SystemExit) as stop:
         main(["train", "--resume", str(run)])
     assert stop.value.code == 2
@@ -168,11 +257,11 @@ def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
 
 
 def test_stopped_by_its_user_it_says_how_to_go_on(tmp_path):
-    process, errors = interrupted(tmp_path / "run", signal.SIGINT)
-    assert process.returncode == 130
+    status, errors = interrupted(tmp_path / "run", signal.SIGINT)
+    assert status == 130
     assert errors.strip().splitlines()[-1].endswith("privet train --resume RUN")
     assert "Traceback" not in errors
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "unfinished"
+    assert json.loads((tmp_path / "run" / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
 
 
 def test_the_report_can_be_written_again(capsys, tmp_path):
@@ -204,8 +293,8 @@ def test_the_seed_is_of_the_initial_parameters_only(capsys, tmp_path):
 def test_sparsification_is_part_of_the_plan_and_named_in_the_statement(capsys, tmp_path, options, expected):
     run = tmp_path / "run"
     train(capsys, f"--data digits --model mlp --epsilon 3 --epochs 2 {options} --out {run} --quiet --json")
-    assert json.loads((run / "plan.json").read_text())["sparsification"] == expected
-    assert "no privacy gain is claimed" in (run / "guarantee.md").read_text()
+    assert json.loads((run / "plan.json").read_text(encoding="utf-8"))["sparsification"] == expected
+    assert "no privacy gain is claimed" in (run / "guarantee.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("option", ["--refresh 2", "--sparsify-ranked"])

@@ -13,10 +13,12 @@ VOCABULARY, WORDS, CLASSES = 29, 7, 4
 
 
 def next_words(model, batch):
-    """Mean over an example's own positions."""
-    words, targets = batch
-    logits = model(input_ids=words, attention_mask=torch.ones_like(words)).logits
-    return F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").mean(1)
+    """Mean over an example's own positions; what comes after its length is padding."""
+    words, targets, lengths = batch
+    there = torch.arange(words.shape[1])[None] < lengths[:, None]
+    logits = model(input_ids=words, attention_mask=there.long()).logits
+    losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+    return losses.masked_fill(~there, 0).sum(1) / lengths
 
 
 def translation(model, batch):
@@ -33,8 +35,13 @@ def pooled(model, batch):
     return model(batch[0]).pooler_output.square().mean(1)
 
 
-def sentences(n):
+def pairs(n):
     return torch.randint(3, VOCABULARY, (n, WORDS)), torch.randint(3, VOCABULARY, (n, WORDS))
+
+
+def sentences(n):
+    """Sentences of two lengths, whole ones among them: whether there is padding steers some models."""
+    return *pairs(n), torch.tensor([WORDS, WORDS - 2] * n)[:n]
 
 
 def labelled_sentences(n):
@@ -49,7 +56,8 @@ def images(n, size=16):
 class RealModel:
     """A model class of `transformers` with a small configuration.
 
-    `method` is the fastest way that is right for it; `exact` says that it computes in the precision of its inputs throughout.
+    `exact` says that it computes in the precision of its inputs throughout; `steered`, that where an example's words are sent
+    decides which of its operations run, so that it goes with those alone that are sent alike.
     """
 
     name: str
@@ -58,8 +66,8 @@ class RealModel:
     options: dict[str, Any]
     contents: Callable[[int], tuple[Any, ...]]
     loss: Callable[[Any, Any], torch.Tensor]
-    method: str = "tape"
     exact: bool = True
+    steered: bool = False
     adapt: Callable[[Any], Any] = lambda model: model
 
     def build(self, transformers):
@@ -83,6 +91,17 @@ def low_rank(model):
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter)  # it starts at zero, where the other factor has no gradient
+    return adapted
+
+
+def with_magnitudes(model):
+    """GPT-2 with DoRA by PEFT: each weight is put together anew from a direction and its length."""
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, use_dora=True))
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter)
     return adapted
 
 
@@ -112,6 +131,7 @@ REAL_MODELS = [
     RealModel("ALBERT", "AlbertForMaskedLM", "AlbertConfig", {**_TEXT, "embedding_size": 8}, sentences, next_words),
     RealModel("GPT-2", "GPT2LMHeadModel", "GPT2Config", _GPT2, sentences, next_words),
     RealModel("GPT-2 with LoRA", "GPT2LMHeadModel", "GPT2Config", _GPT2, sentences, next_words, adapt=low_rank),
+    RealModel("GPT-2 with DoRA", "GPT2LMHeadModel", "GPT2Config", _GPT2, sentences, next_words, adapt=with_magnitudes),
     RealModel("GPT-NeoX", "GPTNeoXForCausalLM", "GPTNeoXConfig", _TEXT, sentences, next_words),
     RealModel("OPT", "OPTForCausalLM", "OPTConfig", {
         "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 24,
@@ -120,14 +140,14 @@ REAL_MODELS = [
     RealModel("Mistral", "MistralForCausalLM", "MistralConfig", _FEW_HEADS, sentences, next_words),
     RealModel("mixture of experts (Mixtral)", "MixtralForCausalLM", "MixtralConfig", {
         **_FEW_HEADS, "num_local_experts": 3, "num_experts_per_tok": 2, "experts_implementation": "eager"},
-        sentences, next_words, method="loop"),
+        sentences, next_words, steered=True),
     RealModel("state space (Mamba)", "MambaForCausalLM", "MambaConfig", {
         "vocab_size": VOCABULARY, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2}, sentences, next_words,
         exact=False),
     RealModel("T5", "T5ForConditionalGeneration", "T5Config", {
-        "vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}, sentences, translation),
+        "vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}, pairs, translation),
     RealModel("BART", "BartForConditionalGeneration", "BartConfig", {**_BOTH_SIDES, "max_position_embeddings": 32},
-              sentences, translation),
+              pairs, translation),
     RealModel("Whisper", "WhisperForConditionalGeneration", "WhisperConfig", {
         **_BOTH_SIDES, "num_mel_bins": 8, "max_source_positions": 10, "max_target_positions": 16, "pad_token_id": 0,
         "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},

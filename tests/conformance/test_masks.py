@@ -11,12 +11,15 @@ from torch import nn
 
 from privet.clipping import NORM_RULES, Automatic, Flat, Layerwise
 from privet.errors import InvalidArgumentError
-from privet.gradients import clipped_sum, convolution, empty_sum, linear, masked, norms
+from privet.gradients import clipped_sum, empty_sum
+from privet.gradients.core import norms
+from privet.gradients.layers import linear
+from privet.gradients.layers.convolution import gradient as convolution
+from privet.gradients.masking import dispatch as masked
 
 EXAMPLES = 5
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10}
 DENSITIES = (0.1, 0.6)
-PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
 DENSITY = pytest.mark.parametrize("density", DENSITIES)
 SLACK = 1 + 1e-6
 
@@ -41,28 +44,26 @@ def check(case, dtype, method, density, bound=0.7):
         assert all(bool((found.tensors[name][~mask] == 0).all()) for name, mask in masks.items())
 
 
-@DENSITY
-@PRECISIONS
-@pytest.mark.parametrize("case", cases.CASES, ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "density"), [(torch.float64, 0.1), (torch.float32, 0.6)], ids=["float64, few", "float32, most"]
+)
+@pytest.mark.parametrize("case", [*cases.FOLLOWED, *cases.UNFOLLOWED], ids=str)
 def test_the_tape_agrees_with_masked_plain_gradients(case, dtype, density):
-    check(case, dtype, "tape", density)
+    check(case, dtype, "auto", density)
 
 
-@DENSITY
-@pytest.mark.parametrize("case", cases.CASES, ids=str)
-def test_the_tape_agrees_when_memory_is_scarce(case, density, monkeypatch):
+@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+def test_the_tape_agrees_when_memory_is_scarce(case, monkeypatch):
     for module in (linear, convolution, masked):
         monkeypatch.setattr(module, "KEEP", 0)
     monkeypatch.setattr(norms, "CACHE", 300)
-    check(case, torch.float64, "tape", density)
+    check(case, torch.float64, "ghost", 0.1 if len(case.name) % 2 else 0.6)
 
 
 @DENSITY
-@pytest.mark.parametrize("method", ["vectorised", "loop", "auto"])
 @pytest.mark.parametrize("case", cases.NETWORKS, ids=str)
-def test_the_other_methods_agree(case, method, density):
-    if method != "vectorised" or case.vectorisable:
-        check(case, torch.float64, method, density)
+def test_one_example_at_a_time_agrees(case, density):
+    check(case, torch.float64, "loop", density)
 
 
 # --- SENS -------------------------------------------------------------------------------------------------------------
@@ -74,20 +75,19 @@ MODELS = cases.by_name(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("density", [0.1, 0.6])
 @pytest.mark.parametrize("case", MODELS, ids=str)
 @RULE
-def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, rule, density):
+def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, rule):
     model, batch = case.model(torch.float64), heavy_tailed(case, 7, torch.float64)
-    masks = masks_for(model, density)
-    whole = clipped_sum(model, case.loss, batch, rule, method="tape", masks=masks)
+    masks = masks_for(model, 0.3)
+    whole = clipped_sum(model, case.loss, batch, rule, method="ghost", masks=masks)
     for position in (0, 3, 6):
-        rest = clipped_sum(model, case.loss, oracle.without(batch, position), rule, method="tape", masks=masks)
+        rest = clipped_sum(model, case.loss, oracle.without(batch, position), rule, method="ghost", masks=masks)
         assert oracle.moved(whole, rest) <= rule.sensitivity * SLACK
 
 
 @pytest.mark.parametrize("density", [0.1, 0.6])
-@pytest.mark.parametrize("method", ["tape", "vectorised", "loop"])
+@pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "linear, few positions"), ids=str)
 def test_every_style_is_bounded_by_what_is_kept(case, style, method, density):
@@ -102,13 +102,11 @@ def test_every_style_is_bounded_by_what_is_kept(case, style, method, density):
             assert oracle.moved(whole, rest) <= styled.sensitivity * SLACK
 
 
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("method", ["tape", "vectorised", "loop"])
-@pytest.mark.parametrize("density", [0.1, 0.6])
+@pytest.mark.parametrize(
+    ("density", "method", "scarce"), [(0.1, "ghost", False), (0.6, "ghost", True), (0.6, "ghost", False), (0.1, "loop", False)]
+)
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_one_example_contributes_at_most_the_bound_in_float32(case, density, method, scarce, monkeypatch):
-    if method == "vectorised" and not case.vectorisable:
-        pytest.skip("torch cannot vectorise it")
     if scarce:
         monkeypatch.setattr(masked, "KEEP", 0)
     model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
@@ -127,7 +125,7 @@ def test_every_parameter_is_clipped_by_the_norm_of_what_is_kept_of_it(case):
     bound = 0.7 / len(names) ** 0.5
     for position in range(5):
         alone = oracle.select(batch, slice(position, position + 1))
-        found = clipped_sum(model, case.loss, alone, Layerwise(Flat(0.7), by="parameter"), method="tape", masks=masks)
+        found = clipped_sum(model, case.loss, alone, Layerwise(Flat(0.7), by="parameter"), method="ghost", masks=masks)
         expected = oracle.plain_gradients(model, case.loss, alone)
         for name, total in found.tensors.items():
             length = (expected[name][0] * masks[name]).norm().item()
@@ -146,7 +144,7 @@ def test_a_wide_layer_of_equal_inputs_is_not_measured_too_short(width, density, 
     x = torch.randn(4, width) if same is None else torch.full((4, width), same)
     masks = masks_for(model, density)
     found = clipped_sum(
-        model, lambda m, b: (m(b) * torch.tensor([1.0, -3.0, 0.1])).sum(1), x, Flat(0.7), method="tape", masks=masks
+        model, lambda m, b: (m(b) * torch.tensor([1.0, -3.0, 0.1])).sum(1), x, Flat(0.7), method="ghost", masks=masks
     )
     kept = torch.einsum("j,bk->bjk", torch.tensor([1.0, -3.0, 0.1]).double(), x.double()) * masks["weight"]
     lengths = kept.flatten(1).norm(dim=1)
@@ -164,7 +162,7 @@ def test_factors_whose_squares_leave_float32_are_measured_all_the_same(sizes, de
     lengths = (torch.einsum("j,bk->bjk", direction.double(), x.double()) * masks["weight"]).flatten(1).norm(dim=1)
     for position, length in enumerate(lengths.tolist()):
         alone = x[position : position + 1]
-        found = clipped_sum(model, lambda m, b: (m(b) * direction).sum(1), alone, Flat(0.7), method="tape", masks=masks)
+        found = clipped_sum(model, lambda m, b: (m(b) * direction).sum(1), alone, Flat(0.7), method="ghost", masks=masks)
         assert oracle.size(found.tensors) <= min(0.7, length) * (1 + 1e-6)
         assert oracle.size(found.tensors) >= min(0.7, length) * (1 - 1e-3)
 
@@ -184,8 +182,8 @@ def test_what_is_not_finite_or_huge_stays_within_the_bound(case, value, density,
     for where in (slice(None), 2):
         batch[0][3].view(-1)[where] = value
         for rule in (Flat(0.7), Automatic(50.0)):
-            with_it = clipped_sum(model, case.loss, batch, rule, method="tape", masks=masks)
-            rest = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method="tape", masks=masks)
+            with_it = clipped_sum(model, case.loss, batch, rule, method="ghost", masks=masks)
+            rest = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method="ghost", masks=masks)
             assert oracle.distance(with_it.tensors, rest.tensors) <= rule.bound * SLACK
 
 
@@ -195,11 +193,11 @@ def test_what_is_not_finite_or_huge_stays_within_the_bound(case, value, density,
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer"), ids=str)
 def test_masks_of_everything_and_of_nothing(case):
     model, batch = case.model(torch.float64), case.batch(5, torch.float64)
-    plain = clipped_sum(model, case.loss, batch, Flat(0.3), method="tape")
+    plain = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost")
     whole = {name: torch.ones_like(tensor, dtype=torch.bool) for name, tensor in plain.tensors.items()}
-    found = clipped_sum(model, case.loss, batch, Flat(0.3), method="tape", masks=whole)
+    found = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost", masks=whole)
     assert oracle.relative_error(found.tensors, plain.tensors) <= 1e-12
-    found = clipped_sum(model, case.loss, batch, Flat(0.3), method="tape", masks={name: ~mask for name, mask in whole.items()})
+    found = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost", masks={name: ~mask for name, mask in whole.items()})
     assert oracle.size(found.tensors) == 0
 
 
@@ -209,7 +207,7 @@ def test_a_parameter_without_a_mask_is_kept_whole():
     first, *others = masks_for(model, 0.5).items()
     expected = oracle.plain_gradients(model, case.loss, batch)
     expected[first[0]] *= first[1]
-    found = clipped_sum(model, case.loss, batch, Flat(0.3), method="tape", masks=dict([first]))
+    found = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost", masks=dict([first]))
     assert others
     assert oracle.relative_error(found.tensors, oracle.plain_clipped_sum(expected, "Flat", 0.3)) <= 1e-10
 
@@ -219,7 +217,7 @@ def test_a_mask_that_is_written_to_is_noticed():
     model, batch = case.model(), case.batch(5)
     masks = masks_for(model, 0.5)
     for _ in range(2):
-        found = clipped_sum(model, case.loss, batch, Flat(0.3), method="tape", masks=masks)
+        found = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost", masks=masks)
         assert all(bool((found.tensors[name][~mask] == 0).all()) for name, mask in masks.items())
         for mask in masks.values():
             mask.logical_not_()
@@ -229,8 +227,8 @@ def test_parts_of_one_draw_have_one_mask():
     (case,) = cases.by_name("mlp")
     model, batch = case.model(), case.batch(6)
     masks = masks_for(model, 0.5)
-    whole = clipped_sum(model, case.loss, batch, Flat(0.3), method="tape", masks=masks)
-    parts = clipped_sum(model, case.loss, batch, Flat(0.3), method="tape", masks=masks, physical_batch_size=4)
+    whole = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost", masks=masks)
+    parts = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost", masks=masks, physical_batch_size=4)
     assert oracle.relative_error(parts.tensors, whole.tensors) <= 1e-6
 
 

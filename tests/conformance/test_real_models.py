@@ -6,10 +6,12 @@ import oracle
 import pytest
 import torch
 from real_models import REAL_MODELS
+from recording import cover
 
 from privet.clipping import Automatic, Flat
-from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
-from privet.gradients.probe import probe
+from privet.gradients import clipped_sum
+from privet.gradients.core.examples import split_batch
+from privet.gradients.probe.probe import probe
 
 transformers = pytest.importorskip("transformers", reason="not installed: pip install 'privet[real-models]'")
 pytest.importorskip("peft", reason="not installed: pip install 'privet[real-models]'")
@@ -17,18 +19,20 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 EXAMPLES = 3
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("real", REAL_MODELS, ids=str)
-def test_gradients_norms_and_sums_are_those_of_plain_autograd(real, dtype):
-    model, batch = real.build(transformers).to(dtype), real.batch(EXAMPLES, dtype)
-    tolerance = 1e-10 if dtype == torch.float64 and real.exact else 1e-5
+def test_gradients_norms_and_sums_are_those_of_plain_autograd(real):
+    """On the physical batch throughout: lengths make groups at most, and nothing goes one example at a time."""
+    model, batch = real.build(transformers).double(), real.batch(EXAMPLES, torch.float64)
+    tolerance = 1e-10 if real.exact else 1e-5
     expected = oracle.plain_gradients(model, real.loss, batch)
     wanted = oracle.norms_of(expected)
-    found = per_example_gradients(model, real.loss, batch, method=real.method)
-    assert oracle.relative_error_per_example(found, expected) <= tolerance
-    assert ((per_example_norms(model, real.loss, batch, method=real.method) - wanted).abs() <= tolerance * wanted).all()
+    covered = cover(model, real.loss, batch)
+    assert covered.looped == 0
+    assert covered.groups <= (EXAMPLES if real.steered else 2)
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= tolerance
+    assert ((covered.norms - wanted).abs() <= tolerance * wanted).all()
     for rule in (Flat(float(wanted.median()) / 3), Automatic(0.7)):
-        result = clipped_sum(model, real.loss, batch, rule, method=real.method)
+        result = clipped_sum(model, real.loss, batch, rule, method="ghost")
         plain = oracle.plain_clipped_sum(expected, type(rule).__name__, rule.bound)
         assert oracle.relative_error(result.tensors, plain) <= tolerance
 
@@ -37,13 +41,13 @@ def test_gradients_norms_and_sums_are_those_of_plain_autograd(real, dtype):
 def test_no_example_moves_the_sum_by_more_than_the_bound(real):
     model, batch = real.build(transformers), real.batch(EXAMPLES, torch.float32)
     rule = Flat(1e-3)
-    whole = clipped_sum(model, real.loss, batch, rule, method=real.method)
+    whole = clipped_sum(model, real.loss, batch, rule, method="ghost")
     for position in range(EXAMPLES):
-        rest = clipped_sum(model, real.loss, oracle.without(batch, position), rule, method=real.method)
+        rest = clipped_sum(model, real.loss, oracle.without(batch, position), rule, method="ghost")
         assert oracle.distance(whole.tensors, rest.tensors) <= rule.bound * (1 + 1e-6) + 1e-7 * EXAMPLES * rule.bound
 
 
 @pytest.mark.parametrize("real", REAL_MODELS, ids=str)
 def test_the_probe_finds_the_fastest_method_that_is_right(real):
-    model = real.build(transformers)
-    assert probe(model, real.loss, real.batch(EXAMPLES, torch.float32)) == real.method
+    model, batch = real.build(transformers), real.batch(EXAMPLES, torch.float32)
+    assert probe(model, real.loss, [split_batch(batch)], public=True) == "ghost"

@@ -54,9 +54,7 @@ def inner_momentum_of_units(case, model, units, masks):
     return found
 
 
-@pytest.mark.parametrize(
-    ("case", "method"), [*((case, "tape") for case in MODELS), (MODELS[0], "vectorised"), (MODELS[0], "loop")], ids=str
-)
+@pytest.mark.parametrize(("case", "method"), [*((case, "ghost") for case in MODELS), (MODELS[0], "loop")], ids=str)
 def test_units_of_views_at_past_parameters_under_masks(case, method):
     """Every style clips what the loop finds; without any one unit the sum moves by no more than the sensitivity."""
     model, units = case.model(torch.float64), units_of(case)
@@ -115,10 +113,15 @@ def refused(rule, masks, momentum):
     return None
 
 
-@pytest.mark.parametrize("units", UNITS)
-@pytest.mark.parametrize("momentum", MOMENTA)
-@pytest.mark.parametrize("masks", MASKS)
-@pytest.mark.parametrize("rule", RULES)
+# Of every three of these, all combinations: the fourth follows from their places.
+COMBINATIONS = [
+    tuple(name for _, name in each)
+    for each in product(*map(enumerate, (RULES, MASKS, MOMENTA, UNITS)))
+    if sum(place for place, _ in each) % 3 == 0
+]
+
+
+@pytest.mark.parametrize(("rule", "masks", "momentum", "units"), COMBINATIONS)
 def test_every_combination_trains_or_is_refused_by_name(rule, masks, momentum, units):
     """Two views of every example throughout; plans come back from their JSON."""
     dataset = UNITS[units](TensorDataset(torch.randn(N, 1, 8, 8), torch.randint(3, (N,))))
@@ -145,6 +148,6 @@ def test_every_combination_trains_or_is_refused_by_name(rule, masks, momentum, u
             privet.Training(plan, model, loss, torch.optim.SGD(model.parameters(), lr=0.1), dataset)
         return
     training = privet.Training(plan, model, loss, torch.optim.SGD(model.parameters(), lr=0.1), dataset, physical_batch_size=5)
-    assert training.method == "tape"
+    assert training.method == "ghost"
     training.run()
     assert all(parameter.isfinite().all() for parameter in model.parameters())

@@ -8,14 +8,13 @@ import cases
 import oracle
 import pytest
 import torch
+from recording import cover, record
 from torch.utils import _pytree as pytree
 
 from privet.clipping import Automatic, Flat
 from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
-from privet.gradients.grouping import GroupedUse
-from privet.gradients.interception import record
-from privet.gradients.recorder import UntraceableError
-from privet.gradients.uses import DirectUse
+from privet.gradients.combine.rows import GroupedGrad
+from privet.gradients.core.per_example import DenseGrad
 from privet.units import averaged, grouped
 
 UNITS, ROWS = 3, 4
@@ -56,18 +55,18 @@ def test_a_unit_may_be_a_sum(case):
 def check(case, reduction):
     model, units = case.model(torch.float64), units_of(case)
     loss, expected = grouped(case.loss, reduction), plain_gradients(case, model, units, reduction)
-    found = per_example_gradients(model, loss, units[0], method="tape")
-    assert oracle.relative_error_per_example(found, expected) <= 1e-9
-    norms = per_example_norms(model, loss, units[0], method="tape")
-    torch.testing.assert_close(norms, oracle.norms_of(expected), rtol=1e-9, atol=0)
-    for rule in (Flat(0.05), Automatic(3.0)):
-        for size in (None, 2):
-            summed = clipped_sum(model, loss, units[0], rule, method="tape", physical_batch_size=size)
-            plain = oracle.plain_clipped_sum(expected, type(rule).__name__, rule.bound)
-            assert oracle.relative_error(summed.tensors, plain) <= 1e-9
+    covered = cover(model, loss, units[0])
+    # A unit of several sequences of their own lengths is steered by all of them.
+    assert covered.looped == (UNITS if case.grouped else 0)
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= 1e-9
+    torch.testing.assert_close(covered.norms, oracle.norms_of(expected), rtol=1e-9, atol=0)
+    for rule, size in ((Flat(0.05), 2), (Automatic(3.0), None)):
+        summed = clipped_sum(model, loss, units[0], rule, physical_batch_size=size)
+        plain = oracle.plain_clipped_sum(expected, type(rule).__name__, rule.bound)
+        assert oracle.relative_error(summed.tensors, plain) <= 1e-9
 
 
-@pytest.mark.parametrize("method", ["vectorised", "loop", "auto"])
+@pytest.mark.parametrize("method", ["loop", "auto"])
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer", "tied head", "group norm"), ids=str)
 def test_the_other_methods_agree(case, method):
     model, units = case.model(torch.float64), units_of(case)
@@ -80,7 +79,7 @@ def test_the_other_methods_agree(case, method):
 def test_float32_norms_are_never_too_small_by_more_than_rounding(case):
     model, units = case.model(), units_of(case, dtype=torch.float32)
     expected = oracle.norms_of(plain_gradients(case, model, units, "mean"))
-    norms = per_example_norms(model, grouped(case.loss), units[0], method="tape")
+    norms = per_example_norms(model, grouped(case.loss), units[0])
     assert (norms >= expected * (1 - 1e-4)).all()
     torch.testing.assert_close(norms, expected, rtol=2e-2, atol=1e-6)
 
@@ -93,9 +92,9 @@ def test_whatever_a_unit_holds_it_moves_the_sum_by_at_most_the_bound(case, rule)
     content = pytree.tree_map(
         lambda leaf: torch.cat([leaf[:1], leaf[1:2] * 1e4, leaf[2:]]) if leaf.is_floating_point() else leaf, content
     )
-    whole = clipped_sum(model, grouped(case.loss, "sum"), (content, mask), rule, method="tape")
+    whole = clipped_sum(model, grouped(case.loss, "sum"), (content, mask), rule, method="ghost")
     for unit in range(UNITS):
-        rest = clipped_sum(model, grouped(case.loss, "sum"), oracle.without((content, mask), unit), rule, method="tape")
+        rest = clipped_sum(model, grouped(case.loss, "sum"), oracle.without((content, mask), unit), rule, method="ghost")
         assert oracle.distance(whole.tensors, rest.tensors) <= rule.bound * (1 + 1e-6)
 
 
@@ -103,7 +102,7 @@ def scaled(batch, factor):
     return pytree.tree_map(lambda leaf: leaf * factor if leaf.is_floating_point() else leaf, batch)
 
 
-@pytest.mark.parametrize("method", ["tape", "vectorised", "loop", "auto"])
+@pytest.mark.parametrize("method", ["ghost", "loop", "auto"])
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "linear, few positions", "layer norm over positions"), ids=str)
 def test_views_are_averaged_before_the_clip(case, method):
     """Three views of each example, the same for both sides; the loop takes the mean of their gradients by itself."""
@@ -120,11 +119,11 @@ def test_views_are_averaged_before_the_clip(case, method):
 @pytest.mark.parametrize("index", [slice(1, 3), slice(None), slice(0, 0), torch.tensor([3, 1])], ids=str)
 def test_blocks_of_units_hold_their_own_rows(index):
     rows = torch.randn(12, 5, dtype=torch.float64)
-    whole = GroupedUse(DirectUse(rows), 3)
+    whole = GroupedGrad(DenseGrad(rows), 3)
     expected = rows.view(4, 3, 5).sum(1)[index]
-    some = whole.rows(index)
+    some = whole.index_select(index)
     assert some.examples == len(expected)
-    torch.testing.assert_close(some.per_example(), expected)
+    torch.testing.assert_close(some.materialize(), expected)
     weights = torch.arange(len(expected), dtype=torch.float64) + 1.5
     torch.testing.assert_close(some.weighted_sum(weights), weights @ expected)
 
@@ -132,13 +131,13 @@ def test_blocks_of_units_hold_their_own_rows(index):
 def test_rows_of_convolutions_are_measured_without_keeping_every_rows_kernel_gradient():
     case = cases.by_name("conv2d few positions, wide")[0]
     model, (units, _) = case.model(), units_of(case, dtype=torch.float32)
-    tape = record(model, grouped(case.loss), units, dict(model.named_parameters()))
-    assert any(isinstance(use, GroupedUse) for use in tape.uses.values())
+    tape = record(model, grouped(case.loss), units)
+    assert any(isinstance(use, GroupedGrad) for use in tape.uses.values())
     assert tape.examples == UNITS
     assert all(use.examples == UNITS for use in tape.uses.values())
 
 
-@pytest.mark.parametrize("method", ["tape", "vectorised", "loop"])
+@pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38], ids=str)
 def test_a_unit_with_an_example_that_is_not_finite_stays_within_the_bound(value, method):
     case = cases.by_name("mlp")[0]
@@ -162,12 +161,12 @@ def test_units_with_masks(case, density):
     generator = torch.Generator().manual_seed(5)
     masks = {name: torch.rand(parameter.shape, generator=generator) < density for name, parameter in model.named_parameters()}
     expected = {name: value * masks[name] for name, value in plain_gradients(case, model, units, "mean").items()}
-    found = clipped_sum(model, grouped(case.loss), units[0], Flat(0.05), method="tape", masks=masks)
+    found = clipped_sum(model, grouped(case.loss), units[0], Flat(0.05), method="ghost", masks=masks)
     assert oracle.relative_error(found.tensors, oracle.plain_clipped_sum(expected, "Flat", 0.05)) <= 1e-9
 
 
 @pytest.mark.parametrize("case", COMBINED, ids=str)
-@pytest.mark.parametrize("method", ["tape", "loop"])
+@pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_units_at_past_parameters(case, method):
     """The tape follows the rows of past sets as it does the present ones: as units of joined rows, it could not."""
     model, units = case.model(torch.float64), units_of(case)
@@ -185,16 +184,10 @@ def test_units_at_past_parameters(case, method):
 
 
 @pytest.mark.parametrize("case", COMBINED, ids=str)
-def test_rows_that_are_hidden_from_the_tape_are_left_to_other_methods(case):
-    """Joined rows beside as many positions as units would be measured wrongly."""
+def test_rows_are_a_units_whatever_is_done_to_its_loss(case):
+    """As many units as positions, of joined rows: what is a unit's is known without being told."""
     model, units = case.model(torch.float64), units_of(case)
-    hidden, expected = grouped(case.loss), plain_gradients(case, model, units, "mean")
-
-    def loss(model, batch):
-        return 2 * hidden(model, batch)
-
-    with pytest.raises(UntraceableError, match="hides its rows"):
-        record(model, loss, units[0], dict(model.named_parameters()))
-    found = per_example_gradients(model, loss, units[0])
-    assert oracle.relative_error_per_example(found, {name: 2 * value for name, value in expected.items()}) <= 1e-9
-    assert per_example_gradients(model, hidden, units[0], method="tape")  # and it is followed by itself again
+    whole, expected = grouped(case.loss), plain_gradients(case, model, units, "mean")
+    covered = cover(model, lambda model, batch: 2 * whole(model, batch), units[0])
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, {name: 2 * value for name, value in expected.items()}) <= 1e-9

@@ -54,7 +54,7 @@ def training(folder: Path) -> privet.Training:
         torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5),
         TensorDataset(torch.ones(N, 5)),
     )
-    options = {"checkpoint_every": 3, "probe": False, "method": "tape"}
+    options = {"checkpoint_every": 3, "probe": False, "method": "ghost"}
     ledger = folder / "run" / "ledger"
     if ledger.exists() and b"\n" in ledger.read_bytes():
         return privet.Training.resume(folder / "run", *arguments, **options)

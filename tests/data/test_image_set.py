@@ -86,7 +86,7 @@ def test_the_final_error_says_what_was_tried_and_how_to_hand_the_data_in(tmp_pat
 
 
 def test_a_cache_that_cannot_be_written_warns_on_load_and_stops_fetch(cache_folder):
-    cache_folder.write_text("in the way")
+    cache_folder.write_text("in the way", encoding="utf-8")
     images = tiny.image_set(lambda: tiny.ARRAYS)
     with pytest.warns(PrivetWarning, match="tiny could not be kept in the cache"):
         assert len(published.load(images).train) == 4

@@ -19,7 +19,7 @@ def test_a_name_of_the_catalogue_takes_a_folder(tmp_path, monkeypatch):
 def test_a_path_may_be_text_or_a_path(tmp_path, ending):
     path = tmp_path / f"rows{ending}"
     path.write_text("a,y\n1,0\n2,1\n3,0\n")
-    assert data.load(str(path), target="y").classes == data.load(path, target="y").classes == 2
+    assert data.load(str(path), target="y", classes="2").classes == data.load(path, target="y", classes=2).classes == 2
 
 
 @pytest.mark.parametrize("source", ["cifar", "rows.parquet", "mnist.gz"])
@@ -32,9 +32,10 @@ def test_an_unknown_source_is_answered_with_what_there_is(source):
     ("source", "options", "culprit"),
     [
         ("mnist", {"target": "y"}, "target"),
-        ("digits", {"test_fraction": 0.5}, "test_fraction"),
-        ("arrays.npz", {"scaling": "raw"}, "scaling"),
-        ("arrays.npz", {"folder": "somewhere"}, "folder"),
+        ("digits", {"classes": 10}, "classes"),
+        ("digits", {"test": "mine.csv"}, "test"),
+        ("arrays.npz", {"classes": 2, "scaling": "raw"}, "scaling"),
+        ("arrays.npz", {"classes": 2, "folder": "somewhere"}, "folder"),
         ("mnist", {"user_column": "who"}, "user_column"),
         ("rows.csv", {"target": "y", "folder": "somewhere"}, "folder"),
     ],
@@ -46,4 +47,4 @@ def test_an_option_that_does_not_apply_is_refused(source, options, culprit):
 
 def test_an_npz_file_is_loaded_by_its_ending(tmp_path):
     np.savez(tmp_path / "arrays.npz", x_train=np.zeros((3, 5)), y_train=np.array([0, 1, 1]))
-    assert data.load(tmp_path / "arrays.npz").input_shape == (5,)
+    assert data.load(tmp_path / "arrays.npz", classes=2).input_shape == (5,)

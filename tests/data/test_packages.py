@@ -81,7 +81,7 @@ def test_a_member_comes_out_of_a_source_distribution_whose_digest_pip_requires(m
     written = []
 
     def pip(command, folder):
-        written.append((folder / "requirements.txt").read_text())
+        written.append((folder / "requirements.txt").read_text(encoding="utf-8"))
         with tarfile.open(folder / "thing-1.tar.gz", "w:gz") as archive:
             entry = tarfile.TarInfo("thing-1/data.csv")
             entry.size = 7

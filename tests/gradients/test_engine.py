@@ -8,11 +8,16 @@ import cases
 import oracle
 import pytest
 import torch
+from recording import Seen, underlying
 from torch import nn
+from torch.nn import functional as F
 
 from privet.clipping import Automatic, Flat
 from privet.errors import InvalidArgumentError, UnsupportedModelError
-from privet.gradients import METHODS, clipped_sum, engine, per_example_gradients, per_example_norms, trainable
+from privet.gradients import METHODS, clipped_sum, per_example_gradients, per_example_norms, trainable
+from privet.gradients.core.examples import split_batch
+from privet.gradients.core.randomness import generators_kept
+from privet.gradients.engine import Engine
 from privet.values import Part
 
 WAYS = ["auto", *METHODS]
@@ -64,7 +69,7 @@ def test_asking_changes_nothing_of_the_model(case, method):
 @pytest.mark.parametrize("mode", [True, False])
 def test_the_mode_of_the_model_is_respected_and_kept(mode):
     model = nn.Sequential(nn.Linear(30, 30), nn.Dropout(0.5)).train(mode)
-    gradient = per_example_gradients(model, lambda m, x: m(x).sum(1), torch.ones(2, 30), method="tape")["0.bias"]
+    gradient = per_example_gradients(model, lambda m, x: m(x).sum(1), torch.ones(2, 30), method="ghost")["0.bias"]
     assert bool((gradient == 0).any()) is mode
     assert all(module.training is mode for module in model.modules())
 
@@ -88,13 +93,13 @@ def test_asking_twice_gives_the_same_answer(case, method):
     assert torch.equal(first.norms, second.norms)
 
 
-@pytest.mark.parametrize("method", ["tape", "loop"])
+@pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("case", cases.by_name("cnn", "transformer", "conv2d few positions, wide"), ids=str)
 def test_activations_are_freed_at_once_without_the_garbage_collector(case, method):
     model, batch, alive = case.model(), case.batch(3), []
 
     def remember(_module, inputs, output):
-        alive.extend(weakref.ref(tensor) for tensor in (*inputs, output) if tensor.grad_fn is not None)
+        alive.extend(weakref.ref(x) for x in map(underlying, (*inputs, output)) if x.grad_fn is not None)
 
     handles = [module.register_forward_hook(remember) for module in model.modules()]
     gc.collect()
@@ -152,8 +157,8 @@ def test_a_rule_of_the_wrong_kind_is_refused():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match="'auto', 'tape', 'vectorised', 'loop'"):
-        per_example_norms(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), method="ghost")
+    with pytest.raises(InvalidArgumentError, match="'auto', 'ghost', 'loop'"):
+        per_example_norms(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), method="tape")
 
 
 def test_a_batch_without_a_tensor_is_refused():
@@ -161,11 +166,67 @@ def test_a_batch_without_a_tensor_is_refused():
         per_example_norms(nn.Linear(3, 2), lambda m, x: m(x).sum(1), [1, 2])
 
 
-def test_auto_believes_the_tape_where_it_agrees(monkeypatch):
-    def never(*_):
-        raise AssertionError("the tape was not believed")
+@pytest.mark.parametrize("method", WAYS)
+def test_user_code_sees_one_example_at_a_time(method):
+    """Whatever the batch, what a model is handed has one example, and there is nothing else to see."""
+    model, sizes = nn.Linear(3, 2), Seen()
 
-    monkeypatch.setitem(engine.METHODS, "vectorised", never)
-    for case in cases.by_name("cnn", "transformer", "tied head", "linear, few positions"):
-        model = case.model()
-        per_example_norms(model, case.loss, case.batch(5))
+    def loss(m, batch):
+        sizes((len(batch["x"]), batch["x"].shape, len(batch["shared"]), batch["power"]))
+        return ((m(batch["x"]) * batch["shared"]) ** batch["power"]).sum(1)
+
+    batch = {"x": torch.randn(4, 3), "shared": torch.tensor([1.0, 0.0]), "power": 2}
+    found = per_example_gradients(model, loss, batch, method=method)
+    assert set(sizes.items) == {(1, (1, 3), 2, 2)}
+    assert found["weight"].shape == (4, 2, 3)
+    assert not found["weight"][:, 1].any()
+    assert found["weight"][:, 0].any()
+
+
+@pytest.mark.parametrize("method", WAYS)
+@pytest.mark.parametrize(("loss", "found"), [
+    (lambda m, x: m(x).sum(), r"\(\)"), (lambda m, x: m(x), r"\(1, 2\)"), (lambda m, x: m(x).sum(1, keepdim=True), r"\(1, 1\)"),
+    (lambda m, x: 1.0, "'float'"), (lambda m, x: None, "'NoneType'"),
+])  # fmt: skip
+def test_a_loss_that_is_not_one_per_example_is_refused(loss, found, method):
+    with pytest.raises(InvalidArgumentError, match=rf"loss_fn is {found}.*one loss per example"):
+        per_example_gradients(nn.Linear(3, 2), loss, torch.randn(4, 3), method=method)
+
+
+def test_the_engine_counts_what_went_one_at_a_time():
+    (case,) = cases.by_name("lstm with projections")
+    engine = Engine(model := case.model(), case.loss, trainable(model), physical_batch_size=2)
+    engine.clipped_sum(split_batch(case.batch(5)), Flat(0.7))
+    assert engine.looped == 5
+    (case,) = cases.by_name("transformer")
+    engine = Engine(model := case.model(), case.loss, trainable(model), physical_batch_size=2)
+    engine.clipped_sum(split_batch(case.batch(5)), Flat(0.7))
+    assert engine.looped == 0
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_seeds_of_the_user_neither_repeat_nor_shift_what_is_drawn(method):
+    """A model that seeds torch draws other numbers all the same, and leaves no seed behind."""
+
+    def loss(m, x):
+        torch.manual_seed(0)
+        return m(F.dropout(x, 0.5)).sum(1)
+
+    model, x = nn.Linear(50, 1), torch.ones(3, 50)
+    state = torch.get_rng_state()
+    numbers = iter(range(100))
+    one, other = (_gradients(model, loss, x, method, lambda: next(numbers)) for _ in range(2))
+    assert len({tuple(row) for row in (*one.tolist(), *other.tolist())}) == 6
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def _gradients(model, loss, x, method, seeds):
+    engine = Engine(model, loss, trainable(model), method, seeds=seeds)
+    with generators_kept():
+        return torch.cat([tape.gradients()["weight"][:, 0] for _, tape in engine.tapes(split_batch(x))])
+
+
+def test_a_gradient_that_depends_on_a_generator_of_the_models_own_is_each_examples():
+    model, x, own = nn.Linear(50, 1), torch.ones(4, 50), torch.Generator().manual_seed(1)
+    found = per_example_gradients(model, lambda m, x: m(x * torch.rand(x.shape, generator=own)).sum(1), x)["weight"]
+    assert len({tuple(row) for row in found[:, 0].tolist()}) == 4

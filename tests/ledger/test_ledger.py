@@ -445,7 +445,7 @@ def test_an_anchor_has_one_run(path, anchor, tmp_path):
 
 def test_records_are_json_for_other_programs(path):
     made(path).close()
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         assert json.loads(line.partition(" ")[2])["previous"]
 
 

@@ -2,22 +2,28 @@
 
 import faults_accounting
 import faults_convolution
+import faults_isolation
 import faults_layers
 import faults_ledger
 import faults_linear
 import faults_mechanism
+import faults_passes
 import faults_recurrent
 import faults_tape
+import faults_training
 import faults_units
 
 MUTANTS = [
     *faults_mechanism.MUTANTS,
     *faults_ledger.MUTANTS,
     *faults_accounting.MUTANTS,
+    *faults_isolation.MUTANTS,
+    *faults_passes.MUTANTS,
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,
     *faults_layers.MUTANTS,
     *faults_recurrent.MUTANTS,
     *faults_tape.MUTANTS,
+    *faults_training.MUTANTS,
     *faults_units.MUTANTS,
 ]

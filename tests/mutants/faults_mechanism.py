@@ -63,7 +63,7 @@ NOISE = [
     Mutant("the key is always the same", "keystream.py",
            "Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))",
            "Cipher(algorithms.AES(bytes(32)), modes.CTR(bytes(16)))",
-           among("noise/test_keystream", "test_instances_copies_and_pickles_have_streams_of_their_own"), "noise"),
+           among("noise/test_keystream", "test_instances_have_streams_of_their_own"), "noise"),
     Mutant("words repeat in every piece", "keystream.py",
            "self._cipher.update_into(_ZEROS[: stop - start], content[start : stop + room])",
            "self._cipher.update_into(_ZEROS[: stop - start], content[: stop - start + room])",
@@ -124,7 +124,7 @@ CLIPPING = [
            among("clipping/test_adaptive", "test_gradients_and_counts_share_one_mechanism"), "clipping"),
     Mutant("the schedule is a step behind", "current.py",
            "factor = self._factors[step - 1]", "factor = self._factors[max(step - 2, 0)]",
-           among("test_training", "test_every_step_clips_to_its_own_bound"), "clipping"),
+           among("training/test_step_sums", "test_every_step_clips_to_its_own_bound"), "clipping"),
 ]  # fmt: skip
 
 SAMPLING = [
@@ -183,15 +183,15 @@ TRAINING = [
     Mutant("ranked masks leave coordinates without noise", "loop.py",
            "clipped = clipped.with_dense_noise()", "pass",
            among("sparsification/test_masked_training", "test_ranked_noise_is_everywhere"), "training"),
-    Mutant("noise is for the last physical batch alone", "summing.py",
+    Mutant("noise is for the last physical batch alone", "clipped_sums.py",
            "total = summed if total is None else total.join(summed)", "total = summed",
-           among("test_training", "test_the_release_does_not_depend_on_the_physical_batch_size"), "training"),
+           among("training/test_step_sums", "test_the_release_does_not_depend_on_the_physical_batch_size"), "training"),
     Mutant("parameters may change", "loop.py",
            "check_same_parameters(self.model, self._parameters)", "pass",
-           among("test_training", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused"), "training"),
+           among("training/test_refusals", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused"), "training"),
     Mutant("more examples than the plan has are taken", "batches.py",
            "if entries != examples:", "if entries < examples:",
-           among("test_training", "test_a_data_set_of_another_size_is_refused"), ""),
+           among("training/test_refusals", "test_a_data_set_of_another_size_is_refused"), ""),
 ]  # fmt: skip
 
 MUTANTS = [*TRAINING, *NOISE, *VALUES, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM]

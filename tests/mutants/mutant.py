@@ -8,6 +8,7 @@ from pathlib import Path
 import privet
 
 PACKAGE = Path(privet.__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,26 @@ def scarce(*cases: str) -> tuple[str, ...]:
 
 def _oracle(test: str, cases: tuple[str, ...]) -> tuple[str, ...]:
     ids = (case.encode("unicode_escape").decode("ascii") for case in cases)  # as pytest writes them
-    return in_conformance("test_oracle", *(f"{test}[{name}-float64]" for name in ids))
+    return in_conformance("test_oracle", *(f"{test}[{name}]" for name in ids))
 
 
 def in_gradients(file: str, *tests: str) -> tuple[str, ...]:
-    """Tests of one file of tests/gradients."""
-    return tuple(f"tests/gradients/{file}.py::{test}" for test in tests)
+    """Tests of one file of tests/gradients, in whatever folder it lies."""
+    (place,) = (TESTS / "gradients").rglob(f"{file}.py")
+    return tuple(f"tests/{place.relative_to(TESTS).as_posix()}::{test}" for test in tests)
 
 
 def in_conformance(file: str, *tests: str) -> tuple[str, ...]:
     """Tests of one file of tests/conformance."""
     return tuple(f"tests/conformance/{file}.py::{test}" for test in tests)
+
+
+def alone(*operations: str) -> tuple[str, ...]:
+    """One operation by itself, against one example at a time."""
+    test = "tests/fuzz_programs/test_operations_alone.py::test_every_operation_alone_is_right"
+    return tuple(f"{test}[{name}-different]" for name in operations)
+
+
+def attack(*programs: str) -> tuple[str, ...]:
+    """Programs that try to break the guarantee, or valid ones: cause-name."""
+    return tuple(f"tests/attacks/test_attacks.py::test_program[{name}]" for name in programs)

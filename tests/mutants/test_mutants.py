@@ -19,11 +19,13 @@ from faults import MUTANTS
 from mutant import PACKAGE
 
 from privet import gradients
-from privet.gradients.uses import Use
+from privet.gradients.core.per_example import PerExampleGrad
+from privet.gradients.core.registry import HANDLERS
+from privet.gradients.layers import random
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 300
-MODULES = [importlib.import_module(f"privet.gradients.{module.name}") for module in pkgutil.iter_modules(gradients.__path__)]
+MODULES = [importlib.import_module(module.name) for module in pkgutil.walk_packages(gradients.__path__, "privet.gradients.")]
 
 
 def run(source, tests):
@@ -101,15 +103,13 @@ USES = [
     (module, kind)
     for module in MODULES
     for kind in vars(module).values()
-    if inspect.isclass(kind) and issubclass(kind, Use) and kind.__module__ == module.__name__
+    if inspect.isclass(kind) and issubclass(kind, PerExampleGrad) and kind.__module__ == module.__name__
 ]
-# Functions that follow several operations are made by one function, whose text they share.
+# Rules of several operations that are made by one function share its text.
+RULES_OF_ALL = [*(handler.rule for handler in HANDLERS.values()), *random.RULES.values()]
 FUNCTIONS = [
-    (module, function)
-    for module in MODULES
-    if module.__name__ != "privet.gradients.interception"  # whose tables are those of all others
-    for table in (getattr(module, "HANDLERS", {}), getattr(module, "OBSERVERS", {}))
-    for function in {inspect.getsource(function): function for function in table.values()}.values()
+    (sys.modules[rule.__module__], rule)
+    for rule in {inspect.getsource(rule): rule for rule in RULES_OF_ALL if rule.__module__.startswith("privet.")}.values()
 ]
 
 

@@ -129,7 +129,8 @@ def test_a_wrong_kernel_is_found_out(box_muller, add_noise):
 def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     wrong = tmp_path / "kernels.cpp"
-    wrong.write_text(kernels._SOURCE.read_text().replace("4.0 * uniform", "2.0 * uniform"))
+    source = kernels._SOURCE.read_text(encoding="utf-8")
+    wrong.write_text(source.replace("4.0 * uniform", "2.0 * uniform"), encoding="utf-8")
     monkeypatch.setattr(kernels, "_SOURCE", wrong)
     form = arithmetic.__wrapped__()
     assert form.description == "torch: the compiled functions do not agree with those in torch"
@@ -138,7 +139,7 @@ def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
 
 def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "kernels.cpp").write_text('extern "C" void box_muller() {}')
+    (tmp_path / "kernels.cpp").write_text('extern "C" void box_muller() {}', encoding="utf-8")
     monkeypatch.setattr(kernels, "_SOURCE", tmp_path / "kernels.cpp")
     assert arithmetic.__wrapped__().description.startswith("torch: ")
 

@@ -133,7 +133,22 @@ def test_libraries_that_the_numbers_depend_on_are_named():
 def test_what_cannot_be_checked_is_said(unit, adjacency, words):
     assert words in str(plan(unit=unit, adjacency=adjacency, delta=1e-6).guarantee())
     assert "nobody contributed several" not in str(plan(unit="one user").guarantee())
-    assert "pretrained on the same people's data" in str(plan().guarantee())
+    assert "nobody is in the data under two names" in str(plan(unit="one user").guarantee())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pretrained on the same people's data", "the architecture, the classes and all settings do not depend",
+        "in equal contents, or behind wrappers", "changes nothing that a later read returns",
+        "where Privet does not look: objects with slots", "compute each row of a batch from that row alone",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("unit", ["one example", "one user"])
+def test_what_isolation_rests_on_is_said(words, unit):
+    statement = plan(unit=unit).guarantee()
+    assert sum(words in assumption for assumption in statement.assumptions) == 1
+    assert words in str(statement).partition("Assumed:\n")[2].partition("Released beside it")[0]
 
 
 def test_a_statement_is_the_same_however_often_it_is_asked_for():

@@ -37,7 +37,7 @@ def test_a_rule_with_one_positive_weight_an_example_keeps_the_eigenvalues_positi
 
 def test_a_table_without_data_has_no_columns_of_a_training(tmp_path):
     reproduce(RECIPE, tmp_path)
-    table = (tmp_path / "table.md").read_text()
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "| none | 1/1 | yes | " in table
     assert not any(word in table for word in ("ε", "learning rate", "examples of"))
 

@@ -60,7 +60,7 @@ def test_the_recipe_comes_to_a_table(recipe, tmp_path, short_test_part, nothing_
     found = reproduce(short, tmp_path, Extent(seeds=1, examples=_EXAMPLES, epochs=1, arms=arms))
     assert [row.arm for row in found.rows] == list(arms)
     assert all(set(row.metrics) == set(metrics) for row in found.rows)
-    assert all(f"| {name} |" in (tmp_path / "table.md").read_text() for name in arms)
+    assert all(f"| {name} |" in (tmp_path / "table.md").read_text(encoding="utf-8") for name in arms)
 
 
 def test_the_table_of_gradient_flow_says_what_the_paper_says(tmp_path):
@@ -69,7 +69,7 @@ def test_the_table_of_gradient_flow_says_what_the_paper_says(tmp_path):
         for metric, summary in row.metrics.items():
             if summary.reported is not None:
                 assert (summary.mean == 1) == (summary.reported == 1), (row.arm, metric)
-    table = (tmp_path / "table.md").read_text()
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "| small bound, flat | 0/3 | no | 0/3 | no | 3/3 | yes | 2/3 | no | 3/3 | yes |" in table
     assert "learning rate" not in table
     assert (tmp_path / "figures" / "verdicts.svg").is_file()

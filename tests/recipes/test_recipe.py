@@ -82,7 +82,7 @@ def test_a_batch_is_at_most_all_examples_and_a_length_can_be_replaced():
 
 def test_a_file_says_the_same_as_python(tmp_path):
     path = tmp_path / "bounds.toml"
-    path.write_text(TOML)
+    path.write_text(TOML, encoding="utf-8")
     recipe = read(path)
     assert recipe == find(str(path))
     assert (recipe.name, [arm.name for arm in recipe.arms]) == ("bounds", ["small", "large"])
@@ -106,7 +106,7 @@ BAD_FILES = {
 @pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
 def test_a_bad_file_is_refused_by_name(tmp_path, text, message):
     path = tmp_path / "bad.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match=message):
         read(path)
 
@@ -182,7 +182,11 @@ def test_every_chart_of_the_catalogue_shows_arms(recipe):
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_the_documentation_says_what_it_costs(recipe):
-    (row,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| `{recipe.name}` | {recipe.title}")]
+    (row,) = [
+        line
+        for line in DOCUMENT.read_text(encoding="utf-8").splitlines()
+        if line.startswith(f"| `{recipe.name}` | {recipe.title}")
+    ]
     cells = [cell.strip() for cell in row.split("|")]
     assert (cells[3].split()[0], cells[4]) == (str(recipe.runs), f"{recipe.hours:g}")
 

@@ -29,7 +29,7 @@ RECORD = Record(
 
 def test_a_record_survives_the_file_with_numbers_that_json_has_not(tmp_path):
     Records(tmp_path / "new" / "runs.jsonl").add(RECORD)
-    text = (tmp_path / "new" / "runs.jsonl").read_text()
+    text = (tmp_path / "new" / "runs.jsonl").read_text(encoding="utf-8")
     assert json.loads(text, parse_constant=pytest.fail)["epsilon"] == "inf"
     found = Records(tmp_path / "new" / "runs.jsonl").get(RECORD.key)
     assert math.isnan(found.metrics["loss"])
@@ -48,7 +48,7 @@ def test_what_differs_in_anything_that_decides_a_run_is_another_run(tmp_path, ch
 
 def test_half_a_line_is_cut_off_and_the_next_run_starts_a_new_one(tmp_path):
     path = tmp_path / "runs.jsonl"
-    path.write_text(RECORD.to_json() + "\n" + RECORD.to_json()[:50])
+    path.write_text(RECORD.to_json() + "\n" + RECORD.to_json()[:50], encoding="utf-8")
     records = Records(path)
     assert len(records) == 1
     records.add(replace(RECORD, seed=3))
@@ -58,6 +58,6 @@ def test_half_a_line_is_cut_off_and_the_next_run_starts_a_new_one(tmp_path):
 @pytest.mark.parametrize("line", ["{", "[]", '{"arm": "flat"}'])
 def test_a_damaged_line_is_refused_by_number(tmp_path, line):
     path = tmp_path / "runs.jsonl"
-    path.write_text(RECORD.to_json() + "\n" + line + "\n")
+    path.write_text(RECORD.to_json() + "\n" + line + "\n", encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match="Line 2 is damaged"):
         Records(path)

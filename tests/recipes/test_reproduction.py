@@ -10,17 +10,20 @@ from dataclasses import replace
 
 import pytest
 import small
+from drawings import numbers
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.recipes import RECIPES, Chart, Extent, Records, processes, reproduce, reproduction
 from privet.recipes.reproduction import TUNING_SEED
 
+ARMS = ("flat", "normalised")
+
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
 
 
 def lines(folder):
-    return [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture
@@ -85,11 +88,11 @@ def test_what_is_there_is_not_done_again(tmp_path, performed):
 
 def test_runs_of_another_extent_stay_and_do_not_count(tmp_path, performed):
     reproduce(small.recipe(), tmp_path, Extent(seeds=1, examples=500, epochs=0.2))
-    assert "**Reduced**" in (tmp_path / "table.md").read_text()
+    assert "**Reduced**" in (tmp_path / "table.md").read_text(encoding="utf-8")
     found = reproduce(small.recipe(), tmp_path, Extent(seeds=1))
     assert (len(performed), len(Records(tmp_path / "runs.jsonl"))) == (4, 4)
     assert [row.runs for row in found.rows] == [1, 1]
-    assert "**Reduced**" not in (tmp_path / "table.md").read_text()
+    assert "**Reduced**" not in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("change", [{"metrics": ("accuracy", "examples"), "charts": ()}, {"points": 2}])
@@ -103,15 +106,15 @@ def test_runs_that_lack_what_is_to_be_kept_are_done_again(tmp_path, performed, c
 def test_a_run_that_diverged_has_a_row_and_figures_all_the_same(tmp_path):
     reproduce(small.recipe(), tmp_path, Extent(seeds=2))
     path = tmp_path / "runs.jsonl"
-    first, *rest = path.read_text().splitlines(keepends=True)
+    first, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     line = json.loads(first)
     for values in (line["metrics"], line["curve"][-1]):
         values["negative_log_likelihood"] = "inf"
-    path.write_text("".join((json.dumps(line) + "\n", *rest)))
+    path.write_text("".join((json.dumps(line) + "\n", *rest)), encoding="utf-8")
     found = reproduce(small.recipe(), tmp_path, Extent(seeds=2))
     assert math.isinf(found.rows[0].metrics["negative_log_likelihood"].mean)
-    assert "inf ± nan" in (tmp_path / "table.md").read_text()
-    assert "NaN" not in (tmp_path / "figures" / "curve.svg").read_text()
+    assert "inf ± nan" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "NaN" not in (tmp_path / "figures" / "curve.svg").read_text(encoding="utf-8")
 
 
 def test_the_table_has_means_deviations_and_the_papers_number(tmp_path):
@@ -120,7 +123,7 @@ def test_the_table_has_means_deviations_and_the_papers_number(tmp_path):
     flat = found.rows[0].metrics["accuracy"]
     assert (flat.mean, flat.deviation) == pytest.approx((statistics.mean(accuracies), statistics.stdev(accuracies)))
     assert flat.reported == 0.25
-    text = (tmp_path / "table.md").read_text()
+    text = (tmp_path / "table.md").read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| flat |"))
     assert f"{100 * flat.mean:.2f}" in row
     assert "25.00" in row
@@ -161,12 +164,21 @@ def test_several_processes_come_to_as_many_runs(tmp_path):
 
 def test_figures_are_drawn_from_the_records(tmp_path):
     reproduce(small.recipe(), tmp_path)
-    figures = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+    figures = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "figures").iterdir()}
     assert sorted(figures) == ["arms.svg", "curve.svg", "sweep.svg"]
     assert "normalised" in figures["arms.svg"]
     assert "paper" in figures["arms.svg"]
     assert "privacy loss" in figures["curve.svg"]
     assert "rule other" in figures["sweep.svg"]
+    flat, normalised = ([100 * run["metrics"]["accuracy"] for run in lines(tmp_path) if run["arm"] == arm] for arm in ARMS)
+    ours, *_, papers, _ = numbers(figures["arms.svg"])
+    assert ours == pytest.approx([statistics.mean(flat), 0, statistics.mean(normalised), 1], rel=1e-5)
+    assert papers.tolist() == [25.0, 0.0]
+    one, low, high, other, *_ = numbers(figures["sweep.svg"])
+    assert one == pytest.approx([0.6, statistics.mean(flat)], rel=1e-5)
+    assert other == pytest.approx([0.3, statistics.mean(normalised)], rel=1e-5)
+    assert high - low == pytest.approx([0, 2 * statistics.stdev(flat)], abs=1e-3)
+    assert [len(mark) for mark in numbers(figures["curve.svg"])[:2]] == [6, 6]  # three points of each arm
 
 
 def test_arms_that_differ_by_orders_of_magnitude_have_a_logarithmic_axis_in_plain_numbers(tmp_path):
@@ -176,9 +188,9 @@ def test_arms_that_differ_by_orders_of_magnitude_have_a_logarithmic_axis_in_plai
     records = lines(tmp_path)
     for line in records:
         line["metrics"]["negative_log_likelihood"] = {"flat": 0.7, "normalised": 150.0}[line["arm"]]
-    path.write_text("".join(json.dumps(line) + "\n" for line in records))
+    path.write_text("".join(json.dumps(line) + "\n" for line in records), encoding="utf-8")
     reproduce(recipe, tmp_path)
-    shown = re.findall(r">([\d.]+)</text>", (tmp_path / "figures" / "arms.svg").read_text())
+    shown = re.findall(r">([\d.]+)</text>", (tmp_path / "figures" / "arms.svg").read_text(encoding="utf-8"))
     assert {"1", "10", "100"} <= set(shown)
 
 
@@ -210,7 +222,7 @@ def test_the_command_line_carries_out_a_file_and_lists_the_catalogue(tmp_path, m
     from test_recipe import TOML
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "bounds.toml").write_text(TOML)
+    (tmp_path / "bounds.toml").write_text(TOML, encoding="utf-8")
 
     def answered(command):
         with pytest.raises(SystemExit) as stop:

@@ -29,7 +29,7 @@ STUDIED = {"studies": ("scaling_weight", "similarity", "norms"), "study_epochs":
 
 def test_only_the_first_seed_is_looked_at_and_what_was_seen_is_kept_with_its_run(tmp_path):
     reproduce(small.recipe(**STUDIED), tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["seed"] for line in lines if line["study"]] == [1, 1]
     for line in lines:
         if study := line["study"]:
@@ -42,11 +42,11 @@ def test_only_the_first_seed_is_looked_at_and_what_was_seen_is_kept_with_its_run
 
 def test_table_and_figures_say_that_they_are_not_private(tmp_path):
     reproduce(small.recipe(**STUDIED), tmp_path, Extent(seeds=1))
-    table = (tmp_path / "table.md").read_text()
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert f"**{WARNING}**" in table
     assert "| arm | mean weight | clipped share | clipped similarity |" in table
     for name in ("weights", "similarity", "norms"):
-        figure = (tmp_path / "figures" / f"{name}.svg").read_text()
+        figure = (tmp_path / "figures" / f"{name}.svg").read_text(encoding="utf-8")
         assert WARNING in figure
         assert "normalised" in figure
 
@@ -54,12 +54,12 @@ def test_table_and_figures_say_that_they_are_not_private(tmp_path):
 def test_runs_that_nobody_looked_at_are_done_again_when_somebody_asks(tmp_path):
     extent = Extent(seeds=1, arms=("flat",))
     reproduce(small.recipe(), tmp_path, extent)
-    assert "Gradients" not in (tmp_path / "table.md").read_text()
+    assert "Gradients" not in (tmp_path / "table.md").read_text(encoding="utf-8")
     reproduce(small.recipe(**STUDIED), tmp_path, extent)
-    assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "runs.jsonl").read_text(encoding="utf-8").splitlines()) == 2
     assert len(Records(tmp_path / "runs.jsonl")) == 1
     reproduce(small.recipe(), tmp_path, extent)  # and a recipe that asks for less takes what is there
-    assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "runs.jsonl").read_text(encoding="utf-8").splitlines()) == 2
 
 
 @pytest.mark.parametrize(("total", "steps", "expected"), [(10, 3.0, {8, 9, 10}), (10, 99, set(range(1, 11))), (5, 0.1, {5})])

@@ -111,9 +111,9 @@ def write_files(directory: Path, **changes: Any) -> Path:
         if content is None:
             continue
         if name == "metrics":
-            (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in content))
+            (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in content), encoding="utf-8")
         else:
-            (directory / f"{name}.json").write_text(json.dumps(default | content))
+            (directory / f"{name}.json").write_text(json.dumps(default | content), encoding="utf-8")
     return directory
 
 

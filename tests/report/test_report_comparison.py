@@ -39,7 +39,7 @@ def test_the_same_plan_gives_the_same_file(tmp_path):
 def test_what_cannot_be_drawn_or_written_is_refused(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is"):
         report.draw_comparison(plan(noise=Gaussian(0.0, non_private=True)), tmp_path / "a.svg")
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match=r"^figure is"):
         report.draw_comparison(plan(), tmp_path / "file" / "a.svg")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

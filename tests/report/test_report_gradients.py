@@ -18,7 +18,7 @@ OBSERVATIONS = [
 def studied(write_run):
     directory = write_run()
     content = {"private": False, "warning": WARNING, "observations": [one.to_dict() for one in OBSERVATIONS]}
-    (directory / "study.json").write_text(json.dumps(content, allow_nan=False))
+    (directory / "study.json").write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
     return directory
 
 

@@ -190,6 +190,14 @@ def test_section_of_a_missing_file_is_left_out_and_the_others_stay(report_of, mi
     assert re.findall(r"<h2>([^<]*)</h2>", source) == [heading for heading in HEADINGS if heading not in gone]
 
 
+def test_where_test_data_comes_from_is_told_and_why_there_is_none(report_of):
+    setup = {"data": "own.csv", "model": "mlp"}
+    origin = "the file <test>.csv, handed in as public test data"
+    assert "&lt;test&gt;.csv, handed in as public test data;" in report_of(run=setup | {"test_data": origin})
+    assert "no public test data was handed in" in report_of(run=setup | {"test_data": None}, evaluation=None)
+    assert "no public test data" not in report_of(run=setup, evaluation=None)
+
+
 def test_plan_alone_makes_a_report(report_of):
     source = report_of(guarantee=None, metrics=None, evaluation=None, run=None, status=None)
     assert re.findall(r"<h2>([^<]*)</h2>", source) == [HEADINGS[4], HEADINGS[6]]
@@ -206,7 +214,7 @@ def test_missing_plan_is_refused_with_the_directory_and_the_fix(write_run):
 @pytest.mark.parametrize("content", ["{", "[1]", "3"])
 def test_damaged_file_is_refused_by_name(write_run, name, content):
     directory = write_run()
-    (directory / name).write_text(content)
+    (directory / name).write_text(content, encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match=re.escape(name)):
         report.write(directory)
 

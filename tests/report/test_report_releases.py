@@ -34,7 +34,7 @@ def test_each_thing_stands_where_it_should(write_run, what, standing, file):
 def test_every_file_of_the_directory_is_in_the_table(write_run):
     directory = write_run()
     (directory / "checkpoint-000100").mkdir()
-    (directory / "notes.txt").write_text("")
+    (directory / "notes.txt").write_text("", encoding="utf-8")
     listed = {file for release in standings(directory).values() for file in release.files}
     assert listed == {path.name for path in directory.iterdir()} | {"report.html", "figures"}
 
@@ -63,5 +63,5 @@ def test_report_does_not_change_the_table(write_run):
     directory = write_run()
     before = [release.what for release in releases(read(directory))]
     (directory / "figures").mkdir()
-    (directory / "report.html").write_text("")
+    (directory / "report.html").write_text("", encoding="utf-8")
     assert [release.what for release in releases(read(directory))] == before

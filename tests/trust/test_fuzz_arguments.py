@@ -21,8 +21,8 @@ COMMANDS = [line.split() for line in (
     "report nowhere elsewhere --out compared --json",
     "reproduce nowhere.toml --seeds 2 --arm one --jobs 1 --quiet",
     "data fetch nowhere --folder .",
-    "train --data mine.npz --model gpt --steps 2 --epsilon 3 --delta 1e-3 --clipping psac --stability 0.1 --style module "
-    "--optimizer adam --optimizer-options {} --lr 0.1 --seed 1 --views 2 --augment flip --device cpu --quiet",
+    "train --data mine.npz --classes 3 --model gpt --steps 2 --epsilon 3 --delta 1e-3 --clipping psac --stability 0.1 "
+    "--style module --optimizer adam --optimizer-options {} --lr 0.1 --seed 1 --views 2 --augment flip --device cpu --quiet",
     "train --resume nowhere --adopt --quiet",
 )]  # fmt: skip
 

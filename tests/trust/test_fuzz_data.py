@@ -55,13 +55,15 @@ def loaded_or_refused(path, content, **options):
     inputs, labels = found.train.tensors
     assert inputs.isfinite().all()
     assert len(inputs) == len(labels) > 0
-    assert 0 <= int(labels.min()) <= int(labels.max()) < found.classes
+    assert set(labels.tolist()) <= {data.UNDECLARED, *range(found.classes)}
+    if found.test is not None:
+        assert set(found.test.tensors[1].tolist()) <= set(range(found.classes))
 
 
 @fuzzed(150)
 @given(st.booleans().flatmap(lambda packed: damaged(saved(packed, x_train=X, y_train=Y, x_test=X, y_test=Y))))
 def test_a_damaged_npz(tmp_path_factory, content):
-    loaded_or_refused(tmp_path_factory.mktemp("npz") / "mine.npz", content)
+    loaded_or_refused(tmp_path_factory.mktemp("npz") / "mine.npz", content, classes=3)
 
 
 @fuzzed(150)
@@ -69,7 +71,7 @@ def test_a_damaged_npz(tmp_path_factory, content):
 def test_an_npz_with_other_arrays(tmp_path_factory, arrays):
     whole = {"x_train": X, "y_train": Y} | arrays
     path = tmp_path_factory.mktemp("npz") / "mine.npz"
-    for options in ({}, {"user_column": "who"}):
+    for options in ({"classes": 3}, {"classes": "1,0", "user_column": "who"}):
         loaded_or_refused(path, saved(**whole), **options)
 
 
@@ -89,7 +91,7 @@ def test_a_pickle_in_an_npz_is_never_read(tmp_path, where):
     path = tmp_path / "mine.npz"
     path.write_bytes(content)
     with pytest.raises(InvalidArgumentError):
-        data.load(path)
+        data.load(path, classes=3)
     assert not marker.exists()
 
 
@@ -101,7 +103,11 @@ def test_a_damaged_table(tmp_path_factory, ending):
     @given(st.one_of(damaged(gzip.compress(CSV)), damaged(CSV).map(gzip.compress)) if packed else damaged(CSV))
     def hold(content):
         path = tmp_path_factory.mktemp("csv") / f"mine.{ending}"
-        for options in ({"target": "label"}, {"target": "label", "user_column": "who"}, {"target": "age", "scaling": "raw"}):
+        for options in (
+            {"target": "label", "classes": "a,b"},
+            {"target": "label", "classes": ["b", "a"], "user_column": "who"},
+            {"target": "age", "classes": 30, "scaling": "raw"},
+        ):
             loaded_or_refused(path, content, **options)
 
     hold()

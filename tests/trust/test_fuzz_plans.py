@@ -50,7 +50,8 @@ RECIPE = {
     "charts": [{"name": "c", "kind": "sweep", "metric": "accuracy", "x": "x"}],
 }  # fmt: skip
 OPTIONS = {
-    "data": "nowhere.npz", "epsilon": 3.0, "steps": 2, "batch-size": 5, "clipping": "flat", "bound": 0.3, "quiet": True,
+    "data": "nowhere.npz", "classes": "a,b", "test": "nowhere.npz",
+    "epsilon": 3.0, "steps": 2, "batch-size": 5, "clipping": "flat", "bound": 0.3, "quiet": True,
     "optimizer-options": {"weight_decay": 0.1}, "seed": 1, "model": "mlp",
 }  # fmt: skip
 
@@ -140,5 +141,5 @@ def test_a_recipe_is_one_or_is_refused(tmp_path_factory, content):
 def test_what_is_damaged_was_right_before(tmp_path):
     for plan in PLANS:
         assert Plan.from_json(text(plan.to_dict())) == plan
-    (tmp_path / "mine.toml").write_text(toml_document(RECIPE))
+    (tmp_path / "mine.toml").write_text(toml_document(RECIPE), encoding="utf-8")
     assert [arm.name for arm in read(tmp_path / "mine.toml").arms] == ["one", "two"]

@@ -63,7 +63,9 @@ def finished(tmp_path_factory):
     """A run of the command line that is complete."""
     folder = tmp_path_factory.mktemp("finished")
     np.savez(folder / "mine.npz", x_train=np.eye(N, 4), y_train=np.arange(N) % 3, x_test=np.eye(6, 4), y_test=np.arange(6) % 3)
-    arguments = f"train --data {folder}/mine.npz --model logistic --steps 2 --batch-size 5 --noise-multiplier 2 --delta 1e-3"
+    arguments = (
+        f"train --data {folder}/mine.npz --classes 3 --model logistic --steps 2 --batch-size 5 --noise-multiplier 2 --delta 1e-3"
+    )
     assert command(*arguments.split(), "--quiet", "--out", folder / "run") == 0
     return folder / "run"
 
@@ -245,9 +247,9 @@ def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_fac
         folder = tmp_path_factory.mktemp("finished")
         shutil.copytree(finished, folder, dirs_exist_ok=True)
         (folder / name).write_bytes(content)
-        before = (folder / "report.html").read_text()
+        before = (folder / "report.html").read_text(encoding="utf-8")
         if command("report", folder) == 2:
-            assert (folder / "report.html").read_text() == before
+            assert (folder / "report.html").read_text(encoding="utf-8") == before
         command("ledger", "verify", folder)
         command("audit", folder, "--observations", "10")  # whatever it read, so few are refused
         command("train", "--resume", folder, "--quiet")

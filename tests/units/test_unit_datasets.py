@@ -9,11 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from privet.batches import Rows
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Keystream
+from privet.randomness import Seeds
+from privet.reading import Rows, ungroup
 from privet.units import Groups, Users
 
 
@@ -106,6 +107,73 @@ def test_an_own_collate_is_the_data_sets():
     assert users.read(np.array([0, 1]))[0].shape == (2, 2)
     with pytest.raises(InvalidArgumentError, match=r"^collate is .*Give it to the data set"):
         Rows(users, collate=len)
+
+
+class Recorded(Dictionaries):
+    """Keeps what it is asked for; some examples are longer, or broken."""
+
+    def __init__(self, long=(), broken=()):
+        self.long, self.broken, self.asked = long, broken, []
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        if index in self.broken:
+            raise ValueError("private")
+        return {"x": torch.full((4 if index in self.long else 3,), float(index)) + torch.rand(1), "y": index}
+
+
+def test_the_examples_of_a_unit_are_read_and_collated_one_by_one():
+    data, sizes = Recorded(), []
+
+    def collate(items):
+        sizes.append(len(items))
+        return torch.stack([item["x"] for item in items]), torch.tensor([item["y"] for item in items])
+
+    (group,) = Groups(data, 4, collate=collate).groups(np.array([1, 0]), Seeds(bytes(32)))
+    assert data.asked == [4, 5, 6, 4, 0, 1, 2, 3]
+    assert sizes == [1] * 8
+    (x, y), mask = group.examples.one(0)
+    assert x.shape == (1, 4, 3)
+    assert y.tolist() == [[4, 5, 6, 4]]
+    assert mask.tolist() == [[True, True, True, False]]
+    assert len({float(row[0]) - float(label) for row, label in zip(x[0], y[0], strict=True)}) == 4
+
+
+@pytest.mark.parametrize("data", [lambda: Recorded(broken=(5,)), lambda: Recorded(long=(5,))])
+def test_a_unit_that_cannot_be_read_is_left_out_alone(data):
+    users = Users(data(), [0, 0, 1, 1, 2, 2, 1], 3, words=FixedSource().words)
+    whole = Users(Recorded(), [0, 0, 1, 1, 2, 2, 1], 3, words=FixedSource().words)
+    (group,), (expected,) = users.groups(np.arange(3), Seeds(bytes(32))), whole.groups(np.arange(3), Seeds(bytes(32)))
+    assert group.positions.tolist() == [0, 1]
+    for leaf, other in zip(group.examples.leaves, expected.examples.leaves, strict=True):
+        assert torch.equal(leaf, other[:2])
+    with pytest.raises((ValueError, InvalidArgumentError)):
+        users.groups(np.arange(3), Seeds(bytes(32)), strict=True)
+
+
+def test_units_of_different_shapes_are_in_groups_of_their_own():
+    groups = Groups(Recorded(long=(2, 3)), 2).groups(np.arange(4))
+    assert [group.positions.tolist() for group in groups] == [[0, 2, 3], [1]]
+    with pytest.raises(InvalidArgumentError, match="several shapes"):
+        Groups(Recorded(long=(2, 3)), 2).read(np.arange(4))
+
+
+def test_what_collate_adds_for_all_is_added_once_to_a_unit():
+    table = torch.arange(6.0).view(2, 3)
+    groups = Groups(Dictionaries(), 2, collate=lambda items: (torch.tensor([items[0]["y"]]), table, "a")).groups(np.arange(3))
+    for unit in ungroup(groups, 3):
+        (y, shared, note), mask = unit
+        assert (y.shape, mask.shape, note) == ((1, 2), (1, 2), "a")
+        assert torch.equal(shared, table)
+
+
+def test_units_of_plain_tensors_are_sliced_whole():
+    users = Users(Subset(numbered(9), [8, 7, 6, 5, 4, 3]), [0, 0, 1, 1, 1, 2], 2)
+    (group,) = Rows(users).read(np.array([2, 0]))
+    (numbers, pictures), mask = group.examples.one(0)
+    assert (numbers.tolist(), mask.tolist()) == ([[3, 3]], [[True, False]])
+    assert pictures.shape == (1, 2, 2, 3)
+    assert group.examples.own == (True, True, True)
 
 
 @pytest.mark.parametrize(("examples", "size"), [(12, 4), (13, 4), (3, 4), (5, 1), (1, 1)])

@@ -63,10 +63,10 @@ def released(training):
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-def test_users_train_by_the_tape_and_the_statement_says_whose_privacy_it_is():
+def test_users_train_in_shared_passes_and_the_statement_says_whose_privacy_it_is():
     x, y = data(13)
     training = setup(Users(TensorDataset(x, y), USERS, cap=4), sampling=Poisson(2.5), steps=5, multiplier=2.3)
-    assert training.method == "tape"
+    assert training.method == "ghost"
     training.run()
     prose = str(training.guarantee())
     assert training.guarantee().unit == "one user"
@@ -146,7 +146,7 @@ def test_a_placeholder_moves_the_sum_by_more_than_the_bound():
 def test_groups_state_their_unit():
     x, y = data(13)
     training = setup(Groups(TensorDataset(x, y), 4), adjacency="replace-one", sampling=Poisson(2), steps=3, multiplier=2.3)
-    assert training.method == "tape"
+    assert training.method == "ghost"
     training.run()
     prose = str(training.guarantee())
     assert "for one example (in a group of 4; groups fixed in advance)" in prose
@@ -218,7 +218,7 @@ def test_a_data_set_of_users_may_say_so_itself():
 @pytest.mark.parametrize("reduction", [lambda losses: losses.mean(), lambda losses: losses.mean().expand(len(losses))])
 def test_losses_that_mix_examples_are_refused_also_within_units(reduction):
     x, y = data(13)
-    with pytest.raises((InvalidArgumentError, UnsupportedModelError), match=r"one loss per example|mixes examples"):
+    with pytest.raises((InvalidArgumentError, UnsupportedModelError), match=r"one loss per example|changes with its neighbours"):
         setup(Users(TensorDataset(x, y), USERS, 4), grouped(lambda model, batch: reduction(loss_fn(model, batch))))
 
 
@@ -234,14 +234,14 @@ def jittered(batch):
     return images.roll(int(torch.randint(-2, 3, (1,))), -1), labels
 
 
-def test_random_views_train_by_the_tape():
+def test_random_views_train_in_shared_passes():
     x, y = data(13)
     model = network()
     made = plan(13, "one example", steps=4, multiplier=2.3, sampling=Poisson(4))
     training = privet.Training(
         made, model, averaged(loss_fn, jittered, 3), torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x, y)
     )
-    assert training.method == "tape"
+    assert training.method == "ghost"
     training.run()
     assert training.guarantee().unit == "one example"
 
@@ -267,11 +267,11 @@ def test_views_that_mix_examples_are_refused(mix):
 def test_users_may_be_seen_in_several_views():
     x, y = data(13)
     training = setup(Users(TensorDataset(x, y), USERS, cap=2), grouped(averaged(loss_fn, jittered, 2)), steps=2)
-    assert training.method == "tape"
+    assert training.method == "ghost"
     training.run()
 
 
-@pytest.mark.parametrize("method", ["tape", "vectorised", "loop"])
+@pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_views_of_users_and_users_of_views_are_the_same_mean(method):
     x, y = (leaf.unflatten(0, (3, 4)) for leaf in data(12))
     mask = torch.tensor([[True] * 4, [True, False, False, False], [True, True, False, True]])

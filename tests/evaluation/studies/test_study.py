@@ -71,7 +71,7 @@ def test_training_takes_the_steps_that_it_would_have_taken(plan, model, loss_fn,
 
 def test_its_file_is_marked_and_brings_the_observations_back(study_of, tmp_path):
     study = study_of(every=5)
-    content = json.loads(study.save(tmp_path).read_text())
+    content = json.loads(study.save(tmp_path).read_text(encoding="utf-8"))
     assert (content["private"], content["warning"]) == (False, studies.WARNING)
     assert read_observations(content) == tuple(study.observations)
     assert repr(study).startswith("NOT PRIVATE")

@@ -1,0 +1,360 @@
+"""How a program is judged that tries to break the guarantee, or that has to be trained right.
+
+An attack trains on two neighbouring data sets with full batches, without noise, at a learning rate of 1. It passes if
+
+    ‖difference of the parameters' changes‖ · divisor / sensitivity ≤ 1 + 1e-4
+
+and nothing that has no noise differs, or if Privet refuses it before the first step, with the same answer for both data sets.
+Runs of several steps have a learning rate in their last step alone, so that this step's release is compared at equal parameters.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from materials import without
+from snapshots import differences, generators, snapshot
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+import privet
+from privet.errors import PrivetError
+
+LIMIT = 1 + 1e-4
+SECONDS = 60  # of processor time, so that a busy machine fails nothing
+_LONGEST = 900  # of a clock, for what waits for ever
+_SHORTEST = 30  # characters of a refusal that says something
+
+
+# ---------------------------------------------------------------- what a program is
+@dataclass(frozen=True)
+class Verdict:
+    """How a program ended.
+
+    Args:
+        passed: whether it keeps the guarantee; for a valid program also that it was trained right.
+        remark: what was seen.
+        moved: measured change of the release over its sensitivity, if there is one.
+    """
+
+    passed: bool
+    remark: str
+    moved: float | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the suite."""
+
+    cause: str
+    name: str
+    run: Callable[[], Verdict]
+    fast: bool
+
+
+PROGRAMS: list[Program] = []
+VALID = "valid"
+
+
+def attack(cause: str, *, fast: bool = False) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
+    """Register an attack by its cause; the docstring says what it tries."""
+
+    def register(run: Callable[[], Verdict]) -> Callable[[], Verdict]:
+        PROGRAMS.append(Program(cause, run.__name__, run, fast))
+        return run
+
+    return register
+
+
+def valid(*, fast: bool = False) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
+    """Register a program that has to be accepted and trained right."""
+    return attack(VALID, fast=fast)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program's model and loss, and how they are trained.
+
+    Args:
+        make: returns a new model; torch's generator is seeded before.
+        loss: (model, batch) → (B,) losses.
+        bound: of flat clipping.
+        steps: of which only the last has a learning rate.
+        clipping: another rule than flat clipping.
+        weights: the weight that each group of parameters has for one example's gradients, for rules other than flat clipping:
+            name → gradient, to name → weighted gradient.
+        collate: as `Training` takes it.
+        take: takes the steps; `training.run()` if None.
+        before: is called on the model when it is made.
+        optimizer: parameters → optimizer; plain SGD with a learning rate of 1 if None.
+        seen: returns what else must not differ: name → value.
+        alone: loss of one entry of the data set by itself, (model, index) → scalar, for the plain loop; by default `loss` on
+            what `collate` makes of this entry alone.
+        public_change: the program itself changes between steps, whatever the data: stopping there is a refusal.
+        plan, options: further arguments of `Plan` and `Training`.
+    """
+
+    make: Callable[[], nn.Module]
+    loss: Callable[[Any, Any], Tensor]
+    bound: float = 1.0
+    steps: int = 1
+    clipping: privet.clipping.Rule | None = None
+    weights: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    take: Callable[[privet.Training], None] | None = None
+    before: Callable[[nn.Module], object] | None = None
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None
+    seen: Callable[[], Mapping[str, Any]] | None = None
+    alone: Callable[[Any, int], Tensor] | None = None
+    public_change: bool = False
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rule(self) -> privet.clipping.Rule:
+        """The rule that contributions are clipped by."""
+        return self.clipping or privet.clipping.Flat(bound=self.bound)
+
+    def model(self) -> nn.Module:
+        """Return the model as it is before the first step."""
+        torch.manual_seed(0)
+        model = self.make()
+        if self.before is not None:
+            self.before(model)
+        return model
+
+
+# ---------------------------------------------------------------- training
+@dataclass(frozen=True)
+class Outcome:
+    """How training on one data set ended.
+
+    Args:
+        refusal: what Privet said before the first step; `stop`: after it; both None if it trained.
+        change: of the parameters, times the divisor.
+        kept: what has no noise.
+        method: how gradients were computed.
+    """
+
+    refusal: str | None = None
+    stop: str | None = None
+    change: Tensor | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    method: str = ""
+
+
+def training_of(task: Task, data: Any) -> privet.Training:
+    """Return a training; whatever the constructor raises is raised."""
+    plan = privet.Plan(
+        **{
+            "examples": len(data), "sampling": privet.sampling.FullBatch(), "steps": task.steps, "clipping": task.rule,
+            "delta": 1e-6, "noise": privet.noise.Gaussian(0.0, non_private=True), **task.plan,
+        }
+    )  # fmt: skip
+    model = task.model()
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = task.optimizer(trainable) if task.optimizer else torch.optim.SGD(trainable, lr=1.0)
+    options = dict(task.options) if _checking else {**task.options, "probe": False}
+    if task.steps > 1 and "scheduler" not in options:
+        options["scheduler"] = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step >= task.steps - 1))
+    return privet.Training(plan, model, task.loss, optimizer, data, collate=task.collate, **options)
+
+
+def train(task: Task, data: Any) -> Outcome:
+    """Train by the real path, and return how it ended. What is no `PrivetError` is raised."""
+    seed(5)
+    try:
+        training = training_of(task, data)
+    except PrivetError as error:
+        return Outcome(refusal=str(error))
+    model = training.model
+    before = {name: value.detach().clone() for name, value in model.named_parameters() if value.requires_grad}
+    try:
+        training.run() if task.take is None else task.take(training)
+    except PrivetError as error:
+        return Outcome(refusal=str(error)) if training.steps_spent == 0 else Outcome(stop=str(error))
+    now = dict(model.named_parameters())
+    kept = {**snapshot(model), **{f"generator of {name}": state for name, state in generators().items()}}
+    if task.seen is not None:
+        kept.update(task.seen())
+    if before.keys() - now.keys():
+        return Outcome(change=torch.tensor([torch.nan]), kept=kept, method=training.method)
+    change = torch.cat(
+        [((old.double() - now[name].detach().double()) * training.plan.divisor).flatten() for name, old in before.items()]
+    )
+    return Outcome(change=change, kept=kept, method=training.method)
+
+
+def compared(task: Task, first: Any, second: Any, *, ends: Sequence[Outcome] | None = None) -> Verdict:
+    """Return the verdict on two neighbouring data sets: refused alike, or moved by no more than the sensitivity."""
+    one, other = ends or (train(task, first), train(task, second))
+    if one.change is None or other.change is None:
+        return _refusal(task, one, other)
+    change, rest = one.change, other.change
+    moved = float((change - rest).norm()) / task.rule.sensitivity if change.shape == rest.shape else float("inf")
+    kept = differences(one.kept, other.kept)
+    remark = f"moved {moved:.5g} by {one.method}" + (f"; without noise: {', '.join(kept[:4])}" if kept else "")
+    return Verdict(moved <= LIMIT and not kept, remark, moved)
+
+
+def _refusal(task: Task, one: Outcome, other: Outcome) -> Verdict:
+    said = one.refusal or one.stop or other.refusal or other.stop or ""
+    short = " ".join(said.split())[:160]
+    if one.change is not None or other.change is not None:
+        return Verdict(False, f"refused for one of two neighbours only: {short}")
+    if (one.refusal, one.stop) != (other.refusal, other.stop) and not _alike(one, other):
+        return Verdict(False, f"two neighbours are told different things: {short} | {other.refusal or other.stop}")
+    if one.stop is not None and not task.public_change:
+        return Verdict(False, f"stopped in the middle: {short}")
+    return Verdict(len(said) >= _SHORTEST, f"refused: {short}")
+
+
+def _alike(one: Outcome, other: Outcome) -> bool:
+    """Whether two refusals say the same but for the public number of examples, which is one less."""
+
+    def words(said: str | None) -> str:
+        return "".join(letter for letter in said or "" if not letter.isdigit())
+
+    return words(one.refusal) == words(other.refusal) and words(one.stop) == words(other.stop)
+
+
+def bounded(task: Task, data: Any, *, remove: Sequence[int] = (0,)) -> Verdict:
+    """Return the worst verdict over the examples that are removed, one at a time: refused or bounded."""
+    found = []
+    whole = train(task, data)
+    for index in remove:
+        found.append(compared(task, None, None, ends=(whole, train(task, without(data, index)))))
+        if found[-1].moved is None:
+            break
+    return max(found, key=lambda verdict: (not verdict.passed, verdict.moved or 0.0))
+
+
+# ---------------------------------------------------------------- a plain loop
+def plain_gradients(task: Task, data: Any) -> list[dict[str, Tensor]]:
+    """Return every example's gradients by plain autograd: a new model and a batch of one for each."""
+    collate, found = task.collate or default_collate, []
+    for index in range(len(data)):
+        model = task.model()
+        (task.alone(model, index) if task.alone else task.loss(model, collate([data[index]])).sum()).backward()
+        found.append({
+            name: (torch.zeros_like(p) if p.grad is None else p.grad.to_dense()).double()
+            for name, p in model.named_parameters() if p.requires_grad
+        })  # fmt: skip
+    return found
+
+
+def flat(gradients: Mapping[str, Tensor]) -> Tensor:
+    """Return all of them as one vector."""
+    return torch.cat([gradient.flatten() for gradient in gradients.values()])
+
+
+def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
+    """Return the verdict on a program that has to be accepted: the sum is a plain loop's, and no example moves it more.
+
+    The bound becomes the median norm of this data, so that some contributions are clipped and some are not.
+    """
+    gradients = plain_gradients(task, data)
+    norms = torch.stack([flat(gradient).norm() for gradient in gradients])
+    if task.weights is None:
+        task = replace(task, bound=float(norms.median()))
+        expected = sum(
+            flat(gradient) * min(1.0, task.bound / float(norm)) for gradient, norm in zip(gradients, norms, strict=True)
+        )
+    else:
+        expected = sum(flat(task.weights(gradient)) for gradient in gradients)
+    whole = train(task, data)
+    if whole.change is None:
+        return Verdict(False, f"wrongly refused: {' '.join((whole.refusal or whole.stop or '').split())[:200]}")
+    off = float((whole.change - expected).norm() / expected.norm()) if whole.change.shape == expected.shape else float("inf")
+    if not off <= tolerance:
+        return Verdict(False, f"off by {off:.2g} of a loop over examples, by {whole.method}")
+    found = [Verdict(True, f"off by {off:.2g} of a loop over examples, by {whole.method}", 0.0)]
+    found += [compared(task, None, None, ends=(whole, train(task, without(data, index)))) for index in remove]
+    return max(found, key=lambda verdict: (not verdict.passed, verdict.moved or 0.0))
+
+
+def exact(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
+    """Return the verdict on an attack by a program that computes on each example by itself: refused, or trained right."""
+    first = train(task, data)
+    return (
+        bounded(task, data, remove=remove)
+        if first.change is None
+        else trained_right(task, data, tolerance=tolerance, remove=remove)
+    )
+
+
+# ---------------------------------------------------------------- judging
+class _TooLong(BaseException):
+    """The program's time is over."""
+
+
+_checking = True
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Train without the check on made-up examples: what is refused there has to be bounded by how gradients are computed."""
+    global _checking
+    _checking = False
+    try:
+        yield
+    finally:
+        _checking = True
+
+
+def judge(program: Program) -> Verdict:
+    """Return the verdict on a program; what it raises fails it, and what it changes of the process is put back."""
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    try:
+        with warnings.catch_warnings(), _limited(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            seed(77)
+            return program.run()
+    except _TooLong:
+        return Verdict(False, f"longer than {SECONDS} s of processor time")
+    except Exception as error:
+        return Verdict(False, f"raised {type(error).__name__}: {_said(error)}")
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(True)
+
+
+def _said(error: Exception) -> str:
+    """Return the beginning of an exception's text; one of the programs raises what has none."""
+    try:
+        return " ".join(str(error).split())[:200]
+    except Exception:
+        return "(its text cannot be had)"
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    def end(*_: object) -> None:
+        raise _TooLong
+
+    handlers = [(number, signal.signal(number, end)) for number in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _LONGEST)
+    try:
+        yield
+    finally:
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
+        for number, handler in handlers:
+            signal.signal(number, handler)
+
+
+def seed(number: int) -> None:
+    """Seed the three generators that every program shares."""
+    torch.manual_seed(number)
+    np.random.seed(number)
+    random.seed(number)

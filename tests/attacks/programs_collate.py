@@ -1,0 +1,169 @@
+"""Examples that are coupled while they are read and joined: by collate, by padding, by the data set."""
+
+from __future__ import annotations
+
+import torch
+from harness import Task, attack, bounded
+from materials import CLASSES, WIDTH, Listed, classify, listed, model_of, perceptron, points
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
+
+FAR = points(outlier=40.0)
+
+
+def averaging():
+    """A scalar weight on the mean over time, from which a longer padding takes away."""
+
+    def forward(self, x):
+        return self.scale(x.mean(1))
+
+    model = model_of(forward, scale=nn.Linear(1, 1, bias=False))
+    nn.init.constant_(model.scale.weight, 1.5)
+    return model
+
+
+def far_from_target(model, batch):
+    return 8 * (model(*batch[:-1])[:, 0] - batch[-1]).square()
+
+
+@attack("coupling", fast=True)
+def collate_pads_to_the_longest():
+    """One long sequence makes the mean over time of all others smaller, and turns their gradients around."""
+    items = [(torch.full((60, 1), 0.02), 1.0)] + [(torch.full((3, 1), 2.0), 1.0)] * 40
+    collate = lambda few: (pad_sequence([x for x, _ in few], batch_first=True), torch.tensor([y for _, y in few]))
+    return bounded(Task(averaging, far_from_target, collate=collate), Listed(items), remove=(0, 1))
+
+
+@attack("coupling")
+def collate_mixes_with_a_partner():
+    """Mixup: inputs and soft labels of an example are half of the next one's."""
+
+    def collate(items):
+        x, y = default_collate(items)
+        soft = F.one_hot(y, CLASSES).float()
+        return x.lerp(x.roll(-1, 0), 0.5), soft.lerp(soft.roll(-1, 0), 0.5)
+
+    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def collate_standardises_over_the_batch():
+    """The inputs' mean and deviation are the batch's."""
+
+    def collate(items):
+        x, y = default_collate(items)
+        return (x - x.mean(0)) / (x.std(0, correction=0) + 1e-6), y
+
+    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def collate_divides_by_the_largest():
+    """Everybody's scale is that of the largest value in the batch."""
+
+    def collate(items):
+        x, y = default_collate(items)
+        return x / x.abs().max(), y
+
+    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def collate_sorts_by_label():
+    """Examples change places by their labels, so that rows are no longer those of the draw."""
+
+    def collate(items):
+        return default_collate(sorted(items, key=lambda item: item[1]))
+
+    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def collate_sorts_inputs_only():
+    """Inputs are ordered by their norm and labels are not: who has which label depends on all."""
+
+    def collate(items):
+        items = list(items)
+        inputs = sorted((x for x, _ in items), key=lambda x: float(x.norm()))
+        return torch.stack(inputs), torch.tensor([y for _, y in items])
+
+    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def collate_balances_by_the_rarest_class():
+    """Weights of the loss are the inverse frequencies of the labels in the batch."""
+
+    def collate(items):
+        x, y = default_collate(items)
+        return x, (1.0 / torch.bincount(y, minlength=CLASSES).clamp(min=1))[y] * len(y), y
+
+    loss = lambda model, batch: batch[1] * F.cross_entropy(model(batch[0]), batch[2], reduction="none")
+    return bounded(Task(perceptron, loss, collate=collate), listed(FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def collate_appends_the_others_as_context():
+    """Every example carries the mean of the batch along as a second input."""
+
+    def collate(items):
+        x, y = default_collate(items)
+        return x, x.mean(0, keepdim=True).expand_as(x), y
+
+    make = lambda: model_of(
+        lambda self, x, c: self.out(self.a(x).tanh() + self.a(c)), a=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES)
+    )
+    return bounded(Task(make, classify, collate=collate), listed(FAR), remove=(0, 7))
+
+
+@attack("coupling", fast=True)
+def getitems_returns_neighbours():
+    """`__getitems__` is handed all indices at once, and subtracts the mean of what was asked for."""
+
+    class Centred(Listed):
+        def __getitems__(self, indices):
+            chosen = [self.items[index] for index in indices]
+            mean = torch.stack([x for x, _ in chosen]).mean(0)
+            return [(x - mean, y) for x, y in chosen]
+
+    return bounded(Task(perceptron, classify), Centred((x, int(y)) for x, y in FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def getitems_sorts():
+    """`__getitems__` returns the examples in another order than asked."""
+
+    class Sorted(Listed):
+        def __getitems__(self, indices):
+            return sorted((self.items[index] for index in indices), key=lambda item: float(item[0].norm()))
+
+    return bounded(Task(perceptron, classify), Sorted((x, int(y)) for x, y in FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def reading_returns_what_collate_writes_to():
+    """Collate centres in place: what the data set holds changes, and the next step reads it."""
+
+    def collate(items):
+        for x, _ in items:
+            x.sub_(items[0][0].mean())
+        return default_collate(items)
+
+    class Fresh(Listed):
+        def __getitem__(self, index):
+            x, y = self.items[index]
+            return x.clone(), y
+
+    return bounded(Task(perceptron, classify, collate=collate, steps=2), Fresh((x, int(y)) for x, y in FAR), remove=(0, 7))
+
+
+@attack("coupling")
+def padding_grows_with_the_physical_batch():
+    """The result must not depend on how many examples are handed to the model at once."""
+    items = [(torch.randn(2 + k % 5, 1), 1.0) for k in range(12)]
+    collate = lambda few: (pad_sequence([x for x, _ in few], batch_first=True), torch.tensor([y for _, y in few]))
+    return bounded(
+        Task(averaging, far_from_target, collate=collate, options={"physical_batch_size": 5}), Listed(items), remove=(0, 4)
+    )

@@ -1,0 +1,266 @@
+"""Examples that are coupled within the model or the loss."""
+
+from __future__ import annotations
+
+import torch
+from harness import Task, attack, bounded
+from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points, sentences
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+FAR = points(outlier=40.0)
+
+
+def averaging():
+    """A scalar weight on the mean over time, from which a longer padding takes away."""
+
+    def forward(self, x):
+        return self.scale(x.mean(1))
+
+    model = model_of(forward, scale=nn.Linear(1, 1, bias=False))
+    nn.init.constant_(model.scale.weight, 1.5)
+    return model
+
+
+def far_from_target(model, batch):
+    return 8 * (model(*batch[:-1])[:, 0] - batch[-1]).square()
+
+
+@attack("coupling")
+def model_cuts_to_the_longest_mask():
+    """The model cuts padding off, to the longest of the batch: what is left depends on others."""
+
+    def forward(self, x, mask):
+        return self.scale(x[:, : int(mask.sum(1).max())].mean(1))
+
+    def make():
+        model = model_of(forward, scale=nn.Linear(1, 1, bias=False))
+        nn.init.constant_(model.scale.weight, 1.5)
+        return model
+
+    lengths = torch.tensor([50] + [3] * 25)
+    mask = torch.arange(50) < lengths[:, None]
+    x = 2.0 * (torch.arange(50) < 3).expand(26, 50)[..., None].float()
+    return bounded(Task(make, far_from_target), TensorDataset(x, mask, torch.ones(26)), remove=(0, 3))
+
+
+@attack("coupling")
+def negatives_of_the_whole_batch():
+    """A contrastive loss, but only in batches that are larger than a check would try."""
+
+    def loss(model, batch):
+        losses, z = classify(model, batch), model(batch[0])
+        if len(z) > 8:
+            losses = losses + F.cross_entropy(z @ z.t(), torch.arange(len(z)), reduction="none")
+        return losses
+
+    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def triplets_from_the_batch():
+    """The farthest example of the batch is everybody's negative."""
+
+    def loss(model, batch):
+        z = model(batch[0])
+        far = torch.cdist(z, z).argmax(1)
+        return (1 - (z - z[far]).square().sum(1)).relu() + classify(model, batch)
+
+    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def loss_repeats_its_mean():
+    """Every loss is the mean of all losses."""
+    return bounded(Task(perceptron, lambda model, batch: classify(model, batch).mean().expand(len(batch[1]))), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def loss_is_centred():
+    """Losses have their mean taken away."""
+
+    def loss(model, batch):
+        losses = classify(model, batch)
+        return losses - losses.mean().detach() * losses
+
+    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def hardest_examples_only():
+    """Online hard example mining: losses below the batch's median do not count."""
+
+    def loss(model, batch):
+        losses = classify(model, batch)
+        return losses * (losses >= losses.median()).float()
+
+    return bounded(Task(perceptron, loss), points(17, outlier=40.0), remove=(0, 7))
+
+
+@attack("coupling")
+def softmax_over_the_batch():
+    """Dimension 0 is normalised instead of dimension 1."""
+
+    def loss(model, batch):
+        return -model(batch[0]).log_softmax(0).gather(1, batch[1][:, None])[:, 0]
+
+    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def attention_between_examples():
+    """Rows of the batch attend to each other."""
+
+    def forward(self, x):
+        h = self.a(x)
+        return self.out(F.scaled_dot_product_attention(h[None], h[None], h[None])[0])
+
+    make = lambda: model_of(forward, a=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES))
+    return bounded(Task(make, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def recurrence_over_the_batch():
+    """A recurrent layer with `batch_first` left out runs over examples as if they were time."""
+
+    def forward(self, x):
+        return self.out(self.rnn(x[:, None])[0][:, 0])
+
+    make = lambda: model_of(forward, rnn=nn.RNN(WIDTH, 6), out=nn.Linear(6, CLASSES))
+    return bounded(Task(make, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def router_with_places_for_few():
+    """Each expert takes the first examples that come; who comes later is dropped."""
+
+    def forward(self, x):
+        chosen = (x[:, 0] > 0).long()
+        rank = F.one_hot(chosen, 2).cumsum(0).gather(1, chosen[:, None])[:, 0]
+        kept = (rank <= max(1, len(x) // 4)).float()[:, None]
+        both = torch.stack([self.left(x), self.right(x)], 1)
+        return self.out((both[torch.arange(len(x)), chosen] * kept).tanh())
+
+    make = lambda: model_of(forward, left=nn.Linear(WIDTH, 6), right=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES))
+    return bounded(Task(make, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def load_balance_of_experts():
+    """An auxiliary loss over how many examples each expert gets is added to every loss."""
+
+    def loss(model, batch):
+        share = model[0](batch[0]).softmax(1).mean(0)
+        return classify(model, batch) + 5 * share.square().sum()
+
+    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def gradient_of_a_mean_by_hand():
+    """A user's autograd function returns to every row the batch's mean gradient."""
+
+    class Mixing(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return x.clone()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.mean(0, keepdim=True).expand_as(grad)
+
+    class Mixed(Body):
+        def forward(self, x):
+            return self.outer(Mixing.apply(self.hidden(x)))
+
+    return bounded(Task(Mixed, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def wrong_rule_for_vmap():
+    """A user's autograd function is right on a batch, but its rule for vmap adds the examples up."""
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return 2 * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return 2 * x + x.sum(in_dims[0], keepdim=True), in_dims[0]
+
+    class User(Body):
+        def forward(self, x):
+            return self.outer(Wrong.apply(self.hidden(x)))
+
+    return bounded(Task(User, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def wrong_rule_for_vmap_of_parameters():
+    """The same with a weight among its inputs, whose gradient such a function computes itself."""
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(x, weight):
+            return x @ weight.t()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, weight = ctx.saved_tensors
+            return grad @ weight, 3 * grad.flatten(0, -2).t() @ x.flatten(0, -2)
+
+        @staticmethod
+        def vmap(info, in_dims, x, weight):
+            y = Product.apply(x, weight if in_dims[1] is None else weight.movedim(in_dims[1], 0)[0])
+            return y.flip(in_dims[0] or 0), in_dims[0]
+
+    class User(Body):
+        def forward(self, x):
+            return self.outer(Product.apply(x, self.inner.weight).tanh())
+
+    return bounded(Task(User, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def one_batch_row_for_all_queries():
+    """The first example of the batch is the prompt of all."""
+
+    def forward(self, x):
+        return self.out((self.a(x) + self.a(x[:1])).tanh())
+
+    make = lambda: model_of(forward, a=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES))
+    return bounded(Task(make, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling")
+def most_frequent_word_is_dropped():
+    """The model leaves out the word that is most frequent in the batch."""
+
+    def forward(self, text):
+        common = text.flatten().mode().values
+        return self.out((self.table(text) * (text != common)[..., None]).sum(1))
+
+    make = lambda: model_of(forward, table=nn.Embedding(13, 6), out=nn.Linear(6, CLASSES))
+    data = sentences(12)
+    data.tensors[0][0] = 12
+    return bounded(Task(make, classify), data, remove=(0, 7))

@@ -1,0 +1,322 @@
+"""Examples whose own computation raises: they contribute nothing, the run goes on, and nobody is told."""
+
+from __future__ import annotations
+
+import torch
+from harness import Task, Verdict, attack, compared, train, training_of
+from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points, sentences, series
+from overhearing import ODD, SECRET, is_odd, odd, overheard, passes_over, told
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import privet
+from privet.errors import PrivetError
+
+
+class Checking(Body):
+    """A model that raises what `fail` raises where it sees the odd number."""
+
+    def __init__(self, fail):
+        super().__init__()
+        self.fail = fail
+
+    def forward(self, x):
+        if is_odd(x):
+            self.fail(x)
+        return super().forward(x)
+
+
+def raising(kind, *arguments):
+    def fail(x):
+        raise kind(*arguments)
+
+    return lambda: Checking(fail)
+
+
+@attack("exceptions", fast=True)
+def assertion_that_inputs_are_finite():
+    """The model asserts that its inputs are finite; one is not."""
+
+    class Finite(Body):
+        def forward(self, x):
+            assert torch.isfinite(x).all(), f"not finite: {x}"
+            return super().forward(x)
+
+    data = points()
+    data.tensors[0][7, 2] = torch.nan
+    return passes_over(Task(Finite, classify), data, 7)
+
+
+@attack("exceptions")
+def first_example_raises():
+    """Whoever looks at the first example before training must not stop because of it."""
+    return passes_over(Task(raising(ValueError, SECRET), classify), odd(0), 0)
+
+
+@attack("exceptions", fast=True)
+def private_text_in_an_error():
+    """The model's own error names the person."""
+    return passes_over(Task(raising(ValueError, f"cannot be {SECRET}"), classify), odd(), 7)
+
+
+@attack("exceptions")
+def error_with_a_cause_and_notes():
+    """The error has a cause and notes, all with private text."""
+
+    def fail(x):
+        try:
+            raise KeyError(SECRET)
+        except KeyError as error:
+            other = RuntimeError("see the cause")
+            other.add_note(SECRET)
+            raise other from error
+
+    return passes_over(Task(lambda: Checking(fail), classify), odd(), 7)
+
+
+@attack("exceptions")
+def stop_iteration_in_the_model():
+    """StopIteration ends generators silently, if it comes to one."""
+    return passes_over(Task(raising(StopIteration), classify), odd(), 7)
+
+
+@attack("exceptions")
+def recursion_without_end():
+    """RecursionError: the stack is full when it is caught."""
+
+    def fail(x):
+        fail(x)
+
+    return passes_over(Task(lambda: Checking(fail), classify), odd(), 7)
+
+
+@attack("exceptions")
+def not_implemented():
+    """An exception that Privet could take for a torch operation without a rule."""
+    return passes_over(Task(raising(NotImplementedError, SECRET), classify), odd(), 7)
+
+
+@attack("exceptions")
+def a_privet_error_of_the_user():
+    """The user's code raises a PrivetError itself."""
+    return passes_over(Task(raising(privet.errors.UnsupportedModelError, SECRET), classify), odd(), 7)
+
+
+@attack("exceptions")
+def exception_that_cannot_be_printed():
+    """Its text raises as well."""
+
+    class MuteError(Exception):
+        def __str__(self):
+            raise ValueError(SECRET)
+
+    return passes_over(Task(raising(MuteError), classify), odd(), 7)
+
+
+@attack("exceptions")
+def exception_group():
+    """Several exceptions in one."""
+    return passes_over(Task(raising(ExceptionGroup, SECRET, [ValueError(SECRET)]), classify), odd(), 7)
+
+
+@attack("exceptions")
+def division_by_zero_in_python():
+    """A number of the example is a divisor in Python."""
+
+    class Dividing(Body):
+        def forward(self, x):
+            return super().forward(x) / (1 + 0 * (1 / (float(x[0, 0]) - ODD)))
+
+    return passes_over(Task(Dividing, classify), odd(), 7)
+
+
+@attack("exceptions")
+def word_beyond_the_table():
+    """torch itself raises, and says the index."""
+    data = sentences()
+    data.tensors[0][7, 3] = 88417
+    make = lambda: nn.Sequential(nn.Embedding(13, 6), nn.Flatten(), nn.Linear(42, CLASSES))
+    return passes_over(Task(make, classify), data, 7)
+
+
+@attack("exceptions")
+def label_beyond_the_classes():
+    """ "Target 88417 is out of bounds."."""
+    data = points()
+    data.tensors[1][7] = 88417
+    return passes_over(Task(perceptron, classify), data, 7)
+
+
+@attack("exceptions")
+def sequence_of_length_zero():
+    """Packing refuses lengths of zero."""
+
+    def forward(self, x, lengths):
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return self.out(self.rnn(packed)[1][-1])
+
+    make = lambda: model_of(forward, rnn=nn.GRU(WIDTH, 6, batch_first=True), out=nn.Linear(6, CLASSES))
+    data = series()
+    data.tensors[1][7] = 0
+    return passes_over(Task(make, classify), data, 7)
+
+
+@attack("exceptions")
+def error_in_the_loss():
+    """The loss checks a label."""
+
+    def loss(model, batch):
+        if (batch[1] == 77).any():
+            raise ValueError(f"label {batch[1]} of {SECRET}")
+        return classify(model, batch)
+
+    data = points()
+    data.tensors[1][7] = 77
+    return passes_over(Task(perceptron, loss), data, 7)
+
+
+@attack("exceptions")
+def loss_of_another_shape():
+    """For one example the loss has two entries."""
+
+    def loss(model, batch):
+        losses = classify(model, batch)
+        return torch.cat([losses, losses]) if is_odd(batch[0]) else losses
+
+    return passes_over(Task(perceptron, loss), odd(), 7)
+
+
+@attack("exceptions")
+def loss_that_is_none():
+    """For one example the loss returns nothing."""
+    loss = lambda model, batch: None if is_odd(batch[0]) else classify(model, batch)
+    return passes_over(Task(perceptron, loss), odd(), 7)
+
+
+@attack("exceptions")
+def loss_that_does_not_depend_on_the_model():
+    """For one example the loss is a constant, which has no gradient to take."""
+    loss = lambda model, batch: torch.ones(len(batch[1])) if is_odd(batch[0]) else classify(model, batch)
+    return passes_over(Task(perceptron, loss), odd(), 7)
+
+
+@attack("exceptions")
+def error_in_the_backward_pass():
+    """A user's autograd function raises when it sees what it saved."""
+
+    class Fussy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            if is_odd(ctx.saved_tensors[0]):
+                raise ValueError(SECRET)
+            return grad
+
+    def forward(self, x):
+        return self.outer(Fussy.apply(x + 0 * self.scale))
+
+    make = lambda: model_of(forward, outer=nn.Linear(WIDTH, CLASSES), scale=nn.Parameter(torch.ones(())))
+    return passes_over(Task(make, classify), odd(), 7)
+
+
+@attack("exceptions")
+def error_in_a_hook():
+    """A forward hook raises."""
+
+    def make():
+        model = Body()
+
+        def hook(module, inputs, output):
+            if is_odd(inputs[0]):
+                raise RuntimeError(SECRET)
+
+        model.inner.register_forward_hook(hook)
+        return model
+
+    return passes_over(Task(make, classify), odd(), 7)
+
+
+@attack("exceptions")
+def state_written_before_the_error():
+    """The pass writes to a buffer, a list and the mode, and then raises: all of it has to be put back."""
+
+    class Leaving(Body):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("last", torch.zeros(WIDTH))
+            self.seen = []
+
+        def forward(self, x):
+            if is_odd(x):
+                self.last.copy_(x.detach()[0])
+                self.seen.append(SECRET)
+                self.inner.eval()
+                raise ValueError(SECRET)
+            return super().forward(x + self.last)
+
+    return passes_over(Task(Leaving, classify), odd(), 7)
+
+
+@attack("exceptions")
+def gradients_left_switched_off():
+    """The pass switches gradients off and raises, so that examples after it would have none."""
+
+    def fail(x):
+        torch.set_grad_enabled(False)
+        raise ValueError(SECRET)
+
+    try:
+        return passes_over(Task(lambda: Checking(fail), classify), odd(0), 0)
+    finally:
+        torch.set_grad_enabled(True)
+
+
+@attack("exceptions")
+def context_left_open():
+    """The pass enters autocast and raises before it leaves."""
+
+    def fail(x):
+        torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
+        raise ValueError(SECRET)
+
+    try:
+        return passes_over(Task(lambda: Checking(fail), classify), odd(0), 0)
+    finally:
+        torch.set_autocast_enabled("cpu", False)
+
+
+@attack("exceptions")
+def every_example_raises():
+    """What fails for all is found before the first step, and without their text."""
+
+    def loss(model, batch):
+        raise ValueError(f"{SECRET}: {batch[0].flatten()[:3]}")
+
+    with overheard() as heard:
+        one = train(Task(perceptron, loss), odd(0))
+    message = f"{one.refusal} {one.stop} {heard.getvalue()}"
+    return Verdict(one.refusal is not None and "88417." not in message, f"refused: {message[:150]}")
+
+
+@attack("exceptions")
+def programming_error_and_a_private_value():
+    """A mistake in the loss that prints the batch: the refusal must not show the private one."""
+    loss = lambda model, batch: model(batch[0]).no_such_method(repr(batch))
+    try:
+        training_of(Task(perceptron, loss), odd(0))
+    except PrivetError as error:
+        return Verdict("88417" not in told(error), f"refused: {told(error)[:150]}")
+    return Verdict(False, "a loss that cannot be computed was accepted")
+
+
+@attack("exceptions")
+def only_one_of_two_neighbours_has_the_odd_one():
+    """The same example with and without its odd value: what is told may not differ, nor who else counts."""
+    clean = points()
+    with overheard() as heard:
+        verdict = compared(Task(raising(ValueError, SECRET), classify), odd(), clean)
+    return Verdict(verdict.passed and "88417" not in heard.getvalue(), verdict.remark, verdict.moved)

@@ -1,0 +1,407 @@
+"""Control flow and shapes that depend on data: each example must be computed on as if it were alone."""
+
+from __future__ import annotations
+
+import torch
+from harness import Task, attack, bounded, exact
+from materials import CLASSES, WIDTH, Body, classify, model_of, points, public, sentences, series
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+FAR = points(outlier=20.0)
+
+
+def on_points(forward, *, alone: bool = True, data=FAR, **parts):
+    """Return the verdict on a forward over points with layers `a`, `b` and `out`.
+
+    Args:
+        alone: whether examples are computed on by themselves, so that a loop's sum is expected.
+    """
+    make = lambda: model_of(
+        forward,
+        a=nn.Linear(WIDTH, 7),
+        b=nn.Linear(7, 7),
+        out=nn.Linear(7, CLASSES),
+        **{name: part() for name, part in parts.items()},
+    )
+    return (exact if alone else bounded)(Task(make, classify, options=public(data)), data, remove=(0, 5))
+
+
+@attack("flow")
+def branch_on_any_of_the_batch():
+    """A layer is used for all if any example is large."""
+
+    def forward(self, x):
+        h = self.a(x).tanh()
+        if bool((x.abs() > 20).any()):
+            h = self.b(h).tanh()
+        return self.out(h)
+
+    return on_points(forward)
+
+
+@attack("flow")
+def branch_on_the_mean():
+    """The branch depends on the mean over the batch."""
+    return on_points(lambda self, x: self.out(self.a(x).tanh() if x.mean() > 0 else self.b(self.a(x)).tanh()))
+
+
+@attack("flow")
+def loop_until_all_are_small():
+    """A while loop halves until the largest of the batch is small."""
+
+    def forward(self, x):
+        h, turns = self.a(x), 0
+        while h.abs().max() > 2 and turns < 12:
+            h, turns = self.b(h / 2), turns + 1
+        return self.out(h)
+
+    return on_points(forward)
+
+
+@attack("flow")
+def early_exit_by_confidence():
+    """Adaptive computation: the second block runs unless all are confident."""
+
+    def forward(self, x):
+        h = self.a(x).tanh()
+        first = self.out(h)
+        if first.softmax(1).max(1).values.min() > 0.4:
+            return first
+        return self.out(self.b(h).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def number_of_layers_from_an_item():
+    """`.item()` says how many times a layer is used."""
+
+    def forward(self, x):
+        h = self.a(x).tanh()
+        for _ in range(int(x.abs().max().item()) % 4):
+            h = self.b(h).tanh()
+        return self.out(h)
+
+    return on_points(forward)
+
+
+@attack("flow")
+def python_lists_of_values():
+    """`tolist()` and Python's max."""
+
+    def forward(self, x):
+        largest = max(max(row) for row in x.tolist())
+        return self.out(self.a(x / max(1.0, largest)).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def numpy_in_the_middle():
+    """NumPy computes a scale from detached values."""
+
+    def forward(self, x):
+        scale = float(abs(x.detach().cpu().numpy()).max())
+        return self.out(self.a(x / (1 + scale)).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def five_largest_of_the_batch():
+    """`topk` over all rows: only the five largest examples go through a layer."""
+
+    def forward(self, x):
+        few = min(5, len(x))
+        chosen = x.norm(dim=1).topk(few).indices
+        h = torch.zeros(len(x), 7)
+        h[chosen] = self.a(x[chosen]).tanh()
+        return self.out(h)
+
+    return on_points(forward, alone=False)
+
+
+@attack("flow")
+def largest_inputs_of_each():
+    """`topk` within an example."""
+
+    def forward(self, x):
+        values, places = x.topk(3, dim=1)
+        return self.out(self.b((self.a.weight.t()[places] * values[..., None]).sum(1)).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def sorted_inputs_of_each():
+    """`sort` within an example, and the order used by `gather`."""
+
+    def forward(self, x):
+        ordered, order = x.sort(1)
+        return self.out(self.a(ordered + x.flip(1).gather(1, order)).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def sorted_columns_of_the_batch():
+    """`sort(0)`: every column has an order of its own over examples."""
+    return on_points(lambda self, x: self.out(self.a(x.sort(0).values).tanh()), alone=False)
+
+
+@attack("flow")
+def boolean_mask_of_hidden_units():
+    """Hidden units that are positive are picked by a mask, and scattered back."""
+
+    def forward(self, x):
+        h = self.a(x)
+        on = h > 0
+        out = torch.zeros_like(h)
+        out[on] = h[on] * 2
+        return self.out(out)
+
+    return on_points(forward)
+
+
+@attack("flow")
+def masked_select_and_scatter():
+    """`masked_select` and `masked_scatter`."""
+
+    def forward(self, x):
+        h = self.a(x)
+        on = h > 0.1
+        return self.out(torch.zeros_like(h).masked_scatter(on, h.masked_select(on).tanh()))
+
+    return on_points(forward)
+
+
+@attack("flow")
+def nonzero_places():
+    """`nonzero` says where, and rows are summed there."""
+
+    def forward(self, x):
+        rows, columns = (x > 0).nonzero(as_tuple=True)
+        h = torch.zeros(len(x), 7).index_add(0, rows, self.a.weight.t()[columns] * x[rows, columns][:, None])
+        return self.out(h.tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def unique_of_rounded_values():
+    """The number of different values decides the scale."""
+
+    def forward(self, x):
+        return self.out(self.a(x / x.round().unique().numel()).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def scatter_by_predicted_class():
+    """Hidden units are scattered by `argmax` within an example."""
+
+    def forward(self, x):
+        h = self.a(x)
+        best = h.argmax(1, keepdim=True)
+        return self.out(torch.zeros_like(h).scatter(1, best, h.gather(1, best)) + self.b(h).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def scatter_over_the_batch():
+    """Rows are added up by a code: examples with the same code share a row."""
+
+    def forward(self, x):
+        code = (x[:, 0] > 0).long()
+        sums = torch.zeros(2, 7).index_add(0, code, self.a(x))
+        return self.out(sums[code].tanh())
+
+    return on_points(forward, alone=False)
+
+
+@attack("flow")
+def argmax_over_the_batch():
+    """The example with the largest input is added to everybody."""
+    return on_points(lambda self, x: self.out((self.a(x) + self.a(x[x[:, 0].argmax()])[None]).tanh()), alone=False)
+
+
+@attack("flow", fast=True)
+def mask_only_if_some_are_padded():
+    """`mask.all()` decides whether a mask is used, as transformers models do."""
+
+    def forward(self, x, lengths):
+        mask = torch.arange(x.shape[1]) < lengths[:, None]
+        h = self.a(x)
+        allowed = None if mask.all() else mask[:, None]
+        return self.out(F.scaled_dot_product_attention(h, h, h, attn_mask=allowed).mean(1))
+
+    return on_points(forward, data=series(), alone=True)
+
+
+@attack("flow")
+def trimmed_to_the_longest():
+    """Padding is cut to the longest of the batch before a mean over time."""
+
+    def forward(self, x, lengths):
+        return self.out(self.a(x[:, : int(lengths.max())]).mean(1))
+
+    return on_points(forward, data=series())
+
+
+@attack("flow")
+def split_by_lengths():
+    """`split` with a list of lengths, then a loop over pieces."""
+
+    def forward(self, x, lengths):
+        pieces = [self.a(row[: int(k)]).tanh().mean(0) for row, k in zip(x, lengths, strict=True)]
+        return self.out(torch.stack(pieces))
+
+    return on_points(forward, data=series())
+
+
+@attack("flow")
+def last_step_by_length():
+    """Indexing by (example, length − 1)."""
+
+    def forward(self, x, lengths):
+        return self.out(self.a(x).tanh().cumsum(1)[torch.arange(len(x)), lengths - 1])
+
+    return on_points(forward, data=series())
+
+
+@attack("flow")
+def packed_and_unpacked():
+    """Packing, a recurrent layer, unpacking, and a maximum over time."""
+
+    def forward(self, x, lengths):
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        h, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return self.out(h.amax(1))
+
+    return on_points(forward, data=series(), rnn=lambda: nn.LSTM(WIDTH, 7, batch_first=True))
+
+
+@attack("flow")
+def steps_until_a_word():
+    """A loop over time that ends when every text has had its end."""
+
+    def forward(self, text):
+        h, done = torch.zeros(len(text), 6), torch.zeros(len(text), dtype=torch.bool)
+        for step in range(text.shape[1]):
+            h = torch.where(done[:, None], h, self.cell(self.table(text[:, step]), h))
+            done = done | (text[:, step] == 5)
+            if done.all():
+                break
+        return self.last(h)
+
+    make = lambda: model_of(forward, table=nn.Embedding(13, 6), cell=nn.GRUCell(6, 6), last=nn.Linear(6, CLASSES))
+    return exact(Task(make, classify), sentences(10), remove=(0, 5))
+
+
+@attack("flow")
+def beam_of_each_example():
+    """A loop over examples in Python, with a beam of rows of each."""
+
+    def forward(self, x):
+        found = []
+        for row in x:
+            beam = row[None]
+            for _ in range(2):
+                beam = torch.cat([beam, -beam * 0.5])
+                beam = beam[beam.sum(1).topk(min(2, len(beam))).indices]
+            found.append(self.a(beam).tanh().sum(0))
+        return self.out(torch.stack(found))
+
+    return on_points(forward)
+
+
+@attack("flow")
+def exception_as_control_flow():
+    """The model tries one way, and takes another where it raises."""
+
+    def forward(self, x):
+        try:
+            if float(x.max()) > 10:
+                raise ValueError
+            return self.out(self.a(x).tanh())
+        except ValueError:
+            return self.out(self.b(self.a(x / 10)).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def bincount_and_histogram():
+    """Counts over the batch become a scale."""
+
+    def forward(self, x):
+        counts = torch.bincount(x.flatten().clamp(0, 5).long(), minlength=6)
+        return self.out(self.a(x * counts.max()).tanh())
+
+    return on_points(forward)
+
+
+@attack("flow")
+def interpolated_to_a_size_of_its_own():
+    """The output size of an interpolation is read off the data."""
+
+    def forward(self, x):
+        size = 3 + int(x[0, 0] > 0) * 2
+        h = F.interpolate(self.a(x)[:, None], size=size)[:, 0]
+        return self.out(F.pad(h, (0, 7 - size)))
+
+    return on_points(forward)
+
+
+@attack("flow")
+def cached_by_value():
+    """`functools.lru_cache` keeps what was computed for a value of the first example that had it."""
+    import functools
+
+    class Caching(Body):
+        def __init__(self):
+            super().__init__()
+            self.scale = functools.lru_cache(maxsize=None)(lambda sign: 2.0 + sign)
+
+        def forward(self, x):
+            return self.outer(self.hidden(x) * self.scale(float(x[0, 0] > 0)))
+
+    return exact(Task(Caching, classify), FAR, remove=(0, 5))
+
+
+@attack("flow", fast=True)
+def layer_applied_to_nothing():
+    """A mask picks the numbers a layer is applied to; of one example it picks none."""
+
+    def forward(self, x):
+        rows, columns = (x > -1.0).nonzero(as_tuple=True)
+        h = self.each(x[rows, columns][:, None]).tanh()
+        return self.out(torch.zeros(len(x), 7).index_add(0, rows, h))
+
+    data = points()
+    data.tensors[0][:, 0] = 1.0
+    data.tensors[0][5] = -5.0
+    return on_points(forward, data=data, each=lambda: nn.Linear(1, 7))
+
+
+@attack("flow")
+def layers_applied_to_nothing():
+    """The same with a table, a norm, a product and a convolution, all on rows that are not there."""
+
+    def forward(self, x):
+        rows, columns = (x > -1.0).nonzero(as_tuple=True)
+        h = self.table((x[rows, columns].abs() * 2).long().clamp(max=4))
+        h = self.conv((self.norm(h) * self.scale)[..., None])[..., 0]
+        return self.out(torch.zeros(len(x), 7).index_add(0, rows, h))
+
+    data = points()
+    data.tensors[0][:, 0] = 1.0
+    data.tensors[0][5] = -5.0
+    return on_points(
+        forward, data=data, table=lambda: nn.Embedding(5, 7), norm=lambda: nn.LayerNorm(7), conv=lambda: nn.Conv1d(7, 7, 1),
+        scale=lambda: nn.Parameter(torch.ones(7)),
+    )  # fmt: skip

@@ -1,0 +1,272 @@
+"""Gradients that nobody clips: what `.grad` of tensors other than the followed parameters holds after a step."""
+
+from __future__ import annotations
+
+import torch
+from harness import Outcome, Task, Verdict, attack, bounded, train
+from materials import CLASSES, WIDTH, Body, classify, listed, perceptron, points
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+DATA = points(outlier=5.0)
+
+
+def untouched(task: Task, **foreign: torch.Tensor) -> Verdict:
+    """Return the verdict on a program with tensors outside the model: no raw gradient may be in them, nor may they change.
+
+    It passes if it is refused before the first step, or if they are as before and the program is bounded.
+    """
+    values = {name: tensor.detach().clone() for name, tensor in foreign.items()}
+    outcome: Outcome = train(task, DATA)
+    holding = [name for name, tensor in foreign.items() if tensor.grad is not None and bool(tensor.grad.abs().sum() > 0)]
+    changed = [name for name, tensor in foreign.items() if not torch.equal(tensor.detach(), values[name])]
+    if outcome.stop is not None:
+        return Verdict(False, f"stopped in the middle: {outcome.stop[:120]}")
+    if holding or changed:
+        return Verdict(False, f"raw gradient in {', '.join(holding)}; changed {', '.join(changed)}")
+    return bounded(task, DATA, remove=(0, 3))
+
+
+@attack("gradients", fast=True)
+def centres_in_a_closure():
+    """A center loss: each class's centre is a parameter that the loss alone knows."""
+    centres = nn.Parameter(torch.zeros(CLASSES, CLASSES))
+    loss = lambda model, batch: classify(model, batch) + (model(batch[0]) - centres[batch[1]]).square().sum(1)
+    return untouched(Task(perceptron, loss), centres=centres)
+
+
+@attack("gradients")
+def criterion_with_parameters():
+    """The criterion is a module with a weight for every class."""
+
+    class Criterion(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(CLASSES))
+
+        def forward(self, model, batch):
+            return F.cross_entropy(model(batch[0]) * self.scale, batch[1], reduction="none")
+
+    criterion = Criterion()
+    return untouched(Task(perceptron, criterion), scale=criterion.scale)
+
+
+@attack("gradients")
+def criterion_as_a_bound_method():
+    """The loss is a method of an object that has the parameters."""
+
+    class Margin:
+        def __init__(self):
+            self.margin = torch.zeros(CLASSES, requires_grad=True)
+
+        def loss(self, model, batch):
+            return F.cross_entropy(model(batch[0]) + self.margin, batch[1], reduction="none")
+
+    owner = Margin()
+    return untouched(Task(perceptron, owner.loss), margin=owner.margin)
+
+
+@attack("gradients")
+def criterion_in_a_default_argument():
+    """The temperature is a default argument of the loss."""
+    temperature = torch.ones((), requires_grad=True)
+
+    def loss(model, batch, temperature=temperature):
+        return F.cross_entropy(model(batch[0]) / temperature, batch[1], reduction="none")
+
+    return untouched(Task(perceptron, loss), temperature=temperature)
+
+
+@attack("gradients")
+def criterion_in_a_partial():
+    """The parameters of the loss are bound by functools.partial."""
+    from functools import partial
+
+    shift = torch.zeros(CLASSES, requires_grad=True)
+    loss = partial(lambda shift, model, batch: F.cross_entropy(model(batch[0]) + shift, batch[1], reduction="none"), shift)
+    return untouched(Task(perceptron, loss), shift=shift)
+
+
+@attack("gradients")
+def teacher_that_is_not_frozen():
+    """Distillation from a model outside, without `no_grad`: autograd goes through it."""
+    torch.manual_seed(1)
+    teacher = perceptron()
+
+    def loss(model, batch):
+        return F.mse_loss(model(batch[0]), teacher(batch[0]), reduction="none").sum(1)
+
+    return untouched(Task(perceptron, loss), **{f"teacher {name}": p for name, p in enumerate(teacher.parameters())})
+
+
+@attack("gradients")
+def second_model_with_an_optimizer_of_its_own():
+    """An adversary outside of the model is trained by the loss itself, on raw gradients, in every pass."""
+    torch.manual_seed(1)
+    adversary = nn.Linear(CLASSES, 1)
+    optimizer = torch.optim.SGD(adversary.parameters(), lr=0.5)
+
+    def loss(model, batch):
+        wrong = adversary(model(batch[0]).detach()).square().mean()
+        optimizer.zero_grad()
+        wrong.backward()
+        optimizer.step()
+        return classify(model, batch)
+
+    return untouched(Task(perceptron, loss), weight=adversary.weight, bias=adversary.bias)
+
+
+@attack("gradients")
+def inputs_that_ask_for_gradients():
+    """The data set's tensors require a gradient: it would hold every example's own."""
+    x = DATA.tensors[0].clone().requires_grad_()
+    data = TensorDataset(x, DATA.tensors[1])
+    outcome = train(Task(perceptron, classify), data)
+    if x.grad is not None and bool(x.grad.abs().sum() > 0):
+        return Verdict(False, "the inputs hold gradients")
+    if outcome.change is None:
+        return Verdict(outcome.refusal is not None and len(outcome.refusal) >= 30, f"refused: {outcome.refusal or outcome.stop}")
+    return bounded(Task(perceptron, classify), listed(TensorDataset(DATA.tensors[0].clone().requires_grad_(), DATA.tensors[1])))
+
+
+@attack("gradients", fast=True)
+def loss_that_calls_backward():
+    """The loss calls `backward()` itself: raw gradients land in the parameters."""
+
+    def loss(model, batch):
+        losses = classify(model, batch)
+        losses.sum().backward(retain_graph=True)
+        return losses
+
+    return bounded(Task(perceptron, loss), DATA, remove=(0, 3))
+
+
+@attack("gradients")
+def loss_that_steps_an_optimizer_on_the_model():
+    """The loss takes a step of its own on the model's raw gradients."""
+
+    def loss(model, batch):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = classify(model, batch)
+        losses.sum().backward(retain_graph=True)
+        optimizer.step()
+        return classify(model, batch)
+
+    return bounded(Task(perceptron, loss, public_change=True), DATA, remove=(0, 3))
+
+
+@attack("gradients")
+def hidden_units_that_retain_gradients():
+    """`retain_grad()` on hidden units that the module keeps."""
+
+    class Retaining(Body):
+        def forward(self, x):
+            self.kept = self.hidden(x)
+            if self.kept.requires_grad:
+                self.kept.retain_grad()
+            return self.outer(self.kept)
+
+    return bounded(Task(Retaining, classify), DATA, remove=(0, 3))
+
+
+@attack("gradients")
+def frozen_parameter_thawed_in_the_pass():
+    """A frozen layer is made trainable while the model computes."""
+
+    class Thawing(Body):
+        def __init__(self):
+            super().__init__()
+            self.frozen = nn.Linear(WIDTH, 7).requires_grad_(False)
+
+        def forward(self, x):
+            self.frozen.requires_grad_(True)
+            return self.outer(self.hidden(x) + self.frozen(x))
+
+    task = Task(Thawing, classify, public_change=True)
+    outcome = train(task, DATA)
+    return _no_raw_gradient(outcome, task)
+
+
+def _no_raw_gradient(outcome: Outcome, task: Task) -> Verdict:
+    if outcome.stop is not None:
+        return Verdict(False, f"stopped in the middle: {outcome.stop[:120]}")
+    return bounded(task, DATA, remove=(0, 3))
+
+
+@attack("gradients")
+def plain_tensor_of_the_model_asks_for_gradients():
+    """An attribute that is no parameter requires a gradient."""
+    shift = torch.zeros(7, requires_grad=True)
+
+    class Shifted(Body):
+        def __init__(self):
+            super().__init__()
+            self.shift = shift
+
+        def forward(self, x):
+            return self.outer(self.hidden(x) + self.shift)
+
+    return untouched(Task(Shifted, classify), shift=shift)
+
+
+@attack("gradients")
+def buffer_that_asks_for_gradients():
+    """A buffer requires a gradient."""
+    scale = torch.ones(7, requires_grad=True)
+
+    class Scaled(Body):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", scale)
+
+        def forward(self, x):
+            return self.outer(self.hidden(x) * self.scale)
+
+    return untouched(Task(Scaled, classify), scale=scale)
+
+
+@attack("gradients")
+def gradient_penalty_with_a_graph():
+    """`autograd.grad` inside of the loss, with `create_graph`, with respect to the inputs."""
+
+    def loss(model, batch):
+        x = batch[0].detach().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        return classify(model, batch) + slope.square().sum(1)
+
+    return bounded(Task(perceptron, loss), DATA, remove=(0, 3))
+
+
+@attack("gradients")
+def learned_centres_of_a_cosine_head():
+    """The head's weights are outside of the model, and so are all gradients that classify."""
+    head = nn.Linear(CLASSES, CLASSES, bias=False)
+
+    def loss(model, batch):
+        logits = F.linear(F.normalize(model(batch[0]), dim=1), F.normalize(head.weight, dim=1))
+        return F.cross_entropy(10 * logits, batch[1], reduction="none")
+
+    return untouched(Task(perceptron, loss), head=head.weight)
+
+
+@attack("gradients")
+def old_gradient_in_a_foreign_tensor():
+    """What `.grad` of a foreign tensor held before must be there after, and no more."""
+    shift = torch.zeros(CLASSES, requires_grad=True)
+    shift.grad = torch.full((CLASSES,), 3.0)
+    loss = lambda model, batch: F.cross_entropy(model(batch[0]) + shift, batch[1], reduction="none")
+    outcome = train(Task(perceptron, loss), DATA)
+    kept = shift.grad is not None and torch.equal(shift.grad, torch.full((CLASSES,), 3.0))
+    return Verdict(kept and outcome.stop is None, "as before" if kept else "its gradient changed")
+
+
+@attack("gradients")
+def gradients_of_the_model_before_the_first_step():
+    """`.grad` holds something from before: it must not be released with the first step."""
+
+    def before(model):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 100.0)
+
+    return bounded(Task(perceptron, classify, before=before), DATA, remove=(0, 3))

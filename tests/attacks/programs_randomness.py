@@ -1,0 +1,359 @@
+"""Random numbers that examples share, or that a public seed decides: masks, augmentations and generators of the user's own."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+from harness import Task, Verdict, attack, compared, seed, train, training_of
+from materials import CLASSES, WIDTH, Body, Listed, classify, model_of, points, sentences, series, without
+from snapshots import differences, generators
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+DATA = points(40)
+
+
+def independent(task: Task, data=DATA, *, remove: int = 0) -> Verdict:
+    """Return the verdict on a program with random numbers.
+
+    With the same seeds of the user, two runs on the same data differ (randomness is fresh), or else one example must not move
+    the sum by more than its bound. What has no noise is the same for neighbours, and the user's generators are, after each
+    step, as they were before.
+    """
+    moving = _moved_generators(task, data)
+    if moving:
+        return Verdict(False, f"after a step the user's generators are others: {', '.join(moving)}")
+    one, again, rest = train(task, data), train(task, data), train(task, without(data, remove))
+    verdict = compared(task, None, None, ends=(one, rest))
+    fresh = one.change is not None and again.change is not None and not torch.equal(one.change, again.change)
+    if not fresh:
+        return verdict
+    kept = differences(one.kept, rest.kept) if rest.change is not None else ["a refusal for one of two"]
+    return Verdict(not kept, "randomness is fresh" + (f"; without noise: {', '.join(kept[:4])}" if kept else ""))
+
+
+def _moved_generators(task: Task, data) -> list[str]:
+    seed(11)
+    try:
+        training = training_of(task, data)
+    except Exception:
+        return []  # a refusal is judged with the others
+    before, moving = generators(), set()
+    for _ in training:
+        moving.update(differences(before, generators()))
+    return sorted(moving)
+
+
+@attack("randomness", fast=True)
+def dropout_under_a_public_seed():
+    """One example less, and everybody after it has other masks."""
+    make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
+    return independent(Task(make, classify))
+
+
+@attack("randomness")
+def dropout_of_the_inputs():
+    """The masks are on the inputs, so that the first layer's gradient is what they left."""
+    return independent(Task(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(WIDTH, CLASSES)), classify))
+
+
+@attack("randomness")
+def dropout_by_alpha():
+    """AlphaDropout with SELU."""
+    make = lambda: nn.Sequential(nn.Linear(WIDTH, 24), nn.SELU(), nn.AlphaDropout(0.5), nn.Linear(24, CLASSES))
+    return independent(Task(make, classify))
+
+
+@attack("randomness")
+def dropout_of_channels():
+    """Dropout2d masks channels of pictures."""
+    x = torch.randn(30, 2, 4, 4)
+    data = Listed(zip(x, [k % CLASSES for k in range(30)], strict=True))
+    make = lambda: nn.Sequential(nn.Conv2d(2, 8, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(32, CLASSES))
+    return independent(Task(make, classify), data)
+
+
+@attack("randomness")
+def dropout_between_recurrent_layers():
+    """An LSTM of two layers draws its masks within torch."""
+
+    def forward(self, x, lengths):
+        return self.out(self.rnn(x)[0].sum(1))
+
+    make = lambda: model_of(forward, rnn=nn.LSTM(WIDTH, 6, 2, batch_first=True, dropout=0.5), out=nn.Linear(6, CLASSES))
+    return independent(Task(make, classify), series(24))
+
+
+@attack("randomness")
+def dropout_in_attention():
+    """MultiheadAttention masks attention weights."""
+
+    def forward(self, text):
+        h = self.table(text)
+        return self.out(self.attention(h, h, h, need_weights=False)[0].mean(1))
+
+    make = lambda: model_of(
+        forward,
+        table=nn.Embedding(13, 8),
+        attention=nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True),
+        out=nn.Linear(8, CLASSES),
+    )
+    return independent(Task(make, classify), sentences(24))
+
+
+@attack("randomness")
+def dropout_in_scaled_dot_products():
+    """`scaled_dot_product_attention(dropout_p=…)`."""
+
+    def forward(self, text):
+        h = self.a(self.table(text))
+        return self.out(F.scaled_dot_product_attention(h, h, h, dropout_p=0.5 if self.training else 0.0).mean(1))
+
+    make = lambda: model_of(forward, table=nn.Embedding(13, 8), a=nn.Linear(8, 8), out=nn.Linear(8, CLASSES))
+    return independent(Task(make, classify), sentences(24))
+
+
+@attack("randomness")
+def noise_added_to_hidden_units():
+    """`randn_like` in the pass."""
+
+    class Noisy(Body):
+        def forward(self, x):
+            h = self.hidden(x)
+            return self.outer(h + torch.randn_like(h))
+
+    return independent(Task(Noisy, classify))
+
+
+@attack("randomness", fast=True)
+def generator_of_the_model():
+    """A torch.Generator on the module: its state tells how many numbers were drawn, and each example shifts the next one's."""
+
+    class Own(Body):
+        def __init__(self):
+            super().__init__()
+            self.source = torch.Generator().manual_seed(1)
+
+        def forward(self, x):
+            h = self.hidden(x)
+            return self.outer(h * (torch.rand(h.shape, generator=self.source) < 0.5))
+
+    return independent(Task(Own, classify))
+
+
+@attack("randomness")
+def generator_of_the_loss():
+    """A torch.Generator in the loss's closure."""
+    source = torch.Generator()
+
+    def loss(model, batch):
+        keep = torch.rand(batch[0].shape, generator=source) < 0.5
+        return classify(model, (batch[0] * keep, batch[1]))
+
+    def take(training):
+        source.manual_seed(1)
+        training.run()
+
+    return independent(Task(Body, loss, take=take, seen=lambda: {"generator": source.get_state()}))
+
+
+@attack("randomness")
+def numpy_generator_of_the_model():
+    """A NumPy generator on the module."""
+
+    class Own(Body):
+        def __init__(self):
+            super().__init__()
+            self.source = np.random.default_rng(1)
+
+        def forward(self, x):
+            keep = torch.from_numpy(self.source.random(7) < 0.5)
+            return self.outer(self.hidden(x) * keep)
+
+    return independent(Task(Own, classify))
+
+
+@attack("randomness")
+def python_random_in_the_pass():
+    """Python's shared generator decides which units are left out."""
+
+    class Own(Body):
+        def forward(self, x):
+            keep = torch.tensor([float(random.random() < 0.5) for _ in range(7)])
+            return self.outer(self.hidden(x) * keep)
+
+    return independent(Task(Own, classify))
+
+
+@attack("randomness")
+def numpy_random_in_the_pass():
+    """NumPy's shared generator."""
+
+    class Own(Body):
+        def forward(self, x):
+            return self.outer(self.hidden(x) * float(np.random.rand()))
+
+    return independent(Task(Own, classify))
+
+
+@attack("randomness", fast=True)
+def seed_set_in_the_pass():
+    """`torch.manual_seed(0)` in the pass makes the masks public: rows of a batch still get different ones, by their place."""
+
+    class Seeding(Body):
+        def forward(self, x):
+            torch.manual_seed(0)
+            return self.outer(F.dropout(self.hidden(x), 0.5, self.training))
+
+    return independent(Task(Seeding, classify))
+
+
+@attack("randomness")
+def seed_set_by_what_is_seen():
+    """The seed is made of the example, and stays for whoever comes next."""
+
+    class Seeding(Body):
+        def forward(self, x):
+            torch.manual_seed(int(x.abs().sum() * 1000) % 2**31)
+            return self.outer(F.dropout(self.hidden(x), 0.5, self.training))
+
+    return independent(Task(Seeding, classify))
+
+
+class Reading(Listed):
+    """A list whose reads add random numbers."""
+
+    def __init__(self, items, draw):
+        super().__init__(items)
+        self.draw = draw
+
+    def __getitem__(self, index):
+        x, y = self.items[index]
+        return x + self.draw(index), y
+
+
+PAIRS = [(x, int(y)) for x, y in DATA]
+
+
+@attack("randomness")
+def augmentation_by_torch_while_reading():
+    """A random shift in `__getitem__`, by torch's shared generator: an example less shifts all after it."""
+    return independent(Task(Body, classify), Reading(PAIRS, lambda index: torch.randn(WIDTH)))
+
+
+@attack("randomness")
+def augmentation_by_numpy_while_reading():
+    """The same by NumPy's."""
+    draw = lambda index: torch.from_numpy(np.random.randn(WIDTH)).float()
+    return independent(Task(Body, classify), Reading(PAIRS, draw))
+
+
+@attack("randomness")
+def augmentation_by_python_while_reading():
+    """The same by Python's."""
+    return independent(Task(Body, classify), Reading(PAIRS, lambda index: random.gauss(0.0, 1.0)))
+
+
+@attack("randomness")
+def seed_set_while_reading():
+    """`__getitem__` seeds torch by the index, which decides whatever is drawn afterwards."""
+
+    def draw(index):
+        torch.manual_seed(index)
+        return torch.randn(WIDTH)
+
+    make = lambda: nn.Sequential(nn.Linear(WIDTH, 24), nn.Dropout(0.5), nn.Linear(24, CLASSES))
+    return independent(Task(make, classify), Reading(PAIRS, draw))
+
+
+@attack("randomness")
+def augmentation_in_collate():
+    """Collate draws, padding included."""
+
+    def collate(items):
+        x = pad_sequence([x * (torch.rand(WIDTH) < 0.7) for x, _ in items], batch_first=True)
+        return x, torch.tensor([y for _, y in items])
+
+    return independent(Task(Body, classify, collate=collate), Listed(PAIRS))
+
+
+@attack("randomness", fast=True)
+def layers_dropped_at_random():
+    """Layer drop: a coin decides, for all at once, whether a layer counts."""
+
+    class Dropping(Body):
+        def __init__(self):
+            super().__init__()
+            self.between = nn.Linear(7, 7)
+
+        def forward(self, x):
+            h = self.hidden(x)
+            if torch.rand(()) < 0.5:
+                h = self.between(h).tanh()
+            return self.outer(h)
+
+    return independent(Task(Dropping, classify))
+
+
+@attack("randomness")
+def layers_dropped_by_python():
+    """The same by Python's generator."""
+
+    class Dropping(Body):
+        def __init__(self):
+            super().__init__()
+            self.between = nn.Linear(7, 7)
+
+        def forward(self, x):
+            h = self.hidden(x)
+            return self.outer(self.between(h).tanh() if random.random() < 0.5 else h)
+
+    return independent(Task(Dropping, classify))
+
+
+@attack("randomness")
+def permutation_of_the_batch():
+    """`randperm` orders the batch for one layer, and is undone."""
+
+    class Shuffling(Body):
+        def forward(self, x):
+            order = torch.randperm(len(x))
+            return self.outer(self.hidden(x[order])[order.argsort()])
+
+    return independent(Task(Shuffling, classify))
+
+
+@attack("randomness")
+def mixup_with_a_random_partner():
+    """The loss mixes each example with a random other one."""
+
+    def loss(model, batch):
+        partner = torch.randperm(len(batch[1]))
+        x = 0.5 * (batch[0] + batch[0][partner])
+        return 0.5 * classify(model, (x, batch[1])) + 0.5 * classify(model, (x, batch[1][partner]))
+
+    return independent(Task(Body, loss))
+
+
+@attack("randomness")
+def gumbel_noise_and_samples():
+    """`gumbel_softmax`, `multinomial` and `bernoulli` in one pass."""
+
+    class Sampling(Body):
+        def forward(self, x):
+            h = F.gumbel_softmax(self.inner(x), hard=True)
+            keep = torch.bernoulli(torch.full_like(h, 0.5))
+            column = torch.multinomial(torch.ones(7), 1)
+            return self.outer(h * keep + self.inner(x).index_select(-1, column))
+
+    return independent(Task(Sampling, classify))
+
+
+@attack("randomness")
+def several_steps_with_dropout():
+    """Steps before the last draw as well: how much must not shift what the last one draws."""
+    make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
+    return independent(Task(make, classify, steps=3))

@@ -1,0 +1,181 @@
+"""Examples that cannot be read or joined, and errors that tell how many were drawn."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import torch
+from harness import Task, Verdict, attack, bounded, training_of
+from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points
+from overhearing import SECRET, passes_over, told
+from torch import nn
+from torch.utils.data import default_collate
+
+import privet
+from privet.errors import PrivetError
+
+
+@attack("exceptions")
+def width_of_one_example_is_another():
+    """A matrix product names both shapes when they do not fit."""
+    items = listed(points()).items
+    items[7] = (torch.randn(WIDTH + 3), 1)
+    return passes_over(Task(perceptron, classify), Listed(items), 7)
+
+
+@attack("exceptions")
+def structure_of_one_example_is_another():
+    """One item is a dict, the others are pairs."""
+    items = listed(points()).items
+    items[7] = {"x": items[7][0], "name": SECRET}
+    return passes_over(Task(perceptron, classify), Listed(items), 7)
+
+
+@attack("exceptions")
+def type_of_one_example_is_another():
+    """One input consists of whole numbers, which a layer refuses."""
+    items = listed(points()).items
+    items[7] = (torch.arange(WIDTH), 1)
+    return passes_over(Task(perceptron, classify), Listed(items), 7)
+
+
+@attack("exceptions")
+def one_item_is_nothing():
+    """None where an example should be, as broken files are marked."""
+    items = listed(points()).items
+    items[7] = None
+    return passes_over(Task(perceptron, classify), Listed(items), 7)
+
+
+@attack("exceptions", fast=True)
+def key_error_in_collate():
+    """Collate misses a key of one item, and the KeyError carries its name."""
+
+    def collate(items):
+        return default_collate([(item["x"], {"known": 1, "other": 2}[item["kind"]]) for item in items])
+
+    items = [{"x": x, "kind": "known" if k % 3 else "other"} for k, (x, _) in enumerate(points())]
+    items[7]["kind"] = SECRET
+    return passes_over(Task(perceptron, classify, collate=collate), Listed(items), 7)
+
+
+@attack("exceptions")
+def collate_drops_what_is_damaged():
+    """Collate leaves damaged items out: alone, nothing is left, and an empty list cannot be collated."""
+    items = listed(points()).items
+    items[7] = (items[7][0], -1)
+    collate = lambda few: default_collate([item for item in few if item[1] >= 0])
+    return passes_over(Task(perceptron, classify, collate=collate), Listed(items), 7)
+
+
+class Failing(Listed):
+    """A list that raises for the item that is an exception."""
+
+    def __getitem__(self, index):
+        if isinstance(self.items[index], BaseException):
+            raise self.items[index]
+        return self.items[index]
+
+
+@attack("exceptions")
+def file_that_cannot_be_read():
+    """`__getitem__` raises for one, with its path."""
+    items = listed(points()).items
+    items[7] = FileNotFoundError(2, "No such file", f"/home/{SECRET}")
+    return passes_over(Task(perceptron, classify), Failing(items), 7)
+
+
+@attack("exceptions")
+def first_file_that_cannot_be_read():
+    """The first one, where a public batch says what examples look like."""
+    items = listed(points()).items
+    items[0] = OSError(SECRET)
+    public = (torch.randn(3, WIDTH), torch.tensor([0, 1, 2]))
+    return passes_over(Task(perceptron, classify, options={"probe_batch": public}), Failing(items), 0)
+
+
+@attack("exceptions")
+def reading_ends_early():
+    """StopIteration and IndexError end loops over a data set."""
+    items = listed(points()).items
+    verdicts = []
+    for error in (StopIteration(), IndexError(SECRET), EOFError(SECRET)):
+        changed = list(items)
+        changed[7] = error
+        verdicts.append(passes_over(Task(perceptron, classify), Failing(changed), 7))
+    return min(verdicts, key=lambda verdict: verdict.passed)
+
+
+def poisson(task: Task, data, *, batch_size: int = 20) -> Verdict:
+    """Return the verdict on eight steps of Poisson samples: no exception, or one that does not hold the number drawn.
+
+    The number drawn is that of the items which were collated since the last step, one at a time or together.
+    """
+    drawn, collate = Counter(), task.collate or default_collate
+
+    def counting(items):
+        drawn["items"] += len(items)
+        return collate(items)
+
+    plan = {"sampling": privet.sampling.Poisson(batch_size), "noise": privet.noise.Gaussian(1.0)}
+    task = replace(task, collate=counting, steps=8, plan=plan)
+    try:
+        training = training_of(task, data)
+    except PrivetError as error:
+        return Verdict(len(str(error)) >= 30, f"refused: {told(error)[:150]}")
+    try:
+        drawn.clear()
+        for _ in training:
+            drawn.clear()
+    except Exception as error:
+        hidden = str(drawn["items"]) not in re.findall(r"\d+", told(error))
+        return Verdict(isinstance(error, PrivetError) and hidden, f"{drawn['items']} drawn: {told(error)[:150]}")
+    return Verdict(True, "ran to the end")
+
+
+@attack("exceptions", fast=True)
+def number_drawn_by_a_collate_that_drops():
+    """Collate drops damaged items, and the error that follows says how many were drawn."""
+    items = [(x, -1 if 8 < k < 14 else int(y)) for k, (x, y) in enumerate(points(40))]
+    collate = lambda few: default_collate([item for item in few if item[1] >= 0])
+    return poisson(Task(perceptron, classify, collate=collate), Listed(items))
+
+
+@attack("exceptions")
+def number_drawn_by_a_batch_of_one_size():
+    """The model works for batches of less than 19 only, and says what it got."""
+
+    class Small(Body):
+        def forward(self, x):
+            assert len(x) < 19, f"{len(x)} examples are too many"
+            return super().forward(x)
+
+    return poisson(Task(Small, classify), listed(points(40)))
+
+
+@attack("exceptions")
+def number_drawn_by_a_reshape():
+    """A reshape to a fixed number of rows fails unless exactly that many were drawn."""
+
+    class Fixed(Body):
+        def forward(self, x):
+            return super().forward(x.reshape(3 if len(x) != 1 else 1, -1, WIDTH).flatten(0, 1))
+
+    return poisson(Task(Fixed, classify), listed(points(40)))
+
+
+@attack("exceptions")
+def shared_table_of_as_many_rows():
+    """A public table that collate adds has as many rows as examples are drawn from one of two neighbours only."""
+    table = torch.randn(WIDTH, WIDTH)
+    collate = lambda few: (torch.stack([x for x, _ in few]), table, torch.tensor([y for _, y in few]))
+
+    def forward(self, x, table):
+        return self.out((x @ table).tanh())
+
+    make = lambda: model_of(forward, out=nn.Linear(WIDTH, CLASSES))
+    data = listed(points(WIDTH + 1, outlier=20.0))
+    tasks = [Task(make, classify, collate=collate, options={"method": method}) for method in ("auto", "loop")]
+    return min((bounded(task, data, remove=(0, 3)) for task in tasks), key=lambda verdict: verdict.passed)

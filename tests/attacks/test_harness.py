@@ -1,0 +1,251 @@
+"""The harness finds what is wrong: trainers with one fault each are judged bad, and a right one is judged good."""
+
+import time
+
+import harness
+import materials
+import pytest
+import torch
+from harness import Program, Task, Verdict, bounded, exact, judge, plain_gradients, trained_right
+from materials import Body, classify, model_of, points, without
+from snapshots import differences, snapshot
+from torch import nn
+
+import privet
+from privet.errors import PrivetError
+
+DATA = points(10, outlier=30.0)
+LONG = "this model cannot be trained with the promise that was made"
+
+
+class Plain:
+    """A trainer that sums clipped gradients in a loop, with a fault by name."""
+
+    def __init__(self, task, data, fault):
+        self.model, self.task, self.data, self.fault = task.model(), task, data, fault
+        self.plan = privet.Plan(
+            examples=len(data), sampling=privet.sampling.FullBatch(), steps=1, clipping=task.rule, delta=1e-6,
+            noise=privet.noise.Gaussian(0.0, non_private=True),
+        )  # fmt: skip
+        self.steps_spent, self.method = 0, "loop"
+        longest = max(float(x.norm()) for x, _ in data)
+        if fault == "refuses all" or (fault == "refuses long ones" and longest > 30):
+            raise PrivetError(LONG)
+        if fault == "refuses shortly":
+            raise PrivetError("no")
+        if fault == "refuses with a number":
+            raise PrivetError(f"{LONG}: {'long' if longest > 30 else 'short'}")
+
+    def run(self):
+        bound, total = self.task.rule.sensitivity, 0
+        for place, gradients in enumerate(plain_gradients(self.task, self.data)):
+            vector = harness.flat(gradients)
+            weight = min(1.0, bound / float(vector.norm()))
+            if self.fault == "does not clip long ones" and float(self.data[place][0].norm()) > 30:
+                weight = 1.0
+            if self.fault == "clips by its neighbour" and place:
+                weight *= 0.1 + float(len(self.data) % 2)
+            total = total + weight * vector
+        if self.fault == "halves":
+            total = total / 2
+        self.steps_spent = 1
+        if self.fault == "stops":
+            raise PrivetError(LONG)
+        if self.fault == "raises":
+            raise RuntimeError(LONG)
+        with torch.no_grad():
+            start = 0
+            for parameter in self.model.parameters():
+                change = total[start : start + parameter.numel()].view_as(parameter) / self.plan.divisor
+                parameter.sub_(change)
+                start += parameter.numel()
+        if self.fault == "keeps a sum":
+            self.model.sums = [self.data[0][0].clone()]
+        if self.fault == "writes a buffer":
+            self.model.register_buffer("mean", self.data[0][0].clone())
+        if self.fault == "draws for each":
+            torch.rand(len(self.data))
+
+
+@pytest.fixture
+def trainer(monkeypatch):
+    """Replace `Training` by the plain trainer with a fault."""
+
+    def use(fault):
+        monkeypatch.setattr(harness, "training_of", lambda task, data: Plain(task, data, fault))
+
+    return use
+
+
+def judged(run):
+    return judge(Program("test", "test", run, fast=True))
+
+
+@pytest.mark.parametrize("verdict", [bounded, exact, trained_right])
+def test_a_right_trainer_passes(trainer, verdict):
+    trainer("none")
+    assert judged(lambda: verdict(Task(Body, classify), DATA, remove=(0, 3))).passed
+
+
+def test_what_one_example_moves_is_measured_in_units_of_the_bound(trainer):
+    trainer("none")
+    assert bounded(Task(Body, classify, bound=0.01), DATA).moved == pytest.approx(1.0, abs=1e-4)
+    trainer("does not clip long ones")
+    norm = float(harness.flat(plain_gradients(Task(Body, classify), DATA)[0]).norm())
+    assert bounded(Task(Body, classify, bound=0.01), DATA).moved == pytest.approx(norm / 0.01, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "does not clip long ones", "clips by its neighbour", "keeps a sum", "writes a buffer", "draws for each",
+        "refuses long ones", "refuses shortly", "refuses with a number", "stops", "raises",
+    ],
+)  # fmt: skip
+def test_a_trainer_with_a_fault_does_not_pass_an_attack(trainer, fault):
+    trainer(fault)
+    assert not judged(lambda: bounded(Task(Body, classify, bound=0.5), DATA, remove=(0,))).passed
+
+
+def test_refusing_both_neighbours_passes_an_attack_and_fails_a_valid_program(trainer):
+    trainer("refuses all")
+    assert judged(lambda: bounded(Task(Body, classify), DATA)).passed
+    assert judged(lambda: exact(Task(Body, classify), DATA)).passed
+    assert not judged(lambda: trained_right(Task(Body, classify), DATA)).passed
+
+
+@pytest.mark.parametrize("verdict", [exact, trained_right])
+def test_a_sum_that_is_bounded_and_wrong_is_found(trainer, verdict):
+    trainer("halves")
+    assert judged(lambda: bounded(Task(Body, classify), DATA)).passed
+    assert not judged(lambda: verdict(Task(Body, classify), DATA)).passed
+
+
+def test_stopping_in_the_middle_passes_where_the_program_itself_changes(trainer):
+    trainer("stops")
+    assert judged(lambda: bounded(Task(Body, classify, public_change=True), DATA)).passed
+
+
+def test_a_refusal_may_differ_in_the_public_number_of_examples_only(trainer, monkeypatch):
+    def refuse(task, data, word=""):
+        raise PrivetError(f"{LONG}, on {len(data)} examples{word}")
+
+    monkeypatch.setattr(harness, "training_of", refuse)
+    assert bounded(Task(Body, classify), DATA).passed
+    monkeypatch.setattr(harness, "training_of", lambda task, data: refuse(task, data, "x" * len(data)))
+    assert not bounded(Task(Body, classify), DATA).passed
+
+
+def test_real_training_clips_and_without_its_clipping_it_is_found(monkeypatch):
+    """The measure is the same on the real path: a rule whose weights are one moves more than it says."""
+    assert bounded(Task(Body, classify, bound=0.5), DATA).passed
+    monkeypatch.setattr(privet.clipping.Flat, "weight", lambda self, norms: torch.ones_like(norms))
+    verdict = bounded(Task(Body, classify, bound=0.5), DATA)
+    assert not verdict.passed
+    assert verdict.moved > 2
+
+
+def test_a_program_that_takes_too_long_fails(monkeypatch):
+    monkeypatch.setattr(harness, "SECONDS", 0.2)
+
+    def endless():
+        while True:
+            time.perf_counter()
+
+    assert "longer" in judged(endless).remark
+
+
+def test_what_a_program_switches_is_put_back():
+    def run():
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        return Verdict(True, "")
+
+    assert judged(run).passed
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+
+
+def snapshots_differ(change, make=Body):
+    model = make()
+    before = snapshot(model)
+    assert differences(before, snapshot(model)) == []
+    change(model)
+    return bool(differences(before, snapshot(model)))
+
+
+class Holding(Body):
+    def __init__(self):
+        super().__init__()
+        self.things, self.tensor, self.generator = {"list": [1, [2.0]]}, torch.zeros(2), torch.Generator()
+        self.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+        self.register_buffer("buffer", torch.zeros(2), persistent=False)
+        self.again = [self.inner.weight]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.things["list"][1].append(0), lambda model: model.things["list"][1].__setitem__(0, 3.0),
+        lambda model: model.tensor.add_(1), lambda model: torch.rand(1, generator=model.generator),
+        lambda model: model.frozen.data.add_(1), lambda model: model.buffer.add_(1), lambda model: model.eval(),
+        lambda model: setattr(model, "new", torch.zeros(1)), lambda model: setattr(model, "outer", nn.Identity()),
+        lambda model: model.inner.train(False), lambda model: setattr(model, "tensor", torch.zeros(3)),
+        lambda model: model.add_module("more", nn.ReLU()),
+    ],
+)  # fmt: skip
+def test_whatever_is_not_released_is_looked_at(change):
+    assert snapshots_differ(change, Holding)
+
+
+def test_released_parameters_are_not_looked_at_wherever_they_stand():
+    assert not snapshots_differ(lambda model: model.inner.weight.data.add_(1), Holding)
+
+
+def test_a_plain_loop_sees_a_new_model_for_every_example():
+    class Counting(Body):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * self.calls
+
+    plain = plain_gradients(Task(Body, classify), DATA)
+    counting = plain_gradients(Task(Counting, classify), DATA)
+    assert all(torch.equal(one[name], other[name]) for one, other in zip(plain, counting, strict=True) for name in one)
+
+
+def test_neighbours_lack_one_example():
+    data = points(4)
+    rest = without(data, 1)
+    assert [bool((x == data[1][0]).all()) for x, _ in rest] == [False] * 3
+    assert len(without(materials.listed(data), 3)) == 3
+
+
+def test_a_known_bad_program_is_bad_whatever_trains_it(monkeypatch):
+    """A loss over the batch, on a trainer that hands all examples over at once."""
+
+    class Together(Plain):
+        def run(self):
+            batch = torch.utils.data.default_collate([self.data[k] for k in range(len(self.data))])
+            parameters = list(self.model.parameters())
+            gradients = torch.autograd.grad(self.task.loss(self.model, batch).sum(), parameters)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.data.sub_(gradient / self.plan.divisor)
+            self.steps_spent = 1
+
+    monkeypatch.setattr(harness, "training_of", lambda task, data: Together(task, data, "none"))
+    task = Task(lambda: model_of(lambda self, x: self.out(x - x.mean(0)), out=nn.Linear(5, 4)), classify)
+    assert not bounded(task, DATA).passed
+
+
+def test_without_the_check_training_is_told_so(monkeypatch):
+    asked = []
+    monkeypatch.setattr(privet, "Training", lambda *_, probe=True, **__: asked.append(probe))
+    harness.training_of(Task(Body, classify), DATA)
+    with harness.unchecked():
+        harness.training_of(Task(Body, classify), DATA)
+    harness.training_of(Task(Body, classify), DATA)
+    assert asked == [True, False, True]

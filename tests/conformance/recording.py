@@ -1,0 +1,73 @@
+"""One pass over a batch, and how a batch is gone through: what tests ask of the engine's inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privet.gradients.core.examples import split_batch
+from privet.gradients.core.parameters import trainable
+from privet.gradients.core.randomness import Draws, generators_kept, seeds_of_torch
+from privet.gradients.methods import ghost
+from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.passes import Passes
+
+
+def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=False):
+    """The tape of a single pass over all examples, or what keeps one from being made."""
+    subject, examples = Subject(model, loss_fn, parameters or trainable(model)), split_batch(batch)
+    with generators_kept():
+        draws = Draws(examples.count, seeds_of_torch)
+        return ghost.record(subject, examples, draws, batched_from_the_start=batched_from_the_start)
+
+
+@dataclass(frozen=True)
+class Covered:
+    """How a batch was gone through, and what was found, in the order of the batch."""
+
+    gradients: dict[str, Tensor]
+    produced: dict[str, Tensor]  # of the last pass, as it came
+    norms: Tensor
+    looped: int
+    groups: int
+
+
+def cover(model, loss_fn, batch, method="auto", forgiving=False, past=(), seeds=seeds_of_torch) -> Covered:
+    """Go through a batch as the engine does."""
+    examples, parameters = split_batch(batch), trainable(model)
+    passes = Passes(Subject(model, loss_fn, parameters), seeds, method, past, forgiving)
+    found = {name: torch.full((examples.count, *p.shape), torch.nan, dtype=p.dtype) for name, p in parameters.items()}
+    norms = torch.full((examples.count,), torch.nan, dtype=torch.float64)
+    produced: dict[str, Tensor] = {}
+    with generators_kept():
+        for index, tape in passes.tapes(examples):
+            norms[index] = tape.group_norms((tuple(parameters),))[0]
+            produced = tape.gradients()
+            for name, value in produced.items():
+                found[name][index] = value.detach()
+    return Covered(found, produced, norms, passes.looped, passes.groups)
+
+
+class Seen:
+    """What a loss function saw: lists and objects that it can be seen to hold are put back after the pass."""
+
+    __slots__ = ("items",)
+
+    def __init__(self):
+        self.items = []
+
+    def __call__(self, item):
+        self.items.append(item)
+
+
+def underlying(x):
+    """The tensor of all examples behind one of an example, which autograd knows."""
+    return torch._C._functorch.get_unwrapped(x) if torch._C._functorch.is_batchedtensor(x) else x
+
+
+def physical(x):
+    """The numbers of all examples, (B·n, …) for an example's (n, …)."""
+    functorch = torch._C._functorch
+    return underlying(x).movedim(functorch.maybe_get_bdim(x), 0).flatten(0, 1) if functorch.is_batchedtensor(x) else x

@@ -1,0 +1,229 @@
+"""Operations that index, sort, gather, scatter and mask."""
+
+from __future__ import annotations
+
+import torch
+from operations import LENGTHS, MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, operation, square, values
+from torch import nn
+
+
+@operation(SEQUENCE, MASK, to=SEQUENCE, layer=square)
+def layer_on_masked_rows(m, x, mask):
+    out = torch.zeros_like(x)
+    out[mask] = m.layer(x[mask])
+    return out
+
+
+@operation(SEQUENCE, MASK, to=SEQUENCE)
+def boolean_index(m, x, mask):
+    out = x.new_zeros(x.shape)
+    out[mask] = 2 * x[mask]
+    return out
+
+
+@operation(SEQUENCE, MASK, to=SEQUENCE, layer=square)
+def layer_on_nonzero(m, x, mask):
+    rows, places = mask.nonzero(as_tuple=True)
+    return x.index_put((rows, places), torch.tanh(m.layer(x[rows, places])))
+
+
+@operation(SEQUENCE, LENGTHS, to=VECTOR)
+def last_position(m, x, lengths):
+    return x[torch.arange(len(x)), lengths - 1]
+
+
+@operation(SEQUENCE, TOKENS, to=SEQUENCE)
+def gather(m, x, tokens):
+    return x.gather(1, (tokens % x.shape[1])[:, :, None].expand_as(x))
+
+
+@operation(SEQUENCE, TOKENS, to=SEQUENCE)
+def take_along_dim(m, x, tokens):
+    return torch.take_along_dim(x, (tokens % x.shape[2])[:, :, None], 2) + x
+
+
+@operation(SEQUENCE, TOKENS, to=SEQUENCE)
+def scatter(m, x, tokens):
+    places = tokens.argsort(dim=1, stable=True)
+    return torch.zeros_like(x).scatter(1, places[:, :, None].expand_as(x), x)
+
+
+@operation(SEQUENCE, TOKENS, to=VECTOR, weight=values(VOCABULARY, "d"))
+def scatter_add(m, x, tokens):
+    counts = torch.zeros(len(x), VOCABULARY, dtype=x.dtype)
+    return counts.scatter_add(1, tokens, x.mean(2)) @ m.weight
+
+
+@operation(SEQUENCE, TOKENS, to=SEQUENCE)
+def index_put(m, x, tokens):
+    rows = torch.arange(len(x))[:, None].expand_as(tokens)
+    return x.new_zeros(x.shape).index_put((rows, tokens % x.shape[1]), x, accumulate=True)
+
+
+@operation(SEQUENCE, TOKENS, to=SEQUENCE)
+def index_add_over_flattened(m, x, tokens):
+    rows = torch.arange(len(x))[:, None] * x.shape[1] + tokens % x.shape[1]
+    return torch.zeros_like(x).flatten(0, 1).index_add(0, rows.flatten(), x.flatten(0, 1)).view_as(x)
+
+
+@operation(SEQUENCE, to=SEQUENCE)
+def index_select(m, x):
+    return x.index_select(1, torch.arange(x.shape[1] - 1, -1, -1))
+
+
+@operation(SEQUENCE, to=VECTOR, layer=square)
+def first_of_flattened(m, x):
+    return m.layer(x.reshape(-1, x.shape[2]).index_select(0, torch.arange(len(x)) * x.shape[1]))
+
+
+@operation(SEQUENCE, to=VECTOR, layer=square)
+def every_other_row_of_flattened(m, x):
+    return m.layer(x).flatten(0, 1)[:: x.shape[1]]
+
+
+@operation(VECTOR, to=VECTOR, layer=square)
+def sort_examples(m, x):
+    order = x.sum(1).argsort()
+    return m.layer(x[order])[order.argsort()]
+
+
+@operation(SEQUENCE, LENGTHS, to=SEQUENCE, layer=square)
+def sort_examples_by_length(m, x, lengths):
+    order = lengths.argsort(descending=True, stable=True)
+    out = torch.empty_like(x)
+    out[order] = m.layer(x[order])
+    return out
+
+
+@operation(VECTOR, LENGTHS, to=VECTOR, layer=square)
+def sort_examples_in_python(m, x, lengths):
+    order = sorted(range(len(x)), key=lambda i: int(lengths[i]))
+    y = torch.tanh(m.layer(x[order]))
+    return y[[order.index(i) for i in range(len(x))]]
+
+
+@operation(VECTOR, LENGTHS, to=VECTOR, layer=square)
+def sort_examples_in_numpy(m, x, lengths):
+    order = torch.from_numpy(lengths.numpy().argsort(kind="stable"))
+    return m.layer(x[order])[order.argsort()]
+
+
+@operation(VECTOR, to=VECTOR, layer=square)
+def flip_examples_and_back(m, x):
+    return m.layer(x.flip(0)).flip(0)
+
+
+@operation(SEQUENCE, to=SEQUENCE, layer=square)
+def roll_examples_and_back(m, x):
+    return torch.tanh(m.layer(x.roll(1, 0))).roll(-1, 0)
+
+
+@operation(SEQUENCE, to=SEQUENCE)
+def sort_positions(m, x):
+    return x.sort(dim=1, stable=True).values
+
+
+@operation(SEQUENCE, to=SEQUENCE, layer=square)
+def sort_positions_and_back(m, x):
+    order = x.sum(2).argsort(dim=1, stable=True)[:, :, None].expand_as(x)
+    return x + torch.zeros_like(x).scatter(1, order, m.layer(x.gather(1, order)).cumsum(1))
+
+
+@operation(SEQUENCE, to=VECTOR, score=lambda s: nn.Linear(s.d, 1))
+def topk_positions(m, x):
+    score, places = m.score(x)[:, :, 0].topk(max(1, x.shape[1] // 2), dim=1)
+    return (score.softmax(1)[:, :, None] * x[torch.arange(len(x))[:, None], places]).sum(1)
+
+
+@operation(SEQUENCE, to=SEQUENCE)
+def topk_features(m, x):
+    kept, places = x.topk(max(1, x.shape[2] - 1), dim=2)
+    return torch.zeros_like(x).scatter(2, places, kept)
+
+
+@operation(SEQUENCE, to=SEQUENCE)
+def flip_positions(m, x):
+    return x.flip(1)
+
+
+@operation(SEQUENCE, to=SEQUENCE)
+def roll_positions(m, x):
+    return x + torch.tanh(x.roll(1, 1))
+
+
+@operation(SEQUENCE, MASK, to=SEQUENCE)
+def masked_fill(m, x, mask):
+    return x.masked_fill(~mask[:, :, None], -0.5)
+
+
+@operation(SEQUENCE, to=SEQUENCE)
+def masked_select_of_fixed_count(m, x):
+    kept = x.shape[1] - x.shape[1] // 2
+    mask = x.sum(2).argsort(dim=1, stable=True).argsort(1) < kept
+    chosen = x.masked_select(mask[:, :, None]).view(len(x), kept, x.shape[2])
+    return torch.cat([chosen, x[:, kept:]], 1)
+
+
+@operation(SEQUENCE, MASK, to=VECTOR)
+def masked_mean(m, x, mask):
+    weights = mask.to(x.dtype)[:, :, None]
+    return (x * weights).sum(1) / weights.sum(1)
+
+
+@operation(SEQUENCE, MASK, to=SEQUENCE)
+def masked_scatter(m, x, mask):
+    return torch.zeros_like(x).masked_scatter(mask[:, :, None], (3 * x)[mask])
+
+
+@operation(SEQUENCE, LENGTHS, to=SEQUENCE, layer=square)
+def trim_to_the_longest(m, x, lengths):
+    longest = int(lengths.max())
+    kept = torch.arange(longest)[None] < lengths[:, None]
+    y = m.layer(x[:, :longest]) * kept[:, :, None]
+    return torch.cat([y, x.new_zeros(len(x), x.shape[1] - longest, x.shape[2])], 1)
+
+
+@operation(TOKENS, to=SEQUENCE, table=lambda s: nn.Embedding(VOCABULARY, s.d), layer=square)
+def embed_distinct_tokens(m, tokens):
+    distinct, places = tokens.unique(return_inverse=True)
+    return m.layer(m.table(distinct))[places]
+
+
+@operation(VECTOR, to=VECTOR, layer=square)
+def repeat_every_example(m, x):
+    y = x.repeat_interleave(2, 0)
+    y = m.layer(y * torch.tensor([1.0, -2.0], dtype=x.dtype).repeat(len(x))[:, None])
+    return torch.tanh(y).view(len(x), 2, -1).mean(1)
+
+
+@operation(VECTOR, VECTOR, to=VECTOR, layer=square)
+def siamese_as_one_batch(m, x, y):
+    one, other = torch.tanh(m.layer(torch.cat([x, y]))).chunk(2)
+    return one * other + x
+
+
+@operation(SEQUENCE, to=TOKENS, layer=lambda s: nn.Linear(s.d, VOCABULARY))
+def argmax_tokens(m, x):
+    return m.layer(x).argmax(-1)
+
+
+@operation(SEQUENCE, to=TOKENS)
+def bucketize(m, x):
+    return torch.bucketize(x.mean(2), torch.tensor([-0.8, -0.4, -0.1, 0.2, 0.5, 0.9], dtype=x.dtype))
+
+
+@operation(MASK, to=LENGTHS)
+def count_mask(m, mask):
+    return mask.sum(1)
+
+
+@operation(LENGTHS, MASK, to=MASK)
+def mask_of_lengths(m, lengths, mask):
+    return torch.arange(mask.shape[1])[None] < lengths[:, None]
+
+
+@operation(SEQUENCE, to=MASK)
+def mask_of_values(m, x):
+    mask = x.mean(2) > 0.1
+    mask[:, 0] = True
+    return mask

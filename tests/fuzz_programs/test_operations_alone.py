@@ -1,0 +1,35 @@
+"""Every operation of random programs by itself: that a program fails says little, that an operation does says why."""
+
+import one_at_a_time
+import pytest
+import torch
+from agreement import Tally, UnsuitableError, hold
+from every_operation import OPERATIONS
+from operations import Sizes
+from programs import alone
+
+# As many examples as positions and features, and no two sizes alike.
+SIZES = [Sizes(3, 3, 3, 3, 3, 3), Sizes(4, 3, 2, 1, 5, 2)]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=["alike", "different"])
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_every_operation_alone_is_right(name, sizes):
+    try:
+        hold(alone(name, sizes), Tally())
+    except UnsuitableError as reason:
+        pytest.fail(f"no comparison: {reason}")
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_every_operation_is_one_that_a_batch_can_be_given_to(name):
+    """What is tried are programs that are right, not programs that mix examples."""
+    program = alone(name, SIZES[0])
+    together, by_itself = one_at_a_time.losses(program)
+    assert torch.allclose(together, by_itself, rtol=1e-9) or program.one_at_a_time
+
+
+def test_there_are_enough_operations_with_and_without_parameters():
+    assert len(OPERATIONS) >= 150
+    assert sum(bool(operation.parts) for operation in OPERATIONS.values()) >= 60
+    assert sum(not operation.parts for operation in OPERATIONS.values()) >= 60

@@ -1,0 +1,184 @@
+"""Terms that nearly cancel: what float32 makes of the weighted sum stays within the bound that the norm promised."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from privet.clipping import Automatic, Flat, Normalize
+from privet.gradients import clipped_sum
+from privet.gradients.combine.derived import Derivation, through
+from privet.gradients.combine.rows import GroupedGrad
+from privet.gradients.combine.sums import sum_grads
+from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.layers import linear
+from privet.gradients.layers.convolution import gradient as convolution
+from privet.gradients.layers.convolution import norms as convolution_norms
+from privet.gradients.layers.convolution.geometry import Geometry
+from privet.gradients.layers.convolution.gradient import ConvGrad
+from privet.gradients.layers.convolution.norms import WAYS
+from privet.gradients.layers.embedding import embedding
+from privet.gradients.layers.embedding.embedding import EmbeddingGrad
+from privet.gradients.layers.embedding.kernels import IN_TORCH, sums
+from privet.gradients.layers.linear import LinearGrad
+from privet.gradients.masking.masked_gradients import MaskedGrad
+from privet.gradients.masking.masks import Mask
+from privet.gradients.methods.tape import Tape, clip
+
+T, D = 40, 6
+GEOMETRY = Geometry((D, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1)
+GROUPED = Geometry((D, 1, 3, 3), (1, 1), (0, 0), (2, 2), 3)
+
+
+def cancelling(shape, dim, left, seed):
+    """Numbers that add up to about `left` times their size along a dimension."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = x - x.mean(dim, keepdim=True) * (1 - left)
+    return x.float()
+
+
+def squeezed(x):
+    """Numbers that differ little from each other, so that what the positions add up to cancels."""
+    return 1 + 1e-3 * x
+
+
+def scaled_weight(seed):
+    """A weight that is used after its entries were scaled."""
+    weight = torch.ones(D, D, requires_grad=True)
+    return Derivation(weight * torch.rand(D, D, generator=torch.Generator().manual_seed(seed)), weight)
+
+
+def uses(size, left, seed):
+    a, g = size * torch.ones(1, T, D), cancelling((1, T, D), 1, left, seed)
+    table = EmbeddingGrad(torch.zeros(1, T, dtype=torch.long), size * g, 2)
+    images, out = size * torch.ones(1, 3, 8, 8), cancelling((1, D, 64), 2, left, seed).view(1, D, 8, 8)
+    squeezed_images = size * squeezed(torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(seed)))
+    narrow = cancelling((1, D, 16), 2, left, seed).view(1, D, 4, 4)
+    return {
+        "linear": LinearGrad(a, g),
+        "embedding": table,
+        "embedding and a mean": EmbeddingGrad(table.indices, table.gradients[:, :1].expand(1, T, D), 2),
+        "two tables": sum_grads([table, EmbeddingGrad(table.indices, -table.gradients.flip(1), 2)]),
+        "table and head": sum_grads([EmbeddingGrad(table.indices, size * g[..., :2], D), LinearGrad(a[..., :2], -g)]),
+        "two linear maps": sum_grads([LinearGrad(a, g), LinearGrad(a, -g.flip(1))]),
+        "direct": sum_grads([DenseGrad(size * g[:, 0]), DenseGrad(-size * g[:, 0] * (1 - left))]),
+        "convolution": ConvGrad(images, out, GEOMETRY),
+        "kept convolution": ConvGrad(images, out, GEOMETRY).kept(),
+        "two convolutions": sum_grads([ConvGrad(squeezed_images, side, GROUPED) for side in (narrow, -narrow.flip(2))]),
+        "derived": through(LinearGrad(a, g), scaled_weight(seed)),
+        "masked": MaskedGrad(LinearGrad(a, g), Mask(torch.ones(D, D, dtype=torch.bool))),
+    }
+
+
+def contribution(use):
+    """The length of what clipping to 0.7 leaves of the only example."""
+    parameters = {"w": torch.zeros(use.materialize().shape[1:])}
+    sums, _ = clip(Tape(1, parameters, {"w": use}), Flat(0.7), (("w",),))
+    return float(sums["w"].double().norm())
+
+
+SIZES = pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
+LEFT = pytest.mark.parametrize("left", [1.0, 1e-3, 1e-6, 1e-8])
+
+
+@pytest.mark.parametrize("name", list(uses(1.0, 1.0, 0)))
+@SIZES
+@LEFT
+def test_no_contribution_exceeds_the_bound(name, size, left, monkeypatch):
+    monkeypatch.setattr(convolution, "KEEP", 0)
+    assert all(contribution(uses(size, left, seed)[name]) <= 0.7 for seed in range(5))
+
+
+@pytest.mark.parametrize("name", ["embedding", "embedding and a mean", "two tables", "table and head"])
+@SIZES
+@LEFT
+def test_no_contribution_exceeds_the_bound_without_compiled_kernels(name, size, left, monkeypatch):
+    monkeypatch.setattr(embedding, "sums", lambda: IN_TORCH)
+    assert all(contribution(uses(size, left, seed)[name]) <= 0.7 for seed in range(5))
+
+
+@pytest.mark.parametrize("form", [IN_TORCH, sums()], ids=["torch", "here"])
+@pytest.mark.parametrize("positions", [40, 400, 4000])
+@pytest.mark.parametrize("shared", [True, False])
+def test_equal_terms_that_are_all_rounded_the_same_way_stay_within_the_bound(form, positions, shared, monkeypatch):
+    monkeypatch.setattr(embedding, "sums", lambda: form)
+    for seed in range(50):
+        g = torch.rand(1, 1, 6, generator=torch.Generator().manual_seed(seed)).expand(1, positions, 6)
+        # Mostly one token, as of padding, among a few others.
+        indices = torch.where(torch.arange(positions) % 50 == 7, 1 + seed % 3, 0)[None]
+        assert contribution(EmbeddingGrad(indices, g if shared else g.contiguous(), 5)) <= 0.7
+
+
+def equal_positions(seed, positions, width):
+    """One vector at all positions, (1, T, width)."""
+    return torch.rand(1, 1, width, generator=torch.Generator().manual_seed(seed)).expand(1, positions, width).contiguous()
+
+
+@pytest.mark.parametrize("positions", [40, 400, 4000])
+def test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_the_bound(positions, monkeypatch):
+    monkeypatch.setattr(linear, "KEEP", 0)
+    monkeypatch.setattr(convolution, "KEEP", 0)
+    for seed in range(8):
+        a, g = equal_positions(seed, positions, 5), equal_positions(seed + 50, positions, D)
+        some = LinearGrad(a[:, : positions // 4], g[:, : positions // 4])
+        table = EmbeddingGrad(torch.zeros(1, positions, dtype=torch.long), a, D)
+        image, out = (x.mT.reshape(1, -1, positions // 8, 8) for x in (equal_positions(seed, positions, 3), g))
+        mask = Mask(torch.ones(D, 5, dtype=torch.bool))
+        for use in (
+            LinearGrad(a, g),
+            sum_grads([some, LinearGrad(a, g)]),
+            sum_grads([table, LinearGrad(a, g)]),
+            MaskedGrad(LinearGrad(a, g), mask),
+            GroupedGrad(LinearGrad(a.view(4, -1, 5), g.view(4, -1, D)), 4),
+            ConvGrad(image, out, GEOMETRY),
+        ):
+            assert contribution(use) <= 0.7
+
+
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize(("d", "p"), [(6, 6), (256, 128)])
+def test_equal_terms_that_are_taken_back_do_not_leave_more_than_was_measured(part, d, p, monkeypatch):
+    """Up to 2.6 times the bound without an allowance for every term, and without forming what Gram matrices do not resolve."""
+    monkeypatch.setattr(linear, "KEEP", 0)
+    for seed, size in itertools.product(range(5), (1.0, 1e4, 1e6)):
+        a, g = size * equal_positions(seed, 64, d), equal_positions(seed + 50, 64, p)
+        up = int(64 * part)
+        g[:, up:] *= -up / (64 - up)
+        assert contribution(LinearGrad(a, g)) <= 0.7
+
+
+@pytest.mark.parametrize("way", [name for name in WAYS if name != "product of norms"])
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
+@pytest.mark.parametrize("left", [1.0, 1e-2, 1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("geometry", [GEOMETRY, GROUPED], ids=["plain", "grouped"])
+def test_no_way_to_measure_a_convolution_misses_a_long_gradient(geometry, way, left, size, monkeypatch):
+    monkeypatch.setattr(convolution_norms, "cheapest", lambda shape: WAYS[way])
+    positions = geometry.positions((8, 8))
+    for seed in range(5):
+        images = size * squeezed(torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(seed)))
+        out = cancelling((1, D, math.prod(positions)), 2, left, seed).view(1, D, *positions)
+        use = ConvGrad(images, out, geometry)
+        sums, _ = clip(Tape(1, {"w": torch.zeros(geometry.shape)}, {"w": use}), Flat(0.7), (("w",),))
+        assert float(sums["w"].double().norm()) <= 0.7
+
+
+@pytest.mark.parametrize("scale", [1e10, 1e15, 1e18, 1e19])
+@pytest.mark.parametrize("rule", [Flat(1e-3), Normalize(1.0), Automatic(1.0, 1e-12)], ids=str)
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: nn.Linear(10_000, 2, bias=False), (1, 10_000)),  # one position: a product of norms
+        (lambda: nn.Linear(3000, 3000, bias=False), (40, 3000)),  # few positions: Gram matrices
+        (lambda: nn.Conv1d(2000, 2000, 3, bias=False), (2000, 12)),
+        (lambda: nn.Conv1d(2000, 2, 3, bias=False), (2000, 3)),
+    ],
+    ids=["product", "gram", "convolution", "convolution, one position"],
+)
+def test_inputs_whose_squares_underflow_stay_within_the_bound_of_large_output_gradients(layer, shape, rule, scale):
+    torch.manual_seed(0)
+    x = torch.full((1, *shape), 2.5e-23)
+    x.flatten(1)[:, 0] = 4e-23
+    clipped = clipped_sum(layer(), lambda model, batch: scale * model(batch).flatten(1).sum(1), x, rule, method="ghost")
+    assert float(torch.stack([t.double().norm() for t in clipped.tensors.values()]).norm()) <= clipped.sensitivity * (1 + 1e-6)

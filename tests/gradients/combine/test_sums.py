@@ -1,0 +1,42 @@
+"""Several uses of one parameter: what cancels between them is measured in a precision that can tell."""
+
+import pytest
+import torch
+
+from privet.clipping import Flat
+from privet.gradients.combine.sums import TiedEmbeddingGrads, sum_grads
+from privet.gradients.layers.embedding.embedding import EmbeddingGrad
+from privet.gradients.layers.linear import LinearGrad
+from privet.gradients.methods.tape import Tape, clip
+
+V, D = 5, 3
+
+
+@pytest.mark.parametrize("left", [0.5, 1e-3, 1e-5])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+def test_a_table_and_a_head_that_nearly_cancel_are_measured_again(size, left):
+    row = size * torch.randn(1, 1, D, generator=torch.Generator().manual_seed(0))
+    token = torch.zeros(1, 1, V)
+    token[..., 2] = 1
+    tied = sum_grads([EmbeddingGrad(torch.tensor([[2]]), row, V), LinearGrad(-(1 - left) * row, token)])
+    assert isinstance(tied, TiedEmbeddingGrads)
+    exact = float(tied.double().materialize().norm())
+    sums, norms = clip(Tape(1, {"w": torch.zeros(V, D)}, {"w": tied}), Flat(exact / 3), (("w",),))
+    assert exact * (1 - 1e-6) <= float(norms) <= exact * (1 + 1e-2)
+    assert exact / 3 * (1 - 1e-2) <= float(sums["w"].double().norm()) <= exact / 3
+
+
+def test_a_table_and_a_head_that_cancel_in_part_are_not_measured_too_short():
+    """What is left is 6 % of either, so that rounding of their three squares is a thousand times as much of its own."""
+    torch.manual_seed(0)
+    examples, width = 400, 50
+    looked_up = torch.randn(examples, 1, width)
+    indices = torch.randint(3, (examples, 1))
+    inputs, one_hot = -looked_up + 0.06 * torch.randn(examples, 1, width), torch.nn.functional.one_hot(indices, 3).float()
+    tied = sum_grads([EmbeddingGrad(indices, looked_up, 3), LinearGrad(inputs, one_hot)])
+    assert isinstance(tied, TiedEmbeddingGrads)
+    exact = tied.double().materialize().flatten(1).square().sum(1)
+    found = tied.squared_norms()
+    assert found.isfinite().all()
+    assert (found >= exact * (1 - 1e-9)).all()
+    assert (found <= exact * (1 + 2e-2)).all()

@@ -1,0 +1,81 @@
+"""Down to the physical batch and up again: the same by either way, whose dimension is vmap's, and nobody else's."""
+
+import pytest
+import torch
+
+from privet.gradients.core import batching
+from privet.gradients.core.batching import NestedTransformError, by_internals, by_public_interface, is_batched, on_physical_batch
+
+WAYS = pytest.mark.parametrize("way", [by_internals, by_public_interface], ids=["internals", "public"])
+
+
+def test_the_quick_way_is_used_here():
+    """This torch has what it takes; where it is missing, the documented way is taken."""
+    assert batching._dispatch is by_internals
+
+
+@WAYS
+@pytest.mark.parametrize("dimension", [0, 1, -1])
+def test_the_function_sees_examples_first_and_its_result_is_one_examples(way, dimension):
+    x, seen = torch.randn(5, 5, 5), []
+
+    def below(token, physical, plain):
+        seen.append((is_batched(physical), physical.shape, plain.shape))
+        assert torch.equal(physical, x.movedim(dimension, 0))
+        return physical.flip(0), physical.sum(0, keepdim=True).expand(5, 5, 5)
+
+    def one(token, own, plain):
+        assert is_batched(own)
+        turned, total = way(token, below, (token, own, plain))
+        assert turned.shape == total.shape == (5, 5)
+        return turned, total
+
+    found, total = torch.func.vmap(one, in_dims=(0, dimension, None))(torch.zeros(5), x, torch.ones(2, 3))
+    assert torch.equal(found, x.movedim(dimension, 0).flip(0))
+    assert torch.equal(total[0], x.movedim(dimension, 0).sum(0))
+    assert seen == [(False, (5, 5, 5), (2, 3))]
+
+
+@WAYS
+def test_autograd_runs_below(way):
+    weight, x = torch.randn(3, requires_grad=True), torch.randn(4, 3)
+    losses = torch.func.vmap(lambda token, x: way(token, lambda t, x: (x * weight).sum(1), (token, x)))(torch.zeros(4), x)
+    (found,) = torch.autograd.grad(losses.sum(), weight)
+    assert torch.allclose(found, x.sum(0))
+
+
+@WAYS
+def test_a_single_example_is_batched_too(way):
+    shapes = []
+    torch.func.vmap(lambda token: way(token, lambda t: (shapes.append(t.shape), t)[1], (token,)))(torch.zeros(1))
+    assert shapes == [(1,)]
+
+
+@WAYS
+@pytest.mark.parametrize("inner", [
+    lambda f: torch.func.vmap(f)(torch.ones(2, 3)), lambda f: torch.func.grad(lambda x: f(x).sum())(torch.ones(3)),
+    lambda f: torch.func.jvp(f, (torch.ones(3),), (torch.ones(3),))[1],
+], ids=["vmap", "grad", "jvp"])  # fmt: skip
+def test_another_transformation_is_not_taken_for_the_examples(way, inner):
+    def one(token):
+        return inner(lambda x: way(token, lambda t, x: x, (token, x)))
+
+    with pytest.raises((NestedTransformError, NotImplementedError)):
+        torch.func.vmap(one)(torch.zeros(4))
+
+
+@WAYS
+def test_what_fails_below_leaves_vmap_as_it_was(way):
+    def one(token, x):
+        with pytest.raises(ZeroDivisionError):
+            way(token, lambda t: 1 / 0, (token,))
+        return way(token, lambda t, x: x + 1, (token, x)) * 2
+
+    assert torch.equal(torch.func.vmap(one)(torch.zeros(3), torch.arange(3.0)), torch.tensor([2.0, 4.0, 6.0]))
+
+
+def test_outside_of_a_pass_nothing_is_batched():
+    assert not is_batched(torch.zeros(3))
+    assert not is_batched(3)
+    with pytest.raises(Exception, match=r"."):
+        on_physical_batch(torch.zeros(3), lambda t: t, (torch.zeros(3),))

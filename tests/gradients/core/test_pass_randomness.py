@@ -1,0 +1,112 @@
+"""Random numbers of a pass: each example's own, the same again in parts, and nobody's seed."""
+
+import contextlib
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.gradients.core.randomness import Draws, Watch, generators_kept, seed_generators, seeds_of_torch
+
+CPU = torch.device("cpu")
+
+
+def number(examples, generator):
+    return torch.empty(examples, dtype=torch.float64).uniform_(generator=generator)
+
+
+def counting():
+    numbers = iter(range(10**6))
+    return lambda: next(numbers)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), examples=st.integers(1, 7))
+def test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came(data, examples):
+    """A random tree of passes: each example's numbers go on where those of the pass before were given up."""
+
+    def go(draws, who, known):
+        own = {example: list(known[example]) for example in who}
+        calls = data.draw(st.integers(0, 4), label="calls")
+        fresh = {example: [] for example in who}
+        for _ in range(calls):
+            for example, value in zip(who, draws.sample(number, CPU).tolist(), strict=True):
+                fresh[example].append(value)
+        for example in who:
+            shared = min(len(own[example]), calls)
+            assert fresh[example][:shared] == own[example][:shared]
+            own[example] = fresh[example] if calls > len(own[example]) else fresh[example][:calls]
+        everything.extend(value for example in who for value in fresh[example][len(known[example]) :])
+        if len(who) > 1 and data.draw(st.booleans(), label="split"):
+            first = data.draw(st.sets(st.sampled_from(range(len(who))), min_size=1, max_size=len(who) - 1), label="part")
+            for part in (sorted(first), sorted({*range(len(who))} - first)):
+                go(draws.again(torch.tensor(part)), [who[i] for i in part], own)
+
+    everything = []
+    go(Draws(examples, counting()), list(range(examples)), {example: [] for example in range(examples)})
+    assert len(set(everything)) == len(everything)  # all others are new
+
+
+def test_seeds_are_asked_for_again_beyond_what_was_drawn():
+    draws = Draws(3, counting())
+    draws.sample(number, CPU)
+    one, other = draws.again(torch.tensor([0, 1])), draws.again(torch.tensor([2]))
+    one.sample(number, CPU), other.sample(number, CPU)
+    assert not set(one.sample(number, CPU).tolist()) & set(other.sample(number, CPU).tolist())
+
+
+def test_what_was_drawn_since_a_mark_is_drawn_again():
+    draws = Draws(3, counting())
+    draws.sample(number, CPU)
+    mark = draws.mark()
+    first = [draws.sample(number, CPU) for _ in range(2)]
+    with draws.replayed_from(mark):
+        assert torch.equal(draws.sample(number, CPU), first[0])
+    after = draws.sample(number, CPU)
+    assert not any(torch.equal(after, one) for one in first)
+    part = draws.again(torch.tensor([2]))
+    assert [float(part.sample(number, CPU)) for _ in range(4)][1:] == [float(first[0][2]), float(first[1][2]), float(after[2])]
+
+
+def draw_from_all():
+    torch.rand(3), random.random(), np.random.rand()
+
+
+def test_generators_that_everybody_uses_are_as_before():
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    expected = torch.rand(1), random.random(), np.random.rand()
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    with contextlib.suppress(ZeroDivisionError), generators_kept():
+        seed_generators(5)
+        draw_from_all()
+        raise ZeroDivisionError
+    assert (torch.rand(1), random.random(), np.random.rand()) == expected
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand, lambda: random.seed(1), None])
+def test_a_watch_sees_who_drew(draw):
+    with generators_kept():
+        watch = Watch()
+        if draw is not None:
+            draw()
+        assert watch.moved() == (draw is not None)
+
+
+def test_a_seed_repeats_what_is_drawn_from_all_generators():
+    with generators_kept():
+        found = []
+        for _ in range(2):
+            seed_generators(2**62 + 7)
+            found.append((float(torch.rand(1)), random.random(), float(np.random.rand())))
+    assert found[0] == found[1]
+
+
+def test_seeds_of_torch_follow_its_seed_and_differ():
+    torch.manual_seed(3)
+    one = [seeds_of_torch() for _ in range(5)]
+    torch.manual_seed(3)
+    assert one == [seeds_of_torch() for _ in range(5)]
+    assert len(set(one)) == 5

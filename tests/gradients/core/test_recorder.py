@@ -1,0 +1,126 @@
+"""What is followed: parameters, what is made of them alone, and copies for each example where no rule knows better."""
+
+import cases
+import oracle
+import pytest
+import torch
+from recording import cover, record
+from torch import nn
+from torch.nn import functional as F
+
+from privet.gradients.core.registry import HANDLERS, register_handler
+from privet.gradients.layers.linear import product
+
+
+class Scaled(nn.Module):
+    def __init__(self, *shape):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(shape) + 3)
+
+
+def agrees(model, loss, x, tolerance=1e-5):
+    covered = cover(model, loss, x)
+    assert covered.looped == 0
+    expected = oracle.plain_gradients(model, loss, x)
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= tolerance
+    assert torch.allclose(covered.norms, oracle.norms_of(expected), rtol=1e-4)
+
+
+@pytest.mark.parametrize("combine", [
+    lambda x, p: x + p, lambda x, p: p + x, lambda x, p: x - p, lambda x, p: p - x, lambda x, p: x * p, lambda x, p: p * x,
+    lambda x, p: x / p, lambda x, p: p / x, lambda x, p: torch.add(x, p, alpha=3), lambda x, p: torch.sub(x, p, alpha=3),
+    lambda x, p: torch.mul(p, x), lambda x, p: torch.div(p, x), lambda x, p: x.add(p), lambda x, p: x.div(p),
+    lambda x, p: torch.maximum(x, p), lambda x, p: torch.where(x > 1.5, x, p), lambda x, p: x.clone().mul_(p),
+    lambda x, p: torch.stack([x, p.expand_as(x)]), lambda x, p: x.addcmul(p, x), lambda x, p: torch.atan2(x, p),
+])  # fmt: skip
+@pytest.mark.parametrize("shape", [(6,), (), (6, 6), (1, 6), (6, 1)], ids=str)
+def test_every_operation_is_followed(combine, shape):
+    """As many examples as numbers: what lines up with what is not decided by sizes."""
+    torch.manual_seed(0)
+    agrees(Scaled(*shape), lambda m, x: combine(x, m.scale).square().sum()[None], torch.rand(6, 6, 6) + 1)
+
+
+def added(h, p):
+    h += p
+    return h
+
+
+def multiplied(h, p):
+    h *= p
+    return h
+
+
+def written(h, p):
+    h[:, 1:2] = p
+    return h
+
+
+@pytest.mark.parametrize("change", [added, multiplied, written])
+def test_operations_in_place_are_followed(change):
+    agrees(Scaled(6), lambda m, x: change(x * 2, m.scale).square().sum((1, 2)), torch.rand(3, 2, 6) + 1)
+
+
+@pytest.mark.parametrize("sizes", [lambda n: (n, -1), lambda n: (torch.Size((n, 6)),), lambda n: ([n, 6],)])
+def test_expand_takes_sizes_in_every_spelling(sizes):
+    agrees(Scaled(6), lambda m, x: (m.scale.expand(*sizes(len(x))) * x).sum(1), torch.randn(3, 6))
+
+
+@pytest.mark.parametrize("made", [
+    lambda p: p.exp(), lambda p: p.t() @ p, lambda p: F.softmax(p, 0), lambda p: p[1:].flip(0), lambda p: p.tril(),
+    lambda p: p / p.norm(), lambda p: torch.linalg.inv(p + 9 * torch.eye(4)), lambda p: p.view(2, 8)[:, :4], lambda p: p.T,
+])  # fmt: skip
+def test_what_is_made_of_parameters_alone_is_followed(made):
+    torch.manual_seed(0)
+
+    def loss(m, x):
+        w = made(m.scale.to(x))
+        return (F.linear(x, w) if w.shape[1] == 4 else x @ w).square().sum(1)
+
+    model = Scaled(4, 4)
+    assert cover(model, loss, torch.randn(4, 4)).looped == 0
+    expected = oracle.plain_gradients(model.double(), loss, x := torch.randn(4, 4, dtype=torch.float64)) if made else None
+    assert oracle.relative_error_per_example(cover(model, loss, x).gradients, expected) <= 1e-6
+
+
+def test_casts_to_low_precision_have_gradients_in_float32():
+    def loss(m, x):
+        return (x.bfloat16() @ m.scale.to(torch.bfloat16)).float().square().sum(1)
+
+    torch.manual_seed(0)
+    model, x = Scaled(4, 3), torch.randn(5, 4)
+    tape = record(model, loss, x)
+    assert tape.uses["scale"].dtype == torch.float32
+    expected = cover(model, loss, x, "loop").gradients
+    assert oracle.relative_error(tape.gradients(), expected) <= 2e-2
+
+
+def test_tensors_of_others_have_no_part_and_no_gradient():
+    model, other = Scaled(6), torch.ones(6, requires_grad=True)
+    found = cover(model, lambda m, x: (x * m.scale * other).sum(1), x := torch.randn(3, 6))
+    assert torch.allclose(found.gradients["scale"], x)
+    assert other.grad is None
+    assert set(found.gradients) == {"scale"}
+
+
+def doubled(x, weight):
+    """A function of a user's own."""
+    if torch.overrides.has_torch_function((x, weight)) or torch._C._is_torch_function_mode_enabled():
+        return torch.overrides.handle_torch_function(doubled, (x, weight), x, weight)
+    return 2 * F.linear(x, weight)
+
+
+def test_a_rule_of_the_users_own_is_asked(monkeypatch):
+    monkeypatch.setattr("privet.gradients.core.registry.HANDLERS", HANDLERS)
+    calls = []
+
+    @register_handler(doubled)
+    def rule(recorder, x, weight):
+        calls.append((len(x), recorder.follows(weight)))
+        return 2 * product(recorder, x, weight, None, transposed=False)
+
+    try:
+        model = cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6))
+        agrees(model, lambda m, x: m(x).square().sum(1), torch.randn(5, 6))
+        assert calls == [(5, True)]
+    finally:
+        HANDLERS.pop(doubled)

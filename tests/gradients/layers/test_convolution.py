@@ -1,0 +1,241 @@
+"""Convolutions: patches as torch's own unfold sees them, gradients that are kept or formed again."""
+
+import dataclasses
+import math
+
+import oracle
+import pytest
+import torch
+from recording import Seen, physical, record
+from torch import nn
+from torch.nn import functional as F
+
+import privet.gradients.layers.convolution.geometry
+from privet.gradients import per_example_gradients
+from privet.gradients.core import norms
+from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.layers.convolution import gradient as convolution
+from privet.gradients.layers.convolution import norms as convolution_norms
+from privet.gradients.layers.convolution.geometry import Geometry
+from privet.gradients.layers.convolution.gradient import ConvDenseGrad, ConvGrad
+from privet.gradients.layers.convolution.norms import WAYS
+
+GEOMETRIES = [
+    Geometry((4, 3, 3, 2), (1, 1), (0, 0), (1, 1), 1),
+    Geometry((4, 3, 3, 2), (1, 1), (4, 1), (2, 3), 1),
+    Geometry((4, 3, 3, 2), (2, 3), (1, 2), (1, 1), 1),
+    Geometry((4, 3, 3, 2), (1, 2), (2, 1), (2, 3), 1),
+    Geometry((4, 3, 1, 1), (2, 1), (0, 0), (1, 1), 1),
+]
+GROUPED = [
+    Geometry((6, 2, 3, 2), (2, 1), (1, 0), (1, 2), 3),
+    Geometry((6, 2, 3, 2), (1, 1), (1, 2), (2, 1), 3),
+    Geometry((6, 1, 3, 3), (1, 1), (1, 1), (1, 1), 6),
+    Geometry((6, 1, 3, 3), (1, 1), (1, 2), (1, 1), 6),
+    Geometry((6, 1, 3, 2), (2, 3), (2, 1), (2, 3), 6),
+    Geometry((6, 1, 3, 2), (1, 1), (1, 0), (1, 1), 3),
+    Geometry((6, 2, 1, 1), (1, 2), (0, 0), (1, 1), 3),
+]
+OTHER_DIMENSIONS = [
+    Geometry((4, 3, 3), (1,), (2,), (2,), 1),
+    Geometry((4, 2, 2, 3, 1), (1, 1, 1), (1, 1, 0), (1, 2, 1), 2),
+    Geometry((4, 2, 2, 3, 1), (2, 1, 2), (1, 0, 0), (1, 1, 1), 2),
+    Geometry((3, 1, 3), (2,), (1,), (1,), 3),
+    Geometry((4, 1, 2, 3, 2), (2, 1, 1), (1, 0, 1), (1, 1, 2), 4),
+]
+# Whole vectors of outputs, but not of inputs.
+FIRST_LAYERS = [
+    Geometry((16, 3, 3, 2), (2, 1), (1, 0), (1, 1), 1),
+    Geometry((32, 1, 3, 3), (1, 1), (1, 1), (1, 1), 2),
+]
+ONE_POSITION = Geometry((4, 3, 9, 8), (1, 1), (0, 0), (1, 1), 1)
+SPACES = {1: (9,), 2: (9, 8), 3: (4, 5, 3)}
+
+
+def use(geometry, examples=4):
+    torch.manual_seed(0)
+    g = geometry
+    space = SPACES[len(g.kernel)]
+    x = torch.randn(examples, g.shape[1] * g.groups, *space)
+    return ConvGrad(x, torch.randn(examples, g.shape[0], *g.positions(space)), geometry)
+
+
+def gradients_of(some):
+    """By torch's own kernel, an example at a time, in float64."""
+    pairs = zip(some.inputs.double(), some.gradients.double(), strict=True)
+    return torch.stack([some.geometry.weight_gradient(x[None], g[None]) for x, g in pairs])
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_patches_are_what_unfold_gives(geometry):
+    some = use(geometry)
+    columns = F.unfold(some.inputs, geometry.kernel, geometry.dilation, geometry.padding, geometry.stride)
+    expected = columns.view(4, 3, math.prod(geometry.kernel), -1).permute(0, 3, 2, 1).flatten(2)  # taps, then channels
+    assert torch.equal(geometry.patches(some.inputs), expected)
+    last = some.inputs.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(geometry.patches(last), expected)
+
+
+@pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS], ids=str)
+def test_inner_products_of_patches_follow_from_those_of_pixels(geometry):
+    still = dataclasses.replace(geometry, stride=(1,) * len(geometry.kernel))
+    x = use(still).inputs.double()
+    patches = still.patches(x)
+    assert torch.allclose(still.patch_gram(x), patches @ patches.transpose(1, 2), rtol=1e-12, atol=1e-12)
+
+
+def patches_follow_taps(geometry, x):
+    """Whether a patch's numbers are neighbours in memory, and not those of neighbouring positions."""
+    return geometry.patches(x).stride(2) == 1
+
+
+@pytest.mark.parametrize(("geometry", "side", "taps"), [
+    (Geometry((64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1), 32, True),
+    (Geometry((16, 1, 8, 8), (2, 2), (3, 3), (1, 1), 1), 28, True),
+    (Geometry((16, 1, 5, 5), (1, 1), (2, 2), (1, 1), 1), 28, False),
+    (Geometry((64, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1), 32, False),
+    (Geometry((64, 3, 3, 3), (2, 2), (1, 1), (1, 1), 1), 40, False),
+    (Geometry((64, 3, 3, 3), (2, 2), (1, 1), (1, 1), 1), 32, True),
+    (Geometry((32, 1, 3, 3), (1, 1), (1, 1), (1, 1), 32), 8, False),
+    (Geometry((8, 8, 3, 3), (1, 1), (2, 2), (2, 2), 1), 20, False),
+], ids=str)  # fmt: skip
+def test_patches_are_copied_in_the_longer_runs(geometry, side, taps):
+    x = torch.randn(2, geometry.shape[1] * geometry.groups, side, side)
+    assert patches_follow_taps(geometry, x) == taps
+
+
+def test_large_examples_are_put_channels_last_one_at_a_time(monkeypatch):
+    some, geometry = use(GEOMETRIES[2]), GEOMETRIES[2]
+    assert patches_follow_taps(geometry, some.inputs)
+    expected = geometry.patches(some.inputs)
+    monkeypatch.setattr(privet.gradients.layers.convolution.geometry, "_LARGE", 1)
+    assert torch.equal(geometry.patches(some.inputs), expected)
+
+
+@pytest.mark.parametrize("cache", [1, 2000, 1 << 18])
+@pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, *FIRST_LAYERS, ONE_POSITION], ids=str)
+def test_norms_gradients_and_sums_are_those_of_torch(geometry, cache, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", cache)
+    some = use(geometry).double()
+    expected = gradients_of(some)
+    weights, index = torch.rand(4, dtype=torch.float64), torch.tensor([2, 0])
+    for form in (some, some.kept()):
+        assert torch.allclose(form.materialize(), expected, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(form.squared_norms(), expected.flatten(1).square().sum(1), rtol=1e-12)
+        assert torch.allclose(form.weighted_sum(weights), torch.einsum("b,b...->...", weights, expected), rtol=1e-12, atol=1e-12)
+        assert torch.allclose(form.index_select(index).materialize(), expected[index], rtol=1e-12, atol=1e-12)
+        assert torch.allclose(form.index_select(index).squared_norms(), expected[index].flatten(1).square().sum(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("cache", [1, 1 << 18])
+@pytest.mark.parametrize(("geometry", "way"), [
+    (geometry, way) for geometry in (*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, ONE_POSITION) for way in WAYS
+    if WAYS[way].cost(use(geometry).shape) < math.inf
+], ids=str)  # fmt: skip
+def test_every_way_to_measure_gives_the_same_norms(geometry, way, cache, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", cache)
+    some = use(geometry)
+    monkeypatch.setattr(convolution_norms, "cheapest", lambda shape: WAYS[way])
+    expected = gradients_of(some).flatten(1).square().sum(1)
+    assert torch.allclose(some.squared_norms(), expected, rtol=2e-4)  # what rounding may do to 64 terms is in it
+    assert torch.allclose(some.double().squared_norms(), expected, rtol=1e-12)
+    assert (some.squared_norms() >= expected * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize(("geometry", "side", "way", "kept"), [
+    (Geometry((64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1), 32, "formed", True),
+    (Geometry((128, 64, 3, 3), (2, 2), (1, 1), (1, 1), 1), 32, "formed", True),
+    (Geometry((32, 32, 3, 3), (1, 1), (1, 1), (1, 1), 1), 7, "Gram of pixels", True),
+    (Geometry((16, 81, 3, 3), (2, 2), (1, 1), (1, 1), 1), 7, "Gram of patches", True),
+    (Geometry((256, 128, 3, 3), (2, 2), (1, 1), (1, 1), 1), 16, "Gram of patches", False),
+    (Geometry((256, 256, 3, 3), (1, 1), (1, 1), (1, 1), 1), 8, "Gram of pixels", False),
+    (Geometry((512, 512, 3, 3), (1, 1), (1, 1), (1, 1), 1), 4, "Gram of pixels", False),
+    (Geometry((512, 512, 4, 4), (1, 1), (0, 0), (1, 1), 1), 4, "product of norms", False),
+], ids=str)  # fmt: skip
+def test_the_cheapest_way_follows_from_the_sizes(geometry, side, way, kept):
+    x = torch.empty(2, geometry.shape[1], side, side, device="meta")
+    grad = torch.empty(2, geometry.shape[0], *geometry.positions((side, side)), device="meta")
+    shape = ConvGrad(x, grad, geometry).shape
+    assert convolution_norms.cheapest(shape) is WAYS[way]
+    assert convolution_norms.keeping_is_cheaper(shape) == kept
+
+
+def test_gradients_are_kept_while_they_are_few(monkeypatch):
+    model, x = nn.Conv2d(2, 3, 3), torch.randn(4, 2, 14, 14)
+
+    def kept():
+        tape = record(model, lambda m, x: m(x).square().sum((1, 2, 3)), x)
+        return isinstance(tape.uses["weight"], ConvDenseGrad)
+
+    assert kept()
+    monkeypatch.setattr(convolution, "KEEP", 54 / (2 * 196 + 3 * 144) - 0.01)
+    assert not kept()
+
+
+@pytest.mark.parametrize("options", [
+    {"kernel_size": (3, 2), "padding": "same"}, {"kernel_size": 4, "padding": "same", "dilation": 2},
+    {"kernel_size": 3, "padding": "valid"}, {"kernel_size": 3, "padding": "same", "padding_mode": "reflect"},
+], ids=str)  # fmt: skip
+def test_the_forward_pass_is_torchs_own(options):
+    model, x, seen = nn.Conv2d(2, 3, **options), torch.randn(4, 2, 9, 8), Seen()
+
+    def loss(m, x):
+        out = m(x)
+        seen(physical(out))
+        return out.square().sum((1, 2, 3))
+
+    record(model, loss, x)
+    assert torch.allclose(seen.items[0], model(x), atol=1e-6)
+
+
+@pytest.mark.parametrize(("layer", "shape", "loss"), [
+    (lambda: nn.Conv2d(1, 3, 3), (1, 6, 6), lambda m, x: torch.stack([m(image).square().sum() for image in x])),
+    (lambda: nn.Conv1d(1, 3, 2), (4,), lambda m, x: m(x.reshape(-1, 1, 2)).view(len(x), -1).square().sum(1)),
+    (lambda: nn.Conv1d(5, 3, 5), (5, 5, 5), lambda m, x: m(x.flatten(0, 1)).view(len(x), -1).square().sum(1)),
+    (lambda: nn.Conv1d(5, 3, 5), (5, 5, 5), lambda m, x: m(x.movedim(1, 0)[:, 0]).view(len(x), -1).square().sum(1)),
+], ids=[
+    "no batch dimension", "several images in an example", "as many as there are channels", "images along the second dimension",
+])  # fmt: skip
+def test_images_belong_to_their_example_wherever_they_lie(layer, shape, loss):
+    torch.manual_seed(0)
+    model, x = layer(), torch.randn(5, *shape)
+    tape = record(model, loss, x)
+    expected = oracle.plain_gradients(model, loss, x)
+    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-5
+    assert torch.allclose(tape.group_norms((tuple(expected),))[0], oracle.norms_of(expected), rtol=1e-4)
+
+
+def test_a_transposed_convolution_whose_output_padding_adds_whole_strides_is_expanded():
+    model, x = nn.ConvTranspose2d(2, 3, 3, dilation=2, output_padding=1), torch.randn(4, 2, 5, 5)
+    tape = record(model, lambda m, x: m(x).square().sum((1, 2, 3)), x)
+    assert isinstance(tape.uses["weight"], DenseGrad)
+    plain = per_example_gradients(model, lambda m, x: m(x).square().sum((1, 2, 3)), x, method="loop")
+    assert torch.allclose(tape.gradients()["weight"], plain["weight"], rtol=1e-4, atol=1e-5)
+
+
+MIXED = {
+    "convolutions": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Tanh(), nn.Conv2d(4, 3, 3, stride=2)),
+    "transposed": lambda: nn.Sequential(nn.ConvTranspose2d(2, 4, 3), nn.Tanh(), nn.ConvTranspose2d(4, 3, 3, stride=2)),
+}
+
+
+@pytest.mark.parametrize("keep", [0, convolution.KEEP])
+@pytest.mark.parametrize("kind", MIXED)
+def test_under_autocast_layers_run_in_bfloat16_and_gradients_are_float32(kind, keep, monkeypatch):
+    monkeypatch.setattr(convolution, "KEEP", keep)
+    torch.manual_seed(0)
+    model, x, seen = MIXED[kind](), torch.randn(4, 2, 7, 6), Seen()
+
+    def energy(m, x):
+        out = m(x)
+        seen(out.dtype)
+        return out.to(x.dtype).square().flatten(1).sum(1)
+
+    def loss(m, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return energy(m, x)
+
+    found = per_example_gradients(model, loss, x, method="ghost")
+    assert seen.items == [torch.bfloat16]
+    assert all(value.dtype == torch.float32 for value in found.values())
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, energy, x)) <= 2e-2

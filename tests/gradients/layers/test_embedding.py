@@ -1,0 +1,112 @@
+"""Embeddings: equal indices within an example add up before they are measured; the padding row has no gradient."""
+
+import cases
+import oracle
+import pytest
+import torch
+from recording import cover, record
+from torch import nn
+from torch.nn import functional as F
+
+from privet.errors import UnsupportedModelError
+from privet.gradients import per_example_gradients, per_example_norms
+from privet.gradients.core import norms
+from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.layers.embedding.embedding import EmbeddingGrad
+
+
+def squares(model, x):
+    return model(x).square().flatten(1).sum(1)
+
+
+def test_equal_indices_add_up_before_they_are_measured():
+    same = EmbeddingGrad(torch.tensor([[2, 2, 2, 2], [0, 1, 2, 3]]), torch.ones(2, 4, 1), 5)
+    assert same.squared_norms().tolist() == pytest.approx([16.0, 4.0])
+
+
+def test_opposite_gradients_of_one_row_cancel():
+    some = EmbeddingGrad(torch.tensor([[1, 3, 1]]), torch.tensor([[[5.0], [2.0], [-5.0]]]), 5)
+    assert some.squared_norms().tolist() == pytest.approx([4.0], rel=1e-5)
+
+
+@pytest.mark.parametrize("cache", [1, 100, 1 << 18])
+def test_norms_are_those_of_the_dense_gradients(cache, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", cache)
+    torch.manual_seed(0)
+    some = EmbeddingGrad(torch.randint(4, (9, 12)), torch.randn(9, 12, 3, dtype=torch.float64), 6)
+    dense = some.materialize()
+    weights = torch.rand(9, dtype=torch.float64)
+    assert torch.allclose(some.squared_norms(), dense.square().sum((1, 2)), rtol=1e-12)
+    assert torch.allclose(some.weighted_sum(weights), torch.einsum("b,bvd->vd", weights, dense), rtol=1e-12)
+
+
+@pytest.mark.parametrize("padding", [2, -3])
+def test_the_padding_row_has_no_gradient(padding):
+    model = nn.Embedding(5, 3, padding_idx=padding)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    x = torch.tensor([[2, 2, 1], [2, 2, 2]])
+    found = per_example_gradients(model, squares, x, method="ghost")["weight"]
+    assert not found[:, 2].any()
+    assert per_example_norms(model, squares, x, method="ghost")[1] == 0
+
+
+def test_indices_shared_by_all_examples_are_used_once_by_each():
+    model, order, x = nn.Embedding(4, 3), torch.arange(4)[None], torch.ones(2, 4, 3)
+    tape = record(model, lambda m, x: (x * m(order)).flatten(1).sum(1), x)
+    assert isinstance(tape.uses["weight"], EmbeddingGrad)
+    assert tape.group_norms((("weight",),))[0].tolist() == pytest.approx([12**0.5] * 2)
+
+
+@pytest.mark.parametrize("lookup", [
+    lambda m, x: F.embedding(x, m.weight, max_norm=1.0), lambda m, x: F.embedding_bag(x, m.weight, max_norm=1.0),
+    lambda m, x: F.embedding(x, m.weight * 1.0, max_norm=1.0),
+])  # fmt: skip
+@pytest.mark.parametrize("method", ["auto", "ghost"])
+def test_a_table_that_would_be_written_to_is_refused_and_left_alone(lookup, method):
+    model = nn.Embedding(5, 3)
+    before = model.weight.detach().clone()
+    with pytest.raises(UnsupportedModelError, match="max_norm"):
+        per_example_gradients(model, lambda m, x: lookup(m, x).flatten(1).sum(1), torch.tensor([[1, 2], [1, 1]]), method=method)
+    assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("lookup", [
+    lambda m, x: F.embedding(x, m.weight, scale_grad_by_freq=True),
+    lambda m, x: F.embedding_bag(x, m.weight, scale_grad_by_freq=True, mode="sum"),
+])  # fmt: skip
+def test_gradients_that_are_divided_by_counts_go_one_example_at_a_time(lookup):
+    """Counts over an example alone are its own; counts over the batch would be everybody's."""
+    model, x = nn.Embedding(5, 3), torch.tensor([[1, 2, 2], [1, 1, 2]])
+
+    def loss(m, x):
+        return lookup(m, x).flatten(1).sum(1)
+
+    with pytest.raises(UntraceableError):
+        record(model, loss, x)
+    covered = cover(model, loss, x)
+    assert covered.looped == 2
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-6
+
+
+def test_a_table_as_long_as_the_batch_is_one_table():
+    torch.manual_seed(0)
+    model, x = nn.Embedding(4, 4), torch.randint(4, (4, 4))
+    tape = record(model, lambda m, x: m(x).square().sum((1, 2)), x)
+    expected = oracle.plain_gradients(model, lambda m, x: m(x).square().sum((1, 2)), x)
+    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-6
+
+
+def test_a_table_of_each_examples_own_is_followed_through_its_rows():
+    """Rows of a table that was mixed with an example's numbers are that example's."""
+    torch.manual_seed(0)
+    model, x = (
+        cases.Bare(lambda m, x: F.embedding(torch.tensor([[0, 2, 2]]), x[0, :, None] * m.table), table=(5, 3)),
+        torch.randn(4, 5),
+    )
+
+    def loss(m, x):
+        return m(x).square().sum((1, 2))
+
+    tape = record(model, loss, x)
+    assert oracle.relative_error_per_example(tape.gradients(), oracle.plain_gradients(model, loss, x)) <= 1e-6

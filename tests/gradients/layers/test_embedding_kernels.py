@@ -1,0 +1,225 @@
+"""The compiled sums of embeddings are what the torch functions say, for inputs of any layout, or are not used."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privet import native
+from privet.gradients.layers.embedding import embedding
+from privet.gradients.layers.embedding import kernels as embedding_kernels
+from privet.gradients.layers.embedding import reference as embedding_sums
+from privet.gradients.layers.embedding.embedding import EmbeddingGrad
+from privet.gradients.layers.embedding.kernels import IN_TORCH, agree, sums
+from privet.native import UnavailableError
+
+LAYOUTS = {
+    "own": lambda g: g,
+    "shared": lambda g: g[:, :1].expand_as(g),
+    "shared by all examples": lambda g: g[:1].expand_as(g),
+    "time-major": lambda g: g.transpose(0, 1).contiguous().transpose(0, 1),
+    "channels first": lambda g: g.transpose(1, 2).contiguous().transpose(1, 2),
+    "every other": lambda g: torch.stack([g, g], 2).flatten(1, 2)[:, ::2],
+    "part of a wider one": lambda g: torch.cat([g, g], 2)[:, :, g.shape[2] :],
+    "one number each": lambda g: g.flip(0)[:, :, :1].expand_as(g),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    form = sums()
+    if not form.description.startswith("compiled"):
+        pytest.skip(f"no kernels here: {form.description}")
+    return form
+
+
+@pytest.fixture(params=["torch", "here"])
+def form(request, monkeypatch):
+    """Each form in turn, put in use."""
+    chosen = IN_TORCH if request.param == "torch" else request.getfixturevalue("compiled")
+    monkeypatch.setattr(embedding, "sums", lambda: chosen)
+    return chosen
+
+
+def exact(indices, gradients, weights, size, padding):
+    """Norms, rounding, lengths and the sum from dense gradients in float64, which share nothing with either form."""
+    dense = torch.zeros(len(indices), size, gradients.shape[2], dtype=torch.float64)
+    rounding, reach = torch.zeros(2, len(indices), dtype=torch.float64)
+    for i, row in enumerate(indices.tolist()):
+        for t, index in enumerate(row):
+            if index != padding:
+                length = gradients[i, t].double().norm()
+                dense[i, index] += gradients[i, t].double()
+                rounding[i] += length * (1 + row.count(index) / 2)
+                reach[i] += length
+    return dense.square().sum((1, 2)), rounding, reach, torch.einsum("b,bvd->vd", weights.double(), dense)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.tuples(st.integers(0, 5), st.integers(0, 40), st.integers(0, 70)),
+    size=st.integers(1, 30),
+    padding=st.none() | st.integers(0, 29),
+    layout=st.sampled_from(list(LAYOUTS)),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    index=st.sampled_from([torch.int32, torch.int64]),
+    shared_indices=st.booleans(),
+    scale=st.sampled_from([1e-9, 1.0, 1e12]),
+)
+def test_norms_and_sums_are_those_of_dense_gradients(
+    form, seed, shape, size, padding, layout, dtype, index, shared_indices, scale
+):
+    generator = torch.Generator().manual_seed(seed)
+    gradients = LAYOUTS[layout]((torch.randn(shape, generator=generator, dtype=torch.float64) * scale).to(dtype))
+    indices = torch.randint(size, shape[:2], generator=generator, dtype=index)
+    indices = indices[:1].expand(shape[:2]) if shared_indices else indices.t().contiguous().t()
+    weights = torch.rand(shape[0], generator=generator, dtype=torch.float64)
+    padding = None if padding is None else padding % size
+    squares, rounding, reach, total = exact(indices, gradients, weights, size, padding)
+    before = gradients.clone(), indices.clone()
+    found, allowed = form.measured(indices, gradients, padding)
+    summed = form.weighted_sum(indices, gradients, weights, size, padding)
+    eps = torch.finfo(dtype).eps
+    assert (found.dtype, allowed.dtype, summed.dtype) == (torch.float64, torch.float64, dtype)
+    assert torch.allclose(allowed, rounding, rtol=8 * eps, atol=0)
+    assert torch.allclose(embedding_sums.abs_norm_bound(indices, gradients, padding), reach, rtol=8 * eps, atol=0)
+    assert ((found.sqrt() - squares.sqrt()).abs() <= 4 * eps * rounding).all()
+    assert (summed.double() - total).norm() <= 8 * eps * float((weights * rounding).sum())
+    assert torch.equal(gradients, before[0])
+    assert torch.equal(indices, before[1])
+
+
+@pytest.mark.parametrize("positions", [1000, 5000])
+def test_many_positions_of_few_or_many_indices(form, positions):
+    torch.manual_seed(0)
+    gradients = torch.randn(2, positions, 3, dtype=torch.float64)
+    for size in (2, 100_000):
+        indices = torch.randint(size, (2, positions))
+        use = EmbeddingGrad(indices, gradients, size)
+        expected = torch.zeros(2, size, 3, dtype=torch.float64)
+        for i in range(2):
+            expected[i].index_add_(0, indices[i], gradients[i])
+        assert torch.allclose(use.squared_norms(), expected.square().sum((1, 2)), rtol=1e-10)
+        weights = torch.tensor([0.3, 2.0], dtype=torch.float64)
+        assert torch.allclose(use.weighted_sum(weights), 0.3 * expected[0] + 2 * expected[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", ["own", "shared", "channels first"])
+@pytest.mark.parametrize("place", [0, 1, 36, 69])
+def test_a_gradient_that_is_not_finite_has_no_finite_norm(form, value, dtype, layout, place):
+    gradients = torch.ones(3, 4, 70, dtype=dtype)
+    gradients[1, 0, place] = value
+    gradients = LAYOUTS[layout](gradients)
+    for indices in ([0, 1, 2, 3], [1, 1, 2, 1], [1, 1, 1, 1]):
+        use = EmbeddingGrad(torch.tensor([indices] * 3), gradients, 5, padding=4)
+        assert use.squared_norms().isfinite().tolist() == [True, False, True]
+        assert use.abs_norm_bound().isfinite().tolist() == [True, False, True]
+
+
+def test_opposite_infinities_of_one_row_do_not_cancel(form):
+    gradients = torch.tensor([[[torch.inf], [2.0], [-torch.inf]]])
+    assert not EmbeddingGrad(torch.tensor([[1, 3, 1]]), gradients, 5).squared_norms().isfinite()
+
+
+@pytest.mark.parametrize("layout", ["own", "shared"])
+@pytest.mark.parametrize("value", [7.0, torch.nan, torch.inf])
+def test_what_padding_holds_counts_for_nothing(form, layout, value):
+    gradients = LAYOUTS[layout](torch.full((2, 3, 4), value))
+    use = EmbeddingGrad(torch.full((2, 3), 1), gradients, 5, padding=1)
+    assert use.squared_norms().tolist() == use.abs_norm_bound().tolist() == [0.0, 0.0]
+    assert not use.weighted_sum(torch.ones(2)).any()
+    assert not use.materialize().any()
+
+
+def test_parts_of_a_use_keep_its_padding(form):
+    use = EmbeddingGrad(torch.tensor([[1, 2], [2, 2], [1, 1]]), torch.ones(3, 2, 4), 5, padding=1)
+    for part in (use.index_select(slice(1, 3)), use.index_select(torch.tensor([1, 2])), use.index_select(slice(1, 3)).double()):
+        assert part.squared_norms().tolist() == pytest.approx([16.0, 0.0], rel=1e-5)
+
+
+@pytest.mark.parametrize("padding", [None, 0, 3])
+def test_moving_every_gradient_gives_the_same(padding):
+    """The form for devices on which counting would make the host wait."""
+    torch.manual_seed(0)
+    indices, gradients = torch.randint(4, (6, 11)), torch.randn(6, 11, 3, dtype=torch.float64)
+    expected = exact(indices, gradients, torch.ones(6), 4, padding)
+    for found, wanted in zip(embedding_sums._by_moving(indices, gradients, padding), expected[:2], strict=True):
+        assert torch.allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("index", [5, -1, 2**40, -(2**62)])
+@pytest.mark.parametrize("positions", [1, 20])
+def test_an_index_that_is_not_in_the_table_is_an_error(form, index, positions):
+    indices = torch.zeros(2, positions, dtype=torch.long)
+    indices[1, -1] = index
+    with pytest.raises((IndexError, RuntimeError), match=r"out of|index"):
+        EmbeddingGrad(indices, torch.ones(2, positions, 3), 5).weighted_sum(torch.ones(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_other_precisions_are_left_to_torch(compiled, dtype):
+    indices, gradients = torch.tensor([[1, 1, 2]]), torch.ones(1, 3, 4, dtype=dtype)
+    assert compiled.measured(indices, gradients, None)[0].tolist() == [20.0]
+    assert compiled.weighted_sum(indices, gradients, torch.ones(1), 3, None).sum(1).tolist() == [0.0, 8.0, 4.0]
+
+
+def too_short(indices, gradients, padding):
+    squares, rounding = embedding_sums.measured(indices, gradients, padding)
+    return squares * (1 - 1e-4), rounding
+
+
+def rounding_without_repeats(indices, gradients, padding):
+    return embedding_sums.measured(indices, gradients, padding)[0], 1.5 * embedding_sums.abs_norm_bound(
+        indices, gradients, padding
+    )
+
+
+def blind_to_what_is_not_finite(indices, gradients, padding):
+    return tuple(x.nan_to_num() for x in embedding_sums.measured(indices, gradients, padding))
+
+
+def blind_to_padding(indices, gradients, padding):
+    return embedding_sums.measured(indices, gradients, None)
+
+
+def unweighted(indices, gradients, weights, size, padding):
+    return embedding_sums.weighted_sum(indices, gradients, torch.ones_like(weights), size, padding)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"measured": too_short}, {"measured": rounding_without_repeats}, {"measured": blind_to_what_is_not_finite},
+    {"measured": blind_to_padding}, {"weighted_sum": unweighted},
+])  # fmt: skip
+def test_a_wrong_kernel_is_found_out(wrong):
+    assert agree(IN_TORCH)
+    assert not agree(replace(IN_TORCH, **wrong))
+
+
+def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
+    source = embedding_kernels._SOURCE.read_text()
+    wrong = tmp_path / "embedding_kernels.cpp"
+    wrong.write_text(source.replace("row[k] += weight * gradient[k]", "row[k] = weight * gradient[k]"))
+    assert wrong.read_text() != source
+    monkeypatch.setattr(embedding_kernels, "_SOURCE", wrong)
+    assert sums.__wrapped__() == replace(IN_TORCH, description="torch: the compiled functions do not agree with those in torch")
+
+
+def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "embedding_kernels.cpp").write_text('extern "C" void measure_float32() {}')
+    monkeypatch.setattr(embedding_kernels, "_SOURCE", tmp_path / "embedding_kernels.cpp")
+    assert sums.__wrapped__().description.startswith("torch: ")
+
+
+def test_without_kernels_the_torch_form_says_why(monkeypatch):
+    def none(source):
+        raise UnavailableError("for this reason")
+
+    monkeypatch.setattr(native, "compiled_library", none)
+    assert sums.__wrapped__() == replace(IN_TORCH, description="torch: for this reason")

@@ -1,0 +1,397 @@
+"""Mixtures of experts: grouped products are followed without a copy of the weights for each example, and counts are torch's."""
+
+import math
+import warnings
+from itertools import pairwise
+
+import cases
+import oracle
+import pytest
+import torch
+from recording import Seen, cover, record, underlying
+from torch import nn
+from torch.nn import functional as F
+
+from privet.clipping import Flat
+from privet.gradients import clipped_sum
+from privet.gradients.combine.derived import DerivedGrad
+from privet.gradients.combine.sums import sum_grads
+from privet.gradients.core import norms
+from privet.gradients.core.batching import is_batched
+from privet.gradients.layers import experts
+from privet.gradients.layers.experts import GroupedLinearGrad
+from privet.gradients.masking.dispatch import masked
+from privet.gradients.masking.masks import Mask
+from privet.gradients.methods.tape import Tape, clip
+
+needs_kernel = pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this torch has no grouped_mm")
+
+
+def use(n, d, p, size, examples=6, seed=0, outside=True):
+    """Factors of rows that meet experts at random, some none."""
+    made = torch.Generator().manual_seed(seed)
+    chosen = torch.randint(size + outside, (examples, n), generator=made)
+    a, g = (torch.randn(examples, n, width, generator=made) * (chosen < size)[..., None] for width in (d, p))
+    return GroupedLinearGrad(a, g, chosen, size)
+
+
+def formed(some):
+    """The gradients in float64, one row after another."""
+    total = torch.zeros(some.examples, some.size + 1, some.inputs.shape[2], some.gradients.shape[2], dtype=torch.float64)
+    for example in range(some.examples):
+        for row, expert in enumerate(some.experts[example]):
+            total[example, expert] += torch.outer(some.inputs[example, row].double(), some.gradients[example, row].double())
+    return total[:, :-1]
+
+
+SHAPES = pytest.mark.parametrize(
+    ("n", "d", "p", "size"), [(1, 8, 9, 3), (4, 30, 20, 3), (12, 5, 6, 4), (3, 30, 1, 2), (6, 6, 6, 6)]
+)
+
+
+@pytest.mark.parametrize("cache", [1, 1000, 1 << 18])
+@SHAPES
+def test_norms_and_sums_are_those_of_the_materialised_gradients(n, d, p, size, cache, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", cache)
+    some, weights = use(n, d, p, size), torch.rand(6, dtype=torch.float64)
+    gradients = formed(some)
+    squares = gradients.square().flatten(1).sum(1)
+    assert torch.allclose(some.squared_norms(), squares, rtol=5e-5)
+    assert torch.allclose(some.double().squared_norms(), squares, rtol=1e-12)
+    assert torch.allclose(some.materialize().double(), gradients, rtol=1e-5, atol=1e-5)
+    expected = torch.einsum("b,bedp->edp", weights, gradients)
+    assert torch.allclose(some.weighted_sum(weights).double(), expected, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(some.double().weighted_sum(weights), expected, rtol=1e-12)
+    assert (some.abs_norm_bound() >= squares.sqrt() * (1 - 1e-6)).all()
+
+
+@SHAPES
+def test_masks_keep_what_they_keep(n, d, p, size):
+    some, mask = use(n, d, p, size), Mask(torch.rand(size, d, p, generator=torch.Generator().manual_seed(1)) < 0.4)
+    found = masked(some, mask)
+    kept = formed(some) * mask.kept
+    assert torch.allclose(found.squared_norms(), kept.square().flatten(1).sum(1), rtol=5e-5)
+    assert torch.allclose(found.weighted_sum(torch.ones(6)).double(), kept.sum(0), rtol=1e-4, atol=1e-5)
+
+
+def test_few_rows_are_measured_without_forming_a_gradient(monkeypatch):
+    def never(self):
+        raise AssertionError("a gradient was formed")
+
+    monkeypatch.setattr(GroupedLinearGrad, "materialize", never)
+    use(4, 30, 20, 3).squared_norms()
+
+
+def test_an_index_picks_the_same_examples_from_all_parts():
+    some, index = use(4, 30, 20, 3), torch.tensor([4, 1])
+    assert torch.allclose(some.index_select(index).squared_norms(), some.squared_norms()[index])
+    assert torch.allclose(some.index_select(slice(2, 4)).materialize(), some.materialize()[2:4])
+
+
+def test_uses_of_the_same_weights_are_one_use_over_all_rows():
+    some, other = use(4, 30, 20, 3), use(2, 30, 20, 3, seed=1)
+    both = sum_grads([some, other])
+    assert isinstance(both, GroupedLinearGrad)
+    gradients = formed(some) + formed(other)
+    assert torch.allclose(both.materialize().double(), gradients, rtol=1e-4, atol=1e-4)
+    assert torch.allclose(both.squared_norms(), gradients.square().flatten(1).sum(1), rtol=5e-5)
+
+
+@pytest.mark.parametrize("size", [1e5, 40.0])
+def test_gram_matrices_never_under_estimate_what_cancels(size):
+    torch.manual_seed(0)
+    a, g = size * torch.randn(20, 1, 40), torch.randn(20, 1, 30)
+    chosen = torch.randint(3, (20, 1)).expand(20, 2)
+    some = GroupedLinearGrad(torch.cat([a, a + torch.randn(20, 1, 40)], 1), torch.cat([g, -g], 1), chosen, 3)
+    exact = some.double().materialize().square().flatten(1).sum(1)
+    found = some.squared_norms()
+    assert (torch.isnan(found) | (found >= exact * (1 - 1e-6))).all()
+    precise = some.double().squared_norms()
+    assert (precise >= exact * (1 - 1e-12)).all()
+    assert torch.allclose(precise, exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("d", "p"), [(6, 6), (256, 128)])
+def test_equal_rows_that_are_taken_back_stay_within_the_bound(d, p):
+    """Rows of one expert that nearly cancel, beside a row of another that is short."""
+    for seed, size in ((seed, size) for seed in range(5) for size in (1.0, 1e4, 1e6)):
+        made = torch.Generator().manual_seed(seed)
+        a, g = (size * torch.rand(1, 1, width, generator=made).repeat(1, 65, 1) for width in (d, p))
+        g[:, 16:64] *= -1 / 3
+        g[:, 64] *= 1e-8
+        chosen = torch.zeros(1, 65, dtype=torch.long)
+        chosen[:, 64] = 1
+        both = GroupedLinearGrad(a, g, chosen, 2)
+        sums, _ = clip(Tape(1, {"w": torch.zeros(2, d, p)}, {"w": both}), Flat(0.7), (("w",),))
+        assert float(sums["w"].double().norm()) <= 0.7
+
+
+def test_rows_that_cancel_but_for_their_experts_do_not_cancel():
+    a, g = torch.randn(3, 1, 30).repeat(1, 2, 1), torch.randn(3, 1, 20)
+    some = GroupedLinearGrad(a, torch.cat([g, -g], 1), torch.tensor([[0, 1]] * 3), 2)
+    assert torch.allclose(some.squared_norms(), formed(some).square().flatten(1).sum(1), rtol=5e-5)
+
+
+# ---- the rule
+
+
+def mixture(product, shape):
+    return cases.Bare(lambda m, x, offsets: product(x, m.weight, offsets), weight=shape)
+
+
+def batch(examples, n, d, ends, dtype=torch.float32):
+    torch.manual_seed(0)
+    offsets = torch.tensor([ends[i % len(ends)] for i in range(examples)], dtype=torch.int32)
+    return torch.randn(examples, n, d, dtype=dtype), offsets
+
+
+def kept(rows, offsets):
+    """Rows that belong to an expert: of the others, torch says nothing."""
+    return torch.where((torch.arange(rows.shape[1]) < offsets[:, -1:])[..., None], rows, 0.0)
+
+
+def by_expert(x, weight, offsets):
+    """What one example calls, in products of matrices."""
+    bounds = [0, *offsets.tolist()]
+    found = [x[start:end] @ weight[expert] for expert, (start, end) in enumerate(pairwise(bounds))]
+    return torch.cat([*found, x.new_zeros(len(x) - bounds[-1], weight.shape[2])])
+
+
+def grouped(x, weight, offsets):
+    """What one example calls, in the form of a batch of one; torch's own kernel refuses the oracle's float64."""
+    alone = x.dtype == torch.float64 and not is_batched(x)
+    call = by_expert if alone else lambda x, weight, ends: F.grouped_mm(x, weight, offs=ends)
+    return kept(call(x[0], weight, offsets[0])[None], offsets)
+
+
+ENDS = {
+    "all": [[2, 3, 5], [1, 4, 5]],
+    "experts without rows": [[0, 0, 5], [5, 5, 5], [0, 2, 5]],
+    "rows without an expert": [[1, 2, 3], [0, 0, 0], [2, 2, 5]],
+}
+LAYOUTS = {"as it is": (lambda w: w, (3, 4, 8)), "transposed": (lambda w: w.transpose(-2, -1), (3, 8, 4))}
+
+
+@needs_kernel
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients_norms_and_sums_are_those_of_one_example_at_a_time(ends, layout):
+    turn, shape = LAYOUTS[layout]
+    model, some = mixture(lambda x, w, o: grouped(x, turn(w), o), shape), batch(6, 5, 4, ENDS[ends])
+    expected = oracle.plain_gradients(model, cases.energy, some)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        covered = cover(model, cases.energy, some)
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= 1e-5
+    assert torch.allclose(covered.norms, oracle.norms_of(expected), rtol=1e-4)
+    rule = Flat(float(covered.norms.median()))
+    found, looped = (clipped_sum(model, cases.energy, some, rule, method=method) for method in ("ghost", "loop"))
+    assert oracle.relative_error(found.tensors, looped.tensors) <= 1e-5
+
+
+@needs_kernel
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_float64_is_measured_in_float64(ends, layout):
+    turn, shape = LAYOUTS[layout]
+    model, some = mixture(lambda x, w, o: grouped(x, turn(w), o), shape).double(), batch(6, 5, 4, ENDS[ends], torch.float64)
+    tape = record(model, cases.energy, some)
+    expected = oracle.plain_gradients(model, cases.energy, some)
+    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-10
+    assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected), rtol=1e-9)
+
+
+@needs_kernel
+def test_as_many_examples_as_rows_experts_and_numbers():
+    model, some = mixture(grouped, (4, 4, 4)), batch(4, 4, 4, [[1, 2, 3, 4], [0, 4, 4, 4], [2, 2, 2, 3]])
+    found = record(model, cases.energy, some).gradients()
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, cases.energy, some)) <= 1e-5
+
+
+@needs_kernel
+def test_layers_before_and_after_get_their_gradients():
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.after = nn.Linear(4, 4), nn.Linear(8, 4)
+            self.weight = nn.Parameter(torch.randn(3, 8, 4) / 2)
+
+        def forward(self, x, offsets):
+            hidden = grouped(self.before(x), self.weight.mT, offsets)
+            return grouped(self.after(hidden).relu(), self.weight.mT, offsets)  # the same weights once more
+
+    torch.manual_seed(0)
+    model, some = Layers(), batch(6, 5, 4, ENDS["rows without an expert"])
+    expected = oracle.plain_gradients(model, cases.energy, some)
+    tape = record(model, cases.energy, some)
+    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-5
+    assert torch.allclose(tape.group_norms((tuple(expected),))[0], oracle.norms_of(expected), rtol=1e-4)
+
+
+@needs_kernel
+@pytest.mark.parametrize("width", [8, 40])
+def test_rows_without_an_expert_have_no_gradient_whatever_is_in_them(width):
+    """Whether gradients are formed or measured by Gram matrices."""
+    model = mixture(lambda x, w, o: F.grouped_mm(x[0], w, offs=o[0])[None], (3, width, width))
+    x, offsets = batch(3, 5, width, [[1, 2, 3]])
+    x[:, 3:] = math.nan
+
+    def loss(m, given):
+        rows = m(*given)
+        return rows[:, :3].square().sum((1, 2)) + 1e3 * rows[:, 3:].sum((1, 2))
+
+    tape = record(model, loss, (x, offsets))
+    without = mixture(grouped, (3, width, width))
+    without.load_state_dict(model.state_dict())
+    expected = record(without, lambda m, given: m(*given).square().sum((1, 2)), (x.nan_to_num(), offsets))
+    assert expected.gradients()["weight"].any()
+    assert torch.equal(tape.gradients()["weight"], expected.gradients()["weight"])
+    assert torch.equal(*(each.group_norms((("weight",),)) for each in (tape, expected)))
+
+
+@needs_kernel
+def test_no_rows_are_no_gradient():
+    model, some = mixture(grouped, (3, 4, 8)), (torch.randn(3, 0, 4), torch.zeros(3, 3, dtype=torch.int32))
+    covered = cover(model, lambda m, given: m(*given).sum((1, 2)), some)
+    assert not covered.norms.any()
+
+
+@needs_kernel
+def test_large_weights_are_not_copied_for_every_example():
+    model = mixture(lambda x, w, o: grouped(x, w.mT, o), (3, 40, 40))
+    kind = record(model, cases.energy, batch(6, 5, 40, ENDS["all"])).uses["weight"]
+    assert isinstance(kind, DerivedGrad)
+    assert isinstance(kind.inner, GroupedLinearGrad)
+
+
+@needs_kernel
+def test_frozen_experts_pass_the_gradient_on():
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before = nn.Linear(4, 4)
+            self.weight = nn.Parameter(torch.randn(3, 8, 4), requires_grad=False)
+
+        def forward(self, x, offsets):
+            return grouped(self.before(x), self.weight.mT, offsets)
+
+    torch.manual_seed(0)
+    model, some = Frozen(), batch(6, 5, 4, ENDS["rows without an expert"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        covered = cover(model, cases.energy, some)
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, cases.energy, some)) <= 1e-5
+
+
+@needs_kernel
+def test_shared_offsets_and_autocast():
+    """Torch's kernel is not cast by autocast, and one example's rows may be counted by what all share."""
+    offsets = torch.tensor([2, 3, 5], dtype=torch.int32)
+
+    def product(x, w, _):
+        with torch.autocast("cpu"):
+            return F.grouped_mm(x[0], w, offs=offsets)[None]
+
+    model, some = mixture(product, (3, 4, 8)), batch(6, 5, 4, ENDS["all"])
+    found, expected = record(model, cases.energy, some).gradients(), cover(model, cases.energy, some, "loop").gradients
+    assert oracle.relative_error_per_example(found, expected) <= 1e-5
+
+
+# ---- counts
+
+
+def outputs(call, *tensors):
+    """What a function gives every example in a pass, (B, …)."""
+    seen = Seen()
+
+    def loss(m, given):
+        found = call(*(x[0] for x in given))
+        seen(underlying(found).detach().clone())
+        return m(torch.ones(1, 1)).sum(1) + 0 * found.sum()[None]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record(nn.Linear(1, 1), loss, tensors)
+    return seen.items[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("bins", "low", "high"), [(4, 0, 3), (7, -1.3, 2.7), (10, 0.1, 0.7), (3, 0, 1e-3), (1, -5, 5)])
+def test_histograms_are_those_of_torch(bins, low, high, dtype):
+    made = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 40, 10, generator=made, dtype=dtype) * (high - low) + low
+    x[:, 0] = torch.linspace(low, high, 10, dtype=dtype)
+    x[:, 1, :8] = torch.tensor([math.nan, math.inf, -math.inf, low, high, 0.0, -0.0, 1.0])
+    x[:, 2:20] = torch.linspace(low, high, bins + 1, dtype=dtype)[torch.randint(bins + 1, (5, 18, 10), generator=made)]
+    expected = torch.stack([torch.histc(each, bins, low, high) for each in x])
+    for call in (lambda x: torch.histc(x, bins=bins, min=low, max=high), lambda x: x.histc(bins, low, high)):
+        found = outputs(call, x)
+        assert found.dtype == dtype
+        assert torch.equal(found, expected)
+
+
+def test_histograms_whose_bins_follow_from_the_data_are_those_of_each_example():
+    x = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
+
+    def loss(m, x):
+        return (m(torch.ones(1, 1)).sum() * torch.histc(x[0], 4)[0])[None]
+
+    covered = cover(nn.Linear(1, 1), loss, x)
+    assert torch.equal(covered.gradients["bias"][:, 0], torch.stack([torch.histc(each, 4)[0] for each in x]))
+
+
+@pytest.mark.parametrize("minlength", [5, 9])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_counts_are_those_of_torch(minlength, dtype):
+    x = torch.randint(5, (6, 20), generator=torch.Generator().manual_seed(0)).to(dtype)
+    expected = torch.stack([torch.bincount(each, minlength=minlength) for each in x])
+    assert torch.equal(outputs(lambda x: torch.bincount(x, minlength=minlength), x), expected)
+    assert torch.equal(outputs(lambda x: x.bincount(None, minlength), x), expected)
+
+
+def test_lengths_of_counts_are_agreed_upon():
+    x = torch.tensor([[0, 1, 1], [2, 0, 0], [1, 0, 1], [2, 2, 2]])
+
+    def loss(m, x):
+        counts = torch.bincount(x[0])
+        return (m(counts[:2][None].to(m.weight)).square().sum() * len(counts))[None]
+
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    covered = cover(model, loss, x)
+    assert (covered.groups, covered.looped) == (2, 0)
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
+
+
+# ---- a model
+
+
+@needs_kernel
+@pytest.mark.parametrize("size", [0, 1 << 23])
+def test_mixtral_is_followed_without_a_loop(size, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    if not hasattr(transformers, "MixtralConfig"):
+        pytest.skip("this version has no Mixtral")
+    monkeypatch.setattr(experts, "KEEP", size)
+    config = transformers.MixtralConfig(
+        vocab_size=30, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=12,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model, tokens = transformers.MixtralForCausalLM(config), torch.randint(30, (5, 7))
+
+    def loss(m, tokens):
+        logits = m(input_ids=tokens).logits
+        return F.cross_entropy(logits[:, :-1].transpose(1, 2), tokens[:, 1:], reduction="none").mean(1)
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        covered = cover(model, loss, tokens)
+    slow = [str(warning.message) for warning in heard if "There is a performance drop" in str(warning.message)]
+    assert not [message for message in slow if "grouped_mm" in message or "histc" in message]
+    assert covered.looped == 0
+    expected = cover(model, loss, tokens, method="loop")
+    assert oracle.relative_error_per_example(covered.gradients, expected.gradients) <= 1e-5
+    assert torch.allclose(covered.norms, expected.norms, rtol=1e-4)

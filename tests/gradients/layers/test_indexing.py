@@ -1,0 +1,52 @@
+"""What steers Python: values, masks and bounds that examples agree upon, or groups."""
+
+import oracle
+import pytest
+import torch
+from recording import cover
+from torch import nn
+
+
+def positive(x):
+    return x[0, 0] > 0
+
+
+STEERED = {
+    "item": lambda m, x: m(x).sum(1) * (2 if x[0, 0].sign().item() > 0 else 3),
+    "bool": lambda m, x: m(x).sum(1) * (2 if positive(x) else 3),
+    "float": lambda m, x: m(x).sum(1) * float(x[0, 0].sign() + 2),
+    "int": lambda m, x: m(x[:, : int(positive(x)) + 2].repeat(1, 3)[:, :4]).sum(1),
+    "tolist": lambda m, x: m(x).sum(1) * sum(x[0, :1].sign().tolist(), 2.0),
+    "equal": lambda m, x: m(x).sum(1) * (2 if torch.equal(x[0, :1].sign(), torch.ones(1).to(x)) else 3),
+    "numpy": lambda m, x: m(x).sum(1) * (2.0 + float(x[0, :1].sign().numpy()[0])),
+    "slice": lambda m, x: m(x)[:, positive(x).long() :].sum(1),
+    "range": lambda m, x: sum(m(x).sum(1) for _ in range(1 + positive(x).long())),
+}
+MASKED = {
+    "mask": lambda m, x: m(x)[m(x) * 0 + x[:, :2] > 0].sum()[None] + m(x)[:, 0],
+    "mask of x": lambda m, x: m(x.clone())[:, :2][x[:, :2] > 0].square().sum()[None],
+    "nonzero": lambda m, x: m(x)[(x[:, :2] > 0).nonzero(as_tuple=True)].square().sum()[None],
+    "where": lambda m, x: m(x)[torch.where(x[:, :2] > 0)].square().sum()[None],
+    "argwhere": lambda m, x: m(x)[0, torch.argwhere(x[0, :2] > 0)[:, 0]].square().sum()[None],
+    "masked_select": lambda m, x: m(x).masked_select(x[:, :2] > 0).square().sum()[None],
+    "set": lambda m, x: _set(m(x), x[:, :2] > 0).square().sum(1),
+    "index_put": lambda m, x: m(x).index_put((x[:, :2] > 0,), torch.zeros(()).to(x)).square().sum(1),
+}
+
+
+def _set(out, mask):
+    out = out.clone()
+    out[mask] = 2.0
+    return out
+
+
+@pytest.mark.parametrize("name", [*STEERED, *MASKED])
+def test_examples_are_steered_by_themselves(name):
+    torch.manual_seed(0)
+    loss = {**STEERED, **MASKED}[name]
+    model = nn.Linear(4, 2).double()
+    x = torch.tensor([[1.0, 2, 3, 4], [-1, 2, 3, 4], [2, -5, 1, 2], [-2, -1, 1, 1], [1, 1, 0, 0]], dtype=torch.float64)
+    covered = cover(model, loss, x)
+    assert covered.looped == 0
+    assert covered.groups == (2 if name in STEERED else 3)
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-10

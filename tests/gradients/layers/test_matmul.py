@@ -1,0 +1,64 @@
+"""Products in every spelling, and rows that user code moved or mixed: whose they are is vmap's to know."""
+
+import cases
+import oracle
+import pytest
+import torch
+from recording import record
+from torch import nn
+from torch.nn import functional as F
+
+from privet.gradients.layers.linear import LinearGrad
+
+LENGTH, WIDTH = 3, 6
+
+
+@pytest.mark.parametrize("between", [
+    lambda rows: rows, torch.relu, F.gelu, lambda rows: rows * 2 + 1,
+    lambda rows: rows.view(-1, 2, 3).transpose(1, 2).reshape(-1, WIDTH),
+    lambda rows: rows.view(-1, 1, 2, 3).permute(0, 1, 3, 2).flatten(1),
+    lambda rows: rows.softmax(1), lambda rows: rows.softmax(-1), lambda rows: rows @ torch.ones(WIDTH, WIDTH).to(rows),
+    lambda rows: rows[torch.arange(len(rows)).flip(0)], lambda rows: rows.t().reshape(-1, WIDTH),
+    lambda rows: rows.flip(0), lambda rows: rows.softmax(0), lambda rows: rows.cumsum(0), lambda rows: rows.roll(1, 0),
+    lambda rows: rows[rows.sum(1).argsort()], lambda rows: rows - rows.mean(0),
+])  # fmt: skip
+@pytest.mark.parametrize("examples", [LENGTH, 5, WIDTH])
+def test_rows_that_were_moved_or_mixed_are_their_examples(between, examples):
+    """In the batch these would reach into neighbours; an example alone has none."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(WIDTH, 4, bias=False), torch.randn(examples, LENGTH, WIDTH)
+
+    def loss(m, x):
+        return m(between(x.reshape(-1, WIDTH))).reshape(len(x), -1).square().mul(torch.linspace(0.5, 2, 12)).sum(1)
+
+    found = record(model, loss, x).gradients()
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, x)) <= 1e-5
+
+
+@pytest.mark.parametrize(("product", "shape"), [
+    (lambda x, w: x @ w, (6, 6)), (lambda x, w: w @ x.mT, (6, 6)), (lambda x, w: x.matmul(w.t()), (6, 6)),
+    (lambda x, w: torch.matmul(w, x.mT), (6, 6)), (lambda x, w: x @ w, (6,)),
+    (lambda x, w: torch.einsum("bti,oi->bto", x, w), (6, 6)),
+    (lambda x, w: torch.einsum("ij,bti->btj", w, x), (6, 6)), (lambda x, w: torch.einsum("bti,ijk->btjk", x, w), (6, 2, 3)),
+    (lambda x, w: torch.einsum("bti,ti->bt", x, w), (6, 6)), (lambda x, w: torch.einsum("bti,bui,ij->btuj", x, x, w), (6, 6)),
+    (lambda x, w: F.bilinear(x, x, w), (4, 6, 6)), (lambda x, w: torch.addmm(w[0], x[0], w)[None], (6, 6)),
+    (lambda x, w: torch.addmm(w[0], x[0], w, beta=2.0, alpha=0.5)[None], (6, 6)), (lambda x, w: torch.tensordot(x, w, 1), (6, 6)),
+    (lambda x, w: torch.bmm(x, w.expand(len(x), 6, 6)), (6, 6)), (lambda x, w: torch.mv(w, x[0, 0])[None], (6, 6)),
+    (lambda x, w: torch.baddbmm(x, x, w.expand(1, 6, 6)), (6, 6)), (lambda x, w: (x[..., None] * w).sum(-2), (6, 6)),
+    (lambda x, w: torch.kron(x[0], w)[None], (2, 2)), (lambda x, w: torch.linalg.multi_dot([x[0], w, x[0].mT])[None], (6, 6)),
+])  # fmt: skip
+def test_every_spelling_of_a_product_is_followed(product, shape):
+    """As many examples as positions and as numbers."""
+    torch.manual_seed(0)
+    model, x = cases.Bare(lambda m, x: product(x, m.weight), weight=shape).double(), torch.randn(6, 6, 6, dtype=torch.float64)
+    tape = record(model, cases.energy, (x,))
+    expected = oracle.plain_gradients(model, cases.energy, (x,))
+    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-10
+    assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected), rtol=1e-9)
+
+
+def test_linear_maps_in_other_words_are_measured_as_linear_maps():
+    for product in (lambda x, w: x @ w, lambda x, w: torch.einsum("bti,oi->bto", x, w), lambda x, w: w @ x.mT):
+        model = cases.Bare(lambda m, x, product=product: product(x, m.weight), weight=(30, 30))
+        use = record(model, cases.energy, (torch.randn(3, 2, 30),)).uses["weight"]
+        assert isinstance(getattr(use, "inner", use), LinearGrad)

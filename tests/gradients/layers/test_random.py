@@ -1,0 +1,123 @@
+"""Random functions of torch inside of a pass: their laws, shapes and types, for each example its own."""
+
+import itertools
+
+import pytest
+import torch
+from recording import Seen, cover, physical
+from scipy import stats
+from torch import nn
+from torch.nn import functional as F
+
+HALF = torch.full((50,), 0.5)
+# Name → (function of an example's tensor (1, 50), law of its numbers: a continuous distribution, or chances of values)
+LAWS = {
+    "rand": (lambda x: torch.rand(1, 50), stats.uniform()),
+    "rand of a size": (lambda x: torch.rand((1, 50), dtype=torch.float64), stats.uniform()),
+    "rand_like": (torch.rand_like, stats.uniform()),
+    "randn": (lambda x: torch.randn(1, 50), stats.norm()),
+    "randn_like": (lambda x: torch.randn_like(x, dtype=torch.float64), stats.norm()),
+    "normal": (lambda x: torch.normal(2.0, 3.0, (1, 50)), stats.norm(2, 3)),
+    "normal of tensors": (lambda x: torch.normal(0 * x + 1, 0 * x + 2), stats.norm(1, 2)),
+    "normal_": (lambda x: torch.empty(1, 50).normal_(1, 2), stats.norm(1, 2)),
+    "uniform_": (lambda x: x.clone().uniform_(3, 5), stats.uniform(3, 2)),
+    "exponential_": (lambda x: torch.empty(1, 50).exponential_(2.0), stats.expon(scale=0.5)),
+    "cauchy_": (lambda x: torch.empty(1, 50).cauchy_(), stats.cauchy()),
+    "log_normal_": (lambda x: torch.empty(1, 50).log_normal_(0.0, 0.5), stats.lognorm(0.5)),
+    "randint": (lambda x: torch.randint(3, (1, 50)), {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}),
+    "randint from": (lambda x: torch.randint(-1, 1, (1, 50)), {-1: 0.5, 0: 0.5}),
+    "randint by name": (lambda x: torch.randint(low=4, high=6, size=(1, 50)), {4: 0.5, 5: 0.5}),
+    "randint_like": (lambda x: torch.randint_like(x, 2), {0.0: 0.5, 1.0: 0.5}),
+    "bernoulli": (lambda x: torch.bernoulli(HALF / 5)[None], {0.0: 0.9, 1.0: 0.1}),
+    "bernoulli of an example": (lambda x: (x * 0 + 0.3).bernoulli(), {0.0: 0.7, 1.0: 0.3}),
+    "bernoulli_": (lambda x: torch.empty(1, 50).bernoulli_(0.2), {0.0: 0.8, 1.0: 0.2}),
+    "geometric_": (lambda x: torch.empty(1, 50).geometric_(0.5).clamp(max=3), {1.0: 0.5, 2.0: 0.25, 3.0: 0.25}),
+    "multinomial": (lambda x: torch.multinomial(torch.tensor([1.0, 3.0]), 50, True)[None], {0: 0.25, 1: 0.75}),
+    "multinomial, the first": (
+        lambda x: torch.multinomial(torch.tensor([[1.0, 3.0, 4.0]]), 2), {(0, 1): 1 / 8 * 3 / 7, (0, 2): 1 / 8 * 4 / 7,
+        (1, 0): 3 / 8 * 1 / 5, (1, 2): 3 / 8 * 4 / 5, (2, 0): 1 / 2 * 1 / 4, (2, 1): 1 / 2 * 3 / 4}),
+    "randperm": (lambda x: torch.randperm(3)[None], dict.fromkeys(itertools.permutations(range(3)), 1 / 6)),
+    "dropout": (lambda x: F.dropout(x * 0 + 1, 0.25), {0.0: 0.25, round(4 / 3, 5): 0.75}),
+    "dropout in place": (lambda x: F.dropout(x * 0 + 1, 0.25, inplace=True), {0.0: 0.25, round(4 / 3, 5): 0.75}),
+    "dropout of channels": (lambda x: F.dropout2d((x * 0 + 1).view(1, 50, 1, 1), 0.5)[..., 0, 0], {0.0: 0.5, 2.0: 0.5}),
+    "alpha dropout": (lambda x: (F.alpha_dropout(x * 0 + 1, 0.5, training=True) > 0).float(), {0.0: 0.5, 1.0: 0.5}),
+    "attention": (
+        lambda x: F.scaled_dot_product_attention(*((x * 0 + 1).view(1, 50, 1)[:, :n] for n in (50, 1, 1)), dropout_p=0.5)[..., 0],
+        {0.0: 0.5, 2.0: 0.5}),
+}  # fmt: skip
+
+
+def drawn(function, examples, method="auto", dtype=torch.float32):
+    """What each of several equal examples draws, (B, …)."""
+    seen, model, x = Seen(), nn.Linear(50, 1).to(dtype), torch.zeros(examples, 50, dtype=dtype)
+
+    def loss(m, x):
+        found = function(x)
+        seen(physical(found).detach())
+        return m(x)[:, 0] + 0 * found.sum()
+
+    looped = cover(model, loss, x, method).looped
+    return torch.cat(seen.items[-looped:] if looped else seen.items[-1:]), looped
+
+
+def p_value(values, law):
+    if not isinstance(law, dict):
+        return stats.kstest(values.flatten().double().numpy(), law.cdf).pvalue
+    wide = isinstance(next(iter(law)), tuple)
+    rows = [tuple(row) for row in values.tolist()] if wide else [round(v, 5) for v in values.flatten().tolist()]
+    assert set(rows) <= set(law)
+    return stats.chisquare([rows.count(key) for key in law], [chance * len(rows) for chance in law.values()]).pvalue
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_laws_are_torchs_and_every_examples_own(name, holds_twice):
+    function, law = LAWS[name]
+
+    def experiment():
+        values, looped = drawn(function, 400)
+        assert looped == 0
+        first, second = values[:200].double(), values[200:].double()
+        pearson = stats.spearmanr(first.flatten().numpy(), second.flatten().numpy()).pvalue
+        return {"law": p_value(values, law), "examples": pearson}
+
+    holds_twice(experiment)
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_shapes_and_types_are_torchs(name, dtype):
+    function, _ = LAWS[name]
+    plain = function(torch.zeros(1, 50, dtype=dtype))
+    for method in ("auto", "loop"):
+        found, _ = drawn(function, 3, method, dtype)
+        assert found.dtype == plain.dtype
+        assert found.shape == (3 * len(plain), *plain.shape[1:])
+
+
+def test_without_chance_nothing_is_drawn_or_everything_is_dropped():
+    assert (drawn(lambda x: F.dropout(x + 1, 0.0), 3)[0] == 1).all()
+    assert (drawn(lambda x: F.dropout(x + 1, 0.5, training=False), 3)[0] == 1).all()
+    assert not drawn(lambda x: F.dropout(x + 1, 1.0), 3)[0].any()
+
+
+OPTIONS = {
+    "plain": {}, "scale": {"scale": 0.3}, "causal": {"is_causal": True}, "keys of groups": {"enable_gqa": True},
+    "bool": {"attn_mask": torch.tensor([[True, False, True], [True, True, True], [False, True, True]])},
+    "float": {"attn_mask": torch.tensor([[0.0, -1, 2], [1, 0, 0], [0.5, 0, -2]])},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_attention_that_drops_nothing_is_torchs(name):
+    x, options = torch.randn(1, 4, 3, 5), OPTIONS[name]
+    keys = x[:, :2] if "enable_gqa" in options else x.flip(2)
+    found, looped = drawn(lambda _: F.scaled_dot_product_attention(x, keys, keys.tanh(), dropout_p=1e-30, **options), 2)
+    assert looped == 0
+    expected = F.scaled_dot_product_attention(x, keys, keys.tanh(), **options)
+    torch.testing.assert_close(found, expected.expand_as(found), rtol=1e-5, atol=1e-6)
+
+
+def test_alpha_dropout_gives_torchs_values():
+    own = drawn(lambda x: F.alpha_dropout(x + 2, 0.3, training=True), 5)[0]
+    plain = F.alpha_dropout(torch.full((5, 50), 2.0), 0.3, training=True)
+    assert torch.allclose(own.unique(), plain.unique(), rtol=1e-5)

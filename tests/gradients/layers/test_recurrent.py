@@ -1,0 +1,355 @@
+"""Recurrent layers: the plain module's outputs, examples in the order of the batch, and mistakes that the oracle would see."""
+
+import copy
+import dataclasses
+import gc
+import weakref
+
+import cases
+import oracle
+import pytest
+import torch
+from recording import Seen, cover, physical, record
+from scipy import stats
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from privet.clipping import Flat
+from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.core.registry import HANDLERS
+from privet.gradients.layers import recurrent
+from privet.gradients.layers.linear import LinearGrad
+from privet.gradients.layers.recurrent import CELLS, Cell, GateGradients
+
+KINDS = pytest.mark.parametrize("kind", cases.KINDS.values(), ids=cases.KINDS)
+LENGTHS = torch.tensor([3, 7, 1, 7, 4])
+
+
+def layer(kind, **options):
+    torch.manual_seed(0)
+    return kind(6, 4, **({"batch_first": True} | options)).double()
+
+
+def numbers(*shape):
+    torch.manual_seed(1)
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def within_a_pass(model, run, batch):
+    """What `run` returns for the examples of a batch while the model's parameters are followed, (B, …)."""
+    seen = Seen()
+
+    def loss(model, batch):
+        out = run(model, *batch)
+        seen(physical(out).detach())
+        return out.square().flatten(1).sum(1)
+
+    record(model, loss, batch)
+    return seen.items[0]
+
+
+def packed_loss(model, batch):
+    return cases.energy(lambda x, lengths: cases.packed(model, x, lengths), batch)
+
+
+def padded_loss(model, batch):
+    return cases.energy(lambda x: cases.everything(model(x)), batch[:1])
+
+
+def assert_same(found, expected):
+    assert found.shape == expected.shape
+    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+@KINDS
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("options", [{}, cases.DEEP, {"bias": False, "num_layers": 3}], ids=str)
+def test_outputs_and_states_are_those_of_the_plain_module(kind, options, batch_first):
+    model, x = layer(kind, batch_first=batch_first, **options), numbers(5, 7, 6)
+
+    def padded(m, x):
+        output, states = m(x if batch_first else x.transpose(0, 1))
+        return cases.everything((output if batch_first else output.transpose(0, 1), states))
+
+    assert_same(within_a_pass(model, padded, (x,)), padded(model, x))
+    for lengths, sort in ((LENGTHS, False), (LENGTHS.sort(descending=True).values, True)):
+
+        def run(m, x, lengths, sort=sort):
+            sequence = pack_padded_sequence(x if batch_first else x.transpose(0, 1), lengths, batch_first, enforce_sorted=sort)
+            output, states = m(sequence)
+            return cases.everything((pad_packed_sequence(output, batch_first=True, total_length=7)[0], states))
+
+        expected = run(model, x, lengths)
+        for length in lengths.unique():  # a pass for each group of equal lengths
+            same = lengths == length
+            assert_same(within_a_pass(model, run, (x[same], lengths[same])), expected[same])
+
+
+@pytest.mark.parametrize("kind", [nn.RNNCell, nn.GRUCell, nn.LSTMCell])
+def test_cells_return_what_the_plain_cell_returns(kind):
+    cell, x = kind(6, 4).double(), numbers(5, 6)
+
+    def run(m, x):
+        found = m(x)
+        assert isinstance(found, tuple) == (kind is nn.LSTMCell)
+        return torch.cat(found, 1) if isinstance(found, tuple) else found
+
+    assert_same(within_a_pass(cell, run, (x,)), run(cell, x))
+
+
+def _by_name(m, x, **options):
+    """The GRU called as a function, with named arguments only."""
+    named = {
+        "hx": x.new_zeros(1, len(x), 4), "params": list(m.parameters()), "has_biases": True, "num_layers": 1, "dropout": 0.0,
+        "train": True, "bidirectional": False,
+    }  # fmt: skip
+    return torch.gru(**named, **options)
+
+
+def _packed_by_name(m, batch):
+    sequence = pack_padded_sequence(batch[0], batch[1], batch_first=True, enforce_sorted=False)
+    state = _by_name(m, batch[0], data=sequence.data, batch_sizes=sequence.batch_sizes)[1][0]
+    return state.index_select(0, sequence.unsorted_indices).square().sum(1)
+
+
+@pytest.mark.parametrize("loss", [
+    lambda m, b: cases.everything(_by_name(m, b[0], input=b[0], batch_first=True)).square().sum(1), _packed_by_name,
+], ids=["padded", "packed"])  # fmt: skip
+def test_named_arguments_are_understood(loss):
+    """By plain autograd: modules call with none."""
+    model, batch = layer(nn.GRU), (numbers(5, 7, 6), LENGTHS)
+    covered = cover(model, loss, batch)
+    assert covered.looped == 5
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, batch)) <= 1e-10
+
+
+@KINDS
+def test_the_module_stays_as_it_is(kind):
+    model = layer(kind, **cases.DEEP)
+    before, flat = copy.deepcopy(model.state_dict()), [id(weight) for weight in model._flat_weights]
+    clipped_sum(model, packed_loss, (numbers(5, 7, 6), LENGTHS), Flat(0.7), method="ghost")
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [id(weight) for weight in model._flat_weights] == flat
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+
+@KINDS
+def test_packed_examples_are_recorded_in_the_order_of_the_batch(kind):
+    model, x = layer(kind, bidirectional=True), numbers(5, 7, 6)
+    norms = per_example_norms(model, packed_loss, (x, LENGTHS), method="ghost")
+    order = torch.tensor([4, 2, 0, 3, 1])
+    moved = per_example_norms(model, packed_loss, (x[order], LENGTHS[order]), method="ghost")
+    assert torch.allclose(moved, norms[order], rtol=1e-12)
+    assert len(norms.unique()) == 5
+
+
+def test_lengths_that_differ_make_groups_and_nothing_else_does():
+    model, x = layer(nn.GRU), numbers(5, 7, 6)
+    assert cover(model, packed_loss, (x, LENGTHS)).groups == 4
+    assert cover(model, packed_loss, (x, torch.full((5,), 3))).groups == 1
+    assert cover(model, padded_loss, (x,)).groups == 1
+
+
+def _turned_round(m, b):
+    """Packed in an order that was chosen by hand, and put back."""
+    x, lengths = b
+    order = torch.arange(len(x)).flip(0)
+    sequence = pack_padded_sequence(x.index_select(0, order), lengths[order], batch_first=True, enforce_sorted=False)
+    return m(sequence)[1][0].index_select(0, order.argsort()).square().sum(1)
+
+
+def _packed_elsewhere(m, b):
+    sequence = pack_padded_sequence(b[0], b[1], batch_first=True, enforce_sorted=False)
+    sequence = nn.utils.rnn.PackedSequence(sequence.data, sequence.batch_sizes.clone(), *sequence[2:])
+    return m(sequence)[1].square().sum((0, 2))
+
+
+class FromTrained(nn.Module):
+    """Begins with a state that is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru, self.first = layer(nn.GRU), nn.Parameter(numbers(1, 1, 4))
+
+    def forward(self, x):
+        return self.gru(x, self.first.expand(-1, len(x), -1).contiguous())[0]
+
+
+@pytest.mark.parametrize(("model", "loss"), [
+    (lambda: layer(nn.GRU), _turned_round),
+    (lambda: layer(nn.GRU), _packed_elsewhere),
+    (lambda: layer(nn.GRU), lambda m, b: m(b[0].transpose(0, 1))[0].square().sum((0, 2)).sum()[None]),
+    (FromTrained, lambda m, b: m(b[0]).square().sum((1, 2))),
+    (lambda: nn.RNNCell(6, 4).double(), lambda m, b: torch.stack([m(one) for one in b[0]]).square().sum((1, 2))),
+    (lambda: layer(nn.LSTM), lambda m, b: torch.stack([m(one)[0].square().sum() for one in b[0]])),
+], ids=[
+    "order chosen by hand", "packed elsewhere", "time and batch swapped", "trained initial state", "one by one", "unbatched",
+])  # fmt: skip
+def test_examples_are_their_own_however_a_layer_is_called(model, loss):
+    model, batch = model(), (numbers(7, 7, 6), torch.tensor([3, 7, 1, 7, 4, 7, 3]))
+    covered = cover(model, loss, batch)
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, batch)) <= 1e-10
+
+
+def test_layers_with_projections_go_one_example_at_a_time():
+    model, batch = layer(nn.LSTM, proj_size=3), (numbers(5, 7, 6),)
+    with pytest.raises(UntraceableError):
+        record(model, padded_loss, batch)
+    covered = cover(model, padded_loss, batch)
+    assert covered.looped == 5
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, padded_loss, batch)) <= 1e-10
+
+
+@KINDS
+def test_what_lies_beyond_the_end_of_an_example_has_no_part(kind):
+    model, x = layer(kind, **cases.DEEP), numbers(5, 7, 6)
+    norms = per_example_norms(model, packed_loss, (x, LENGTHS), method="ghost")
+    for row, length in zip(x, LENGTHS, strict=True):
+        row[length:] = torch.nan
+    assert torch.equal(per_example_norms(model, packed_loss, (x, LENGTHS), method="ghost"), norms)
+    assert all(value.isfinite().all() for value in cover(model, packed_loss, (x, LENGTHS)).gradients.values())
+
+
+def copies(p):
+    """Two layers of which the first returns ones and the second what it is given, with dropout between them."""
+    model = nn.RNN(4, 4, num_layers=2, dropout=p, batch_first=True, nonlinearity="relu").double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.bias_ih_l0.fill_(1.0)
+        model.weight_ih_l1.copy_(torch.eye(4))
+    return model
+
+
+def test_dropout_between_layers_is_torchs(holds_twice):
+    """Numbers are dropped with the same chance and made up for in the same way, for each example by itself."""
+    model, x = copies(0.3), numbers(400, 5, 4)
+
+    def run(m, x):
+        return m(x)[0]
+
+    def experiment():
+        found = within_a_pass(model, run, (x,)).flatten(1)
+        assert {round(value, 9) for value in found.unique().tolist()} == {0.0, round(1 / 0.7, 9)}
+        kept = (found > 0).double()
+        agree = int((kept[:200] == kept[200:]).sum())
+        return {
+            "chance": stats.binomtest(int(kept.sum()), kept.numel(), 0.7).pvalue,
+            "independent examples": stats.binomtest(agree, kept[:200].numel(), 0.7**2 + 0.3**2).pvalue,
+        }
+
+    holds_twice(experiment)
+    assert (within_a_pass(model.eval(), run, (x,)) == 1).all()
+    assert not within_a_pass(copies(1.0), run, (x[:5],)).any()
+
+
+@KINDS
+@pytest.mark.parametrize("loss", [padded_loss, packed_loss], ids=["padded", "packed"])
+def test_equal_examples_have_different_numbers_dropped(kind, loss):
+    model, batch = layer(kind, dropout=0.5, **cases.DEEP), (numbers(1, 7, 6).expand(6, 7, 6), torch.full((6,), 4))
+    covered = cover(model, loss, batch)
+    assert covered.looped == 0
+    assert len(covered.norms.unique()) == 6
+    model.eval()
+    found = per_example_gradients(model, loss, batch, method="ghost")
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, batch)) <= 1e-10
+
+
+def test_only_parameters_that_ask_for_a_gradient_are_recorded():
+    model = cases.frozen(layer(nn.GRU, num_layers=2), "weight_hh_l0", "bias_ih_l0", "bias_ih_l1")
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert record(model, padded_loss, (numbers(5, 7, 6),), trained).uses.keys() == trained.keys()
+
+
+def test_weights_are_measured_by_the_cheapest_means():
+    def uses(positions):
+        model = layer(nn.LSTM)
+        return record(model, padded_loss, (numbers(5, positions, 6),)).uses
+
+    assert isinstance(uses(2)["weight_ih_l0"], LinearGrad)
+    assert isinstance(uses(7)["weight_hh_l0"], DenseGrad)
+
+
+def test_changing_what_the_layer_returned_in_place_does_no_harm():
+    model, x = layer(nn.RNN), numbers(5, 7, 6)
+
+    def loss(m, b):
+        output, state = m(b[0])
+        return output.mul_(2).square().sum((1, 2)) + state.mul_(3)[0].square().sum(1)
+
+    found = per_example_gradients(model, loss, (x,), method="ghost")
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, (x,))) <= 1e-10
+
+
+@KINDS
+def test_what_was_kept_for_the_backward_pass_is_freed_at_once(kind, monkeypatch):
+    model, alive = layer(kind), []
+    forward = recurrent.Layer.forward
+
+    def remember(self, x, states):
+        outputs, final, trace = forward(self, x, states)
+        alive.extend(weakref.ref(tensor) for before, kept in trace.values() for tensor in (*before, *kept))
+        return outputs, final, trace
+
+    monkeypatch.setattr(recurrent.Layer, "forward", remember)
+    gc.collect()
+    gc.disable()
+    try:
+        clipped_sum(model, packed_loss, (numbers(5, 7, 6), LENGTHS), Flat(0.7), method="ghost")
+        assert alive
+        assert not any(reference() is not None for reference in alive)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(("model", "loss"), [
+    (lambda: layer(nn.GRU), lambda m, b: m(b[0][:, :0])[0].sum((1, 2))),
+    (lambda: nn.GRUCell(6, 4).double(), lambda m, b: m(b[0][:, 0], torch.zeros(2, 4, dtype=torch.float64)).sum(1)),
+    (lambda: layer(nn.LSTM), lambda m, b: m(b[0][:, :, :3])[0].sum((1, 2))),
+], ids=["no position", "several states", "too narrow"])  # fmt: skip
+def test_shapes_that_torch_refuses_are_refused_in_its_words(model, loss):
+    model, batch = model(), (numbers(5, 7, 6),)
+    with pytest.raises((RuntimeError, ValueError)) as plain:
+        loss(model, (batch[0][:1],))
+    with pytest.raises(type(plain.value)) as followed:
+        per_example_gradients(model, loss, batch)
+    assert str(followed.value) == str(plain.value)
+
+
+def _as_if_inputs(cell):
+    """A GRU whose candidate forgets that its hidden part is scaled by the reset gate."""
+
+    def backward(grads, states, kept):
+        found = cell.backward(grads, states, kept)
+        return GateGradients(found.inputs, found.inputs, found.direct, found.others)
+
+    return Cell(cell.forward, backward)
+
+
+def _nothing_carried(cell):
+    """States whose gradients end at every step."""
+
+    def backward(grads, states, kept):
+        found = cell.backward(grads, states, kept)
+        direct = None if found.direct is None else torch.zeros_like(found.direct)
+        return GateGradients(found.inputs, found.hidden, direct, tuple(map(torch.zeros_like, found.others)))
+
+    return Cell(cell.forward, backward)
+
+
+@pytest.mark.parametrize(("function", "mistake"), [
+    ("gru", _as_if_inputs), ("gru", _nothing_carried), ("lstm", _nothing_carried),
+])  # fmt: skip
+def test_the_oracle_sees_a_mistake_in_the_equations(function, mistake, monkeypatch):
+    monkeypatch.setitem(CELLS, function, mistake(CELLS[function]))
+    called = getattr(torch, function)
+    wrong = dataclasses.replace(HANDLERS[called], rule=recurrent._follow_network(function))
+    monkeypatch.setitem(HANDLERS, called, wrong)
+    case = cases.by_name(function)[0]
+    model, batch = case.model(torch.float64), case.batch(5, torch.float64)
+    found = per_example_gradients(model, case.loss, batch, method="ghost")
+    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, case.loss, batch)) > 1e-3

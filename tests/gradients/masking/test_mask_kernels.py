@@ -1,0 +1,152 @@
+"""Products with a mask are what dense ones say, compiled or in torch, for any part that is kept and any number of examples."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privet.gradients.layers.convolution.geometry import Geometry
+from privet.gradients.layers.convolution.gradient import ConvGrad
+from privet.gradients.masking import kernels as mask_kernels
+from privet.gradients.masking import masks
+from privet.gradients.masking.dispatch import masked
+from privet.gradients.masking.kernels import IN_TORCH, agree, products, rows, whole_vectors
+from privet.gradients.masking.masked_gradients import SampledGrad
+from privet.gradients.masking.masks import Mask
+
+
+@pytest.fixture(params=["torch", "compiled"])
+def form(request, monkeypatch):
+    """Each form in turn, put in use."""
+    chosen = IN_TORCH if request.param == "torch" else products()
+    if not chosen.description.startswith(request.param):
+        pytest.skip(f"no kernels here: {chosen.description}")
+    if request.param == "torch" and not torch.backends.mkl.is_available():
+        pytest.skip("sparse products of torch need MKL")
+    monkeypatch.setattr(masks, "products", lambda: chosen)
+    return chosen
+
+
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    examples=st.integers(1, 150),
+    density=st.floats(0, 1),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    scale=st.sampled_from([1e-12, 1.0, 1e9]),
+    threads=st.integers(1, 5),
+)
+def test_products_are_those_of_dense_matrices(form, seed, shape, examples, density, dtype, scale, threads):
+    generator = torch.Generator().manual_seed(seed)
+    kept = torch.rand(shape, generator=generator) < density
+    left, right = ((torch.randn(size, examples, generator=generator) * scale).to(dtype) for size in shape)
+    mask = rows(kept, dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mask_kernels, "_threads", lambda multiplications: threads)
+        product, values = form.product(mask, right), form.outer(mask, left, right)
+    bound = torch.finfo(dtype).eps * 200
+    exact = kept.double() @ right.double()
+    assert ((product - exact).abs() <= bound * (kept.double() @ right.double().abs())).all()
+    exact, reach = (left.double() @ right.double().t())[kept], (left.double().abs() @ right.double().abs().t())[kept]
+    assert ((values - exact).abs() <= bound * reach).all()
+
+
+@pytest.mark.parametrize("density", [0.05, 0.2, 0.45, 0.9])
+def test_a_mask_gives_the_same_products_whichever_way_pays(form, density):
+    kept = torch.rand(33, 65) < density
+    left, right = torch.randn(20, 33, dtype=torch.float64), torch.randn(20, 65, dtype=torch.float64)
+    mask = Mask(kept)
+    turned = [mask.columns(x) for x in (left, right)]
+    assert torch.allclose(mask.product(turned[1]), kept.double() @ right.t())
+    assert torch.allclose(mask.outer_product(*turned), (left.t() @ right) * kept)
+
+
+def test_what_is_left_out_does_not_count_even_if_it_is_not_finite(form):
+    kept = torch.tensor([[True, False, True], [False, False, False]])
+    right = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf], [3.0, 4.0]])
+    assert form.product(rows(kept, torch.float32), right).tolist() == [[4.0, 6.0], [0.0, 0.0]]
+    assert form.outer(rows(kept, torch.float32), torch.ones(2, 2), right).tolist() == [3.0, 7.0]
+
+
+@pytest.mark.parametrize("name", ["product", "outer", "entries"])
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_form_that_is_wrong_in_one_product_is_noticed(name, which):
+    right = getattr(IN_TORCH, name)
+
+    def wrong(*arguments):
+        found = right(*arguments)
+        parts = [part.clone() for part in (found if isinstance(found, tuple) else (found,))]
+        if parts[which].numel():
+            parts[which].view(-1)[-1] += 1e-3
+        return tuple(parts) if isinstance(found, tuple) else parts[0]
+
+    assert not agree(replace(IN_TORCH, **{name: wrong}))
+
+
+def test_products_of_several_threads_are_to_the_bit_those_of_one():
+    form = products()
+    if not form.description.startswith("compiled"):
+        pytest.skip(f"no kernels here: {form.description}")
+    mask, x = rows(torch.rand(50, 30) < 0.3, torch.float32), torch.randn(30, 77)
+    with pytest.MonkeyPatch.context() as patch:
+        found = []
+        for threads in (1, 3, 64):
+            patch.setattr(mask_kernels, "_threads", lambda multiplications, threads=threads: threads)
+            found.append((form.product(mask, x), form.outer(mask, torch.ones(50, 77), x)))
+    for product, values in found[1:]:
+        assert torch.equal(product, found[0][0])
+        assert torch.equal(values, found[0][1])
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), dimensions=st.integers(1, 3), seed=st.integers(0, 2**31))
+def test_entries_of_kernels_are_those_of_formed_gradients(form, data, dimensions, seed):
+    generator = torch.Generator().manual_seed(seed)
+    small = st.tuples(*[st.integers(1, 3)] * dimensions)
+    kernel, stride, dilation = (data.draw(small, label=name) for name in ("kernel", "stride", "dilation"))
+    padding = data.draw(st.tuples(*[st.integers(0, 2)] * dimensions), label="padding")
+    examples, channels, outputs = (data.draw(st.integers(1, most), label="size") for most in (37, 5, 6))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64]), label="dtype")
+    geometry = Geometry((outputs, channels, *kernel), stride, padding, dilation, groups=1)
+    space = tuple(step * (taps - 1) + 1 + extra for step, taps, extra in zip(dilation, kernel, stride, strict=True))
+    positions = geometry.positions(space)
+    inputs, gradients = (
+        torch.randn(examples, size, *sides, dtype=dtype, generator=generator)
+        for size, sides in ((channels, space), (outputs, positions))
+    )
+    use = ConvGrad(inputs, gradients, geometry)
+    mask = Mask(torch.rand(geometry.shape, generator=generator) < data.draw(st.floats(0, 1), label="density"))
+    values, squares = mask.entries(use.factors(whole_vectors(dtype)))
+    found = SampledGrad(values.t()[:examples], mask, squares[:examples])
+    expected, tolerance = mask.times(use.materialize()), 1e4 * torch.finfo(dtype).eps
+    assert torch.allclose(found.materialize(), expected, rtol=tolerance, atol=tolerance)
+    assert torch.allclose(found.squared_norms(), found.materialize().double().square().flatten(1).sum(1), rtol=1e-12)
+    weights = torch.rand(examples, dtype=torch.float64, generator=generator)
+    total = torch.einsum("b,b...->...", weights, found.materialize().double())
+    assert torch.allclose(found.weighted_sum(weights).double(), total, rtol=tolerance, atol=tolerance)
+    assert torch.equal(found.index_select(slice(0, 1)).squared_norms(), found.squared_norms()[:1])
+
+
+@pytest.mark.parametrize("density", [0.15, 0.5])
+def test_few_entries_of_a_kernel_are_computed_by_themselves(density, monkeypatch):
+    monkeypatch.setattr(masks, "products", lambda: replace(IN_TORCH, entries_pay=0.2))
+    geometry = Geometry((4, 3, 3, 3), (1, 1), (1, 1), (1, 1), groups=1)
+    use = ConvGrad(torch.randn(5, 3, 6, 6), torch.randn(5, 4, 6, 6), geometry)
+    mask = Mask(torch.rand(geometry.shape) < density)
+    found = masked(use, mask)
+    assert isinstance(found, SampledGrad) == (mask.density <= 0.2)
+    assert torch.allclose(found.materialize(), mask.times(use.materialize()), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(found.squared_norms(), found.materialize().double().square().flatten(1).sum(1), rtol=1e-4)
+    grouped = replace(use, geometry=replace(geometry, shape=(4, 1, 3, 3), groups=2), inputs=torch.randn(5, 2, 6, 6))
+    assert not isinstance(masked(grouped, Mask(torch.rand(4, 1, 3, 3) < 0.1)), SampledGrad)
+
+
+def test_an_entry_that_is_not_finite_is_seen_in_the_norm(form):
+    geometry = Geometry((2, 1, 1), (1,), (0,), (1,), groups=1)
+    use = ConvGrad(torch.tensor([[[1.0, torch.inf]], [[1.0, 2.0]]]), torch.ones(2, 2, 2), geometry)
+    _, squares = Mask(torch.tensor([[[True]], [[False]]])).entries(use.factors(16))
+    assert not squares[0].isfinite()
+    assert squares[1] == 9.0

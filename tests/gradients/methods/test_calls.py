@@ -1,0 +1,125 @@
+"""What user code must not do in a pass: write to parameters, take gradients; in every spelling, refused by name."""
+
+import pytest
+import torch
+from recording import cover
+from torch import nn
+
+from privet.errors import UnsupportedModelError
+from privet.gradients import per_example_gradients
+
+WRITES = {
+    "add_": lambda m, x: m.weight.add_(1), "+=": lambda m, x: m.weight.__iadd__(1),
+    "[...] =": lambda m, x: m.weight.__setitem__(0, 1),
+    "copy_": lambda m, x: m.weight.copy_(m.weight + 1), "out=": lambda m, x: torch.add(m.weight, 1, out=m.weight),
+    "detach": lambda m, x: m.weight.detach().mul_(2), "data": lambda m, x: m.weight.data.mul_(2),
+    "data =": lambda m, x: setattr(m.weight, "data", torch.zeros(2, 3)), "view": lambda m, x: m.weight.view(-1)[:2].zero_(),
+    "transpose": lambda m, x: m.weight.t().zero_(), "nn.init": lambda m, x: nn.init.zeros_(m.weight),
+    "renorm_": lambda m, x: m.weight.renorm_(2, 0, 0.1), "index_add_": lambda m, x: m.weight.index_add_(0, torch.tensor([0]), x),
+    "foreach": lambda m, x: torch._foreach_add_([m.weight, m.bias], 1.0), "set_": lambda m, x: m.weight.set_(torch.zeros(2, 3)),
+    "frozen": lambda m, x: m.frozen.add_(1), "an example's": lambda m, x: m.weight[0].copy_(x[0]),
+}  # fmt: skip
+
+
+class Model(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+@pytest.mark.parametrize("spelling", WRITES)
+def test_parameters_are_not_written_to(spelling, method):
+    model = Model()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    def loss(m, x):
+        with torch.no_grad():
+            WRITES[spelling](m, x)
+        return m(x).sum(1)
+
+    with pytest.raises(UnsupportedModelError, match="writes to"):
+        per_example_gradients(model, loss, torch.randn(4, 3), method=method)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+@pytest.mark.parametrize("take", [
+    lambda m, x: m(x).sum().backward(), lambda m, x: torch.autograd.backward(m(x).sum()),
+    lambda m, x: setattr(m.weight, "grad", torch.ones(2, 3)),
+], ids=["backward", "autograd.backward", ".grad ="])  # fmt: skip
+def test_gradients_are_taken_by_nobody_else(take, method):
+    model = Model()
+
+    def loss(m, x):
+        take(m, x)
+        return m(x).sum(1)
+
+    with pytest.raises((UnsupportedModelError, RuntimeError), match=r"return the loss|backward"):
+        per_example_gradients(model, loss, torch.randn(4, 3), method=method)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+def test_the_array_of_a_parameter_is_a_copy(method):
+    model = Model()
+    before = model.weight.detach().clone()
+
+    def loss(m, x):
+        m.weight.detach().numpy()[...] = 5.0
+        return m(x).sum(1)
+
+    per_example_gradients(model, loss, torch.randn(4, 3), method=method)
+    assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_tables_are_not_renormalised(kind, method):
+    model = kind(5, 3, max_norm=0.1)
+    before = model.weight.detach().clone()
+    with pytest.raises(UnsupportedModelError, match="max_norm"):
+        per_example_gradients(model, lambda m, x: m(x).flatten(1).sum(1), torch.tensor([[1, 2], [3, 4]]), method=method)
+    assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+def test_no_hook_is_left_on_a_parameter(method):
+    model = Model()
+
+    def loss(m, x):
+        m.weight.register_hook(lambda gradient: 2 * gradient)
+        return m(x).sum(1)
+
+    with pytest.raises(UnsupportedModelError, match="puts a hook on a parameter"):
+        per_example_gradients(model, loss, torch.randn(4, 3), method=method)
+    assert not model.weight._backward_hooks
+
+
+def test_a_function_without_a_batching_rule_is_computed_for_each_example():
+    model, x = nn.Linear(4, 2).double(), torch.tensor([[0, 1, 1], [2, 2, 2], [3, 0, 1]])
+
+    def loss(m, x):
+        return m(torch.bincount(x[0], minlength=4).double()[None]).square().sum(1)
+
+    covered = cover(model, loss, x)
+    assert covered.looped == 0
+    expected = cover(model, loss, x, "loop").gradients
+    assert all(torch.allclose(value, expected[name]) for name, value in covered.gradients.items())
+
+
+@torch.library.custom_op("privet_tests::same", mutates_args=())
+def same(x: torch.Tensor) -> torch.Tensor:
+    """An operator of somebody else's, whose batching rule lets examples see each other."""
+    return x.clone()
+
+
+same.register_autograd(lambda ctx, gradient: gradient)
+same.register_vmap(lambda info, in_dims, x: (x.sum(in_dims[0], keepdim=True).expand_as(x).clone(), in_dims[0]))
+
+
+def test_operators_of_others_go_one_example_at_a_time():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    covered = cover(model, lambda m, x: same(m(x)).sum(1), x)
+    assert covered.looped == 4
+    assert torch.allclose(covered.gradients["weight"], x[:, None, :].expand(4, 2, 3))

@@ -1,0 +1,224 @@
+"""Following parameters: what the tape cannot follow it says, what it follows it does not change."""
+
+import random
+
+import cases
+import oracle
+import pytest
+import torch
+from recording import Seen, cover, physical, record
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from privet.gradients.combine.sums import SummedGrads
+from privet.gradients.core.recorder import UntraceableError
+
+
+@pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
+def test_what_no_handler_knows_is_never_claimed_to_be_followed(case):
+    with pytest.raises(UntraceableError):
+        record(case.model(), case.loss, case.batch(1))
+
+
+def test_what_has_no_rule_is_followed_by_a_copy_for_each_example():
+    layers = {"a": nn.Linear(6, 4), "b": nn.Linear(6, 4)}
+    model = cases.With(lambda m, x: m.a(x) + torch.lerp(m.b(x), m.a.bias, 0.3) + torch.logaddexp(m.a.bias, m.b(x)), **layers)
+    tape = record(model, cases.energy, (x := torch.randn(4, 6),))
+    assert oracle.relative_error_per_example(tape.gradients(), oracle.plain_gradients(model, cases.energy, (x,))) <= 1e-5
+    assert isinstance(tape.uses["b.weight"], SummedGrads)
+
+
+@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+def test_the_losses_are_those_of_the_plain_model(case):
+    model, batch, seen = case.model(), case.batch(5), Seen()
+
+    def loss(m, b):
+        losses = case.loss(m, b)
+        seen(physical(losses).detach())
+        return losses
+
+    cover(model, loss, batch, "ghost")
+    losses = case.loss(model, batch) if not case.grouped else None
+    whole = [x for x in seen.items if len(x) == 5]
+    assert case.grouped or torch.allclose(whole[-1], losses, rtol=1e-5, atol=1e-6)
+
+
+def test_several_uses_of_one_parameter_are_one():
+    case = cases.by_name("shared parameter")[0]
+    model = case.model()
+    uses = record(model, case.loss, case.batch(5)).uses
+    assert isinstance(uses["first.weight"], SummedGrads)
+    assert set(uses) == {"first.weight", "first.bias", "second.bias"}
+
+
+def test_an_unused_parameter_has_no_use():
+    case = cases.by_name("unused layer")[0]
+    model = case.model()
+    assert set(record(model, case.loss, case.batch(5)).uses) == {"a.weight", "a.bias"}
+
+
+def test_it_works_where_gradients_are_switched_off():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    with torch.no_grad():
+        assert record(model, lambda m, x: m(x).sum(1), x).gradients()["weight"].any()
+
+
+def test_a_loss_without_parameters_has_an_empty_tape():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    assert not record(model, lambda m, x: x.sum(1), x).uses
+
+
+def test_nothing_is_intercepted_afterwards():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    with pytest.raises(ZeroDivisionError):
+        record(model, lambda m, x: 1 / 0, x)
+    model(x).sum().backward()
+    assert model.weight.grad is not None
+
+
+@pytest.mark.parametrize("inner", [
+    lambda m, x: torch.autograd.grad(m(x).sum(), x, create_graph=True)[0],
+    lambda m, x: torch.func.vmap(torch.func.grad(lambda one: m(one[None]).sum()))(x),
+    lambda m, x: torch.func.jacrev(lambda x: m(x).sum())(x),
+], ids=["autograd", "vmap of grad", "jacrev"])  # fmt: skip
+def test_a_forward_pass_that_takes_gradients_itself_is_right(inner):
+    """Whatever it is followed by: one example at a time if nothing else."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), torch.randn(5, 3)
+
+    def penalty(m, x):
+        return inner(m, x.clone().requires_grad_()).square().sum(1)
+
+    covered = cover(model, penalty, x)
+    expected = oracle.plain_gradients(model, penalty, x)
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= 1e-5
+    assert torch.allclose(covered.norms, oracle.norms_of(expected), rtol=1e-4)
+
+
+def filled(x):
+    whole = torch.ones(len(x), 6)
+    whole[:, 1:3] = x
+    return whole
+
+
+def test_examples_may_be_written_into_what_was_a_constant():
+    model, x = cases.Bare(lambda m, x: F.cosine_similarity(filled(x), m.row, dim=-1), row=(6,)), torch.randn(5, 2)
+    covered = cover(model, lambda m, x: m(x), x)
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, lambda m, x: m(x), x)) <= 1e-5
+
+
+class Summing(torch.autograd.Function):
+    """An autograd function of a user's, whose batching rule lets examples see each other."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(x):
+        return x * 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x.sum(0).expand_as(x).clone(), 0
+
+
+def test_batching_rules_of_users_are_not_believed():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def loss(m, x):
+        return Summing.apply(m(x)).square().sum(1)
+
+    with pytest.raises(UntraceableError, match="batching rule of its own"):
+        record(model, loss, x)
+    covered = cover(model, loss, x)
+    assert covered.looped == 4
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
+
+
+def test_generators_that_everybody_uses_are_noticed():
+    def loss(m, x):
+        return (m(x) * random.random()).sum(1)
+
+    with pytest.raises(UntraceableError, match="generator that examples would share"):
+        record(nn.Linear(3, 2), loss, torch.randn(4, 3))
+    assert cover(nn.Linear(3, 2), loss, torch.ones(4, 3)).norms.unique().numel() == 4
+
+
+def test_what_was_used_is_not_changed_afterwards():
+    """A parameter's double is multiplied in place between two uses: each use has its own factor."""
+    model, x = nn.Linear(3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
+
+    def loss(m, x):
+        doubled = 2 * m.weight
+        first = x @ doubled.t()
+        doubled.mul_(3)
+        return (first + x @ doubled.t()).sum(1)
+
+    covered = cover(model, loss, x)
+    assert torch.allclose(covered.gradients["weight"], 8 * x[:, None, :].expand(4, 2, 3))
+
+
+class Product(torch.autograd.Function):
+    """An autograd function of a user's, which takes a parameter where no call of torch shows it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight.t()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight, grad.t() @ x
+
+
+def test_a_parameter_in_a_function_of_a_users_is_not_missed():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def loss(m, x):
+        return Product.apply(x, m.weight).square().sum(1) + m(x).sum(1)
+
+    covered = cover(model, loss, x)
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
+
+
+class Checkpointed(nn.Linear):
+    def __init__(self, checkpointed):
+        super().__init__(3, 3)
+        self.checkpointed = checkpointed
+        self.register_buffer("calls", torch.zeros(1))
+
+    def part(self, x):
+        self.calls += 1
+        self.seen = x
+        return torch.tanh(F.linear(F.dropout(x, 0.5), self.weight)) * torch.rand(3)
+
+    def forward(self, x):
+        h = checkpoint(self.part, x, use_reentrant=False) if self.checkpointed else self.part(x)
+        return h * torch.rand(3)
+
+
+def test_a_checkpointed_part_runs_again_with_the_same_numbers_and_leaves_nothing_behind():
+    torch.manual_seed(0)
+    plain, x = Checkpointed(False), torch.randn(4, 3)
+    model = Checkpointed(True)
+    model.load_state_dict(plain.state_dict())
+    found, expected = (cover(m, lambda m, x: m(x).square().sum(1), x, seeds=lambda: 7) for m in (model, plain))
+    assert found.looped == expected.looped == 0
+    assert oracle.relative_error_per_example(found.gradients, expected.gradients) <= 1e-6
+    assert not model.calls
+    assert not hasattr(model, "seen")

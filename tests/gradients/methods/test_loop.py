@@ -1,0 +1,119 @@
+"""One example at a time: by plain autograd, alone, and with nothing left behind."""
+
+import oracle
+import pytest
+import torch
+from recording import Seen, cover
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from privet.gradients import per_example_gradients
+from privet.gradients.core.examples import split_batch
+from privet.gradients.core.parameters import trainable
+from privet.gradients.core.randomness import Draws, generators_kept, seeds_of_torch
+from privet.gradients.methods import ghost
+from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.loop import differentiate
+
+
+def test_the_loop_gives_every_example_alone():
+    seen = Seen()
+
+    def loss(m, x):
+        seen(x.clone())
+        return m(x).sum(1)
+
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    assert cover(model, loss, x, "loop").looped == 4
+    assert torch.equal(torch.cat(seen.items), x)
+    assert [len(part) for part in seen.items] == [1] * 4
+
+
+def test_what_an_example_writes_into_its_input_is_gone():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    before = x.clone()
+    for method in ("ghost", "loop"):
+        per_example_gradients(model, lambda m, x: m(x.mul_(2)).sum(1), x, method=method)
+        assert torch.equal(x, before)
+
+
+def test_an_example_alone_draws_what_it_drew_among_others():
+    """A pass is checked against the loop with the same random numbers: what is compared is the gradient, not the luck."""
+    model, x = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.4), nn.Tanh(), nn.Linear(5, 1)), torch.randn(4, 6)
+
+    def loss(m, x):
+        return (m(x + 0.1 * torch.randn_like(x)) * torch.rand(1)).sum(1)
+
+    subject, examples, draws = Subject(model, loss, trainable(model)), split_batch(x), Draws(4, seeds_of_torch)
+    with generators_kept():
+        together = ghost.record(subject, examples, draws).gradients()
+        for position in range(4):
+            where = torch.tensor([position])
+            alone = differentiate(subject, examples.select(where), draws.again(where), 0).gradients()
+            for name, value in alone.items():
+                assert torch.allclose(value[0], together[name][position], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*use_reentrant.*")
+def test_nobodys_grad_is_touched_though_a_reentrant_checkpoint_fills_it():
+    inner, outside = nn.Linear(3, 3).double(), nn.Parameter(torch.ones(3).double())
+    teacher, model = nn.Linear(3, 3).double(), nn.Sequential(inner, nn.Linear(3, 1).double())
+    tensors = [*model.parameters(), *teacher.parameters(), outside]
+    for tensor in tensors:
+        tensor.grad = torch.full_like(tensor, 7.0)
+
+    def run(checkpointed):
+        def loss(m, x):
+            h = checkpoint(m[0], x.requires_grad_(), use_reentrant=True) if checkpointed else m[0](x)
+            return ((m[1](h) - teacher(x) * outside).square()).sum(1)
+
+        return loss
+
+    x = torch.randn(4, 3, dtype=torch.float64)
+    covered = cover(model, run(True), x)
+    assert covered.looped == 4
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, run(False), x)) <= 1e-5
+    for method in ("ghost", "loop"):
+        cover(model, run(False), x, method)
+    assert all(bool((tensor.grad == 7.0).all()) for tensor in tensors)
+
+
+def test_sparse_gradients_are_made_dense():
+    model, x = nn.Embedding(5, 3, sparse=True), torch.tensor([[1, 1], [2, 4]])
+    found = per_example_gradients(model, lambda m, x: m(x).square().sum((1, 2)), x, method="loop")["weight"]
+    assert not found.is_sparse
+    plain = nn.Embedding(5, 3)
+    plain.load_state_dict(model.state_dict())
+    expected = oracle.plain_gradients(plain, lambda m, x: m(x).square().sum((1, 2)), x)["weight"]
+    assert torch.allclose(found.double(), expected)
+
+
+def test_dropout_differs_between_examples():
+    model, x = nn.Sequential(nn.Linear(50, 50), nn.Dropout(0.5)), torch.ones(2, 50)
+    for method in ("ghost", "loop"):
+        first, second = per_example_gradients(model, lambda m, x: m(x).sum(1), x, method=method)["0.bias"]
+        assert not torch.equal(first, second)
+
+
+def test_examples_that_content_steers_apart_go_in_groups():
+    def loss(m, x):
+        row = m.weight[0] if float(x.sum()) > 0 else m.weight[1]  # decided by the content
+        return (x * row.square()).sum(1)
+
+    model, x = nn.Linear(3, 2, bias=False), torch.tensor([[1.0, 1, 1], [-1, -1, -1], [1, 1, 1]])
+    covered = cover(model, lambda m, x: loss(m, x.sign()), x)
+    assert (covered.looped, covered.groups) == (0, 2)
+    zero = torch.zeros(3)
+    expected = [torch.stack([2 * model.weight[0], zero]), torch.stack([zero, -2 * model.weight[1]])]
+    assert torch.allclose(covered.gradients["weight"], torch.stack([expected[0], expected[1], expected[0]]))
+    assert torch.allclose(F.normalize(covered.norms[:1], dim=0), torch.ones(1).double())
+
+
+def test_what_an_example_writes_into_its_input_is_gone_at_the_next_parameters():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    past = ((0.5, {name: value.detach().clone() for name, value in model.named_parameters()}),)
+    found, expected = (cover(model, loss, x, "loop", past=past).gradients["weight"] for loss in (
+        lambda m, x: m(x.mul_(2)).sum(1), lambda m, x: m(x * 2).sum(1),
+    ))  # fmt: skip
+    assert torch.equal(found, expected)

@@ -1,0 +1,119 @@
+"""How a batch is gone through: together, in groups that agree, one by one; and without an example that fails by itself."""
+
+import pytest
+import torch
+from recording import Seen, cover, physical
+from torch import nn
+
+from privet.errors import UnsupportedModelError
+
+
+def steered(m, x):
+    return m(x).sum(1) * (2 if float(x[0, 0]) > 0 else 3)
+
+
+def test_groups_are_of_examples_that_agree():
+    model, x = nn.Linear(3, 2), torch.tensor([[1.0, 2, 3], [-1, 2, 3], [1, 5, 6], [-1, 8, 9]])
+    covered = cover(model, lambda m, x: steered(m, x.sign() * x), x)
+    assert covered.looped == 0
+    signs = cover(model, lambda m, x: m(x).sum(1) * (2 if bool(x[0, 0] > 0) else 3), x)
+    assert (signs.groups, signs.looped) == (2, 0)
+    factors = torch.tensor([2.0, 3, 2, 3])
+    assert torch.allclose(signs.gradients["bias"], factors[:, None].expand(4, 2))
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_an_example_that_fails_by_itself_contributes_zero_and_others_are_as_before(method):
+    def loss(m, x):
+        if bool(x[0, 0] > 5):
+            raise ValueError(f"secret {x}")
+        return m(x).square().sum(1)
+
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 2), torch.rand(5, 3)
+    x[2, 0] = 9.0
+    covered = cover(model, loss, x, method, forgiving=True)
+    others = torch.tensor([0, 1, 3, 4])
+    without = cover(model, loss, x[others], method)
+    assert covered.norms[2] == 0
+    for name, value in covered.gradients.items():
+        assert not value[2].any()
+        assert torch.equal(value[others], without.gradients[name])
+    with pytest.raises(ValueError, match="secret"):
+        cover(model, loss, x, method)
+
+
+def test_forgiving_writes_forgives_nothing_to_the_model():
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+
+    def loss(m, x):
+        with torch.no_grad():
+            m.weight.add_(1)
+        return m(x).sum(1)
+
+    covered = cover(model, loss, torch.randn(3, 3), forgiving=True)
+    assert not covered.norms.any()
+    assert torch.equal(model.weight, before)
+    with pytest.raises(UnsupportedModelError):
+        cover(model, loss, torch.randn(3, 3))
+
+
+def test_hooks_on_gradients_see_one_example():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    sizes = []
+    handle = model.register_full_backward_hook(lambda module, into, out: sizes.append(len(out[0])))
+    assert cover(model, lambda m, x: m(x).sum(1), x).looped == 4
+    handle.remove()
+    assert set(sizes) == {1}
+
+
+def test_an_empty_batch_has_no_pass():
+    covered = cover(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.zeros(0, 3))
+    assert (covered.groups, covered.looped, len(covered.norms)) == (0, 0, 0)
+
+
+def drawn(loss, x):
+    """What each example drew first in every pass that it took part in, by its own mark x[i, 0]."""
+    seen = Seen()
+
+    def noted(m, x):
+        first = torch.rand(1, 1) + x[:, :1] * 0
+        seen(torch.cat([physical(x[:, :1]), physical(first)], 1).detach())
+        return loss(m, x, first)
+
+    covered = cover(nn.Linear(3, 2), noted, x)
+    found = {float(mark): [] for mark in x[:, 0]}
+    for rows in seen.items:
+        for mark, value in rows.tolist():
+            found[mark].append(value)
+    return covered, found
+
+
+def write_into_new_tensors(m, x, first):
+    whole = torch.zeros(1, 3)
+    whole[:, :2] = m(x) * first
+    return whole.sum(1)
+
+
+def go_in_groups(m, x, first):
+    return m(x).sum(1) * (2 if bool(x[0, 0].long() % 2 == 0) else 3)
+
+
+@pytest.mark.parametrize(("loss", "groups"), [(write_into_new_tensors, 1), (go_in_groups, 2)])
+def test_an_example_draws_the_same_in_every_pass(loss, groups):
+    """What was drawn decides about no pass, so a pass that begins anew draws nothing new."""
+    covered, found = drawn(loss, torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]]))
+    assert (covered.groups, covered.looped) == (groups, 0)
+    assert [len(values) for values in found.values()] == [2] * 4
+    assert all(len(set(values)) == 1 for values in found.values())
+    assert len({values[0] for values in found.values()}) == 4
+
+
+def test_hooks_on_parameters_see_one_example():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    handle = model.bias.register_hook(lambda gradient: gradient / gradient.norm())
+    covered = cover(model, lambda m, x: m(x).sum(1), x)
+    handle.remove()
+    assert covered.looped == 4
+    assert torch.allclose(covered.gradients["bias"].norm(dim=1), torch.ones(4))

@@ -1,0 +1,218 @@
+"""Gradients at several parameter sets are added before they are measured: ORACLE and SENS with a past, whatever the layers."""
+
+import copy
+
+import cases
+import oracle
+import pytest
+import torch
+from recording import Seen, cover
+from torch import nn
+
+from privet.clipping import Automatic, Flat
+from privet.errors import InvalidArgumentError
+from privet.gradients import clipped_sum, trainable
+from privet.gradients.combine.sums import ConcatenatedLinearGrads, TiedEmbeddingGrads, sum_grads
+from privet.gradients.core import norms
+from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.layers import linear
+from privet.gradients.layers.convolution import gradient as convolution
+from privet.gradients.layers.convolution.gradient import ConvDenseGrad
+from privet.gradients.layers.embedding.embedding import EmbeddingGrad
+from privet.gradients.methods.past_iterates import holding
+
+COEFFICIENTS = (0.7, 0.49)
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+# Of norms, and of what is weighted by them: what rounding may hide in a sum of many terms is added to a norm.
+MEASURED = {torch.float32: 2e-4, torch.float64: 1e-10}
+PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
+
+
+def a_past(model, coefficients=COEFFICIENTS, seed=4):
+    torch.manual_seed(seed)
+    named = trainable(model).items()
+    return [(c, {name: p.detach() + 0.1 * torch.randn_like(p) for name, p in named}) for c in coefficients]
+
+
+def plain_sums(model, loss, batch, past):
+    """Name → (B, *shape): the coefficients' sum of plain autograd's gradients, from copies of the model."""
+    total = oracle.plain_gradients(model, loss, batch)
+    for coefficient, values in past:
+        other = copy.deepcopy(model)
+        for name, parameter in trainable(other).items():
+            parameter.data = values[name].clone()
+        for name, gradient in oracle.plain_gradients(other, loss, batch).items():
+            total[name] += coefficient * gradient
+    return total
+
+
+def check(case, dtype, method, examples=5):
+    model, batch = case.model(dtype), case.batch(examples, dtype)
+    past = a_past(model)
+    expected = plain_sums(model, case.loss, batch, past)
+    lengths = oracle.norms_of(expected)
+    covered = cover(model, case.loss, batch, method, past=past)
+    assert (covered.looped > 0) == (method == "loop" or case in cases.UNFOLLOWED)
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= TOLERANCE[dtype]
+    for rule in (Flat(0.7), Automatic(1e-3)):
+        result = clipped_sum(model, case.loss, batch, rule, method=method, past=past, physical_batch_size=3)
+        plain = oracle.plain_clipped_sum(expected, type(rule).__name__, rule.bound)
+        assert oracle.relative_error(result.tensors, plain) <= MEASURED[dtype]
+        assert ((result.norms - lengths).abs() <= MEASURED[dtype] * lengths).all()
+
+
+@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+def test_the_tape_agrees_with_plain_autograd(case):
+    check(case, torch.float64, "ghost")
+
+
+@pytest.fixture
+def scarce(monkeypatch):
+    monkeypatch.setattr(linear, "KEEP", 0)
+    monkeypatch.setattr(convolution, "KEEP", 0)
+    monkeypatch.setattr(norms, "CACHE", 300)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("case", [*cases.NETWORKS, *cases.TIED, *cases.ATTENTION, *cases.DERIVED], ids=str)
+def test_the_tape_agrees_when_memory_is_scarce(case, dtype, scarce):
+    check(case, dtype, "ghost")
+
+
+@PRECISIONS
+@pytest.mark.parametrize("method", ["loop", "auto"])
+@pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer", "tied head", "shared parameter"), ids=str)
+def test_every_method_agrees_with_plain_autograd(case, method, dtype):
+    check(case, dtype, method)
+
+
+@pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
+def test_auto_is_right_where_the_tape_does_not_follow(case):
+    check(case, torch.float64, "auto")
+
+
+class Hoarder(nn.Module):
+    """Keeps its parameter in a list, where torch does not look for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 6))
+        self.kept = [self.weight]
+
+    def forward(self, x):
+        return torch.tanh(nn.functional.linear(x, self.kept[0]))
+
+
+def test_a_parameter_that_is_kept_elsewhere_is_found():
+    case = cases.Case("hoarder", Hoarder, cases.numbers(6))
+    model, batch = case.model(torch.float64), case.batch(3, torch.float64)
+    past = [(0.7, {"weight": model.weight.detach() + 1})]
+    expected = 0
+    for coefficient, values in [(1.0, {"weight": model.weight.detach().clone()}), *past]:
+        with holding(trainable(model), values):
+            expected = expected + coefficient * cover(model, case.loss, batch).gradients["weight"]
+    for method in ("loop", "auto"):
+        found = cover(model, case.loss, batch, method, past=past).gradients["weight"]
+        assert torch.allclose(found, expected, rtol=1e-12), method
+    assert model.weight.grad is None
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("case", cases.by_name("transformer", "tied head", "lstm", "weight norm"), ids=str)
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_left_as_it_was(case, method, fails):
+    model, batch = case.model(), case.batch(3)
+    parameters = {name: (parameter, parameter.data_ptr()) for name, parameter in trainable(model).items()}
+    before, past = copy.deepcopy(model.state_dict()), a_past(model)
+    model.train()
+    calls = Seen()
+
+    def loss(model, batch):
+        calls(1)
+        if fails and len(calls.items) > 1:
+            raise RuntimeError("cable pulled")
+        return case.loss(model, batch)
+
+    def ask():
+        clipped_sum(model, loss, batch, Flat(0.7), method=method, past=past)
+
+    if fails:
+        with pytest.raises(RuntimeError, match="cable"):
+            ask()
+    else:
+        ask()
+    now = trainable(model)
+    assert list(now) == list(parameters)
+    assert list(model.state_dict()) == list(before)
+    for name, (parameter, place) in parameters.items():
+        assert now[name] is parameter
+        assert parameter.data_ptr() == place
+        assert torch.equal(parameter, before[name])
+        assert parameter.grad is None
+    assert all(module.training for module in model.modules())
+    case.loss(model, batch).sum().backward()
+    assert any(parameter.grad is not None for parameter in now.values())
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("rule", [Flat(0.7), Automatic(50.0), Flat(1e-3)], ids=str)
+@pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer", "tied head"), ids=str)
+def test_removing_an_example_moves_the_sum_by_at_most_the_sensitivity(case, rule, method):
+    model, batch = case.model(torch.float64), case.batch(6, torch.float64)
+    past = a_past(model, (2.5, 0.7, 0.1))
+    whole = clipped_sum(model, case.loss, batch, rule, method=method, past=past)
+    assert whole.sensitivity == rule.sensitivity
+    for position in (0, 4):
+        rest = clipped_sum(model, case.loss, oracle.without(batch, position), rule, method=method, past=past)
+        assert oracle.distance(whole.tensors, rest.tensors) <= rule.sensitivity * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38], ids=str)
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_an_example_that_is_not_finite_at_a_past_set_contributes_nothing(method, value):
+    model, x = nn.Linear(4, 2), torch.randn(5, 4)
+    past = a_past(model)
+
+    def loss(m, x):  # overflows where the bias is large
+        return m(x).square().sum(1) * x[:, 0].abs()
+
+    past[1][1]["bias"][:] = 1e30
+    x[2, 0] = value
+    with_it = clipped_sum(model, loss, x, Flat(0.7), method=method, past=past)
+    without = clipped_sum(model, loss, oracle.without(x, 2), Flat(0.7), method=method, past=past)
+    limit = 1e-6 if not torch.isfinite(with_it.norms[2]) else 0.7 * (1 + 1e-6)
+    assert oracle.distance(with_it.tensors, without.tensors) <= limit
+
+
+def test_uses_of_one_kind_become_one_use():
+    torch.manual_seed(0)
+    direct = [DenseGrad(torch.randn(3, 2, 4)) for _ in range(3)]
+    assert torch.equal(sum_grads(direct).gradients, direct[0].gradients + direct[1].gradients + direct[2].gradients)
+    kernels = [ConvDenseGrad(torch.randn(3, 2, 4, 4, 1)) for _ in range(3)]
+    assert isinstance(sum_grads([kernels[0], sum_grads(kernels[1:])]), ConvDenseGrad)
+    lookups = [EmbeddingGrad(torch.randint(5, (3, 2)), torch.randn(3, 2, 4), 5) for _ in range(3)]
+    assert sum_grads(lookups).indices.shape == (3, 6)
+    again = [EmbeddingGrad(lookups[0].indices.clone(), torch.randn(3, 2, 4), 5) for _ in range(3)]
+    assert torch.equal(sum_grads(again).gradients, again[0].gradients + again[1].gradients + again[2].gradients)
+    means = [EmbeddingGrad(lookups[0].indices, torch.randn(3, 1, 4).expand(3, 2, 4), 5) for _ in range(3)]
+    assert sum_grads(means).gradients.stride(1) == 0
+    assert torch.allclose(sum_grads(means).materialize(), sum(use.materialize() for use in means))
+    mixed = [lookups[1], *again, lookups[2]]
+    assert sum_grads(mixed).indices.shape == (3, 6)
+    assert torch.allclose(sum_grads(mixed).materialize(), sum(use.materialize() for use in mixed), atol=1e-6)
+    maps = [linear.LinearGrad(torch.randn(3, 2, 4), torch.randn(3, 2, 5)) for _ in range(4)]
+    joined = sum_grads([sum_grads(maps[:2]), maps[2], sum_grads([maps[3]])])
+    assert isinstance(joined, ConcatenatedLinearGrads)
+    assert joined.uses == tuple(maps)
+    tied = sum_grads([sum_grads([lookups[0], maps[0]]), sum_grads([lookups[1], maps[1]])])
+    assert isinstance(tied, TiedEmbeddingGrads)
+    dense = tied.materialize()
+    assert torch.allclose(tied.squared_norms(), dense.double().square().flatten(1).sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("past", [
+    [(1.0, {})], [(1.0, {"weight": torch.zeros(2, 3), "bias": torch.zeros(3)})], [("much", {})], [(torch.nan, {})],
+])  # fmt: skip
+def test_sets_that_are_not_the_models_are_refused(past):
+    with pytest.raises(InvalidArgumentError, match="past"):
+        clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), Flat(0.7), past=past)

@@ -1,0 +1,105 @@
+"""The tape: groups, parts of it, unused parameters; clipping that measures some examples again."""
+
+import pytest
+import torch
+
+from privet.clipping import Flat
+from privet.gradients.combine.sums import SummedGrads, sum_grads
+from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.methods.tape import Tape, clip, precise_norms
+
+A = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+B = torch.tensor([[[4.0]], [[0.0]], [[2.0]]])
+
+
+def tape(**uses):
+    parameters = {"a": torch.zeros(2), "b": torch.zeros(1, 1), "unused": torch.zeros(3)}
+    return Tape(3, parameters, {name: DenseGrad(value) for name, value in uses.items()})
+
+
+ALL = (("a", "b", "unused"),)
+
+
+def test_norms_are_over_the_group():
+    both = tape(a=A, b=B)
+    assert both.group_norms(ALL).tolist() == [[5.0, 1.0, 2.0]]
+    assert both.group_norms((("a",), ("b", "unused"))).tolist() == [[3.0, 1.0, 0.0], [4.0, 0.0, 2.0]]
+
+
+def test_every_group_has_its_own_weights():
+    weights = torch.tensor([[1.0, 10.0, 0.0], [2.0, 0.0, 1.0]], dtype=torch.float64)
+    sums = tape(a=A, b=B).weighted_sum((("a",), ("b", "unused")), weights)
+    assert sums["a"].tolist() == [3.0, 10.0]
+    assert sums["b"].tolist() == [[10.0]]
+    assert sums["unused"].tolist() == [0.0] * 3
+
+
+def test_a_parameter_that_was_not_used_has_zero_gradients():
+    assert tape(a=A).gradients()["unused"].shape == (3, 3)
+    assert not tape(a=A).gradients()["b"].any()
+
+
+def test_rows_pick_examples_in_the_given_order():
+    part = tape(a=A, b=B).index_select(torch.tensor([2, 0]))
+    assert part.examples == 2
+    assert part.group_norms(ALL).tolist() == [[2.0, 5.0]]
+
+
+@pytest.mark.parametrize("bound", [1e-3, 0.7, 50.0])
+def test_no_contribution_exceeds_the_bound(bound):
+    sums, norms = clip(tape(a=A, b=B).index_select(torch.tensor([0])), Flat(bound), ALL)
+    length = torch.cat([value.double().flatten() for value in sums.values()]).norm()
+    assert length <= min(bound, 5.0)
+    assert length == pytest.approx(min(bound, 5.0), rel=2e-6)
+    assert norms.tolist() == [[5.0]]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_left_out_and_reported_as_infinite(bad):
+    spoiled = A.clone()
+    spoiled[1, 0] = bad
+    sums, norms = clip(tape(a=spoiled, b=B), Flat(100.0), ALL)
+    assert sums["a"].tolist() == pytest.approx([3.0, 0.0], rel=2e-6)
+    assert sums["b"].tolist()[0] == pytest.approx([6.0], rel=2e-6)
+    assert norms.tolist() == [[5.0, torch.inf, 2.0]]
+
+
+def test_a_batch_of_nothing_but_bad_examples_sums_to_zero():
+    sums, _ = clip(tape(a=torch.full_like(A, torch.nan), b=B), Flat(1.0), ALL)
+    assert all(not value.any() for value in sums.values())
+
+
+def test_one_bad_group_leaves_the_whole_example_out():
+    spoiled = A.clone()
+    spoiled[0, 0] = torch.nan
+    sums, _ = clip(tape(a=spoiled, b=B), Flat(100.0), (("a",), ("b", "unused")))
+    assert sums["b"].tolist()[0] == pytest.approx([2.0], rel=2e-6)
+
+
+def test_norms_that_float32_cannot_hold_are_measured_in_float64():
+    long = A * 1e25
+    assert not tape(a=long).group_norms(ALL).isfinite().all()
+    assert precise_norms(tape(a=long), ALL)[0].tolist() == pytest.approx([3e25, 1e25, 0.0], rel=1e-6)
+    sums, norms = clip(tape(a=long), Flat(0.5), ALL)
+    assert sums["a"].tolist() == pytest.approx([0.5, 0.5], rel=2e-6)
+    assert norms[0].tolist() == pytest.approx([3e25, 1e25, 0.0], rel=1e-6)
+
+
+def test_long_and_ordinary_gradients_have_weights_of_their_own():
+    mixed = torch.tensor([[3.0, 0.0], [0.0, 1e25], [0.1, 0.0]])
+    sums, norms = clip(tape(a=mixed), Flat(0.5), ALL)
+    assert sums["a"].tolist() == pytest.approx([0.6, 0.5], rel=2e-6)
+    assert norms[0].tolist() == pytest.approx([3.0, 1e25, 0.1], rel=1e-6)
+
+
+def test_uses_add_up_before_they_are_measured():
+    for opposite in (sum_grads([DenseGrad(A), DenseGrad(-A)]), SummedGrads((DenseGrad(A), DenseGrad(-A)))):
+        assert opposite.squared_norms().tolist() == pytest.approx([0.0] * 3, abs=1e-10)
+    doubled = sum_grads([DenseGrad(A), DenseGrad(A)])
+    assert doubled.squared_norms().tolist() == pytest.approx([36.0, 4.0, 0.0])
+    assert doubled.weighted_sum(torch.ones(3, dtype=torch.float64)).tolist() == [6.0, 2.0]
+
+
+def test_one_use_stays_what_it_is():
+    use = DenseGrad(A)
+    assert sum_grads([use]) is use

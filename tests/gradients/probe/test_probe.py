@@ -1,0 +1,482 @@
+"""The probe: what may be trained, how fast, what is refused and by which name; nothing is changed and no content is seen."""
+
+import copy
+
+import cases
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.gradients import per_example_norms
+from privet.gradients.core.examples import split_batch
+from privet.gradients.methods import passes as module_of_passes
+from privet.gradients.methods.tape import Tape
+from privet.gradients.probe import probe as module_of_probe
+from privet.gradients.probe.synthetic_batch import join, make_up, make_up_items
+
+MODEL_NAMES = [
+    "logistic",
+    "mlp",
+    "cnn",
+    "tanh-cnn",
+    "strided-cnn",
+    "transformer",
+    "tied head",
+    "shared parameter",
+    "class token",
+    "lstm",
+    "gru, two layers both ways",
+    "encoder and decoder",
+    "LSTMCell, step by step",
+    "unused layer",
+]
+
+
+def probe(model, loss_fn, batch, **options):
+    return module_of_probe.probe(model, loss_fn, [split_batch(batch)], **options)
+
+
+def labelled(*shape, examples=6):
+    return torch.randn(examples, *shape), torch.randint(3, (examples,))
+
+
+def classify(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += 1
+        return x
+
+
+@pytest.mark.parametrize("case", cases.by_name(*MODEL_NAMES), ids=str)
+def test_ordinary_models_train_by_the_tape(case):
+    assert probe(case.model(), case.loss, case.batch(6)) == "ghost"
+
+
+@pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
+def test_what_no_rule_follows_goes_one_example_at_a_time(case):
+    assert probe(case.model(), case.loss, case.batch(6)) == "loop"
+    with pytest.raises(UnsupportedModelError, match="method 'ghost' does not suit"):
+        probe(case.model(), case.loss, case.batch(6), method="ghost")
+
+
+@pytest.mark.parametrize("examples", [2, 3, 5])
+@pytest.mark.parametrize("case", cases.COINCIDENCES, ids=str)
+def test_sizes_that_equal_the_number_of_examples_do_not_fool_it(case, examples):
+    model, batch = case.model(), case.batch(cases.COINCIDENCE)
+    assert probe(model, case.loss, case.batch(examples)) == "ghost"
+    expected = per_example_norms(model, case.loss, batch, method="loop")
+    assert torch.allclose(per_example_norms(model, case.loss, batch, method="ghost"), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [
+    nn.BatchNorm1d(5), nn.BatchNorm1d(5, affine=False), nn.BatchNorm1d(5).requires_grad_(False),
+    nn.BatchNorm1d(5, track_running_stats=False), nn.BatchNorm1d(5, track_running_stats=False).eval(),
+], ids=["training", "without parameters", "frozen", "without statistics", "without statistics in eval mode"])  # fmt: skip
+def test_normalising_over_the_batch_is_refused_by_name(layer):
+    model = nn.Sequential(nn.Linear(4, 5), layer, nn.Linear(5, 3))
+    with pytest.raises(UnsupportedModelError, match=r"module '1' is a BatchNorm1d.*GroupNorm"):
+        probe(model, classify, labelled(4))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_batch_normalisation_by_running_statistics_is_fine(frozen):
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5).requires_grad_(not frozen).eval(), nn.Linear(5, 3))
+    assert probe(model, classify, labelled(4)) == "ghost"
+
+
+@pytest.mark.parametrize("loss_scale", [1e-9, 1.0, 1e9])
+def test_a_layer_that_centres_over_the_batch_is_refused_by_name(loss_scale):
+    model = nn.Sequential(nn.Linear(4, 5), nn.Sequential(nn.Tanh(), Centred()), nn.Linear(5, 3))
+    with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
+        probe(model, lambda m, b: loss_scale * classify(m, b), labelled(4))
+
+
+@pytest.mark.parametrize("loss_scale", [1e-9, 1.0, 1e9])
+def test_a_contrastive_loss_is_refused_as_the_culprit(loss_scale):
+    def contrast(model, batch):
+        features = F.normalize(model(batch[0]), dim=1)
+        return loss_scale * F.cross_entropy(features @ features.t(), torch.arange(len(features)), reduction="none")
+
+    with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
+        probe(nn.Linear(4, 3), contrast, labelled(4))
+
+
+def test_a_loss_divided_by_the_weights_of_the_batch_is_refused():
+    weights = torch.tensor([1.0, 2.0, 3.0])
+
+    def weighted(model, batch):
+        of_examples = weights.to(batch[0].dtype)[batch[1]]
+        return of_examples * classify(model, batch) / of_examples.sum()
+
+    with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
+        probe(nn.Linear(4, 3), weighted, labelled(4))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_reduced_loss_is_refused(reduction):
+    with pytest.raises(InvalidArgumentError, match="loss_fn"):
+        probe(nn.Linear(4, 3), lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction=reduction), labelled(4))
+
+
+@pytest.mark.parametrize("loss_fn", [
+    lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction="none").detach(),
+    lambda m, b: m(b[0]).argmax(1).double(),
+    lambda m, b: b[0].sum(1),
+], ids=["detached", "integer", "without the model"])  # fmt: skip
+def test_a_loss_that_no_parameter_has_a_say_in_is_refused(loss_fn):
+    """It would train on nothing but noise, without a word."""
+    with pytest.raises(UnsupportedModelError, match="depends on no trainable parameter"):
+        probe(nn.Linear(4, 3), loss_fn, labelled(4))
+
+
+@pytest.mark.parametrize("model", [
+    nn.Sequential(nn.Linear(4, 5), Counting(), nn.Linear(5, 3)),
+    nn.Sequential(
+        nn.Linear(4, 5), nn.Unflatten(1, (1, 5)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten(), nn.Linear(5, 3)
+    ),
+    nn.Sequential(nn.Linear(4, 5), nn.utils.parametrizations.spectral_norm(nn.Linear(5, 3))),
+], ids=["counter", "running statistics", "spectral norm"])  # fmt: skip
+def test_a_buffer_that_changes_is_put_back(model):
+    """Each example writes into a copy of its own, so these train; what they would have counted is not kept."""
+    before = copy.deepcopy(model.state_dict())
+    assert probe(model, classify, labelled(4)) == "ghost"
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Written(nn.Linear):
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.copy_(x.mean(0).expand_as(self.weight))
+        return super().forward(x)
+
+
+def test_a_parameter_that_changes_is_refused_by_name():
+    with pytest.raises(UnsupportedModelError, match="writes to a parameter"):
+        probe(Written(4, 3), classify, labelled(4))
+
+
+def test_a_head_that_makes_one_example_many_is_refused():
+    def per_position(model, batch):
+        x, labels = batch
+        return F.cross_entropy(model(x.flatten(0, 1)), labels.flatten(), reduction="none")
+
+    with pytest.raises(InvalidArgumentError, match=r"loss_fn is \(6,\)"):
+        probe(nn.Linear(4, 3), per_position, (torch.randn(5, 6, 4), torch.randint(3, (5, 6))))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(4, 5, num_layers=2, dropout=0.5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.out(self.lstm(x)[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.out = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(self.attention(x, x, x, need_weights=False)[0].sum(1))
+
+
+class FunctionalDropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], dropout_p=0.5)[:, 0]
+        return self.out(F.dropout(x, 0.5, training=True)).sum(1)
+
+
+DROPOUT = [
+    (lambda: nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.1, inplace=True), nn.ReLU(), nn.Dropout(0.5), nn.Linear(50, 3)), (4,)),
+    (lambda: nn.Sequential(nn.Linear(4, 50), nn.AlphaDropout(0.5), nn.Linear(50, 3)), (4,)),
+    (lambda: nn.Sequential(nn.Conv2d(1, 9, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(36, 3)), (1, 4, 4)),
+    (FunctionalDropout, (5, 4)),
+    (Recurrent, (5, 4)),
+    (Attention, (5, 4)),
+    (
+        lambda: nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), nn.Flatten(), nn.Linear(20, 3)),
+        (5, 4),
+    ),
+]
+NAMES = ["dropout", "alpha dropout", "dropout of channels", "functional", "lstm", "attention", "transformer layer"]
+
+
+@pytest.mark.parametrize(("factory", "shape"), DROPOUT, ids=NAMES)
+def test_dropout_is_fine_and_uses_none_of_the_users_randomness(factory, shape):
+    model = factory()
+    torch.manual_seed(7)
+    batch = labelled(*shape)
+    state = torch.get_rng_state()
+    rates = [module.dropout for module in model.modules() if isinstance(getattr(module, "dropout", None), float)]
+    assert probe(model, classify, batch) == "ghost"
+    assert torch.equal(torch.get_rng_state(), state)
+    assert rates == [module.dropout for module in model.modules() if isinstance(getattr(module, "dropout", None), float)]
+
+
+@pytest.mark.parametrize("case", cases.by_name("cnn", "transformer", "positions of several examples in another order"), ids=str)
+def test_the_model_and_the_batch_stay_as_they_are(case):
+    model, batch = case.model(), case.batch(6)
+    model.eval()
+    next(model.children(), model).train()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before, then, modes = copy.deepcopy(model.state_dict()), copy.deepcopy(batch), [m.training for m in model.modules()]
+    state = torch.get_rng_state()
+    probe(model, case.loss, batch)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [m.training for m in model.modules()] == modes
+    assert all(
+        torch.equal(value, before[name]) and value.dtype == before[name].dtype for name, value in model.state_dict().items()
+    )
+    assert all(torch.equal(parameter.grad, torch.ones_like(parameter)) for parameter in model.parameters())
+    assert all(torch.equal(one, other) for one, other in zip(batch, then, strict=True))
+
+
+@pytest.mark.parametrize("content", [0.0, 1e30, torch.nan, torch.inf], ids=str)
+def test_the_verdict_does_not_depend_on_the_content_of_the_batch(content):
+    batch = (torch.full((6, 4), content), torch.full((6,), 2))
+    assert probe(nn.Linear(4, 3), classify, batch) == "ghost"
+    with pytest.raises(UnsupportedModelError, match="neighbours"):
+        probe(nn.Sequential(nn.Linear(4, 3), Centred()), classify, batch)
+
+
+@pytest.mark.parametrize("examples", [1, 2, 3, 50])
+def test_a_batch_of_any_size_shows_the_shapes(examples):
+    assert probe(nn.Linear(4, 3), classify, labelled(4, examples=examples)) == "ghost"
+
+
+def test_made_up_batches_keep_structure_and_types_only():
+    batch = {
+        "x": torch.full((5, 2), 7.0, dtype=torch.float64),
+        "y": torch.full((5,), 7, dtype=torch.int32),
+        "m": torch.zeros(5, dtype=torch.bool),
+        "k": 3,
+        "shared": torch.full((2, 2), 7.0),
+    }
+    examples = make_up(split_batch(batch), 2)
+    found = join(examples)
+    assert examples.count == 2
+    assert {name: tuple(value.shape) for name, value in found.items() if name != "k"} == {
+        "x": (2, 2), "y": (2,), "m": (2,), "shared": (2, 2)
+    }  # fmt: skip
+    assert (found["x"].dtype, found["y"].dtype, found["m"].dtype) == (torch.float64, torch.int32, torch.bool)
+    assert set(found["y"].tolist()) <= {0, 1}
+    assert not (found["x"] == 7).any()
+    assert found["m"].all()
+    assert found["k"] == 3
+    assert torch.equal(found["shared"], batch["shared"])
+    assert torch.equal(join(make_up(split_batch(batch), 2))["x"], found["x"])
+    assert not torch.equal(join(make_up(split_batch(batch), 2, seed=1))["x"], found["x"])
+
+
+def test_made_up_items_keep_structure_and_types_only():
+    item = {"x": torch.full((2,), 7.0), "n": np.full(3, 7, dtype=np.uint8), "label": 7, "size": 7.0, "name": "seven", "ok": True}
+    made = make_up_items(item, 3)
+    assert len(made) == 3
+    for one in made:
+        assert one["x"].shape == (2,)
+        assert not (one["x"] == 7).any()
+        assert one["n"].dtype == np.uint8
+        assert set(one["n"].tolist()) | {one["label"]} <= {0, 1}
+        assert isinstance(one["label"], int)
+        assert isinstance(one["size"], float)
+        assert one["size"] != 7.0
+        assert (one["name"], one["ok"]) == ("seven", True)
+    assert not torch.equal(made[0]["x"], made[1]["x"])
+
+
+@pytest.mark.parametrize("cast", [
+    lambda x: x.float(), lambda x: x.to(torch.float32), lambda x: x.to(dtype=torch.float32), lambda x: x.type(torch.float32),
+])  # fmt: skip
+def test_images_in_bytes_may_be_converted_in_the_loss(cast):
+    batch = (torch.zeros(6, 4, dtype=torch.uint8), torch.zeros(6, dtype=torch.long))
+
+    def loss(model, batch):
+        return classify(model, (cast(batch[0]) / 255, batch[1]))
+
+    assert probe(nn.Linear(4, 3), loss, batch) == "ghost"
+
+
+def test_gradients_that_are_not_finite_on_made_up_numbers_are_not_blamed_on_neighbours():
+    def loss(model, batch):
+        return classify(model, (batch[0].log(), batch[1]))
+
+    with pytest.raises(UnsupportedModelError, match="not finite") as caught:
+        probe(nn.Linear(4, 3), loss, labelled(4))
+    assert "neighbours" not in str(caught.value)
+
+
+def test_a_model_that_fails_on_the_made_up_batch_says_so():
+    with pytest.raises(UnsupportedModelError, match=r"fails on a made-up example.*probe_batch"):
+        probe(nn.Linear(4, 3), classify, labelled(5))
+
+
+def test_a_method_that_is_wrong_is_not_used(monkeypatch):
+    right = module_of_passes.ghost.record
+
+    def half(*arguments, **options):
+        tape = right(*arguments, **options)
+        tape.uses.pop("bias")
+        return tape
+
+    monkeypatch.setattr(module_of_passes.ghost, "record", half)
+    for scale in (1e-3, 1.0):
+        assert probe(nn.Linear(4, 3), lambda m, b, scale=scale: scale * classify(m, b), labelled(4)) == "loop"
+    with pytest.raises(UnsupportedModelError, match="not those of plain autograd"):
+        probe(nn.Linear(4, 3), classify, labelled(4), method="ghost")
+
+
+class Keeps:
+    """An object of the user's own, of which Python shows no attributes."""
+
+    __slots__ = ("total",)
+
+    def __init__(self):
+        self.total = 0.0
+
+
+KEEPER = Keeps()
+
+
+def _keeps_in_an_object(m, b):
+    out = classify(m, b)
+    KEEPER.total = out
+    return out
+
+
+def _adds_up(m, b):
+    KEEPER.total = KEEPER.total + float(b[0].detach().sum())
+    return classify(m, b) * (1 + KEEPER.total)
+
+
+@pytest.mark.parametrize(("loss", "message"), [
+    (_keeps_in_an_object, "keeps a tensor of an example"), (_adds_up, "came before it|neighbours"),
+])  # fmt: skip
+def test_what_is_kept_from_example_to_example_is_refused(loss, message, monkeypatch):
+    monkeypatch.setattr(KEEPER, "total", 0.0)
+    with pytest.raises(UnsupportedModelError, match=message):
+        probe(nn.Linear(4, 3), loss, labelled(4))
+
+
+class Lazy(nn.Linear):
+    """Makes a layer when it is first called."""
+
+    def forward(self, x):
+        if not hasattr(self, "extra"):
+            self.extra = nn.Linear(3, 3)
+        return self.extra(super().forward(x))
+
+
+def test_what_the_model_makes_when_it_is_called_is_refused_by_name():
+    with pytest.raises(UnsupportedModelError, match=r"makes Lazy\.extra"):
+        probe(Lazy(4, 3), classify, labelled(4))
+
+
+class Criterion(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centres = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, model, batch):
+        return (model(batch[0]) - self.centres[batch[1]]).square().sum(1)
+
+
+def test_parameters_of_others_are_refused_by_name():
+    criterion, free, loose = Criterion(), nn.Linear(4, 3), torch.ones(3, requires_grad=True)
+    with pytest.raises(UnsupportedModelError, match=r"the loss has parameters of its own.*centres"):
+        probe(nn.Linear(4, 3), criterion, labelled(4))
+    assert probe(nn.Linear(4, 3), criterion.requires_grad_(False), labelled(4)) == "ghost"
+    with pytest.raises(UnsupportedModelError, match=r"uses parameter free\.weight"):
+        probe(nn.Linear(4, 3), lambda m, b: classify(m, b) + free(b[0]).sum(1), labelled(4))
+    with pytest.raises(UnsupportedModelError, match="uses the tensor 'loose'"):
+        probe(nn.Linear(4, 3), lambda m, b: classify(m, b) + (m(b[0]) * loose).sum(1), labelled(4))
+    frozen = nn.Linear(4, 3).requires_grad_(False)
+    assert probe(nn.Linear(4, 3), lambda m, b: (m(b[0]) - frozen(b[0])).square().sum(1), labelled(4)) == "ghost"
+
+
+class SortsInside(nn.Module):
+    """Orders the examples by a whole number, applies a layer, and puts them back."""
+
+    def __init__(self, descending):
+        super().__init__()
+        self.layer, self.descending = nn.Linear(4, 3), descending
+
+    def forward(self, x, keys):
+        order = keys.argsort(descending=self.descending)
+        return self.layer(x[order])[order.argsort()]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_examples_in_another_order_inside_are_not_given_each_others_norms(descending):
+    model = SortsInside(descending)
+    batch = (
+        torch.randn(6, 4) * torch.arange(1.0, 7.0)[:, None],
+        torch.tensor([1, 5, 2, 4, 3, 6]),
+        torch.zeros(6, dtype=torch.long),
+    )
+
+    def loss(m, b):
+        return F.cross_entropy(m(b[0], b[1]), b[2], reduction="none")
+
+    assert probe(model, loss, batch) == "ghost"
+    right = per_example_norms(model, loss, batch, method="loop")
+    torch.testing.assert_close(per_example_norms(model, loss, batch), right, rtol=1e-5, atol=0)
+
+
+def test_a_public_batch_is_used_as_it_is():
+    def loss(m, b):
+        return m(b.log()).square().sum(1)
+
+    model, batch = nn.Linear(4, 3), torch.rand(5, 4) + 0.5
+    with pytest.raises(UnsupportedModelError, match="not finite"):
+        probe(model, loss, batch)
+    assert probe(model, loss, batch, public=True) == "ghost"
+
+
+def test_a_loss_that_remembers_the_example_before_is_refused(monkeypatch):
+    monkeypatch.setattr(KEEPER, "total", 0.0)
+
+    def loss(model, batch):
+        before, KEEPER.total = KEEPER.total, float(batch[0].detach().sum())
+        return classify(model, batch) * (1 + before)
+
+    with pytest.raises(UnsupportedModelError, match="came before it"):
+        probe(nn.Linear(4, 3), loss, labelled(4))
+
+
+def test_norms_that_are_too_small_are_not_used(monkeypatch):
+    right = Tape.group_norms
+    monkeypatch.setattr(Tape, "group_norms", lambda *arguments: 0.9 * right(*arguments))
+    assert probe(nn.Linear(4, 3), classify, labelled(4)) == "loop"
+
+
+def test_a_model_in_low_precision_is_compared_loosely():
+    class Rounded(nn.Linear):
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return super().forward(x.tanh()).float()
+
+    torch.manual_seed(0)
+    model = nn.Sequential(Rounded(40, 80), nn.GroupNorm(4, 80), Rounded(80, 40), nn.Tanh(), nn.Linear(40, 3))
+    assert probe(model, classify, labelled(40)) == "ghost"

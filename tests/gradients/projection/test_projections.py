@@ -1,0 +1,367 @@
+"""Sums weighted by estimated norms: what they sum, the law of one example's contribution, and what is refused."""
+
+from dataclasses import replace
+
+import cases
+import numpy as np
+import oracle
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils.data import TensorDataset
+
+import privet
+from privet.clipping import Automatic, Flat, Projected
+from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.gradients import clipped_sum
+from privet.gradients.core.examples import split_batch
+from privet.gradients.engine import trainable
+from privet.gradients.probe.probe import probe_projections
+from privet.gradients.projection.directions import Directions
+from privet.momentum import InnerOuter, PerExample
+from privet.noise import FixedSource
+
+WORDS = np.arange(4, dtype=np.uint64)
+
+
+def estimated(gradients, directions, parameters, number):
+    """(B,) by explicit products with the same directions."""
+    squares = 0
+    for direction in directions.drawn(parameters, number):
+        squares = squares + sum((gradients[n] * direction[n].double()).flatten(1).sum(1) for n in gradients).square()
+    return (squares / number).sqrt()
+
+
+def sums_by_hand(gradients, rule, directions, parameters):
+    norms = estimated(gradients, directions, parameters, rule.projections)
+    return {name: oracle.SHRINK * torch.einsum("b,b...->...", rule.rule.weight(norms), g) for name, g in gradients.items()}
+
+
+def a_past(model):
+    return [(0.6, {name: p.detach() + 0.1 * torch.randn_like(p) for name, p in trainable(model).items()})]
+
+
+# Directions -----------------------------------------------------------------------------------------------------------
+
+
+def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_twice):
+    parameters = {"a": torch.zeros(301, 333), "b": torch.zeros(()), "c": torch.zeros(7)}
+
+    def experiment():
+        directions = Directions()
+        drawn, again = (list(directions.drawn(parameters, 3)) for _ in range(2))
+        assert all(torch.equal(one[name], other[name]) for one, other in zip(drawn, again, strict=True) for name in parameters)
+        other = next(Directions().drawn(parameters, 1))["a"].flatten()
+        flat = [direction["a"].flatten().double() for direction in drawn]
+        pairs = {"first two": flat[0] @ flat[1], "two keys": flat[0] @ other.double(), "shifted": flat[0][1:] @ flat[0][:-1]}
+        return {
+            **{f"direction {i}": stats.kstest(each.numpy(), "norm").pvalue for i, each in enumerate(flat)},
+            **{name: 2 * stats.norm.sf(abs(float(value)) / len(flat[0]) ** 0.5) for name, value in pairs.items()},
+        }
+
+    holds_twice(experiment)
+
+
+def test_a_key_is_all_that_directions_depend_on():
+    one, other = (next(Directions(WORDS).drawn({"a": torch.zeros(5)}, 1))["a"] for _ in range(2))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, next(Directions(WORDS + np.uint64(1)).drawn({"a": torch.zeros(5)}, 1))["a"])
+
+
+# Sums -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("rule", [Projected(Flat(0.3), 12), Projected(Automatic(2.0, 0.1), 25)], ids=str)
+@pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer", "tied head", "group norm"), ids=str)
+def test_sums_are_weighted_by_the_estimates(case, rule, size):
+    model, batch, directions = case.model(torch.float64), case.batch(5, torch.float64), Directions()
+    expected = sums_by_hand(oracle.plain_gradients(model, case.loss, batch), rule, directions, trainable(model))
+    found = clipped_sum(model, case.loss, batch, rule, directions=directions, physical_batch_size=size)
+    assert oracle.relative_error(found.tensors, expected) <= 1e-10
+    assert found.sensitivity == rule.rule.sensitivity
+    assert not any(value.requires_grad for value in found.tensors.values())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_gradients_at_past_sets_are_estimated_and_summed_together():
+    (case,) = cases.by_name("transformer")
+    model, batch, directions = case.model(torch.float64), case.batch(5, torch.float64), Directions()
+    past, rule = a_past(model), Projected(Flat(0.3), 11)
+    gradients = oracle.plain_gradients(model, case.loss, batch)
+    before = {name: parameter.detach().clone() for name, parameter in trainable(model).items()}
+    other = case.model(torch.float64)
+    other.load_state_dict({**other.state_dict(), **past[0][1]})
+    for name, value in oracle.plain_gradients(other, case.loss, batch).items():
+        gradients[name] += 0.6 * value
+    expected = sums_by_hand(gradients, rule, directions, trainable(model))
+    found = clipped_sum(model, case.loss, batch, rule, directions=directions, past=past)
+    assert oracle.relative_error(found.tensors, expected) <= 1e-10
+    assert all(torch.equal(parameter, before[name]) for name, parameter in trainable(model).items())
+
+
+@pytest.mark.parametrize("size", [None, 1, 3])
+def test_removing_an_example_takes_its_own_contribution_and_nothing_else(size):
+    """Those behind it move to other physical batches; were the directions not shared, their weights would change."""
+    (case,) = cases.by_name("mlp")
+    model, batch, directions, rule = (
+        case.model(torch.float64),
+        case.batch(7, torch.float64),
+        Directions(),
+        Projected(Flat(0.02), 10),
+    )
+    whole = clipped_sum(model, case.loss, batch, rule, directions=directions, physical_batch_size=size).tensors
+    for position in (0, 3):
+        rest = oracle.without(batch, position)
+        without = clipped_sum(model, case.loss, rest, rule, directions=directions, physical_batch_size=size).tensors
+        alone = clipped_sum(
+            model, case.loss, oracle.select(batch, slice(position, position + 1)), rule, directions=directions
+        ).tensors
+        assert oracle.relative_error({name: whole[name] - without[name] for name in whole}, alone) <= 1e-10
+
+
+def test_an_empty_batch_has_a_sum_of_nothing():
+    found = clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.zeros(0, 3), Projected(Flat(0.7), 10))
+    assert found.norms.shape == (0,)
+    assert not any(value.any() for value in found.tensors.values())
+
+
+def law(sizes, bound, projections):
+    """‖w·g‖ = C·√(r/χ²ᵣ) of a gradient much longer than the bound."""
+    return stats.kstest(projections * (bound / np.array(sizes)) ** 2, stats.chi2(projections).cdf).pvalue
+
+
+@pytest.mark.parametrize(("projections", "bound"), [(10, 1e-3), (30, 0.7), (100, 20.0)])
+def test_contributions_follow_the_law_that_an_accountant_averages_over(projections, bound, holds_twice):
+    """Examples along different axes: each coordinate of the sum is the contribution of one, and independent of the others."""
+    model, x = nn.Linear(1500, 1, bias=False).double(), 1e4 * torch.eye(1500, dtype=torch.float64)
+
+    def experiment():
+        found = clipped_sum(model, lambda m, x: m(x)[:, 0], x, Projected(Flat(bound), projections)).tensors["weight"]
+        return {"law": law(found[0].abs().numpy(), bound, projections)}
+
+    holds_twice(experiment)
+
+
+def test_contributions_of_a_network_follow_the_law(holds_twice):
+    (case,) = cases.by_name("mlp")
+    model, alone, bound = case.model(), case.batch(1), 1e-3
+    rule = Projected(Flat(bound), 10)
+    holds_twice(
+        lambda: {"law": law([oracle.size(clipped_sum(model, case.loss, alone, rule).tensors) for _ in range(100)], bound, 10)}
+    )
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 4.0])
+def test_short_gradients_are_never_lengthened(scale):
+    model, x = nn.Linear(40, 1, bias=False).double(), torch.randn(1, 40, dtype=torch.float64)
+    x *= scale / x.norm()
+    for _ in range(50):
+        size = oracle.size(clipped_sum(model, lambda m, x: m(x)[:, 0], x, Projected(Flat(1.0), 10)).tensors)
+        assert size <= scale
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38, 1e25], ids=str)
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+def test_an_example_that_cannot_be_weighted_contributes_nothing_and_spoils_nothing(value, method):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(6, 4)
+    x[3, 1] = value
+
+    def loss(m, x):
+        return m(x).sum(1) * x[:, 1]
+
+    rule, directions = Projected(Flat(0.7), 10), Directions()
+    with_it = clipped_sum(model, loss, x, rule, method=method, directions=directions)
+    without = clipped_sum(model, loss, oracle.without(x, 3), rule, method=method, directions=directions)
+    assert oracle.distance(with_it.tensors, without.tensors) <= 1e-6
+    assert torch.isinf(with_it.norms[3])
+
+
+def test_a_gradient_that_only_a_backward_pass_finds_infinite_contributes_nothing():
+    """√ has an infinite slope at 0, which forward mode does not see along a direction that does not move there."""
+    model, x = nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0], [0.0, 0.0], [3.0, 1.0]])
+
+    def loss(m, x):
+        return m(x)[:, 0].abs().sqrt() + m(x)[:, 0]
+
+    rule, directions = Projected(Flat(0.7), 10), Directions()
+    found = clipped_sum(model, loss, x, rule, directions=directions)
+    expected = clipped_sum(model, loss, x[[0, 2]], rule, directions=directions)
+    assert oracle.distance(found.tensors, expected.tensors) <= 1e-6
+
+
+# Rules and plans ------------------------------------------------------------------------------------------------------
+
+
+class Halves(Flat):
+    def groups(self, names):
+        return tuple(names[:1]), tuple(names[1:])
+
+
+@pytest.mark.parametrize(("make", "named"), [
+    (lambda: Projected(Flat(1.0), 9), "projections"),
+    (lambda: Projected(Flat(1.0), 10.5), "projections"),
+    (lambda: Projected(1.0, 30), "clipping.rule"),
+    (lambda: Projected(Projected(Flat(1.0), 30), 30), "clipping.rule"),
+    (lambda: clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), Projected(Halves(1.0), 10)), "one group"),
+    (lambda: plan(Projected(Flat(1.0), 30), momentum=PerExample(0.5)), "PerExample"),
+])  # fmt: skip
+def test_what_has_no_meaning_is_refused_by_name(make, named):
+    with pytest.raises(InvalidArgumentError, match=named):
+        make()
+
+
+class Counting(Flat):
+    """A rule that releases a count beside the gradients."""
+
+    def statistics(self, norms):
+        return {"clipping:count": (norms < self.bound).sum(1, dtype=torch.float64) - norms.shape[1] / 2}
+
+
+class Uneven(Flat):
+    def noise_scales(self, names):
+        return {names[0]: 3.0}
+
+
+@pytest.mark.parametrize("rule", [Counting(0.5), Uneven(0.5), Halves(0.5)], ids=lambda rule: type(rule).__name__)
+def test_rules_whose_sensitivity_does_not_follow_the_law_are_refused_before_training(rule):
+    with pytest.raises(InvalidArgumentError, match=r"clipping\.rule"):
+        train(plan(Projected(rule, 10)), network())
+
+
+def test_a_schedule_scales_the_rule():
+    assert Projected(Flat(0.5), 10).scaled(0.5) == Projected(Flat(0.25), 10)
+
+
+N, SIGMA, RATE = 20, 1.7, 0.6
+
+
+def plan(rule, batch_size=float(N), source="fixed", multiplier=SIGMA, **options):
+    noise = privet.noise.Gaussian(multiplier, source=source, non_private=multiplier == 0)
+    return privet.Plan(
+        examples=N, sampling=privet.sampling.Poisson(batch_size), steps=3, clipping=rule, delta=1e-5, noise=noise, **options
+    )
+
+
+def test_the_law_of_the_estimate_is_accounted_for():
+    made = plan(Projected(Flat(1.0), 30), source="secure")
+    assert privet.Plan.from_json(made.to_json()) == made
+    assert all(event.projections == 30 for event in made.events())
+    exact, coarse = plan(Flat(1.0), source="secure"), plan(Projected(Flat(1.0), 12), source="secure")
+    assert exact.epsilon() < made.epsilon() < coarse.epsilon()
+    assert set(made.guarantee().epsilon_by_accountant) == {"pld"}
+    with pytest.raises(InvalidArgumentError, match="accountant is 'rdp'"):
+        made.epsilon("rdp")
+    assert plan(Projected(Flat(1.0), 30), multiplier=0).epsilon() == float("inf")
+
+
+def test_estimated_norms_under_other_samples_are_refused_by_name():
+    sampling = privet.sampling.Shuffle(5)
+    with pytest.raises(InvalidArgumentError, match=r"Projected.*Poisson or FullBatch sampling, not Shuffle"):
+        replace(plan(Projected(Flat(1.0), 30), source="secure", adjacency="zero-out"), sampling=sampling).epsilon()
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).double()
+
+
+def loss(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def data():
+    torch.manual_seed(1)
+    return 3 * torch.randn(N, 5, dtype=torch.float64), torch.randint(3, (N,))
+
+
+def train(the_plan, model, **options):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    privet.Training(the_plan, model, loss, optimizer, TensorDataset(*data()), **options).run()
+    return parameters_to_vector(model.parameters()).detach()
+
+
+def dp_sgd_jl(the_plan, model, x, y):
+    """DP-SGD-JL, line by line."""
+    rule, source, w = the_plan.clipping, FixedSource(), parameters_to_vector(model.parameters()).detach()
+    for _ in range(the_plan.total_steps):
+        drawn = Directions(source.words(4)).drawn(dict(model.named_parameters()), rule.projections)
+        u = [parameters_to_vector(direction.values()) for direction in drawn]
+        total = torch.zeros_like(w)
+        for i in the_plan.sampling.draw(N, source.words):
+            vector_to_parameters(w, model.parameters())
+            v = parameters_to_vector(
+                torch.autograd.grad(loss(model, (x[i : i + 1], y[i : i + 1])).sum(), list(model.parameters()))
+            )
+            m = (sum(float(v @ each) ** 2 for each in u) / rule.projections) ** 0.5
+            total += oracle.SHRINK * min(1.0, rule.rule.bound / m) * v
+        noised = total + the_plan.noise_multiplier * rule.sensitivity * source.normal(len(w))
+        w = w - RATE / the_plan.divisor * noised
+    return w
+
+
+@pytest.mark.parametrize("batch_size", [7.0, float(N)])
+@pytest.mark.parametrize("physical", [3, N])
+@pytest.mark.parametrize("multiplier", [0.0, SIGMA])
+def test_steps_are_those_of_the_paper_in_physical_batches_of_any_size(batch_size, physical, multiplier):
+    the_plan = plan(Projected(Flat(0.4), 12), batch_size, multiplier=multiplier)
+    expected, start = dp_sgd_jl(the_plan, network(), *data()), parameters_to_vector(network().parameters()).detach()
+    found = train(the_plan, network(), physical_batch_size=physical)
+    assert (found - expected).norm() <= 1e-7 * (expected - start).norm()
+
+
+def test_it_goes_with_inner_momentum_and_shrinking_bounds():
+    options = {"momentum": InnerOuter(0.7, 0.5, 2), "bound_schedule": privet.schedules.Geometric()}
+    one, other = (train(plan(Projected(Flat(0.4), 10), **options), network(), physical_batch_size=size) for size in (4, N))
+    torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda model: nn.Sequential(model, nn.Dropout(0.3)), "draws random numbers"),
+    (lambda model: nn.Sequential(model, InBfloat16()), "low precision"),
+    (lambda model: nn.Sequential(model, OnlyBackwards()), "no forward-mode derivative"),
+])  # fmt: skip
+def test_models_whose_estimates_mean_nothing_are_refused(change, says):
+    model = change(network().float())
+    batch = (data()[0].float(), data()[1])
+    with pytest.raises(UnsupportedModelError, match=says):
+        probe_projections(model, loss, [split_batch(batch)])
+    probe_projections(network(), loss, [split_batch(data())])
+
+
+def test_training_asks_before_the_first_step():
+    with pytest.raises(UnsupportedModelError, match="draws random numbers"):
+        train(plan(Projected(Flat(0.4), 10)), nn.Sequential(network(), nn.Dropout(0.3)))
+
+
+class InBfloat16(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layer(x).float()
+
+
+class _Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 3 * ctx.saved_tensors[0] ** 2 * grad
+
+
+class OnlyBackwards(nn.Module):
+    def forward(self, x):
+        return _Cube.apply(x)

@@ -1,0 +1,45 @@
+"""A figure's file holds the numbers that it shows; the page, which shows them too, has no use for them."""
+
+import json
+import re
+
+import pytest
+from matplotlib.figure import Figure
+
+from privet.report.svg import drawn_numbers, inline, render
+
+
+def draw(figure):
+    axes = figure.subplots()
+    axes.plot([1, 2, 3], [0.1, float("nan"), 1 / 3], label="a & b < c")
+    axes.barh(0, 2.5, left=1.0, height=0.5)
+    axes.errorbar([4.0], [5.0], yerr=[0.25])
+    axes.set_title("no number")
+    axes.legend()
+
+
+MARKS = [[1.0, 0.1, 2.0, None, 3.0, 0.333333], [4.0, 5.0], [1.0, -0.25, 2.5, 0.5], [4.0, 4.75, 4.0, 5.25]]
+
+
+def test_every_mark_is_there_once_and_in_the_units_of_the_axes():
+    figure = Figure()
+    draw(figure)
+    assert drawn_numbers(figure) == MARKS
+
+
+def test_they_are_in_the_file_and_not_in_the_page():
+    written = render("some", draw, (4.0, 3.0))
+    (described,) = re.findall(r"<dc:description>(.*?)</dc:description>", written)
+    assert json.loads(described) == MARKS
+    page = str(inline(written, "a drawing"))
+    assert "metadata" not in page
+    assert "description" not in page
+    assert page.count("no number") == written.count("no number") == 1
+
+
+@pytest.mark.parametrize("spoil", [{"xdata": [1, 2, 4]}, {"ydata": [0.1, float("nan"), 0.33]}])
+def test_another_number_is_seen(spoil):
+    figure = Figure()
+    draw(figure)
+    figure.axes[0].lines[0].set(**spoil)
+    assert drawn_numbers(figure) != MARKS

@@ -1,0 +1,243 @@
+"""A batch of one is what default_collate makes of one item; padding goes to public lengths."""
+
+from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils import _pytree as pytree
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from privet.collate import Padded, batch_of_one, own_batch
+from privet.errors import InvalidArgumentError
+
+Point = namedtuple("Point", ["x", "y"])
+
+
+class Named(torch.Tensor):
+    pass
+
+
+ITEMS = {
+    "tensor": torch.randn(2, 3),
+    "scalar tensor": torch.tensor(3),
+    "empty tensor": torch.zeros(0, 2),
+    "parameter": torch.nn.Parameter(torch.randn(2)),
+    "subclass": torch.randn(2).as_subclass(Named),
+    "bool": True,
+    "int": 2**40,
+    "negative": -1,
+    "float": 0.1,
+    "text": "abc",
+    "bytes": b"abc",
+    "tuple": (torch.ones(2), 3),
+    "list": [1.5, "a", [2, (3, torch.zeros(1))]],
+    "empty tuple": (),
+    "empty dict": {},
+    "dict": {"a": torch.ones(2), "b": {"c": 1, 3: 2.0}},
+    "named tuple": Point(1, {"a": np.zeros(3)}),
+    "mapping": UserDict(a=1, b=UserDict(c=torch.ones(1))),
+    "ordered": OrderedDict(b=1, a=2),
+    "default dict": defaultdict(int, b=1),
+    "read-only": MappingProxyType({"a": 1}),
+    "range": range(3),
+    "memmap": np.zeros(3).view(np.memmap),
+    **{f"array {kind}": np.ones((2, 2), kind) for kind in ("f4", "f8", "f2", "i1", "i8", "u1", "u2", "?", "c8")},
+    "array without dimensions": np.array(3.5, "f4"),
+    "view of an array": np.arange(12.0).reshape(3, 4).T[1:],
+    **{f"number {kind}": np.dtype(kind).type(1) for kind in ("f4", "f8", "f2", "i1", "i4", "i8", "u1", "?", "c8")},
+}
+
+
+def alike(one, other):
+    leaves, tree = pytree.tree_flatten(one)
+    others, other_tree = pytree.tree_flatten(other)
+    assert tree == other_tree
+    for mine, theirs in zip(leaves, others, strict=True):
+        assert type(mine) is type(theirs)
+        if isinstance(mine, torch.Tensor):
+            assert mine.dtype == theirs.dtype
+            assert torch.equal(mine, theirs)
+        else:
+            assert mine == theirs
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_one_item_is_converted_as_torch_does(name):
+    alike(batch_of_one(ITEMS[name]), own_batch(default_collate([ITEMS[name]])))
+
+
+SINGLE = st.floats(width=32).map(np.float32)
+LEAVES = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.floats(), st.booleans(), st.text(max_size=3), st.binary(max_size=3),
+    st.builds(torch.arange, st.integers(0, 3)), st.builds(np.arange, st.integers(0, 3)), SINGLE,
+)  # fmt: skip
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.builds(Point, inner, inner),
+        st.dictionaries(st.text(max_size=2), inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(TREES)
+@settings(deadline=None)
+def test_nested_items_are_converted_as_torch_does(item):
+    one, other = pytree.tree_leaves(batch_of_one(item)), pytree.tree_leaves(own_batch(default_collate([item])))
+    assert pytree.tree_structure(batch_of_one(item)) == pytree.tree_structure(own_batch(default_collate([item])))
+    for mine, theirs in zip(one, other, strict=True):
+        if isinstance(mine, torch.Tensor):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert (type(mine), mine) == (type(theirs), theirs)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        None,
+        object(),
+        np.array(["a"]),
+        np.array([None]),
+        1j,
+        {1, 2},
+        (1, None),
+        torch.eye(2).to_sparse(),
+        np.datetime64("2020-01-01"),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+def test_what_torch_cannot_collate_is_an_error_here(item):
+    with pytest.raises(Exception) as theirs:
+        default_collate([item])
+    with pytest.raises(theirs.type):
+        batch_of_one(item)
+
+
+def test_what_users_add_to_torchs_table_is_used():
+    class Own:
+        pass
+
+    default_collate_fn_map[Own] = lambda batch, *, collate_fn_map: torch.full((len(batch),), 7)
+    try:
+        assert batch_of_one((Own(), 1))[0].tolist() == [7]
+    finally:
+        del default_collate_fn_map[Own]
+    saved = default_collate_fn_map[int]
+    default_collate_fn_map[int] = lambda batch, *, collate_fn_map: torch.tensor(batch) + 1
+    try:
+        assert batch_of_one((1,))[0].tolist() == [2]
+    finally:
+        default_collate_fn_map[int] = saved
+
+
+@pytest.mark.parametrize("item", [torch.ones(2), np.ones(2), (torch.ones(2), np.ones(2)), {"a": [torch.ones(2)]}], ids=str)
+def test_batches_have_memory_of_their_own(item):
+    def overwrite(leaf):
+        if isinstance(leaf, torch.Tensor | np.ndarray):
+            leaf[:] = 5
+
+    found, own = batch_of_one(item), own_batch(item)
+    pytree.tree_map(overwrite, item)
+    for leaf in pytree.tree_leaves((found, own)):
+        assert leaf.tolist() in ([[1.0, 1.0]], [1.0, 1.0])
+
+
+def test_tensors_ask_for_no_gradient_and_are_torchs_own():
+    made = torch.ones(2, requires_grad=True)
+    found = own_batch([made * 2, made, torch.nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(Named)])
+    assert [(type(leaf), leaf.requires_grad) for leaf in found] == [(torch.Tensor, False)] * 4
+
+
+def test_mappings_become_dicts_at_any_depth():
+    inner = UserDict(b=torch.zeros(1))
+    found = own_batch({"a": (inner, [OrderedDict(c=inner)]), "d": Point(inner, deque([inner]))})
+    assert type(found["a"][0]) is type(found["a"][1][0]) is type(found["a"][1][0]["c"]) is type(found["d"].x) is dict
+    assert type(found["d"].y[0]) is dict
+    assert type(found["d"]) is Point
+
+
+def test_the_batch_encoding_of_transformers_is_a_dict():
+    transformers = pytest.importorskip("transformers")
+    found = own_batch(transformers.BatchEncoding({"input_ids": torch.zeros(1, 3)}))
+    assert type(found) is dict
+    assert found["input_ids"].shape == (1, 3)
+
+
+@given(st.integers(0, 70), st.integers(1, 20))
+@settings(deadline=None)
+def test_lengths_are_multiples(length, multiple):
+    (found,), (mask,) = Padded(multiple, value=-1, masks=True)([(torch.ones(length, 2),)])
+    padded = max(multiple, -(-length // multiple) * multiple)
+    assert found.shape == (1, padded, 2)
+    assert mask.shape == (1, padded)
+    assert mask.sum() == length
+    assert (found[mask] == 1).all()
+    assert (found[~mask] == -1).all()
+
+
+@given(st.integers(0, 70), st.lists(st.integers(1, 60), min_size=1, unique=True).map(sorted))
+@settings(deadline=None)
+def test_lengths_are_those_given(length, lengths):
+    found, mask = Padded(lengths=lengths, masks=True)([torch.arange(1, length + 1)])
+    assert found.shape[1] == next((each for each in lengths if each >= length), lengths[-1])
+    assert found[mask].tolist() == list(range(1, min(length, lengths[-1]) + 1))
+    assert not found[~mask].any()
+
+
+def test_fields_are_padded_by_name_or_position_with_their_own_values():
+    item = {"ids": torch.arange(3), "labels": torch.arange(3), "vector": torch.ones(5), "n": 3}
+    found = Padded(4, value={"labels": -100}, fields=("ids", "labels"))([item])
+    assert found["ids"].tolist() == [[0, 1, 2, 0]]
+    assert found["labels"].tolist() == [[0, 1, 2, -100]]
+    assert found["vector"].shape == (1, 5)
+    found, masks = Padded(4, fields=(1,), masks=True)([Point(torch.ones(3), torch.ones(3))])
+    assert (type(found), found.x.shape, found.y.shape) == (Point, (1, 3), (1, 4))
+    assert len(masks) == 1
+
+
+def test_another_dimension_and_an_inner_collate():
+    calls = []
+
+    def inner(items):
+        calls.append(len(items))
+        return UserDict(spectrum=torch.stack([item[0] for item in items]), label=torch.tensor([item[1] for item in items]))
+
+    found = Padded(8, dimension=1, inner=inner)([(torch.ones(2, 5), 1)])
+    assert type(found) is dict
+    assert found["spectrum"].shape == (1, 2, 8)
+    assert found["label"].tolist() == [1]
+    assert calls == [1]
+
+
+def test_nothing_to_pad():
+    assert Padded()([(1, 2.0)])[0].tolist() == [1]
+    assert Padded(masks=True)([torch.tensor(1)]) == (torch.tensor([1]), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("multiple", lambda: Padded(0)),
+        ("multiple", lambda: Padded(2.0)),
+        ("lengths", lambda: Padded(lengths=())),
+        ("lengths", lambda: Padded(lengths=(4, 2))),
+        ("lengths", lambda: Padded(lengths=(0, 2))),
+        ("dimension", lambda: Padded(dimension=-1)),
+        ("value", lambda: Padded(value="a")),
+        ("value", lambda: Padded(value={"a": float("nan")})),
+        ("fields", lambda: Padded(fields=("a",))([{"b": torch.ones(2)}])),
+        ("items", lambda: Padded()([torch.ones(2), torch.ones(2)])),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(name, make):
+    with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
+        make()

@@ -1,0 +1,139 @@
+"""The same example twice is found through torch's wrappers at any depth; different examples are never called the same."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
+
+from privet.entries import check_distinct, pieces
+from privet.errors import InvalidArgumentError
+from privet.units import Groups, Users
+
+N = 6
+
+
+def data(examples=N):
+    return TensorDataset(torch.arange(examples), torch.arange(2.0 * examples).view(examples, 2))
+
+
+class Listed(Dataset):
+    def __init__(self, items):
+        self.items = list(items)
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+class Noted(Subset):
+    def __getitem__(self, index):
+        return index, super().__getitem__(index)
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+D = data()
+WIDE = torch.arange(20.0).view(10, 2)
+LISTED = Listed(range(N))
+
+REPEATING = {
+    "subset": Subset(D, [0, 1, 1]),
+    "negative": Subset(D, [N - 1, -1]),
+    "numpy": Subset(D, np.array([2, -4])),
+    "tensor": Subset(D, torch.tensor([2, 2])),
+    "bool": Subset(D, np.array([True, False, True])),
+    "bool tensor": Subset(D, torch.tensor([False, False])),
+    "inner repeats": Subset(Subset(D, [0, 0, 1, 2]), range(4)),
+    "outer repeats": Subset(Subset(D, [5, 3]), [0, -2]),
+    "with itself": ConcatDataset([D, D]),
+    "overlap": ConcatDataset([Subset(D, range(4)), Subset(D, range(3, 6))]),
+    "whole and part": ConcatDataset([Subset(Subset(D, range(4)), [1]), D]),
+    "nested": ConcatDataset([ConcatDataset([data(), D]), Subset(ConcatDataset([D, data()]), [N - 1])]),
+    "subset of both": Subset(ConcatDataset([D, D]), [1, N + 1]),
+    "subclass": ConcatDataset([Noted(LISTED, [0, 1]), Noted(LISTED, [1, 2])]),
+    "stacked": StackDataset(ConcatDataset([D, D]), Listed(range(2 * N))),
+    "stacked by name": StackDataset(a=Listed(range(2)), b=Subset(D, [1, 1])),
+    "stacked askew": StackDataset(D, Subset(D, [1, 2, 3, 4, 5, 0])),
+    "copied": ConcatDataset([LISTED, copy.copy(LISTED)]),
+    "same memory": ConcatDataset([TensorDataset(WIDE), TensorDataset(WIDE)]),
+    "overlapping views": ConcatDataset([TensorDataset(WIDE[:6], WIDE[:6, 0]), TensorDataset(WIDE[5:], WIDE[5:, 0])]),
+    "two users": Users(ConcatDataset([D, D]), [0] * N + [1] * N, N),
+    "two groups": Groups(ConcatDataset([D, D]), 3),
+    "subset of users": Subset(Users(D, [0, 0, 1, 1, 2, 2], 2), [0, 1, 0]),
+}
+DISTINCT = {
+    "plain": D,
+    "subset": Subset(D, [5, -2, 0]),
+    "concatenated": ConcatDataset([data(), data()]),
+    "split": ConcatDataset(random_split(D, [4, 2])),
+    "nested": Subset(ConcatDataset([Subset(D, [0, 2]), Subset(D, [1, -1])]), [3, 0, 1, 2]),
+    "stacked": StackDataset(D, D, Listed(range(N))),
+    "equal contents": ConcatDataset([Listed([1, 1]), Listed([1, 1])]),
+    "views side by side": ConcatDataset([TensorDataset(WIDE[:5]), TensorDataset(WIDE[5:])]),
+    "constant": TensorDataset(torch.zeros(1).expand(5), torch.zeros(1, 3).expand(5, 3)),
+    "constant twice": ConcatDataset([TensorDataset(torch.zeros(1).expand(5)), TensorDataset(torch.zeros(1).expand(5))]),
+    "empty part": ConcatDataset([D, Subset(data(), [])]),
+    "columns": ConcatDataset([TensorDataset(WIDE[:, 0]), TensorDataset(WIDE[:, 1])]),
+    "users": Users(ConcatDataset([D, D]), [0, 1, 2, 3, 4, 5] * 2, 2),
+    "short groups": Groups(D, 4),
+}
+
+
+@pytest.mark.parametrize("name", REPEATING)
+def test_an_example_in_two_entries_is_refused(name):
+    with pytest.raises(InvalidArgumentError, match=r"^dataset is .*occurs twice.*keep one entry of each"):
+        check_distinct(REPEATING[name])
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_different_examples_are_accepted(name):
+    check_distinct(DISTINCT[name])
+
+
+@pytest.mark.parametrize(
+    ("indices", "says"),
+    [([0, N], "outside a data set of 6"), ([-N - 1], "outside"), ([0.5], "whole numbers"), (["a"], "whole"), ([[0]], "whole")],
+)
+def test_indices_that_are_no_positions_are_refused(indices, says):
+    with pytest.raises(InvalidArgumentError, match=says):
+        check_distinct(Subset(D, indices))
+
+
+@st.composite
+def wrapped(draw, bases):
+    """A data set of wrappers, and for each entry the example that it is."""
+    base = draw(st.sampled_from(bases))
+    dataset, found = base, [(id(base), number) for number in range(len(base))]
+    for _ in range(draw(st.integers(0, 3))):
+        if draw(st.booleans()) and found:
+            indices = draw(st.lists(st.integers(-len(found), len(found) - 1), max_size=4))
+            dataset, found = Subset(dataset, indices), [found[index] for index in indices]
+        else:
+            other = draw(st.sampled_from(bases))
+            dataset, found = ConcatDataset([dataset, other]), found + [(id(other), number) for number in range(len(other))]
+    return dataset, found
+
+
+BASES = [Listed(range(3)), Listed(range(2)), Listed(range(5))]
+
+
+@given(wrapped(BASES))
+@settings(deadline=None)
+def test_entries_are_followed_as_indexing_does(case):
+    dataset, expected = case
+    found = {}
+    for piece in pieces(dataset):
+        found |= {entry: (id(piece.base), row) for entry, row in zip(piece.entries.tolist(), piece.index.tolist(), strict=True)}
+    assert [found[entry] for entry in range(len(dataset))] == expected
+    if len(set(expected)) == len(expected):
+        check_distinct(dataset)
+    else:
+        with pytest.raises(InvalidArgumentError):
+            check_distinct(dataset)

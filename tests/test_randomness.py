@@ -1,0 +1,84 @@
+"""Random numbers of user code: uniform, apart, and without a trace in the user's generators."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from privet.randomness import Seeds, own_generators
+
+
+def drawn():
+    return torch.rand(3).tolist(), random.random(), random.gauss(0, 1), np.random.rand(3).tolist(), np.random.randn()
+
+
+def test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_there_are(holds_twice):
+    seeds = Seeds(bytes(range(32)))
+    numbers = seeds.numbers(12)
+    assert len(set(numbers)) == 12
+    for start in range(9):
+        assert seeds.after(start).numbers(3) == numbers[start : start + 3]
+    assert seeds.after(2).several(3).numbers(3) == numbers[6:9]
+    assert seeds.numbers(0) == seeds.after(1).numbers(0) == []
+    assert Seeds.draw().key != Seeds.draw().key
+
+    def experiment():
+        numbers = np.array(Seeds.draw().numbers(100_000), dtype="<u8").view(np.uint8).reshape(-1, 8)
+        return {f"byte {place}": stats.chisquare(np.bincount(numbers[:, place], minlength=256)).pvalue for place in range(8)}
+
+    holds_twice(experiment)
+
+
+def test_a_number_is_all_that_the_generators_hold():
+    with own_generators() as seed:
+        seed(2**63 + 5)
+        first = drawn()
+        for _ in range(3):
+            drawn()
+        seed(2**63 + 5)
+        assert drawn() == first
+        seed(2**62 + 6)
+        other = drawn()
+    assert not {str(part) for part in first} & {str(part) for part in other}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_generators_are_as_they_were(fails):
+    torch.manual_seed(1), random.seed(2), np.random.seed(3)
+    random.gauss(0, 1), np.random.randn()  # half of a pair is left over
+    expected = drawn(), drawn()
+    torch.manual_seed(1), random.seed(2), np.random.seed(3)
+    random.gauss(0, 1), np.random.randn()
+    assert drawn() == expected[0]
+    try:
+        with own_generators() as seed:
+            seed(7)
+            drawn()
+            torch.manual_seed(0), random.seed(0), np.random.seed(0)
+            assert not fails
+    except AssertionError:
+        assert fails
+    assert drawn() == expected[1]
+
+
+def test_another_generator_of_numpys_is_kept_too():
+    before = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(5))
+        expected = np.random.rand(4).tolist()
+        np.random.set_bit_generator(np.random.PCG64(5))
+        with own_generators() as seed:
+            seed(1)
+            np.random.rand(3)
+        assert np.random.rand(4).tolist() == expected
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def test_torch_and_numpy_do_not_draw_the_same():
+    with own_generators() as seed:
+        seed(Seeds(bytes(32)).numbers(1)[0])
+        raw = torch.empty(4, dtype=torch.int64).random_(0, 2**32).tolist()
+        assert raw != np.random.randint(0, 2**32, 4, dtype=np.uint32).tolist()

@@ -1,0 +1,258 @@
+"""A step sums over whatever its draw holds: examples of several shapes; those that fail contribute zero and tell nothing."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from one_layer import BOUND, RATE, Probe, linear_loss, plan, released
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+import privet
+from privet.batches import split
+from privet.errors import LedgerError
+
+N, D = 12, 6
+
+
+class Items(Dataset):
+    """Examples as a list of what they hold, or of exceptions that reading them raises."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        item = self.items[index]
+        if isinstance(item, BaseException):
+            raise item
+        return (item,)
+
+
+class OverTime(Probe):
+    """Loss ⟨w, mean of the rows⟩ of an example of any length."""
+
+    def forward(self, x):
+        return (x.mean(1) * self.w).sum(1)
+
+
+def train(items, model=None, loss=linear_loss, clipping=None, **options):
+    model = model or Probe(D)
+    made = plan(N, steps=4, multiplier=0.0, examples=N, clipping=clipping or privet.clipping.Flat(BOUND))
+    return privet.Training(made, model, loss, torch.optim.SGD(model.parameters(), lr=RATE), Items(items), **options)
+
+
+def clipped(rows):
+    """Return the sum that a step without noise releases for examples with these gradients."""
+    return sum(row * min(1.0, BOUND / float(row.norm())) for row in rows)
+
+
+def check(training, rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(released(training), clipped(rows), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+@pytest.mark.parametrize("size", [1, 5, N])
+def test_examples_of_several_shapes_are_one_sum(method, size):
+    items = [torch.randn(1 + i % 4, D) * 10.0 ** (i % 3 - 1) for i in range(N)]
+    training = train(items, OverTime(D), method=method, physical_batch_size=size)
+    check(training, [item.mean(0) for item in items])
+
+
+ERRORS = [ValueError("secret"), StopIteration(), IndexError(7), MemoryError(), torch.cuda.OutOfMemoryError(), LedgerError("no")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("size", [1, 5, N])
+def test_an_example_that_cannot_be_read_contributes_zero(error, size, capfd):
+    items = [torch.randn(D) for _ in range(N)]
+    expected = [item for i, item in enumerate(items) if i not in (4, 9)]
+    items[4] = items[9] = error
+    check(train(items, physical_batch_size=size), expected)
+    assert "".join(capfd.readouterr()) == ""
+
+
+@pytest.mark.parametrize("odd", [None, "words", torch.randn(3), torch.randn(D).to_sparse(), {"x": 1}, object(), torch.zeros(0)])
+def test_an_example_of_another_kind_contributes_zero(odd):
+    """The model cannot take it: it is a group of its own, and fails alone."""
+    items = [torch.randn(D) for _ in range(N)]
+    expected = [*items[:4], *items[5:]]
+    items[4] = odd
+    check(train(items), expected)
+
+
+def test_a_step_whose_examples_all_fail_is_a_step_like_any_other():
+    items = [torch.randn(D) for _ in range(N)]
+    training = train(items)
+    training._rows.dataset.items = [ValueError()] * N
+    assert float(released(training).norm()) == 0
+    assert training.steps_spent == 1
+
+
+def raises(x, chosen):
+    if bool(chosen):
+        raise RuntimeError("secret")
+    return x
+
+
+def has_two_losses(x, chosen):
+    return torch.cat([x, x]) if bool(chosen) else x
+
+
+def has_another_shape(x, chosen):
+    return x[:, :2] if bool(chosen) else x
+
+
+def is_out_of_range(x, chosen):
+    return x * torch.ones(2)[chosen.long() * 5]
+
+
+def is_no_tensor(x, chosen):
+    return None if bool(chosen) else x
+
+
+def ends(x, chosen):
+    if bool(chosen):
+        raise StopIteration
+    return x
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
+@pytest.mark.parametrize("failing", [raises, has_two_losses, has_another_shape, is_out_of_range, is_no_tensor, ends])
+def test_an_example_whose_model_or_loss_fails_contributes_zero(failing, method, capfd):
+    items = [torch.randn(D) for _ in range(N)]
+    expected = [item for i, item in enumerate(items) if i not in (2, 3)]
+    for i in (2, 3):
+        items[i] = items[i] + 100
+
+    def loss(model, batch):
+        (x,) = batch
+        return model(failing(x, x.max() > 50))
+
+    check(train(items, loss=loss, method=method), expected)
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_estimated_norms_of_an_example_that_fails_stop_no_run():
+    items = [torch.randn(D) for _ in range(N)]
+    items[2] = items[2] + 100
+
+    def loss(model, batch):
+        return model(raises(batch[0], batch[0].max() > 50))
+
+    training = train(items, loss=loss, clipping=privet.clipping.Projected(privet.clipping.Flat(BOUND), projections=10))
+    training.run()
+    assert training.model.w.isfinite().all()
+
+
+def test_a_draw_that_ends_early_is_an_error():
+    training = train([torch.randn(D) for _ in range(N)])
+    rule, masks = training._state.at(1)
+    physical = next(split(np.arange(N), 1, 5))
+    with pytest.raises(LedgerError, match="ended early"):
+        training._summer.sum_draw(iter([(physical, training._rows.read(physical.indices))]), rule, masks)
+
+
+# Randomness -----------------------------------------------------------------------------------------------------------
+
+
+class Dropped(Probe):
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, 0.5))
+
+
+class Drawn(Probe):
+    """Draws in ways that are followed, and in ways that are not."""
+
+    def forward(self, x):
+        scale = random.random() + float(np.random.random_sample())
+        return super().forward(x * torch.rand(D) * scale + torch.empty(D).normal_())
+
+
+@pytest.mark.parametrize("kind", [Dropped, Drawn])
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_a_users_seed_does_not_repeat_what_a_model_draws(kind, method):
+    items, runs = [torch.randn(D) for _ in range(N)], []
+    for _ in range(2):
+        for seed in (torch.manual_seed, np.random.seed, random.seed):
+            seed(0)
+        training = train(items, kind(D), method=method)
+        runs.append([released(training) for _ in range(4)])
+    found = [*runs[0], *runs[1]]
+    assert all(not torch.equal(one, other) for i, one in enumerate(found) for other in found[:i])
+
+
+@pytest.mark.parametrize("kind", [Dropped, Drawn])
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_users_generators_are_as_before_after_every_step(kind, method, workers):
+    training = train([torch.randn(D) for _ in range(N)], kind(D), method=method, workers=workers)
+
+    def states():
+        kind, numbers, *rest = np.random.get_state()
+        return torch.get_rng_state().tolist(), kind, numbers.tolist(), rest, random.getstate()
+
+    before = states()
+    for _ in training:
+        assert states() == before
+
+
+def test_a_model_with_dropout_needs_no_loop():
+    training = train([torch.randn(D) for _ in range(N)], Dropped(D))
+    assert training.method == "ghost"
+    training.run()
+    assert training._summer._engine.looped == 0
+
+
+def test_examples_are_dropped_independently_of_one_another():
+    model = Probe(200)
+    made = plan(2, steps=1, multiplier=0.0, examples=2, clipping=privet.clipping.Flat(1e9))
+    x = torch.stack([torch.ones(200), torch.full((200,), 3.0)])
+
+    def loss(model, batch):
+        return model(nn.functional.dropout(batch[0], 0.5))
+
+    training = privet.Training(made, model, loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
+    values = set((released(training) / 2).round().int().tolist())
+    assert values == {0, 1, 3, 4}  # neither, one of them, the other, both
+
+
+def test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw(monkeypatch):
+    from privet.training.clipped_sums import ClippedSummer, StepError
+
+    def fail(*_):
+        raise RuntimeError("41 examples were drawn: [3, 5, 8]")
+
+    monkeypatch.setattr(ClippedSummer, "_sum_batch", fail)
+    data = torch.utils.data.TensorDataset(torch.randn(50, 3), torch.randn(50))
+    model = torch.nn.Linear(3, 1)
+    plan = privet.Plan(
+        examples=50, sampling=privet.sampling.Poisson(batch_size=10), steps=2, delta=1e-5,
+        clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
+    )  # fmt: skip
+    training = privet.Training(
+        plan, model, lambda m, batch: (m(batch[0])[:, 0] - batch[1]).square(), torch.optim.SGD(model.parameters(), lr=0.1), data
+    )
+    with pytest.raises(StepError, match="the step counts") as caught:
+        training.run()
+    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
+    assert "41" not in str(caught.value)
+    assert training.steps_spent == 1
+
+
+def test_norms_are_in_the_order_of_the_draw():
+    items = [torch.full((1 + i % 3, D), 0.1 * (i + 1)) for i in range(N)]
+    training = train(items, OverTime(D))
+    rule, masks = training._state.at(1)
+    physical = next(split(np.arange(N), 1, N))
+    found = training._summer.sum_draw(iter([(physical, training._rows.read(physical.indices))]), rule, masks)
+    torch.testing.assert_close(
+        found.norms, torch.tensor([float(item.mean(0).norm()) for item in items]).double(), rtol=1e-4, atol=0
+    )

@@ -1,0 +1,129 @@
+"""What spends, or holds a secret, exists once: no copy or pickle of it, or of what holds it, can be made."""
+
+import copy
+import io
+import os
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import privet
+from privet.budget import Budget
+from privet.errors import LedgerError
+from privet.ledger import Ledger
+from privet.ledger.anchor import Anchor
+from privet.ledger.journal import Chain, Journal
+from privet.noise import Token
+from privet.noise.ahead import Ahead
+from privet.noise.keystream import Keystream
+from privet.noise.sources import SOURCES
+
+N, STEPS = 20, 5
+
+
+def plan(sampling=None):
+    return privet.Plan(
+        examples=N, sampling=sampling or privet.sampling.Poisson(5.0), steps=STEPS, delta=1e-5,
+        clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
+    )  # fmt: skip
+
+
+def training(directory=None, **options):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(N, 2))
+    return privet.Training(plan(), model, lambda m, b: m(b[0])[:, 0], optimizer, data, directory, **options)
+
+
+def budget(folder):
+    return Budget.create(folder / "budget", epsilon=3.0, delta=1e-5, examples=N)
+
+
+UNIQUE = {
+    "a training": lambda folder: training(),
+    "a training with a directory": lambda folder: training(folder / "run"),
+    "the record of a run": lambda folder: training()._record,
+    "a ledger": lambda folder: Ledger.create({}, [1.0, 1.0], folder / "ledger"),
+    "a ledger in memory": lambda folder: Ledger.create({}, [1.0, 1.0], None),
+    "a chain": lambda folder: Chain("a chain"),
+    "a journal": lambda folder: Journal(folder / "journal", "the journal"),
+    "an anchor": lambda folder: Anchor(folder / "anchor", "run", lambda tip: True, begun=False),
+    "a token": lambda folder: Token(1, 1.3),
+    "a keystream": lambda folder: Keystream(),
+    "numbers drawn ahead": lambda folder: Ahead.start(lambda block: None, []),
+    "a budget": budget,
+    "an account": lambda folder: budget(folder).account(),
+    **{f"the source {name}": lambda folder, kind=kind: kind() for name, kind in SOURCES.items()},
+}
+WAYS = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{f"pickle {number}": lambda x, number=number: pickle.dumps(x, number) for number in range(pickle.HIGHEST_PROTOCOL + 1)},
+    "pickle in Python": lambda x: pickle._Pickler(io.BytesIO()).dump(x),
+    "torch.save": lambda x: torch.save(x, io.BytesIO()),
+    "cloudpickle": lambda x: pytest.importorskip("cloudpickle").dumps(x),
+    "reduce": lambda x: x.__reduce__(),
+    "object's own reduce": lambda x: object.__reduce_ex__(x, 2),
+    "state": lambda x: x.__getstate__(),
+    "setting a state": lambda x: type(x).__setstate__(type(x).__new__(type(x)), {}),
+    "copy.replace": lambda x: x.__replace__(),
+    "a list that holds it": lambda x: copy.deepcopy([x]),
+    "a module that holds it": lambda x: copy.deepcopy(_holding(x)),
+    "a method of it": lambda x: copy.deepcopy(x._refuse_copy),
+}
+
+
+def _holding(x):
+    module = nn.Linear(1, 1)
+    module.held = x
+    return module
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+@pytest.mark.parametrize("make", UNIQUE.values(), ids=list(UNIQUE))
+def test_nothing_that_spends_can_be_copied(make, way, tmp_path):
+    made = make(tmp_path)
+    with pytest.raises(TypeError, match=rf"^a {type(made).__name__} cannot be copied or pickled\. .{{30,}}\.$"):
+        way(made)
+
+
+def test_a_training_says_what_to_do_instead():
+    with pytest.raises(TypeError, match=r"steps would be taken twice, and the ledger would count them once.*Training\.resume"):
+        copy.deepcopy(training())
+
+
+def test_what_runs_release_and_promise_can_be_copied():
+    done = training()
+    done.run()
+    for value in (done.plan, done.guarantee(), done.model, done.optimizer.state_dict()):
+        copy.deepcopy(value)
+        pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("where", ["memory", "directory"])
+def test_a_fork_takes_no_step(begun, where, tmp_path):
+    original = training(None if where == "memory" else tmp_path)
+    steps = iter(original)
+    if begun:
+        next(steps)
+    before = original.model.weight.detach().clone()
+    child = os.fork()
+    if child == 0:
+        code = 9
+        for attempt in (lambda: next(steps), original.run):
+            try:
+                attempt()
+            except LedgerError as error:
+                same = torch.equal(original.model.weight.detach(), before)
+                code = 7 if "a fork must not spend" in str(error) and same else 8
+            if code != 7:
+                break
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in ((7,) if not begun else (7, 9))
+    original.run()
+    assert original.steps_spent == STEPS
+    assert len(list(steps)) == 0

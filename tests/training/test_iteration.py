@@ -1,0 +1,297 @@
+"""Loops over one training share its ledger, its stream of draws and its epochs, whether side by side or one after another."""
+
+import gc
+import math
+import threading
+from itertools import islice
+from queue import SimpleQueue
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+import privet
+from privet.errors import LedgerError, UnsupportedModelError
+from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
+
+N, STEPS, RATE, BOUND = 12, 12, 0.5, 1.0
+BY_EPOCH = [Shuffle(3), BallsInBins(3)]
+EVERY = [*BY_EPOCH, Poisson(3.0), TruncatedPoisson(3.0, cap=4), FixedSize(3), FullBatch()]
+
+
+class Weights(nn.Module):
+    """Loss ⟨w, x⟩: on unit vectors, a step's release without noise shows who took part in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(N))
+
+    def forward(self, x):
+        return (x * self.w).sum(1)
+
+
+class Listed(Dataset):
+    """Read one example at a time, and so by worker processes, too."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return (torch.eye(N)[index],)
+
+
+def setup(scheme, directory=None, *, workers=0, loss=None, dataset=None, steps=STEPS, size=2):
+    plan = privet.Plan(
+        examples=N, sampling=scheme, steps=steps, delta=1e-5, clipping=privet.clipping.Flat(BOUND),
+        noise=privet.noise.Gaussian(0.0, non_private=True),
+        adjacency="replace-one" if isinstance(scheme, Shuffle | FixedSize) else "add-remove",
+    )  # fmt: skip
+    model = Weights()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    data = dataset or (Listed() if workers else TensorDataset(torch.eye(N)))
+    return privet.Training(
+        plan, model, loss or (lambda m, b: m(b[0])), optimizer, data, directory, workers=workers, physical_batch_size=size,
+    )  # fmt: skip
+
+
+class Watched:
+    """A training whose releases are read off its parameters."""
+
+    def __init__(self, training):
+        self.training, self.taken = training, {}
+        self.before = training.model.w.detach().clone()
+
+    def note(self, step):
+        now = self.training.model.w.detach().clone()
+        sums = (self.before - now) / RATE * self.training.plan.divisor / BOUND
+        assert torch.allclose(sums, sums.round(), atol=1e-3)
+        assert step.number not in self.taken
+        self.taken[step.number], self.before = sums.round(), now
+
+    def epochs(self, length=4):
+        """Return, for every epoch, how often each example took part in it."""
+        assert sorted(self.taken) == list(range(1, STEPS + 1))
+        rows = [self.taken[number] for number in range(1, STEPS + 1)]
+        return [torch.stack(rows[start : start + length]).sum(0) for start in range(0, STEPS, length)]
+
+
+def side_by_side(training):
+    one, other = iter(training), iter(training)
+    while True:
+        for steps in (one, other, one):
+            step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
+
+def one_inside_the_other(training):
+    for step in training:
+        yield step
+        yield from islice(training, 2)
+
+
+def broken_off(training):
+    while training.steps_left:
+        for step in training:
+            yield step
+            if step.number % 3 == 0:
+                break
+
+
+def forgotten(training):
+    """A loop that was begun, and is never gone on with nor closed."""
+    left = iter(training)
+    yield next(left)
+    yield next(left)
+    yield from training
+
+
+def one_at_a_time(training):
+    while training.steps_left:
+        yield next(iter(training))
+
+
+LOOPS = [side_by_side, one_inside_the_other, broken_off, forgotten, one_at_a_time]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize("scheme", BY_EPOCH, ids=str)
+def test_every_epoch_is_one_partition_whatever_the_loops(scheme, loop, workers):
+    training = setup(scheme, workers=workers)
+    watched = Watched(training)
+    for step in loop(training):
+        watched.note(step)
+    assert all((taken == 1).all() for taken in watched.epochs())
+    assert (training.steps_spent, training.steps_left) == (STEPS, 0)
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize("scheme", EVERY, ids=str)
+def test_loops_share_the_ledger(scheme, loop, tmp_path):
+    training = setup(scheme, tmp_path)
+    watched = Watched(training)
+    for step in loop(training):
+        watched.note(step)
+    assert sorted(watched.taken) == list(range(1, STEPS + 1))
+    assert training.steps_spent == STEPS
+    assert max(float(row.max()) for row in watched.taken.values()) <= 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("scheme", BY_EPOCH, ids=str)
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_step_that_fails_takes_its_whole_draw_with_it(scheme, workers, calls):
+    """The failing step has physical batches left, which must join no other step."""
+    training = setup(scheme, workers=workers, size=1)
+    watched = Watched(training)
+    failed, countdown, real = set(), math.inf, training._summer._engine.clipped_sum
+
+    def interrupted(*arguments, **options):
+        nonlocal countdown
+        countdown -= 1
+        if countdown < 0:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    training._summer._engine.clipped_sum = interrupted
+    while training.steps_left:
+        try:
+            for step in training:
+                watched.note(step)
+                if step.number in (1, 6):
+                    countdown = calls
+        except KeyboardInterrupt:
+            countdown = math.inf
+            failed.add(training.steps_spent)
+    assert failed
+    assert sorted({*watched.taken, *failed}) == list(range(1, STEPS + 1))
+    for start in range(1, STEPS, 4):
+        rows = [watched.taken[number] for number in range(start, start + 4) if number in watched.taken]
+        assert torch.stack(rows).sum(0).max() <= 1
+        assert len(rows) < 4 or torch.stack(rows).sum(0).min() == 1
+
+
+def test_a_step_that_is_refused_before_it_is_paid_for_keeps_its_draw():
+    training = setup(Shuffle(3))
+    watched = Watched(training)
+    for number in range(4):
+        training.model.later = nn.Parameter(torch.zeros(1))
+        with pytest.raises(UnsupportedModelError):
+            next(iter(training))
+        assert training.steps_spent == number
+        del training.model.later
+        watched.note(next(iter(training)))
+    assert (torch.stack(list(watched.taken.values())).sum(0) == 1).all()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
+    """The draws of a loop that is left are those that it would have taken, also if worker processes had read them."""
+    training = setup(Poisson(3.0), workers=workers)
+    steps = iter(training)
+    next(steps)
+    ahead = {number: draw.tolist() for number, draw in training._reading._kept.items() if number > 1}
+    assert len(ahead) >= workers
+    steps.close()
+    watched = Watched(training)
+    for step in training:
+        watched.note(step)
+    assert {number: watched.taken[number].nonzero()[:, 0].tolist() for number in ahead} == ahead
+
+
+def test_draws_that_were_used_are_forgotten():
+    training = setup(Poisson(3.0), steps=200)
+    for _ in training:
+        assert len(training._reading._kept) <= 2
+
+
+def test_workers_end_with_the_last_loop_and_with_the_training():
+    import torch.multiprocessing as processes
+
+    training = setup(Poisson(3.0), workers=1)
+    one, other = iter(training), iter(training)
+    next(one), next(other)
+    assert len(processes.active_children()) == 1
+    one.close()
+    assert len(processes.active_children()) == 1
+    other.close()
+    gc.collect()
+    assert processes.active_children() == []
+    left = iter(training)
+    next(left)
+    training.close()
+    gc.collect()
+    assert processes.active_children() == []
+    with pytest.raises(LedgerError, match="closed"):
+        next(left)
+
+
+def drawing_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "privet-noise"]
+
+
+def test_noise_is_drawn_ahead_until_the_last_loop_ends(monkeypatch):
+    monkeypatch.setattr(privet.noise.sources, "_cores", lambda: 2)
+    model = nn.Linear(60_000, 1, bias=False)
+    plan = privet.Plan(
+        examples=4, sampling=Poisson(2.0), steps=9, delta=1e-5, clipping=privet.clipping.Flat(1.0),
+        noise=privet.noise.Gaussian(1.0),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.zeros(4, 60_000))
+    training = privet.Training(plan, model, lambda m, b: m(b[0])[:, 0], optimizer, data)
+    one, other = iter(training), iter(training)
+    next(one), next(other)
+    assert len(drawing_threads()) == 1
+    one.close()
+    assert len(drawing_threads()) == 1
+    next(other)
+    other.close()
+    assert drawing_threads() == []
+    next(iter(training))
+    assert drawing_threads() == []
+
+
+def test_a_step_inside_a_step_is_refused():
+    """A loss that takes a step would take part of the draw that it is called for."""
+    told, training = SimpleQueue(), None  # a queue, as lists are as before after a pass
+
+    def loss(model, batch):
+        if training is not None and training.steps_left:
+            try:
+                next(iter(training))
+            except LedgerError as error:
+                told.put(str(error))
+        return model(batch[0])
+
+    training = setup(Shuffle(3), loss=loss)
+    watched = Watched(training)
+    for step in training:
+        watched.note(step)
+    assert not told.empty()
+    while not told.empty():
+        assert "being taken already" in told.get()
+    assert all((taken == 1).all() for taken in watched.epochs())
+
+
+def test_threads_take_every_step_once():
+    training = setup(Shuffle(3))
+    taken, refused = [], []
+
+    def work():
+        while training.steps_left:
+            try:
+                taken.extend(step.number for step in training)
+            except LedgerError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(taken) == list(range(1, STEPS + 1))
+    assert all("being taken already" in text for text in refused)

@@ -1,0 +1,138 @@
+"""A run stops, saves and resumes by its ledger, and says nothing of its data."""
+
+import json
+import math
+import os
+import threading
+
+import pytest
+import torch
+from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, released, setup
+from torch.utils.data import TensorDataset
+
+import privet
+from privet.errors import LedgerError
+from privet.ledger import read_history
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop])
+def test_plain_optimizers_and_schedulers_are_used_as_they_are(kind):
+    model = Probe()
+    optimizer = kind(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    training = privet.Training(plan(), model, linear_loss, optimizer, TensorDataset(torch.randn(N, D)), scheduler=scheduler)
+    training.run()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**3)
+    assert list(model.state_dict()) == ["w"]
+
+
+def test_a_directory_with_a_run_is_not_taken_over(tmp_path):
+    training = setup(plan(), torch.randn(N, D), tmp_path / "run")
+    training.close()
+    with pytest.raises(LedgerError, match="holds a run already"):
+        setup(plan(), torch.randn(N, D), tmp_path / "run")
+
+
+def test_stopping_and_resuming_takes_every_step_once(tmp_path):
+    x = torch.randn(N, D)
+    training = setup(plan(steps=10), x, tmp_path)
+    for step in training:
+        if step.number == 4:
+            break
+    training.close()
+    after_four = training.model.w.detach().clone()
+    model = Probe()
+    again = privet.Training.resume(tmp_path, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
+    assert again.steps_spent == 4
+    assert torch.equal(model.w.detach(), after_four)
+    assert [step.number for step in again] == list(range(5, 11))
+    assert json.loads((tmp_path / "status.json").read_text(encoding="utf-8"))["state"] == "trained"
+
+
+def test_a_loop_that_ends_early_gives_back_what_it_did_not_use(tmp_path):
+    training = setup(plan(steps=40), torch.randn(N, D), tmp_path)
+    for step in training:
+        if step.number == 4:
+            break
+    assert read_history(tmp_path / "ledger")[0].spent == 4  # before the training is closed, if it ever is
+
+
+def test_a_checkpoint_from_another_run_is_refused(tmp_path):
+    x = torch.randn(N, D)
+    for name in ("a", "b"):
+        with setup(plan(steps=10), x, tmp_path / name) as training:
+            next(iter(training))
+    os.replace(tmp_path / "a" / "checkpoint.pt", tmp_path / "b" / "checkpoint.pt")
+    model = Probe()
+    with pytest.raises(LedgerError, match="foreign"):
+        privet.Training.resume(tmp_path / "b", model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
+
+
+def test_resuming_without_a_ledger_is_refused(tmp_path):
+    x = torch.randn(N, D)
+    setup(plan(steps=10), x, tmp_path).close()
+    (tmp_path / "ledger").unlink()
+    model = Probe()
+    with pytest.raises(LedgerError, match="lost its ledger"):
+        privet.Training.resume(tmp_path, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
+
+
+def test_an_exception_in_the_step_counts_the_step(tmp_path):
+    def pull(*_):
+        raise RuntimeError("cable pulled")
+
+    training = setup(plan(N, steps=10), torch.randn(N, D), tmp_path)
+    training.optimizer.register_step_pre_hook(pull)
+    with pytest.raises(RuntimeError, match="cable"):
+        training.run()
+    assert training.steps_spent == 1
+
+
+@pytest.mark.parametrize("written", [0, 1, 300])
+def test_a_run_that_was_killed_in_its_first_record_can_be_begun_again(tmp_path, written):
+    """Neither has it begun, so that it could be resumed, nor is its directory taken."""
+    x = torch.randn(N, D)
+    setup(plan(), x, tmp_path / "whole").close()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "ledger").write_bytes((tmp_path / "whole" / "ledger").read_bytes()[:written])
+    training = setup(plan(), x, tmp_path / "torn")
+    training.run()
+    training.close()
+    assert read_history(tmp_path / "torn" / "ledger")[0].spent == 3
+
+
+def test_the_fixed_source_promises_nothing():
+    training = setup(plan(source="fixed"), torch.randn(N, D))
+    training.run()
+    assert math.isinf(training.epsilon())
+    assert "NO PRIVACY" in str(training.guarantee())
+
+
+def test_progress_shows_nothing_where_there_is_no_terminal(capsys):
+    training = setup(plan(), torch.randn(N, D))
+    training.run(progress=True)
+    assert training.steps_left == 0
+    assert threading.active_count() >= 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_step_says_nothing_about_the_data():
+    training = setup(plan(), torch.randn(N, D))
+    assert [vars(step) for step in training] == [{"number": n, "total": 3} for n in (1, 2, 3)]
+
+
+def test_a_resumed_run_goes_on_with_the_schedule(tmp_path):
+    x = torch.randn(N, D)
+    scheduled = plan(N, steps=4, multiplier=0.0, bound_schedule=privet.schedules.Table((1.0, 0.8, 0.3, 0.1)))
+    first = setup(scheduled, x, tmp_path / "run")
+    steps = iter(first)
+    next(steps), next(steps)
+    steps.close()
+    first.close()
+    model = Probe(D)
+    resumed = privet.Training.resume(
+        tmp_path / "run", model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x)
+    )
+    for factor in (0.3, 0.1):
+        expected = (x * (factor * BOUND / x.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
+        torch.testing.assert_close(released(resumed), expected, rtol=1e-4, atol=1e-4)

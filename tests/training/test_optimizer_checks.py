@@ -1,0 +1,241 @@
+"""Optimizer, scheduler and average of a new run have no past: what they would carry along was never released."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ChainedScheduler, ExponentialLR, LambdaLR, LinearLR, ReduceLROnPlateau, SequentialLR, StepLR
+from torch.optim.swa_utils import SWALR, AveragedModel
+from torch.utils.data import TensorDataset
+
+import privet
+from privet.errors import InvalidArgumentError
+
+N = 20
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))[:, 0]
+
+
+def training(model, optimizer, directory=None, steps=3, **options):
+    plan = privet.Plan(
+        examples=N, sampling=privet.sampling.Poisson(5.0), steps=steps, delta=1e-5,
+        clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
+    )  # fmt: skip
+    data = TensorDataset(torch.randn(N, 3))
+    return privet.Training(plan, model, lambda m, b: m(b[0]).square(), optimizer, data, directory, **options)
+
+
+class Wrapper(torch.optim.Optimizer):
+    """Steps another optimizer; its constructor takes arguments that its groups do not show."""
+
+    def __init__(self, inner, weight):
+        super().__init__(inner.param_groups, {})
+        self.base_optimizer, self.weight = inner, weight
+
+    def step(self, closure=None):
+        self.base_optimizer.step()
+
+
+class Anchored(torch.optim.SGD):
+    """Keeps a tensor beside its state."""
+
+    def __init__(self, params, lr=0.1, centre=None):
+        super().__init__(params, lr=lr)
+        self.centre = torch.zeros(3) if centre is None else centre
+
+
+class StatesFromTheStart(torch.optim.Optimizer):
+    """Its new state is a copy of the parameters, and a number for all of them."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+        self.state["phase"] = {"count": 3}
+        for group in self.param_groups:
+            for member in group["params"]:
+                self.state[member]["z"] = member.detach().clone()
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for member in group["params"]:
+                self.state[member]["z"].sub_(member.grad, alpha=group["lr"])
+                member.data.copy_(self.state[member]["z"])
+
+
+def stepped(optimizer, model):
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    return optimizer
+
+
+def injected(optimizer, key, value):
+    optimizer.state[key] = value
+    return optimizer
+
+
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), lr=0.1, **options)
+
+
+TORCHS = ["Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"]
+NEW = {
+    **{kind: lambda m, kind=kind: getattr(torch.optim, kind)(m.parameters(), lr=0.01) for kind in TORCHS},
+    "Adagrad that starts above zero": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.1, initial_accumulator_value=0.3),
+    "groups": lambda m: torch.optim.Adam(
+        [{"params": m.first.parameters(), "lr": 0.3, "betas": (0.5, 0.6)}, {"params": m.last.parameters()}], lr=0.1
+    ),
+    "a rate in a tensor": lambda m: torch.optim.Adam(m.parameters(), lr=torch.tensor(0.01)),
+    "state from the start": lambda m: StatesFromTheStart(m.parameters()),
+    "a wrapper": lambda m: Wrapper(sgd(m, momentum=0.9), 0.5),
+    "a tensor of zeros": lambda m: Anchored(m.parameters()),
+    "blank state": lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.zeros(1)}),
+    "no buffer": lambda m: injected(sgd(m), m.last.bias, {"momentum_buffer": None}),
+    "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=1.3 * 0.7 / 5),
+}
+
+
+@pytest.mark.parametrize("make", NEW.values(), ids=list(NEW))
+def test_new_optimizers_train(make):
+    model = Net()
+    run = training(model, make(model))
+    run.run()
+    assert run.steps_spent == 3
+
+
+def test_hooks_see_what_is_released_and_are_allowed():
+    model, seen = Net(), []
+    optimizer = sgd(model)
+    optimizer.register_step_pre_hook(lambda *_: seen.append("before"))
+    optimizer.register_step_post_hook(lambda *_: seen.append("after"))
+    training(model, optimizer).run()
+    assert seen == ["before", "after"] * 3
+
+
+OLD = {
+    "momentum of earlier steps": (lambda m: stepped(sgd(m, momentum=0.9), m), r"momentum_buffer of first\.weight"),
+    "steps of Adam": (lambda m: stepped(torch.optim.Adam(m.parameters()), m), "state from earlier steps"),
+    "steps of Adagrad": (lambda m: stepped(torch.optim.Adagrad(m.parameters()), m), "state from earlier steps"),
+    "steps of a wrapped optimizer": (lambda m: Wrapper(stepped(sgd(m, momentum=0.9), m), 0.5), "momentum_buffer"),
+    "injected momentum": (
+        lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.ones(1)}),
+        r"momentum_buffer of last\.bias",
+    ),
+    "injected beside the step": (
+        lambda m: injected(
+            torch.optim.Adam(m.parameters()), m.last.bias,
+            {"step": torch.tensor(0.0), "exp_avg": torch.ones(1), "exp_avg_sq": torch.zeros(1)},
+        ),
+        r"exp_avg of last\.bias",
+    ),
+    "injected where a copy is due": (
+        lambda m: injected(StatesFromTheStart(m.parameters()), m.last.bias, {"z": torch.tensor([5.0])}), r"z of last\.bias",
+    ),
+    "injected under a word": (lambda m: injected(sgd(m), "mean", {"of": torch.ones(2)}), "of under 'mean'"),
+    "a number": (lambda m: injected(sgd(m), m.last.bias, {"count": 4}), r"count of last\.bias"),
+    "state of another tensor": (lambda m: injected(sgd(m), torch.ones(7), {"x": torch.zeros(1)}), r"a tensor of shape \(7,\)"),
+    "a tensor among the options": (
+        lambda m: torch.optim.SGD([{"params": m.parameters(), "centre": torch.ones(3)}], lr=0.1),
+        r"\(3,\) in 'centre' of group 0",
+    ),
+    "a tensor as attribute": (lambda m: Anchored(m.parameters(), centre=torch.ones(3)), "earlier steps .centre."),
+    "LBFGS inside": (lambda m: Wrapper(torch.optim.LBFGS(m.parameters()), 0.5), "one gradient per step"),
+    "something else's parameters inside": (lambda m: with_inner(sgd(m), sgd(Net())), "foreign"),
+}  # fmt: skip
+
+
+def with_inner(optimizer, inner):
+    optimizer.others = [inner]
+    return optimizer
+
+
+@pytest.mark.parametrize(("make", "says"), OLD.values(), ids=list(OLD))
+def test_optimizers_with_a_past_are_refused(make, says, tmp_path):
+    model = Net()
+    with pytest.raises(InvalidArgumentError, match=rf"^optimizer is .*{says}"):
+        training(model, make(model), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gradient_that_lies_around_at_a_frozen_parameter_is_not_applied():
+    """The optimizer holds it, and would apply what a backward pass of the user's own left there."""
+    model = Net()
+    model.first.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.first.weight.detach().clone()
+    run = training(model, optimizer)
+    model.first.weight.grad = torch.ones_like(model.first.weight)
+    run.run()
+    assert torch.equal(model.first.weight, before)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_without_a_past(tmp_path):
+    model = Net()
+    run = training(model, sgd(model, momentum=0.9), tmp_path)
+    run.close()
+    (tmp_path / "checkpoint.pt").unlink()
+    arguments = (lambda m, b: m(b[0]).square(), TensorDataset(torch.randn(N, 3)))
+    used = stepped(sgd(model, momentum=0.9), model)
+    with pytest.raises(InvalidArgumentError, match="momentum_buffer"):
+        privet.Training.resume(tmp_path, model, arguments[0], used, arguments[1])
+    privet.Training.resume(tmp_path, model, arguments[0], sgd(model, momentum=0.9), arguments[1]).run()
+
+
+# Schedulers and averages ----------------------------------------------------------------------------------------------
+
+
+def old(scheduler):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch, that the optimizer has not stepped
+        scheduler.step()
+    return scheduler
+
+
+SCHEDULERS = {
+    "a chain": lambda o: ChainedScheduler([LinearLR(o), ExponentialLR(o, 0.9)], optimizer=o),
+    "a sequence": lambda o: SequentialLR(o, [LinearLR(o), ExponentialLR(o, 0.9)], milestones=[2]),
+    "of averages": lambda o: SWALR(o, 0.01),
+    "a function": lambda o: LambdaLR(o, lambda step: 0.9**step),
+}
+
+
+@pytest.mark.parametrize("make", SCHEDULERS.values(), ids=list(SCHEDULERS))
+def test_new_schedulers_are_stepped(make):
+    model = Net()
+    optimizer = sgd(model)
+    training(model, optimizer, scheduler=make(optimizer)).run()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda o: StepLR(sgd(Net()), 1), "StepLR of another optimizer"),
+        (lambda o: old(StepLR(o, 1)), "StepLR after 1 steps"),
+        (lambda o: ChainedScheduler([old(StepLR(o, 1))], optimizer=o), "ChainedScheduler after 1 steps"),
+        (lambda o: ReduceLROnPlateau(o), "stepped without arguments"),
+        (lambda o: object(), "LRScheduler"),
+    ],
+)
+def test_schedulers_that_do_not_fit_are_refused(make, says):
+    model = Net()
+    optimizer = sgd(model)
+    with pytest.raises(InvalidArgumentError, match=rf"^scheduler is .*{says}"):
+        training(model, optimizer, scheduler=make(optimizer))
+
+
+def test_an_average_of_other_parameters_is_refused():
+    model = Net()
+    average = AveragedModel(model)
+    with torch.no_grad():
+        average.module.last.bias.add_(1.0)
+    with pytest.raises(InvalidArgumentError, match=r"^average is .*another value of last\.bias"):
+        training(model, sgd(model), average=average)
+    training(model, sgd(model), average=AveragedModel(model)).run()

@@ -1,0 +1,395 @@
+"""What is asked of model, loss and data before the first step, on public input; and again when the model was changed."""
+
+import functools
+import warnings
+
+import pytest
+import torch
+from one_layer import RATE, D, N, Probe, linear_loss, plan, setup
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+import privet
+from privet.errors import InvalidArgumentError, PrivetWarning, UnsupportedModelError
+from privet.training import preflight
+from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ, couples
+
+READ = SHAPES_WERE_READ.format(unit="example")
+
+
+class Watched(Dataset):
+    """Notes which examples are read."""
+
+    def __init__(self, make=lambda index: torch.full((D,), 0.01 * index)):
+        self.read, self.make = [], make
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return (self.make(index),)
+
+
+def train(model=None, loss=linear_loss, dataset=None, the_plan=None, **options):
+    model = Probe() if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    return privet.Training(the_plan or plan(), model, loss, optimizer, dataset or Watched(), **options)
+
+
+# What is read ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"spec": (torch.zeros(D),)}, {"probe_batch": (torch.randn(4, D),)}])
+def test_a_spec_or_a_public_batch_takes_the_place_of_real_examples(options):
+    dataset = Watched()
+    training = train(dataset=dataset, collate=lambda items: (torch.stack([item[0] for item in items]),), **options)
+    assert dataset.read == []
+    assert COMPUTED_FROM_PUBLIC_INPUT in training.guarantee().notes
+    assert "first three" not in str(training.guarantee())
+    training.run()
+    assert dataset.read
+
+
+@pytest.mark.parametrize("collate", [None, lambda items: (torch.stack([item[0] for item in items]),)])
+def test_without_them_three_examples_are_read_and_the_statement_says_so(collate):
+    dataset = Watched()
+    training = train(dataset=dataset, collate=collate)
+    assert set(dataset.read) == {0, 1, 2}
+    assert READ in training.guarantee().notes
+    assert "structure, types and shapes of the data of the first three examples were read" in str(training.guarantee())
+
+
+def test_only_the_shapes_of_the_first_examples_decide():
+    """Neighbours with other contents are accepted alike, and by the same method."""
+    methods = {train(dataset=Watched(lambda index, v=v: torch.full((D,), v))).method for v in (0.0, 1e30, float("nan"), -3.0)}
+    assert methods == {"ghost"}
+
+
+def test_without_a_check_nothing_is_read_before_the_first_step():
+    dataset = Watched()
+    train(dataset=dataset, probe=False)
+    assert dataset.read == []
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+class Centred(Probe):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+class Detached(Probe):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+class Divided(Probe):
+    def forward(self, x):
+        return super().forward(x) / 0.0
+
+
+class Writing(Probe):
+    def forward(self, x):
+        with torch.no_grad():
+            self.w.add_(x.mean())
+        return super().forward(x)
+
+
+class Making(Probe):
+    def forward(self, x):
+        if not hasattr(self, "later"):
+            self.later = nn.Parameter(torch.zeros(D))
+        return super().forward(x)
+
+
+class Failing(Probe):
+    def forward(self, x):
+        raise RuntimeError("wrong shape")
+
+
+class Normalised(Probe):
+    def __init__(self):
+        super().__init__()
+        self.normalise = nn.BatchNorm1d(D)
+
+    def forward(self, x):
+        return super().forward(self.normalise(x))
+
+
+class OwnParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centre = nn.Parameter(torch.zeros(()))
+
+    def forward(self, model, batch):
+        return model(batch[0]) * self.centre
+
+
+FOREIGN = torch.ones((), requires_grad=True)
+
+
+def uses_a_tensor(model, batch):
+    return model(batch[0]) * FOREIGN
+
+
+def started(model):
+    """Return a model whose losses are not all zero, as those of parameters of zero are, coupled or not."""
+    nn.init.normal_(model.w)
+    return model
+
+
+def contrasts(model, batch):
+    out = model(batch[0])
+    return out - out.mean()
+
+
+REFUSED = [
+    (started(Centred()), linear_loss, "changes with its neighbours"),
+    (started(Probe()), contrasts, "changes with its neighbours"),
+    (Normalised(), linear_loss, "'normalise' is a BatchNorm1d"),
+    (Detached(), linear_loss, "depends on no trainable parameter"),
+    (Divided(), linear_loss, "gradient of 'w' is not finite"),
+    (Writing(), linear_loss, "parameter"),
+    (Making(), linear_loss, r"Making\.later"),
+    (Failing(), linear_loss, "fails on a made-up example.*wrong shape"),
+    (Probe(), OwnParameters(), r"parameters of its own.*\(centre\)"),
+    (Probe(), uses_a_tensor, "asks for a gradient and is no parameter of the model"),
+    (Probe(), lambda m, b: m(b[0]).mean(), "one loss per example"),
+    (Probe(), lambda m, b: m(torch.cat([b[0], b[0]])), "one loss per example"),
+    (Probe(), lambda m, b: None, "one loss per example"),
+]
+
+
+@pytest.mark.parametrize(("model", "loss", "says"), REFUSED, ids=[case[2] for case in REFUSED])
+def test_what_cannot_be_trained_is_refused_before_the_first_step(model, loss, says, tmp_path):
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with pytest.raises((UnsupportedModelError, InvalidArgumentError), match=says):
+        train(model, loss, directory=tmp_path / "run", spec=(torch.zeros(D),))
+    assert not (tmp_path / "run").exists()
+    if not isinstance(model, Writing | Making):
+        assert all(map(torch.equal, before, model.parameters()))
+
+
+def stacked(items):
+    return torch.stack([item[0] for item in items])
+
+
+def mixed_up(items):
+    x = stacked(items)
+    return (0.7 * x + 0.3 * x.flip(0),)
+
+
+def standardised(items):
+    x = stacked(items)
+    return ((x - x.mean(0)) / (1 + x.std(0, correction=0)),)
+
+
+def sorted_by_size(items):
+    x = stacked(items)
+    return (x[x.sum(1).argsort()],)
+
+
+@pytest.mark.parametrize("options", [{}, {"spec": (torch.zeros(D),)}])
+@pytest.mark.parametrize("collate", [mixed_up, standardised, sorted_by_size])
+def test_a_collate_that_computes_with_several_examples_is_refused(collate, options):
+    with pytest.raises(UnsupportedModelError, match="collate computes with several examples at once"):
+        train(collate=collate, **options)
+
+
+def test_a_collate_that_computes_with_each_example_is_not():
+    items = [(torch.randn(D),) for _ in range(3)]
+    assert not couples(lambda items: (stacked(items) * 2,), items)
+    assert not couples(lambda items: (stacked(items) + torch.rand(len(items), D),), items)  # random numbers are not judged
+    assert not couples(lambda items: 1 / 0, items)
+    assert couples(mixed_up, items)
+
+
+def test_a_collate_that_makes_one_example_many_is_refused():
+    with pytest.raises(InvalidArgumentError, match="one loss per example"):
+        train(collate=lambda items: (torch.cat([stacked(items)] * 2),))
+
+
+def test_a_collate_is_handed_one_item_at_a_time_in_a_step():
+    """So one that mixes many at once mixes none."""
+    sizes = set()
+
+    def collate(items):
+        sizes.add(len(items))
+        return (stacked(items),)
+
+    train(collate=collate, probe=False).run()
+    assert sizes == {1}
+
+
+def test_a_first_example_that_cannot_be_read_is_refused_without_what_the_error_says():
+    def make(index):
+        raise ValueError(f"secret {index}")
+
+    with pytest.raises(UnsupportedModelError, match=r"first three examples.*ValueError in make, line \d+") as refusal:
+        train(dataset=Watched(make))
+    assert "secret" not in str(refusal.value)
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__suppress_context__
+
+
+class Transformed(Probe):
+    """Uses its parameter in a way that no rule follows on a whole physical batch: in a transformation of its own."""
+
+    def forward(self, x):
+        return torch.func.vmap(lambda row: (row * self.w).sum())(x)
+
+
+def test_a_method_that_is_asked_for_is_used_or_refused():
+    assert train().method == "ghost"
+    assert train(method="loop").method == "loop"
+    assert train(Transformed()).method == "loop"
+    train(Transformed()).run()
+    with pytest.raises(UnsupportedModelError, match="the method 'ghost' does not suit this model"):
+        train(Transformed(), method="ghost")
+
+
+# Changes between steps ------------------------------------------------------------------------------------------------
+
+
+def changed_mode(model):
+    model[1].eval()
+
+
+def added_hook(model):
+    model[0].register_forward_hook(lambda module, inputs, output: output * 1.0)
+
+
+def added_hook_before(model):
+    model[0].register_forward_pre_hook(lambda module, inputs: None)
+
+
+def added_module(model):
+    model.append(nn.Flatten(0))
+
+
+def added_buffer(model):
+    model.register_buffer("seen", torch.zeros(3))
+
+
+def replaced_forward(model):
+    model[0].forward = functools.partial(nn.Linear.forward, model[0])
+
+
+def network():
+    return nn.Sequential(nn.Linear(D, 1), nn.Dropout(0.5))
+
+
+def mean_loss(model, batch):
+    return model(batch[0]).reshape(-1)
+
+
+@pytest.mark.parametrize(
+    "change", [changed_mode, added_hook, added_hook_before, added_module, added_buffer, replaced_forward],
+)  # fmt: skip
+def test_a_model_that_was_changed_is_checked_again(change, monkeypatch):
+    asked, real = [], preflight.probe
+    monkeypatch.setattr(preflight, "probe", lambda *arguments, **options: asked.append(1) or real(*arguments, **options))
+    training = train(network(), mean_loss)
+    steps = iter(training)
+    next(steps), next(steps)
+    assert len(asked) == 1
+    change(training.model)
+    next(steps)
+    assert len(asked) == 2
+
+
+def test_a_change_that_breaks_the_promise_is_refused_before_the_step_is_paid_for():
+    training = train(network(), mean_loss)
+    next(iter(training))
+    training.model[0].register_forward_pre_hook(lambda module, inputs: (inputs[0] - inputs[0].mean(0),))
+    before = training.model[0].weight.detach().clone()
+    with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
+        next(iter(training))
+    assert training.steps_spent == 1
+    assert torch.equal(before, training.model[0].weight)
+
+
+def test_a_check_that_is_asked_again_reads_nothing():
+    dataset = Watched()
+    training = train(network(), mean_loss, dataset, plan(1e-6, steps=3))
+    before = len(dataset.read)
+    next(iter(training))
+    changed_mode(training.model)
+    next(iter(training))
+    assert len(dataset.read) == before
+
+
+# Parametrisations and compiled models ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*spectral_norm.*:FutureWarning")
+@pytest.mark.parametrize("normalise", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
+@pytest.mark.parametrize("size", [4, 100])
+def test_spectral_norm_trains_as_in_a_plain_loop(normalise, size):
+    """Power iteration goes on by one round a step, whatever the physical batches, and the check leaves it where it was."""
+    x, runs = torch.randn(10, 5), []
+    made = privet.Plan(
+        examples=10, sampling=privet.sampling.Poisson(10), steps=5, delta=1e-5, clipping=privet.clipping.Flat(1e6),
+        noise=privet.noise.Gaussian(0.0, non_private=True),
+    )  # fmt: skip
+
+    def loss(model, batch):
+        return model(batch[0]).square().sum(1)
+
+    for private in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(normalise(nn.Linear(5, 4)), nn.Tanh(), normalise(nn.Linear(4, 3)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if private:
+            privet.Training(made, model, loss, optimizer, TensorDataset(x), physical_batch_size=size).run()
+        else:
+            for _ in range(5):
+                optimizer.zero_grad()
+                loss(model, (x,)).mean().backward()
+                optimizer.step()
+        runs.append(model.state_dict())
+    plain, private = runs
+    for name, value in plain.items():
+        torch.testing.assert_close(private[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_in_eval_mode_power_iteration_stands_still():
+    model = nn.utils.parametrizations.spectral_norm(nn.Linear(D, 1)).eval()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    train(model, mean_loss).run()
+    assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+
+
+def test_a_compiled_model_warns_once_and_trains():
+    model = torch.compile(Probe(), backend="eager")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", PrivetWarning)
+        training = train(model)
+        training.run()
+    assert [str(warning.message) for warning in said if "runs it uncompiled" in str(warning.message)]
+    assert len([warning for warning in said if issubclass(warning.category, PrivetWarning)]) == 1
+    assert training.steps_left == 0
+
+
+def test_compiled_models_release_what_plain_ones_do():
+    x, found = torch.randn(N, D), []
+    for compiled in (False, True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivetWarning)
+            model = Probe()
+            setup(plan(N, multiplier=0.0), x, model=_Compiled(model) if compiled else model).run()
+        found.append(model.w.detach().clone())
+    assert float(found[0].norm()) > 0
+    torch.testing.assert_close(*found)
+
+
+class _Compiled(Probe):
+    def __init__(self, model):
+        nn.Module.__init__(self)
+        self.inner = torch.compile(model, backend="eager")
+        self.w = model.w
+
+    def forward(self, x):
+        return self.inner(x)

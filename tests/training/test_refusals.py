@@ -1,0 +1,61 @@
+"""What does not fit together is refused by name before the first step, or before the step that it would change."""
+
+import pytest
+import torch
+from one_layer import D, N, Probe, linear_loss, plan, setup
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import privet
+from privet.errors import InvalidArgumentError, UnsupportedModelError
+
+
+def test_a_data_set_of_another_size_is_refused():
+    with pytest.raises(InvalidArgumentError, match="exactly the plan's size, 60"):
+        setup(plan(), torch.randn(N + 1, D))
+
+
+def test_an_uncalibrated_plan_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"noise\.multiplier"):
+        setup(plan(multiplier=None), torch.randn(N, D))
+    with pytest.raises(InvalidArgumentError, match="steps"):
+        setup(plan(steps=None), torch.randn(N, D))
+
+
+def test_optimizers_that_do_not_fit_are_refused():
+    data = TensorDataset(torch.randn(N, D))
+    model, other = Probe(), Probe()
+    used = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model.w.grad = torch.ones(D)
+    used.step()
+    for optimizer, says in (
+        (torch.optim.LBFGS(model.parameters()), "one gradient per step"),
+        (torch.optim.SGD(other.parameters(), lr=0.1), "without w"),
+        (torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1), "foreign"),
+        (used, "state from earlier"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=says):
+            privet.Training(plan(), model, linear_loss, optimizer, data)
+
+
+def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():
+    training = setup(plan(), torch.randn(N, D))
+    steps = iter(training)
+    next(steps)
+    training.model.later = nn.Parameter(torch.zeros(3))
+    with pytest.raises(UnsupportedModelError, match="changed after"):
+        next(steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("physical_batch_size", 0), ("workers", -1), ("checkpoint_every", 0), ("method", "magic")]
+)
+def test_bad_options_are_named(name, value):
+    with pytest.raises(InvalidArgumentError, match=name):
+        setup(plan(), torch.randn(N, D), **{name: value})
+
+
+def test_a_statement_says_when_the_check_was_switched_off():
+    x = torch.randn(N, D)
+    assert "switched off" in str(setup(plan(), x, probe=False).guarantee())
+    assert "switched off" not in str(setup(plan(), x).guarantee())

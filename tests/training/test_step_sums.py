@@ -1,0 +1,126 @@
+"""What a step releases without noise: the clipped sum over a draw, whatever the examples and the size of physical batches."""
+
+import math
+
+import pytest
+import torch
+from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, released, setup
+from torch.utils.data import Dataset, TensorDataset
+
+import privet
+
+
+def test_full_batch_without_noise_releases_the_clipped_sum():
+    x = torch.randn(N, D) * torch.logspace(-2, 2, N)[:, None]
+    training = setup(plan(batch_size=N, multiplier=0.0), x)
+    norms = x.norm(dim=1, keepdim=True)
+    expected = (x * (BOUND / norms).clamp(max=1)).sum(0)
+    torch.testing.assert_close(released(training), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", [privet.clipping.Flat(BOUND), privet.clipping.Automatic(BOUND, 0.05)])
+@pytest.mark.parametrize("size", [1, 7, N])
+def test_one_example_moves_the_release_by_at_most_the_bound(rule, size):
+    """Neighbours: the same data with one example set to contribute nothing; full batch, no noise."""
+    x = torch.randn(N, D) * 100
+    without = x.clone()
+    without[13] = 0.0
+    sums = [released(setup(plan(N, multiplier=0.0, clipping=rule), data, physical_batch_size=size)) for data in (x, without)]
+    assert float((sums[0] - sums[1]).norm()) <= BOUND * (1 + 1e-4)  # float32 rounding of two parameters of this size
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38])
+def test_an_example_that_is_not_finite_changes_nothing_and_raises_nothing(bad):
+    x = torch.randn(N, D)
+    x[5] = 0.0
+    clean = released(setup(plan(N, multiplier=0.0), x))
+    x[5] = bad
+    spoilt = released(setup(plan(N, multiplier=0.0), x))
+    limit = BOUND * (1 + 1e-4) if bad == 3e38 else 1e-5
+    assert float((clean - spoilt).norm()) <= limit
+
+
+@pytest.mark.parametrize("size", [1, 7, N])
+def test_the_release_does_not_depend_on_the_physical_batch_size(size):
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(1))
+    runs = []
+    for physical in (N, size):
+        training = setup(plan(source="fixed"), x, physical_batch_size=physical)
+        training.run()
+        runs.append(training.model.w.detach().clone())
+    torch.testing.assert_close(runs[0], runs[1], rtol=1e-5, atol=1e-6)
+
+
+def test_workers_and_collate_release_the_same():
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(1))
+
+    class Listed(Dataset):
+        def __len__(self):
+            return N
+
+        def __getitem__(self, index):
+            return (x[index],)
+
+    runs = []
+    for dataset, options in ((TensorDataset(x), {}), (Listed(), {}), (Listed(), {"workers": 2, "physical_batch_size": 5})):
+        model = Probe()
+        training = privet.Training(
+            plan(source="fixed"), model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), dataset, **options
+        )
+        training.run()
+        runs.append(model.w.detach().clone())
+    torch.testing.assert_close(runs[0], runs[1])
+    torch.testing.assert_close(runs[0], runs[2], rtol=1e-5, atol=1e-6)
+
+
+def test_training_draws_by_the_plans_sampling():
+    """The number of contributions varies like Binomial(N, q), and every example takes part as often as q says."""
+    q, steps = 20 / N, 400
+
+    def as_planned():
+        training = setup(plan(20.0, steps=steps, multiplier=0.0), torch.eye(N))
+        taken = torch.stack([released(training) > 0.5 * BOUND for _ in range(steps)]).double()
+        # Six standard errors of a variance and of a count: a fixed batch has variance 0, and a slice leaves examples out.
+        variance = taken.sum(1).var().item() / (N * q * (1 - q))
+        shares = (taken.sum(0) - steps * q).abs().max().item()
+        return abs(variance - 1) < 6 * math.sqrt(2 / steps) and shares < 6 * math.sqrt(steps * q * (1 - q))
+
+    assert as_planned() or as_planned()
+
+
+def test_empty_draws_are_steps_like_any_other():
+    training = setup(plan(1e-6, steps=5), torch.randn(N, D))
+    for _ in training:
+        assert float(training.model.w.detach().norm()) > 0
+    assert training.steps_spent == 5
+    assert training.epsilon() == training.plan.epsilon()
+
+
+def test_a_gradient_that_lies_around_is_not_mixed_in():
+    training = setup(plan(N, multiplier=0.0), torch.zeros(N, D))
+    training.model.w.grad = torch.full((D,), 1e6)
+    assert float(released(training).abs().max()) == 0.0
+    assert training.model.w.grad is None
+
+
+def test_a_branch_that_only_some_examples_take_neither_stops_the_run_nor_escapes_the_bound():
+    class Branching(Probe):
+        def forward(self, x):
+            if bool((x > 50).any()):
+                return x @ self.w  # a use that the tape does not follow
+            return super().forward(x)
+
+    x = torch.randn(N, D)
+    x[7] = 100.0
+    clean = released(setup(plan(N, multiplier=0.0), x))
+    assert torch.allclose(clean, released(setup(plan(N, multiplier=0.0), x, model=Branching())), atol=1e-5)
+
+
+def test_every_step_clips_to_its_own_bound():
+    x = torch.randn(N, D) * torch.logspace(-2, 2, N)[:, None]
+    scheduled = plan(N, steps=3, multiplier=0.0, bound_schedule=privet.schedules.Table((1.0, 0.6, 0.1)))
+    training = setup(scheduled, x)
+    norms = x.norm(dim=1, keepdim=True)
+    for factor in (1.0, 0.6, 0.1):
+        expected = (x * (factor * BOUND / norms).clamp(max=1)).sum(0)
+        torch.testing.assert_close(released(training), expected, rtol=1e-4, atol=1e-4)
