@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := 2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants crash fuzz alarms lint bench clean
+.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint bench clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -44,11 +44,14 @@ test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
 mutants: $(VENV)/dev.stamp  ## whether the tests see deliberate faults in every part of the mechanism; ONLY=linear for some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m slow tests/mutants $(if $(ONLY),-k "$(ONLY)")
 
+attack: $(VENV)/dev.stamp  ## programs that try to break the guarantee, and valid ones that have to be trained right; ONLY=hook for some
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "slow or not slow" tests/attacks $(if $(ONLY),-k "$(ONLY)")
+
 crash: $(VENV)/dev.stamp  ## kill, tear and starve hundreds of runs, and count what their ledgers forgot
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/crash
 
-fuzz: $(VENV)/dev.stamp  ## damage everything that a user or a disk can hand in; TIMES=20 as often as `make test` does
-	OMP_NUM_THREADS=1 PRIVET_FUZZ=$(or $(TIMES),20) $(BIN)/python -m pytest -q $(wildcard tests/trust/test_fuzz_*.py)
+fuzz: $(VENV)/dev.stamp  ## damage what a user or a disk can hand in, and compose random programs; TIMES=20 as often as `make test`
+	OMP_NUM_THREADS=1 PRIVET_FUZZ=$(or $(TIMES),20) $(BIN)/python -m pytest -q -s $(wildcard tests/trust/test_fuzz_*.py) tests/fuzz_programs
 
 alarms: $(VENV)/dev.stamp  ## how often the statistical tests cry wolf: 1,000 runs of each
 	$(BIN)/python -m benchmarks.false_alarms

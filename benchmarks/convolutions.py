@@ -2,8 +2,8 @@
 
 Milliseconds of CPU time for the norms and the weighted sum of one kernel: of every way to measure followed by torch's weighted
 sum, and of gradients that are kept for both, where that is allowed. The fastest eighth of the calls counts, so other work on the
-machine disturbs little. The prices of `privet.gradients.convolution_norms` were set so that what is chosen is nowhere much slower
-than what is fastest.
+machine disturbs little. The prices of `privet.gradients.layers.convolution.norms` were set so that what is chosen is nowhere
+much slower than what is fastest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from privet.gradients.convolution import KEEP, ConvolutionUse
-from privet.gradients.convolution_norms import WAYS, cheapest, keeping_is_cheaper, measured
-from privet.gradients.geometry import Geometry
+from privet.gradients.layers.convolution.geometry import Geometry
+from privet.gradients.layers.convolution.gradient import KEEP, ConvGrad
+from privet.gradients.layers.convolution.norms import WAYS, cheapest, keeping_is_cheaper, measured
 from privet.memory import keep_freed
 
 # Batch, channels in and out, kernel, stride, padding, pixels along each of two dimensions: of small networks for grey images,
@@ -49,7 +49,7 @@ def milliseconds(call: Callable[[], object], seconds: float) -> float:
     return sorted(taken)[len(taken) // 8] * 1e3
 
 
-def ways(use: ConvolutionUse) -> Iterator[tuple[str, Callable[[], object]]]:
+def ways(use: ConvGrad) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield every way that can be gone, and one that does everything."""
     weights, shape = torch.rand(use.examples), use.shape
 
@@ -65,7 +65,7 @@ def ways(use: ConvolutionUse) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "kept", kept
 
 
-def chosen(use: ConvolutionUse) -> str:
+def chosen(use: ConvGrad) -> str:
     """Return the way that the formula chooses."""
     shape = use.shape
     if shape.weight <= KEEP * shape.factors and keeping_is_cheaper(shape):
@@ -87,7 +87,7 @@ def main() -> None:
         for layout, memory_format in LAYOUTS.items():
             geometry = Geometry((out, channels, kernel, kernel), (stride,) * 2, (padding,) * 2, (1, 1), 1)
             sizes = (channels, side, side), (out, *geometry.positions((side, side)))
-            use = ConvolutionUse(*(torch.randn(batch, *size).contiguous(memory_format=memory_format) for size in sizes), geometry)
+            use = ConvGrad(*(torch.randn(batch, *size).contiguous(memory_format=memory_format) for size in sizes), geometry)
             times = {name: milliseconds(call, options.seconds) for name, call in ways(use)}
             choice, ordered = chosen(use), sorted(times, key=times.__getitem__)
             worst = max(worst, times[choice] / times[ordered[0]])

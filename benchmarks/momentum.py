@@ -39,7 +39,7 @@ def private(case: Case, length: int) -> Callable[[], object]:
 
     def step() -> None:
         optimizer.zero_grad()
-        clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="tape", past=iterates.past())
+        clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="ghost", past=iterates.past())
         for name, direction in iterates.step(clipped.tensors, parameters).items():
             parameters[name].grad = direction / len(batch[1])
         optimizer.step()

@@ -34,7 +34,7 @@ def stepping(case: Case, rate: float, batch: tuple[torch.Tensor, torch.Tensor]) 
 
     def step(packed: bool = False) -> int:
         optimizer.zero_grad()
-        clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="tape", masks=masks)
+        clipped = clipped_sum(model, losses, batch, Flat(BOUND), method="ghost", masks=masks)
         released = release(clipped, Token(1, MULTIPLIER), source)
         if packed:
             return len(encode(released, selection))
