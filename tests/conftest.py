@@ -1,4 +1,4 @@
-"""What all tests share: one thread each, a seed, no terminal, interrupts, and how a statistical test fails."""
+"""What all tests share: one thread each, a seed, no terminal, interrupts, known kinds, and how a statistical test fails."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
+
+from privet.plan import PARTS
 
 ALPHA = 1e-6
 # By these rich draws progress and colours where there is no terminal; processes that tests start inherit that there are none.
@@ -31,6 +33,15 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def kinds_kept() -> Iterator[None]:
+    """Forget the kinds that a test or a documented example registers: the next one may define its own of that name."""
+    before = dict(PARTS)
+    yield
+    PARTS.clear()
+    PARTS.update(before)
 
 
 @pytest.hookimpl(tryfirst=True)

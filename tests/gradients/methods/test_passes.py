@@ -1,5 +1,7 @@
 """How a batch is gone through: together, in groups that agree, one by one; and without an example that fails by itself."""
 
+import random
+
 import pytest
 import torch
 from recording import Seen, cover, physical
@@ -100,12 +102,16 @@ def go_in_groups(m, x, first):
     return m(x).sum(1) * (2 if bool(x[0, 0].long() % 2 == 0) else 3)
 
 
-@pytest.mark.parametrize(("loss", "groups"), [(write_into_new_tensors, 1), (go_in_groups, 2)])
-def test_an_example_draws_the_same_in_every_pass(loss, groups):
+def go_alone(m, x, first):
+    return m(x).sum(1) * random.random()
+
+
+@pytest.mark.parametrize(("loss", "groups", "looped"), [(write_into_new_tensors, 1, 0), (go_in_groups, 2, 0), (go_alone, 0, 4)])
+def test_an_example_draws_the_same_in_every_pass(loss, groups, looped):
     """What was drawn decides about no pass, so a pass that begins anew draws nothing new."""
     covered, found = drawn(loss, torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]]))
-    assert (covered.groups, covered.looped) == (groups, 0)
-    assert [len(values) for values in found.values()] == [2] * 4
+    assert (covered.groups, covered.looped) == (groups, looped)
+    assert [len(values) for values in found.values()] == [3 if looped else 2] * 4
     assert all(len(set(values)) == 1 for values in found.values())
     assert len({values[0] for values in found.values()}) == 4
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 
 from privet.gradients.core.examples import Examples
@@ -43,7 +44,9 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
         mark = draws.mark()
 
         def again(part: Callable[[], Any]) -> None:
-            with draws.replayed_from(mark), subject.guard.fresh(), calls:
+            # Most parts run again inside of the guarded backward pass; with reentrant checkpoints nearby, outside of it.
+            guarded = contextlib.nullcontext() if calls in _get_current_function_mode_stack() else calls
+            with draws.replayed_from(mark), subject.guard.fresh(), guarded:
                 part()
 
         return again

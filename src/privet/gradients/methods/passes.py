@@ -91,7 +91,7 @@ class Passes:
             for half in torch.arange(examples.count).tensor_split(2):
                 yield from self._cover(examples.select(half), index[half], _again(draws, half))
         else:
-            yield from self._one_by_one(examples, index, _again(draws, torch.arange(examples.count)))
+            yield from self._one_by_one(examples, index, draws)
 
     def _together(self, examples: Examples, draws: Sequence[Draws], *, batched_from_the_start: bool) -> Tape:
         tape = ghost.record(self.subject, examples, draws[0], batched_from_the_start=batched_from_the_start)
