@@ -77,8 +77,18 @@ def test_another_generator_of_numpys_is_kept_too():
         np.random.set_bit_generator(before)
 
 
+def raw():
+    """The lowest 31 bits of the next words of torch's generator, and of NumPy's."""
+    words = torch.empty(4, dtype=torch.int64).random_(0, 2**31).tolist()
+    return words, (np.random.randint(0, 2**32, 4, dtype=np.uint32) % 2**31).tolist()
+
+
 def test_torch_and_numpy_do_not_draw_the_same():
+    """Seeded alike they would, as they run the same algorithm."""
+    torch.manual_seed(5), np.random.seed(5)
+    of_torch, of_numpy = raw()
+    assert of_torch == of_numpy
     with own_generators() as seed:
         seed(Seeds(bytes(32)).numbers(1)[0])
-        raw = torch.empty(4, dtype=torch.int64).random_(0, 2**32).tolist()
-        assert raw != np.random.randint(0, 2**32, 4, dtype=np.uint32).tolist()
+        of_torch, of_numpy = raw()
+    assert of_torch != of_numpy

@@ -154,17 +154,18 @@ def test_generators_that_everybody_uses_are_noticed():
 
 
 def test_what_was_used_is_not_changed_afterwards():
-    """A parameter's double is multiplied in place between two uses: each use has its own factor."""
+    """A parameter's double is multiplied in place between two uses, which do not keep it: each use has its own factor."""
     model, x = nn.Linear(3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
 
     def loss(m, x):
-        doubled = 2 * m.weight
-        first = x @ doubled.t()
-        doubled.mul_(3)
-        return (first + x @ doubled.t()).sum(1)
+        weight, bias = 2 * m.weight, 2 * m.bias
+        first = F.linear(x, weight, bias)
+        bias.mul_(3)
+        return (first + F.linear(x, weight, bias)).sum(1)
 
     covered = cover(model, loss, x)
-    assert torch.allclose(covered.gradients["weight"], 8 * x[:, None, :].expand(4, 2, 3))
+    assert torch.allclose(covered.gradients["weight"], 4 * x[:, None, :].expand(4, 2, 3))
+    assert torch.allclose(covered.gradients["bias"], torch.full((4, 2), 8.0, dtype=torch.float64))
 
 
 class Product(torch.autograd.Function):
@@ -186,13 +187,24 @@ class Product(torch.autograd.Function):
         return grad @ weight, grad.t() @ x
 
 
-def test_a_parameter_in_a_function_of_a_users_is_not_missed():
+def in_a_function(m, x):
+    return Product.apply(x, m.weight)
+
+
+def past_all_modes(m, x):
+    with torch._C.DisableTorchFunction():
+        return x @ m.weight.t()
+
+
+@pytest.mark.parametrize(("product", "looped"), [(in_a_function, 0), (past_all_modes, 4)])
+def test_a_parameter_whose_use_no_call_shows_is_not_missed(product, looped):
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
 
     def loss(m, x):
-        return Product.apply(x, m.weight).square().sum(1) + m(x).sum(1)
+        return product(m, x).square().sum(1) + m(x).sum(1)
 
     covered = cover(model, loss, x)
+    assert covered.looped == looped
     assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
 
 

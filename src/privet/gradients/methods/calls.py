@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -268,6 +269,8 @@ _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 
 def _is_foreign(func: Any) -> bool:
     """Return whether a function is an operator of a library whose batching rules are not torch's."""
+    if isinstance(func, HigherOrderOperator) and type(func).__module__.startswith("torch."):
+        return False  # autograd functions among them: `no_batching_rules_of_users` sees to theirs
     library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
     return isinstance(library, str) and library not in _KNOWN_LIBRARIES
 
