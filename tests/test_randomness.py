@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from privet.randomness import Seeds, own_generators
+from privet.randomness import Seeds, generators_kept, seed_generators
 
 
 def drawn():
@@ -32,14 +32,14 @@ def test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_t
 
 
 def test_a_number_is_all_that_the_generators_hold():
-    with own_generators() as seed:
-        seed(2**63 + 5)
+    with generators_kept():
+        seed_generators(2**63 + 5)
         first = drawn()
         for _ in range(3):
             drawn()
-        seed(2**63 + 5)
+        seed_generators(2**63 + 5)
         assert drawn() == first
-        seed(2**62 + 6)
+        seed_generators(2**62 + 6)
         other = drawn()
     assert not {str(part) for part in first} & {str(part) for part in other}
 
@@ -53,8 +53,8 @@ def test_the_generators_are_as_they_were(fails):
     random.gauss(0, 1), np.random.randn()
     assert drawn() == expected[0]
     try:
-        with own_generators() as seed:
-            seed(7)
+        with generators_kept():
+            seed_generators(7)
             drawn()
             torch.manual_seed(0), random.seed(0), np.random.seed(0)
             assert not fails
@@ -63,14 +63,26 @@ def test_the_generators_are_as_they_were(fails):
     assert drawn() == expected[1]
 
 
+def test_inside_of_another_one_nothing_is_put_back():
+    """What a whole step does is put back once."""
+    with generators_kept():
+        seed_generators(3)
+        with generators_kept():
+            drawn()
+        following = drawn()
+        seed_generators(3)
+        drawn()
+        assert drawn() == following
+
+
 def test_another_generator_of_numpys_is_kept_too():
     before = np.random.get_bit_generator()
     try:
         np.random.set_bit_generator(np.random.PCG64(5))
         expected = np.random.rand(4).tolist()
         np.random.set_bit_generator(np.random.PCG64(5))
-        with own_generators() as seed:
-            seed(1)
+        with generators_kept():
+            seed_generators(1)
             np.random.rand(3)
         assert np.random.rand(4).tolist() == expected
     finally:
@@ -88,7 +100,7 @@ def test_torch_and_numpy_do_not_draw_the_same():
     torch.manual_seed(5), np.random.seed(5)
     of_torch, of_numpy = raw()
     assert of_torch == of_numpy
-    with own_generators() as seed:
-        seed(Seeds(bytes(32)).numbers(1)[0])
+    with generators_kept():
+        seed_generators(Seeds(bytes(32)).numbers(1)[0])
         of_torch, of_numpy = raw()
     assert of_torch != of_numpy

@@ -18,7 +18,7 @@ from privet.collate import own_batch
 from privet.entries import check_distinct
 from privet.errors import InvalidArgumentError, UnsupportedModelError, count
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, split_batch, stack_flat, stackable
-from privet.randomness import Seeds, own_generators
+from privet.randomness import Seeds, generators_kept, seed_generators
 from privet.sampling import Indices, Words
 from privet.values import Part
 
@@ -121,9 +121,9 @@ def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds |
         UnsupportedModelError: if strict, an example holds a tensor that is not dense.
     """
     numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
-    with own_generators() as seed_with:
+    with generators_kept():
         for index, number in zip(indices, numbers, strict=True):
-            seed_with(number)
+            seed_generators(number)
             try:
                 example = read(index)
             except Exception:

@@ -1,4 +1,4 @@
-"""Randomness of user code while data are read: from a secret seed, for every example by itself.
+"""Randomness of user code: from a secret seed, for every example by itself, and without a trace in the user's generators.
 
 Data sets draw augmentations from the global generators of torch, NumPy and Python. One generator that runs through a whole batch
 would let every example shift what those after it draw, so each example starts from a number of its own.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,35 +63,49 @@ class Seeds:
         return numbers
 
 
-@contextmanager
-def own_generators() -> Iterator[Callable[[int], None]]:
-    """Yield a function that seeds the global generators of torch, NumPy and Python; at the end they are as they were.
+_kept: ContextVar[bool] = ContextVar("kept", default=False)
 
-    The function takes one uniform 64-bit number. torch and NumPy run the same algorithm and seed it alike with 32 bits: each gets
-    its own half, as equal bits would give them equal streams.
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leave the global generators of torch, Python and NumPy as they were before; inside of another one, do nothing.
+
+    Inside, NumPy's is of the kind that `seed_generators` can seed.
     """
-    torch_generators = _torch_generators()
-    torch_states = [(generator, generator.get_state()) for generator in torch_generators]
+    if _kept.get():
+        yield
+        return
+    torch_states = [(generator, generator.get_state()) for generator in _torch_generators()]
     python_state, numpy_state, numpy_kind = random.getstate(), np.random.get_state(legacy=False), mtrand.get_bit_generator()
     seedable = numpy_state["bit_generator"] == _NUMPY
     if not seedable:
         mtrand.set_bit_generator(np.random.MT19937())
-
-    def seed(number: int) -> None:
-        for generator in torch_generators:
-            generator.manual_seed(number & 0xFFFFFFFF)
-        np.random.seed(number >> 32)
-        random.seed(number)
-
+    token = _kept.set(True)
     try:
-        yield seed
+        yield
     finally:
+        _kept.reset(token)
         mtrand.set_bit_generator(numpy_kind)
         if seedable:
             np.random.set_state(numpy_state)
         random.setstate(python_state)
         for generator, state in torch_states:
             generator.set_state(state)
+
+
+def seed_generators(number: int) -> None:
+    """Seed the global generators of torch, NumPy and Python, inside of `generators_kept`.
+
+    torch and NumPy run the same algorithm and seed it alike with 32 bits: each gets its own half, as equal bits would give them
+    equal streams.
+
+    Args:
+        number: uniform, of 64 bits.
+    """
+    for generator in _torch_generators():
+        generator.manual_seed(number & 0xFFFF_FFFF)
+    np.random.seed(number >> 32)
+    random.seed(number)
 
 
 def _torch_generators() -> list[torch.Generator]:

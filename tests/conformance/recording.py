@@ -9,10 +9,11 @@ from torch import Tensor
 
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Draws, generators_kept, seeds_of_torch
+from privet.gradients.core.randomness import Draws, seeds_of_torch
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.passes import Passes
+from privet.randomness import generators_kept
 
 
 def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=False):

@@ -3,7 +3,6 @@
 from mutant import Mutant, alone, attack, in_gradients, tape
 
 DRAWS = in_gradients("test_pass_randomness", "test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came")
-GENERATORS = in_gradients("test_pass_randomness", "test_generators_that_everybody_uses_are_as_before")
 HELD = in_gradients("test_guard", "test_what_a_loss_holds_beside_numbers_is_put_back")
 GUARD = in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back")
 WRITES = in_gradients("test_calls", "test_parameters_are_not_written_to")
@@ -38,12 +37,6 @@ CORE = [
            "other._segments.append(_Segment(self._seeds(), len(index)))", "other._segments = [_Segment(self._seeds(), "
            "len(index))]",
            DRAWS),
-    Mutant("torch's generator moves", "core/randomness.py",
-           "torch.set_rng_state(torch_state)", "pass", GENERATORS),
-    Mutant("Python's generator moves", "core/randomness.py",
-           "random.setstate(python)", "pass", GENERATORS),
-    Mutant("NumPy's generator moves", "core/randomness.py",
-           "np.random.set_state(numpy)", "pass", GENERATORS),
     Mutant("nobody sees who drew", "core/randomness.py",
            "return not same or random.random() != _FIRST[0] or", "return random.random() is None or",
            in_gradients("test_pass_randomness", "test_a_watch_sees_who_drew")),

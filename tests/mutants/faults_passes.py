@@ -10,7 +10,6 @@ ENGINE = partial(in_gradients, "test_engine")
 GUARD = in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back")
 HELD = in_gradients("test_guard", "test_what_a_loss_holds_beside_numbers_is_put_back")
 MODES = in_gradients("test_guard", "test_modes_and_flags_are_put_back")
-SEEDED = in_gradients("test_pass_randomness", "test_a_seed_repeats_what_is_drawn_from_all_generators")
 AGAIN = in_gradients("test_pass_randomness", "test_what_was_drawn_since_a_mark_is_drawn_again")
 WATCHED = in_gradients("test_pass_randomness", "test_a_watch_sees_who_drew")
 WRITES = in_gradients("test_calls", "test_parameters_are_not_written_to")
@@ -47,12 +46,6 @@ RANDOMNESS = [
            "self._restore(mark)", "pass", AGAIN),
     Mutant("what comes after it draws what ran again drew", "core/randomness.py",
            "self._restore(now)", "pass", AGAIN),
-    Mutant("torch is not seeded", "core/randomness.py",
-           "torch.default_generator.manual_seed(seed)", "pass", SEEDED),
-    Mutant("Python is not seeded", "core/randomness.py",
-           "\n    random.seed(seed)", "\n    pass", SEEDED),
-    Mutant("NumPy is not seeded", "core/randomness.py",
-           "np.random.seed(seed & 0xFFFF_FFFF)", "pass", SEEDED),
     Mutant("nobody sees who drew from torch", "core/randomness.py",
            "same = torch.equal(self._torch, torch.get_rng_state()) and", "same =", WATCHED),
     Mutant("nobody sees who drew from Python", "core/randomness.py",

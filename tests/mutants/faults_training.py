@@ -14,6 +14,7 @@ SCHEDULERS = among("training/test_optimizer_checks", "test_schedulers_that_do_no
 READING = partial(among, "test_reading")
 BATCHES = partial(among, "test_batches")
 GENERATORS = partial(among, "test_randomness")
+SEEDED = GENERATORS("test_a_number_is_all_that_the_generators_hold")
 REPEATING = among("test_entries", "test_an_example_in_two_entries_is_refused")
 DISTINCT = among("test_entries", "test_different_examples_are_accepted")
 
@@ -21,10 +22,6 @@ STEPS = [
     Mutant("groups lose their places in the draw", "clipped_sums.py",
            "pieces.add(group.positions, found.sums", "pieces.add(group.positions * 0 + group.positions.flip(0), found.sums",
            SUMS("test_norms_are_in_the_order_of_the_draw"), "training"),
-    Mutant("a step moves the user's generators", "clipped_sums.py",
-           "            with generators_kept():\n                summed",
-           "            if groups is not None:\n                summed",
-           SUMS("test_a_users_generators_are_as_before_after_every_step[0-auto-Drawn]"), "training"),
     Mutant("an error of a step holds what caused it", "clipped_sums.py",
            "            ) from None\n", "            ) from error\n",
            SUMS("test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw"), "training"),
@@ -123,10 +120,10 @@ READ = [
            "if not all(_equal(seen[0], other) for other in seen[1:]):", "if False:",
            READING("test_reads_that_change_later_reads_are_found"), "."),
     Mutant("all examples are read with one seed", "batches.py",
-           "            seed_with(number)\n", "            seed_with(numbers[0])\n",
+           "            seed_generators(number)\n", "            seed_generators(numbers[0])\n",
            READING("test_randomness_is_of_the_seed_and_the_position_alone"), "."),
     Mutant("nobody seeds", "batches.py",
-           "            seed_with(number)\n", "", READING("test_a_users_seeds_repeat_and_shift_nothing"), "."),
+           "            seed_generators(number)\n", "", READING("test_a_users_seeds_repeat_and_shift_nothing"), "."),
     Mutant("seeds begin anew in every physical batch", "batches.py",
            "else seeds.after(start)", "else seeds",
            READING("test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches"), "."),
@@ -151,6 +148,15 @@ READ = [
            "            generator.set_state(state)", "            pass", GENERATORS("test_the_generators_are_as_they_were"), "."),
     Mutant("another generator of NumPy's is lost", "randomness.py",
            "        mtrand.set_bit_generator(numpy_kind)\n", "", GENERATORS("test_another_generator_of_numpys_is_kept_too"), "."),
+    Mutant("torch is not seeded", "randomness.py",
+           "generator.manual_seed(number & 0xFFFF_FFFF)", "pass", SEEDED, "."),
+    Mutant("Python is not seeded", "randomness.py",
+           "    random.seed(number)", "    pass", SEEDED, "."),
+    Mutant("NumPy is not seeded", "randomness.py",
+           "np.random.seed(number >> 32)", "pass", SEEDED, "."),
+    Mutant("generators are put back within a step", "randomness.py",
+           "    if _kept.get():\n        yield\n        return\n", "",
+           GENERATORS("test_inside_of_another_one_nothing_is_put_back"), "."),
     Mutant("torch and NumPy draw the same", "randomness.py",
            "np.random.seed(number >> 32)", "np.random.seed(number & 0xFFFFFFFF)",
            GENERATORS("test_torch_and_numpy_do_not_draw_the_same"), "."),

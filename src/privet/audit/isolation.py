@@ -26,10 +26,9 @@ from privet.errors import PrivetError
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples, rows, signature, to_device
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.randomness import seed_generators
 from privet.gradients.methods.ghost import Subject as Differentiated
 from privet.gradients.probe.joint import differing_losses
-from privet.randomness import own_generators
+from privet.randomness import generators_kept, seed_generators
 from privet.reading import Rows, join_rows
 from privet.training.preflight import couples
 
@@ -97,7 +96,7 @@ def _reads_rows(dataset: Dataset[Any], indices: list[int]) -> bool:
 
 
 def _seeded(read: Any, seed: int) -> Any:
-    with own_generators():
+    with generators_kept():
         seed_generators(seed)
         return clone(read())
 
@@ -117,7 +116,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _items(subject: Subject) -> list[Any]:
-    with own_generators():
+    with generators_kept():
         return [copy.deepcopy(subject.few[position]) for position in range(len(subject.indices))]
 
 
@@ -158,7 +157,7 @@ def _loss_check(subject: Subject, batch: Any, alone: Sequence[Any]) -> Check:
     model = subject.copy()
     differentiated = Differentiated(model, partial(_sorted_losses, subject.loss_fn), trainable(model))
     examples = Examples((_Bag(alone),), (False,), pytree.tree_structure(0), 1)
-    with own_generators():
+    with generators_kept():
         differing = differing_losses(differentiated, examples, _Bag([batch]))
     if differing is None:
         return certain("losses in a batch are those of each example alone", f"of {len(alone)} examples", holds=True)
@@ -222,7 +221,7 @@ def _after(subject: Subject, model: nn.Module, batches: Sequence[Any]) -> dict[s
     """Return what a copy of the model holds after some passes."""
     twin = copy.deepcopy(model)
     loss_fn = copy.deepcopy(subject.loss_fn) if isinstance(subject.loss_fn, nn.Module) else subject.loss_fn
-    with own_generators():
+    with generators_kept():
         for batch in batches:
             seed_generators(0)
             loss_fn(twin, clone(batch))

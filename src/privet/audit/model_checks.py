@@ -18,7 +18,7 @@ from privet.audit.subject import Batches, Items, Subject, cast, clone
 from privet.batches import Batched
 from privet.clipping import Flat, Projected, Rule
 from privet.gradients import empty_sum, trainable
-from privet.randomness import own_generators
+from privet.randomness import generators_kept
 from privet.tables import table_of
 from privet.values import ClippedSum
 
@@ -66,7 +66,7 @@ def oracle_checks(subject: Subject) -> list[Check]:
 
 def _each(subject: Subject, dtype: torch.dtype | None) -> tuple[dict[str, Tensor], int]:
     batches = [clone(batch if dtype is None else cast(batch, dtype)) for batch in subject.alone]
-    with own_generators():
+    with generators_kept():
         return oracle.gradients_of_each(subject.steady(dtype), subject.loss_fn, batches)
 
 
@@ -145,7 +145,7 @@ def _items(subject: Subject) -> list[Any]:
     few, positions = subject.few, range(len(subject.indices))
     if isinstance(few, Batched):
         return [subject.batch_of(few, position) for position in positions]
-    with own_generators():
+    with generators_kept():
         return [clone(few[position]) for position in positions]
 
 

@@ -22,10 +22,9 @@ from privet.collate import Collate, batch_of_one, own_batch
 from privet.gradients import trainable
 from privet.gradients.core.examples import examples_in, rows, to_device
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.randomness import seed_generators
 from privet.momentum import Iterates
 from privet.plan import Plan
-from privet.randomness import Seeds, own_generators
+from privet.randomness import Seeds, generators_kept, seed_generators
 from privet.reading import Rows, physical_batches, ungroup
 from privet.sampling import FullBatch, Indices
 from privet.tables import table_of
@@ -126,7 +125,7 @@ class Subject:
         """float64 if model and loss can compute in it, else None: in their own precision."""
         model = self.steady(torch.float64)
         try:
-            with own_generators():
+            with generators_kept():
                 self.loss_fn(model, cast(clone(self.alone[0]), torch.float64)).sum().backward()
         except Exception:  # of whatever kind: what was measured in float64 would be nothing
             return None
@@ -134,7 +133,7 @@ class Subject:
 
     def _draws(self, model: nn.Module) -> bool:
         batch = self.alone[0]
-        with own_generators(), torch.no_grad(), suppress(Exception):
+        with generators_kept(), torch.no_grad(), suppress(Exception):
             found = []
             for seed in (0, 1):
                 seed_generators(seed)
@@ -150,7 +149,7 @@ class Subject:
 
     def batch_of(self, data: Dataset[Any], position: int) -> Any:
         """Return one example as training hands it to the model, without any of Privet's reading where user code reads."""
-        with own_generators():
+        with generators_kept():
             if isinstance(data, Batched):
                 return data.read(np.array([position], dtype=np.int64))
             seed_generators(position)

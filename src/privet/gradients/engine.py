@@ -14,7 +14,7 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Seeds, generators_kept, seeds_of_torch
+from privet.gradients.core.randomness import Seeds, seeds_of_torch
 from privet.gradients.masking.masks import prepared
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.passes import METHODS, Passes
@@ -22,6 +22,7 @@ from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
 from privet.gradients.projection.clipping import clip_projected, estimates
 from privet.gradients.projection.directions import Directions
+from privet.randomness import generators_kept
 from privet.values import ClippedSum, Part
 
 

@@ -12,10 +12,10 @@ from privet.clipping import Rule
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
-from privet.gradients.core.randomness import generators_kept
 from privet.gradients.engine import Engine, Pieces
 from privet.gradients.methods.tape import Tape
 from privet.momentum import PerExample
+from privet.randomness import generators_kept
 
 
 class Averages:

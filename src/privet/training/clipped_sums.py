@@ -12,11 +12,11 @@ from privet.batches import Group, PhysicalBatch
 from privet.clipping import Projected, Rule
 from privet.errors import LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.randomness import generators_kept
 from privet.gradients.engine import Engine, Pieces
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
 from privet.momentum import Iterates
+from privet.randomness import generators_kept
 from privet.sampling import Words
 from privet.sparsification import Masks
 from privet.values import ClippedSum
@@ -95,12 +95,12 @@ class ClippedSummer:
         total: ClippedSum | None = None
         # One example must not change the directions of another, so they are the step's and not those of a physical batch.
         directions = Directions(self._words(4)) if isinstance(rule, Projected) else None
-        for physical, groups in reading:
-            with generators_kept():
+        with generators_kept():
+            for physical, groups in reading:
                 summed = self._sum_batch(physical, groups, rule, masks, directions)
-            total = summed if total is None else total.join(summed)
-            if physical.last:
-                return total
+                total = summed if total is None else total.join(summed)
+                if physical.last:
+                    return total
         raise LedgerError("the reader of the data set ended early; the step is counted")
 
     def _sum_batch(

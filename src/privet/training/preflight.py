@@ -20,10 +20,10 @@ from privet.collate import Collate, batch_of_one, own_batch
 from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.randomness import generators_kept, seed_generators
 from privet.gradients.probe.probe import probe, probe_projections
 from privet.gradients.probe.synthetic_batch import make_up_items
 from privet.plan import Plan
+from privet.randomness import generators_kept, seed_generators
 from privet.reading import Rows, join_rows
 
 _FEW = 3

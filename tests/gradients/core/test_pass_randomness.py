@@ -1,6 +1,5 @@
 """Random numbers of a pass: each example's own, the same again in parts, and nobody's seed."""
 
-import contextlib
 import random
 
 import numpy as np
@@ -9,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.gradients.core.randomness import Draws, Watch, generators_kept, seed_generators, seeds_of_torch
+from privet.gradients.core.randomness import Draws, Watch, seeds_of_torch
+from privet.randomness import generators_kept
 
 CPU = torch.device("cpu")
 
@@ -71,21 +71,6 @@ def test_what_was_drawn_since_a_mark_is_drawn_again():
     assert [float(part.sample(number, CPU)) for _ in range(4)][1:] == [float(first[0][2]), float(first[1][2]), float(after[2])]
 
 
-def draw_from_all():
-    torch.rand(3), random.random(), np.random.rand()
-
-
-def test_generators_that_everybody_uses_are_as_before():
-    torch.manual_seed(1), random.seed(1), np.random.seed(1)
-    expected = torch.rand(1), random.random(), np.random.rand()
-    torch.manual_seed(1), random.seed(1), np.random.seed(1)
-    with contextlib.suppress(ZeroDivisionError), generators_kept():
-        seed_generators(5)
-        draw_from_all()
-        raise ZeroDivisionError
-    assert (torch.rand(1), random.random(), np.random.rand()) == expected
-
-
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand, lambda: random.seed(1), None])
 def test_a_watch_sees_who_drew(draw):
     with generators_kept():
@@ -93,15 +78,6 @@ def test_a_watch_sees_who_drew(draw):
         if draw is not None:
             draw()
         assert watch.moved() == (draw is not None)
-
-
-def test_a_seed_repeats_what_is_drawn_from_all_generators():
-    with generators_kept():
-        found = []
-        for _ in range(2):
-            seed_generators(2**62 + 7)
-            found.append((float(torch.rand(1)), random.random(), float(np.random.rand())))
-    assert found[0] == found[1]
 
 
 def test_seeds_of_torch_follow_its_seed_and_differ():

@@ -11,10 +11,11 @@ from torch.utils.checkpoint import checkpoint
 from privet.gradients import per_example_gradients
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Draws, generators_kept, seeds_of_torch
+from privet.gradients.core.randomness import Draws, seeds_of_torch
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.loop import differentiate
+from privet.randomness import generators_kept
 
 
 def test_the_loop_gives_every_example_alone():

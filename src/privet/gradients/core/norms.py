@@ -66,13 +66,11 @@ def squared_norms(x: Tensor) -> Tensor:
     """
     length = math.prod(x.shape[1:])
     rows = x.reshape(len(x), length)
-    if length == 0:
-        return torch.zeros(len(rows), dtype=torch.float64, device=x.device)
     whole = length // _PIECE * _PIECE
-    total = torch.zeros(len(rows), dtype=torch.float64, device=x.device)
-    if whole:
-        pieces = torch.linalg.vector_norm(rows[:, :whole].view(len(rows), -1, _PIECE), dim=2)
-        total += pieces.double().square_().sum(1)
+    if not whole:
+        return torch.linalg.vector_norm(rows, dim=1).double().square_()
+    pieces = torch.linalg.vector_norm(rows[:, :whole].view(len(rows), -1, _PIECE), dim=2)
+    total = pieces.double().square_().sum(1)
     if whole < length:
         total += torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square_()
     return total

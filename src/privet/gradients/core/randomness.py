@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -119,44 +118,8 @@ class Draws:
                 segment.generator(device).set_state(state)
 
 
-_KEPT: ContextVar[bool] = ContextVar("kept", default=False)
-
-
-def _states() -> tuple[object, ...]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    return torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()
-
-
-@contextlib.contextmanager
-def generators_kept() -> Iterator[None]:
-    """Leave the generators of torch, Python and NumPy that everybody uses as they were before; inside of another one, nothing."""
-    if _KEPT.get():
-        yield
-        return
-    token = _KEPT.set(True)
-    torch_state, cuda, python, numpy = _states()
-    try:
-        yield
-    finally:
-        _KEPT.reset(token)
-        torch.set_rng_state(torch_state)  # type: ignore[arg-type]
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)  # type: ignore[arg-type]
-        random.setstate(python)  # type: ignore[arg-type]
-        np.random.set_state(numpy)  # type: ignore[arg-type]
-
-
-def seed_generators(seed: int) -> None:
-    """Seed the generators that everybody uses, inside of `generators_kept`."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFF_FFFF)
-
-
 class Watch:
-    """Tells whether generators that everybody uses were drawn from; inside of `generators_kept`, as it seeds them."""
+    """Tells whether the global generators were drawn from; inside of `generators_kept`, as it seeds them."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()

@@ -13,12 +13,13 @@ from torch.utils import _pytree as pytree
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import uncompiled
-from privet.gradients.core.randomness import Draws, seed_generators
+from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.past_iterates import holding
 from privet.gradients.probe.synthetic_batch import join, joinable
+from privet.randomness import seed_generators
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 _LOOSE = 3e-2
