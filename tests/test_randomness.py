@@ -90,9 +90,9 @@ def test_another_generator_of_numpys_is_kept_too():
 
 
 def raw():
-    """The lowest 31 bits of the next words of torch's generator, and of NumPy's."""
-    words = torch.empty(4, dtype=torch.int64).random_(0, 2**31).tolist()
-    return words, (np.random.randint(0, 2**32, 4, dtype=np.uint32) % 2**31).tolist()
+    """The lowest 24 bits of the next words of torch's generator, and of NumPy's."""
+    words = (torch.rand(4) * 2**24).tolist()
+    return words, (np.random.randint(0, 2**32, 4, dtype=np.uint32) % 2**24).tolist()
 
 
 def test_torch_and_numpy_do_not_draw_the_same():

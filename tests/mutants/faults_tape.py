@@ -106,14 +106,14 @@ EXPANDED = [
 ]  # fmt: skip
 
 NORMS = [
-    Mutant("long rows: the square of a piece's norm is missing", "core/norms.py",
-           "total += pieces.double().square_().sum(1)", "total += pieces.double().sum(1)",
+    Mutant("the square of a piece's norm is missing", "core/norms.py",
+           "return norms.double().square_()", "return norms.double()",
            in_gradients("test_norms", "test_rows_of_any_length_are_exact")),
     Mutant("long rows: what is left after the last whole piece is forgotten", "core/norms.py",
            "if whole < length:", "if not whole:",
            in_gradients("test_norms", "test_rows_of_any_length_are_exact")),
-    Mutant("pieces are added in float32", "core/norms.py",
-           "total += pieces.double().square_().sum(1)", "total += pieces.square_().sum(1)",
+    Mutant("pieces are squared in float32", "core/norms.py",
+           "return norms.double().square_()", "return norms.square_().double()",
            in_gradients("test_norms", "test_a_row_whose_square_float32_cannot_hold_is_measured_from_pieces_that_it_can")),
     Mutant("the last block is dropped", "core/norms.py",
            "for start in range(0, examples, size)]", "for start in range(0, examples - size + 1, size)]",

@@ -68,12 +68,17 @@ def squared_norms(x: Tensor) -> Tensor:
     rows = x.reshape(len(x), length)
     whole = length // _PIECE * _PIECE
     if not whole:
-        return torch.linalg.vector_norm(rows, dim=1).double().square_()
-    pieces = torch.linalg.vector_norm(rows[:, :whole].view(len(rows), -1, _PIECE), dim=2)
-    total = pieces.double().square_().sum(1)
+        return _squares(rows)
+    total = _squares(rows[:, :whole].view(len(rows), -1, _PIECE)).sum(1)
     if whole < length:
-        total += torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square_()
+        total += _squares(rows[:, whole:])
     return total
+
+
+def _squares(x: Tensor) -> Tensor:
+    """Return the squared norms over the last dimension, measured in the tensor's precision, in float64."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return norms.double().square_()
 
 
 def factor_norms(x: Tensor) -> Tensor:
