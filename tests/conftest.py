@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
+from hypothesis import settings
 
 from privet.plan import PARTS
 
 ALPHA = 1e-6
+# The same examples on every machine: what other examples there may be is for `make fuzz`, where a failure stops nobody's work.
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("fresh", derandomize=False)
+settings.load_profile("fresh" if os.environ.get("PRIVET_FUZZ") else "same")
 # By these rich draws progress and colours where there is no terminal; processes that tests start inherit that there are none.
 for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)

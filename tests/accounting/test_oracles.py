@@ -14,7 +14,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant as OpacusPRV
 from opacus.accountants import RDPAccountant as OpacusRDP
@@ -65,7 +65,10 @@ def test_prv_bounds_enclose_ours(events, delta):
         for event in events
     ]
     counts = [event.count for event in events]
-    theirs = PRVAccountant(prvs=mechanisms, max_self_compositions=counts, eps_error=error, delta_error=delta / 1000)
+    try:
+        theirs = PRVAccountant(prvs=mechanisms, max_self_compositions=counts, eps_error=error, delta_error=delta / 1000)
+    except RuntimeError:  # its discretisation is not what it asks of itself: it gives no bounds here
+        reject()
     lower, _, upper = theirs.compute_epsilon(delta=delta, num_self_compositions=counts)
     # It knows the direction "remove" alone, which decides unless ε is small.
     assert lower <= ours

@@ -127,7 +127,8 @@ def _joint(subject: Subject) -> tuple[Any, list[int]]:
     if not isinstance(subject.few, Batched):
         collate: Collate = subject.collate or default_collate
         with suppress(Exception):  # it is made for one item, or examples differ in shape
-            made = [_seeded(lambda: own_batch(collate(_items(subject))), seed) for seed in (0, 1)]
+            taken = [_items(subject) for _ in range(2)]  # first, as reading seeds the generators too
+            made = [_seeded(lambda items=items: own_batch(collate(items)), seed) for seed, items in enumerate(taken)]
             if _same(*made):
                 return to_device(made[0], device), everyone
     kinds = [signature(batch) for batch in subject.alone]
