@@ -16,6 +16,8 @@ from privet.schedules import Constant, Geometric, Piecewise
 # How far below the target ε may stay with exact norms; the rare norms that are estimated far too small make it jump. Steps are
 # whole, so for them the next one decides.
 TIGHT, TIGHT_WITH_SCHEDULE = 1e-3, 1e-2
+# The most steps that are solved for.
+MOST, MOST_WITH_SCHEDULE = 2**31 - 1, 2**20
 SCHEMES = [
     (Poisson(25), "add-remove"),
     (Poisson(25), "replace-one"),
@@ -61,6 +63,11 @@ def test_steps_that_are_solved_for_meet_the_target_and_are_as_many_as_fit(made, 
     once = replace(asked, steps=1)
     if once.epsilon() > target:
         with pytest.raises(InvalidArgumentError, match=r"^epsilon is .*, the cost of one step"):
+            asked.calibrate(target)
+        return
+    most = replace(asked, steps=MOST_WITH_SCHEDULE if not isinstance(made.noise.schedule, Constant) else MOST)
+    if most.epsilon() < target:
+        with pytest.raises(InvalidArgumentError, match="any number up to that keeps to the target"):
             asked.calibrate(target)
         return
     found = asked.calibrate(target)
