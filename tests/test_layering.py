@@ -112,11 +112,35 @@ def test_the_engine_is_built_in_layers_too(path):
     assert not later
 
 
-def test_importing_privet_loads_nothing_that_is_needed_only_sometimes():
-    absent = ["matplotlib", "typer", "rich", "dp_accounting", "sklearn", "privet.report", "privet.data"]
-    code = f"import sys, privet; print([name for name in {absent} if name in sys.modules])"
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("privet", ["torch", "numpy", "scipy", "matplotlib", "typer"]),
+        ("privet.Training", ["matplotlib", "typer", "rich", "dp_accounting", "sklearn", "privet.report", "privet.data"]),
+    ],
+)
+def test_what_is_needed_only_sometimes_is_loaded_only_then(code, absent):
+    code = f"import sys, privet; {code}; print([name for name in {absent} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_every_module_can_be_imported_first():
+    """No module relies on another that imported it: each in a process of its own, which shares what libraries loaded."""
+    code = f"""
+import importlib, os, torch, scipy, typer, rich
+for name in {[".".join(path.relative_to(SOURCE.parent).with_suffix("").parts) for path in MODULES if path.stem != "__main__"]}:
+    child = os.fork()
+    if not child:
+        try:
+            importlib.import_module(name.removesuffix(".__init__"))
+        except BaseException as error:
+            print(name, repr(error), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == ""
 
 
 def test_what_is_imported_when_used_is_reachable():

@@ -3,14 +3,37 @@
 Declare a `Plan`, hand it with a model and data to a `Training`, and get the model, the (ε, δ) it can prove, and a report.
 """
 
-import importlib
-from types import ModuleType
+from __future__ import annotations
 
-from privet import accounting, clipping, collate, errors, momentum, noise, sampling, schedules, sparsification, units
-from privet.budget import Budget
-from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
-from privet.plan import Plan, epochs, register
-from privet.training import Training
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privet import (
+        accounting,
+        audit,
+        clipping,
+        collate,
+        cost,
+        data,
+        errors,
+        evaluation,
+        models,
+        momentum,
+        noise,
+        optim,
+        recipes,
+        report,
+        sampling,
+        schedules,
+        sparsification,
+        tuning,
+        units,
+    )
+    from privet.budget import Budget
+    from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+    from privet.plan import Plan, epochs, register
+    from privet.training import Training
 
 __version__ = "0.1.0"
 
@@ -44,10 +67,30 @@ __all__ = [
     "units",
 ]
 
-_WHEN_USED = ("audit", "cost", "data", "evaluation", "models", "optim", "recipes", "report", "tuning")
+# Where the names are that are no modules. All are imported when they are first used, so that what needs no PyTorch starts at
+# once.
+_PLACES = {
+    "Budget": "budget",
+    "Plan": "plan",
+    "Training": "training",
+    "clipped_sum": "gradients",
+    "epochs": "plan",
+    "per_example_gradients": "gradients",
+    "per_example_norms": "gradients",
+    "register": "plan",
+}
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name in _WHEN_USED:
-        return importlib.import_module(f"privet.{name}")
-    raise AttributeError(f"module 'privet' has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        found = getattr(importlib.import_module(f"privet.{_PLACES[name]}"), name)
+    elif name in __all__:
+        found = importlib.import_module(f"privet.{name}")
+    else:
+        raise AttributeError(f"module 'privet' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+import privet
 from privet.cli import main
+from privet.cli.main import VERBS
 
 
 def run(capsys, command):
@@ -172,6 +174,29 @@ def test_without_a_verb_the_help_is_shown(capsys):
     with pytest.raises(SystemExit):
         main([])
     assert "Commands:" in capsys.readouterr().out
+
+
+def test_the_help_and_the_version_need_no_pytorch():
+    for argument, said in (("--help", "Commands:"), ("--version", f"privet {privet.__version__}")):
+        code = (
+            "import sys\nfrom privet.cli import main\n"
+            f"try:\n    main([{argument!r}])\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)"
+        )
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert said in found
+        assert found.splitlines()[-1] == "0 False"
+
+
+def test_every_verb_is_there_and_a_misspelt_one_is_told(capsys):
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as stop:
+            main([verb, "--help"])
+        assert stop.value.code == 0
+        assert f"Usage: privet {verb}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["trian"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "privet: error: No such command 'trian'. Did you mean 'train'?\n"
 
 
 def test_data_list_names_every_set(capsys):

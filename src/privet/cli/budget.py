@@ -13,7 +13,12 @@ from privet.budget import Account, Budget
 from privet.cli.output import Json, answer
 from privet.cli.settings import Adjacency, Delta
 
-app = typer.Typer(help="What several runs on one data set may spend together.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="What several runs on one data set may spend together.",
+    no_args_is_help=True,
+)
 File = Annotated[Path, typer.Argument(help="The budget's file.")]
 
 

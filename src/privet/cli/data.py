@@ -11,7 +11,7 @@ import typer
 from privet import data
 from privet.cli.output import Json, answer
 
-app = typer.Typer(rich_markup_mode=None, help="List and fetch data sets.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="List and fetch data sets.")
 
 
 @app.command("list")

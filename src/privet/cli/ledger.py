@@ -14,7 +14,12 @@ from privet.ledger.history import WHAT
 from privet.training.directory import LEDGER
 from privet.verification import verify as verify_run
 
-app = typer.Typer(help="What a run has spent, and whether its files fit together.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="What a run has spent, and whether its files fit together.",
+    no_args_is_help=True,
+)
 Run = Annotated[Path, typer.Argument(help="Directory of the run.")]
 
 

@@ -1,41 +1,90 @@
-"""Assembles the verbs and turns every refusal into one clear line and exit status 2."""
+"""Finds the verb that is asked for, and turns every refusal into one clear line and exit status 2.
+
+A verb is imported when it is asked for: `privet --help` needs no PyTorch.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
+import privet
 from privet import memory
-from privet.cli import audit, bench, budget, check, data, ledger, privacy, report, reproduce, train
 from privet.errors import PrivetError
 
+# Verb → where its function or its group of verbs is, and what `privet --help` says of it.
+VERBS = {
+    "train": ("privet.cli.train:train", "Train a model with differential privacy, evaluate it and write a report."),
+    "epsilon": ("privet.cli.privacy:epsilon", "Compute the ε that a training would spend."),
+    "noise": ("privet.cli.privacy:noise", "Find the noise multiplier that a target ε needs."),
+    "steps": ("privet.cli.privacy:steps", "Find how many steps a budget is enough for."),
+    "audit": ("privet.cli.audit:audit", "Attack the mechanism of a plan and report the ε that the attack shows."),
+    "check": ("privet.cli.check:check", "Check a model, its loss and its data, and audit the plan's mechanism."),
+    "bench": ("privet.cli.bench:bench", "Measure the time and memory of a private step beside a plain one."),
+    "report": ("privet.cli.report:report", "Write the report of one run, or of several side by side."),
+    "reproduce": ("privet.cli.reproduce:reproduce", "Do the missing runs of a recipe and write its tables and figures."),
+    "budget": ("privet.cli.budget:app", "What several runs on one data set may spend together."),
+    "data": ("privet.cli.data:app", "List and fetch data sets."),
+    "ledger": ("privet.cli.ledger:app", "What a run has spent, and whether its files fit together."),
+}
 # typer brings its own copy of click or uses the installed one; its errors share this base either way.
 _UsageProblem = typer.BadParameter.__mro__[2]
 # What shells report for a program that Ctrl-C ended.
 _INTERRUPTED = 130
 
+
+class _Verbs(TyperGroup):
+    """The group of all verbs, none of which is imported before it is asked for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands: Any = dict.fromkeys(VERBS)  # names to list, and to suggest for one that is misspelt
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a verb, or None if there is none of this name."""
+        if cmd_name not in VERBS:
+            return None
+        module, _, name = VERBS[cmd_name][0].partition(":")
+        found = getattr(importlib.import_module(module), name)
+        if not isinstance(found, typer.Typer):
+            single = typer.Typer(add_completion=False, rich_markup_mode=None)
+            single.command(cmd_name)(found)
+            found = single
+        return typer.main.get_command(found)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the table of verbs."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, said) for verb, (_, said) in VERBS.items()])
+
+
 app = typer.Typer(
     name="privet",
+    cls=_Verbs,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Train PyTorch models with differential privacy.\n\nStart with: privet train --data mnist --epsilon 3 --delta 1e-5",
 )
-app.command("train")(train.train)
-app.command("epsilon")(privacy.epsilon)
-app.command("noise")(privacy.noise)
-app.command("steps")(privacy.steps)
-app.command("audit")(audit.audit)
-app.command("check")(check.check)
-app.command("bench")(bench.bench)
-app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
-app.add_typer(budget.app, name="budget")
-app.add_typer(data.app, name="data")
-app.add_typer(ledger.app, name="ledger")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"privet {privet.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 def _refuse(message: str) -> NoReturn:
