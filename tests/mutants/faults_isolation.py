@@ -1,6 +1,6 @@
 """Faults in what keeps examples apart: the way to the physical batch, consensus, state, randomness, calls, passes, and rules."""
 
-from mutant import Mutant, alone, attack, in_gradients, tape
+from mutant import Mutant, alone, in_gradients, tape
 
 DRAWS = in_gradients("test_pass_randomness", "test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came")
 HELD = in_gradients("test_guard", "test_what_a_loss_holds_beside_numbers_is_put_back")
@@ -49,7 +49,7 @@ CORE = [
            'own["_buffers"][name] = self._copied(buffer)', "pass", GUARD),
     Mutant("containers stay as a pass left them", "core/state.py",
            "        for undo in self._undo:\n            undo()", "        pass",
-           in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back[False-ghost]")),
+           in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back[False-loop]")),
     Mutant("parameters may be written to", "core/state.py",
            "return place is not None and place in self._places()", "return False", WRITES),
     Mutant("parameters may be given other memory", "core/state.py",
@@ -106,7 +106,7 @@ CORE = [
 RULES = [
     Mutant("a convolution forgets its rows", "layers/convolution/handlers.py",
            "rows = max(1, len(input) // max(1, recorder.examples))", "rows = 1",
-           attack("valid-frames_through_one_convolution")),
+           in_gradients("test_convolution", "test_images_belong_to_their_example_wherever_they_lie")),
     Mutant("a convolution: dilation and groups change places", "layers/convolution/handlers.py",
            "found = _follow(recorder, rows, weight, bias, _Layer(function, geometry))\n",
            "found = _follow(recorder, rows, weight, None, _Layer(function, geometry))\n",

@@ -119,7 +119,7 @@ ATTENTION = [
            tape("attention with extra keys and padding")),
     Mutant("a zero key is left out", "layers/attention.py",
            "rare = add_zero_attn or", "rare =",
-           in_gradients("test_ghost", "test_what_no_handler_knows_is_never_claimed_to_be_followed")),
+           tape("attention with a zero key")),
     Mutant("dropout in evaluation mode", "layers/attention.py",
            "dropped = dropout_p if training else 0.0", "dropped = dropout_p",
            tape("attention in evaluation mode")),

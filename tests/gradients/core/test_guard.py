@@ -77,6 +77,23 @@ def test_whatever_a_model_changes_is_put_back(method, fails):
     assert (inside, GLOBAL, counter, total.tolist()) == ([0], [0], 0, [0.0])
 
 
+class Counted(nn.Linear):
+    """A model that counts its calls, which hides nothing from vmap."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_numbers_that_a_model_counts_are_put_back(method):
+    model = Counted(3, 2)
+    assert cover(model, lambda m, x: m(x).sum(1), torch.randn(4, 3), method).looped == (4 if method == "loop" else 0)
+    assert model.calls == 0
+
+
 def test_what_was_made_inside_is_known_by_name():
     class Lazy(nn.Linear):
         def forward(self, x):

@@ -110,3 +110,17 @@ def test_a_table_of_each_examples_own_is_followed_through_its_rows():
 
     tape = record(model, loss, x)
     assert oracle.relative_error_per_example(tape.gradients(), oracle.plain_gradients(model, loss, x)) <= 1e-6
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_that_begin_at_the_same_places_in_every_example_are_kept_apart(mode, last):
+    model = nn.EmbeddingBag(11, 4, mode=mode, include_last_offset=last).double()
+    x, offsets = torch.randint(11, (5, 9)), torch.tensor([0, 2, 2, 7, *([9] if last else [])])
+
+    def loss(m, x):
+        return m(x[0], offsets).square().mul(torch.arange(1.0, 5.0)[:, None]).sum()[None]
+
+    covered = cover(model, loss, x)
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-10

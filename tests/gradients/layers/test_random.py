@@ -39,7 +39,7 @@ LAWS = {
     "randperm": (lambda x: torch.randperm(3)[None], dict.fromkeys(itertools.permutations(range(3)), 1 / 6)),
     "dropout": (lambda x: F.dropout(x * 0 + 1, 0.25), {0.0: 0.25, round(4 / 3, 5): 0.75}),
     "dropout in place": (lambda x: F.dropout(x * 0 + 1, 0.25, inplace=True), {0.0: 0.25, round(4 / 3, 5): 0.75}),
-    "dropout of channels": (lambda x: F.dropout2d((x * 0 + 1).view(1, 50, 1, 1), 0.5)[..., 0, 0], {0.0: 0.5, 2.0: 0.5}),
+    "dropout of channels": (lambda x: F.dropout2d((x * 0 + 1).view(1, 25, 2, 1), 0.5).sum((2, 3)), {0.0: 0.5, 4.0: 0.5}),
     "alpha dropout": (lambda x: (F.alpha_dropout(x * 0 + 1, 0.5, training=True) > 0).float(), {0.0: 0.5, 1.0: 0.5}),
     "attention": (
         lambda x: F.scaled_dot_product_attention(*((x * 0 + 1).view(1, 50, 1)[:, :n] for n in (50, 1, 1)), dropout_p=0.5)[..., 0],
