@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := 2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint bench clean
+.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint bench dist clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -58,6 +58,14 @@ alarms: $(VENV)/dev.stamp  ## how often the statistical tests cry wolf: 1,000 ru
 
 bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 	$(BIN)/python -m benchmarks.step
+
+dist: $(VENV)/dev.stamp  ## build wheel and sdist, and try each in an environment of its own
+	rm -rf dist && $(BIN)/python -m build --quiet
+	for archive in dist/*; do \
+	  rm -rf build/smoke && $(MAKE) --no-print-directory VENV=build/smoke build/smoke/torch.stamp \
+	  && build/smoke/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$archive[data]" \
+	  && (cd build && smoke/bin/privet --version && smoke/bin/privet train --data digits --epsilon 3 --delta 1e-4 --epochs 2 \
+	    --out smoke/run --quiet) || exit 1; done
 
 clean:  ## forget the environment
 	rm -rf $(VENV)

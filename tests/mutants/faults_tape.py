@@ -3,7 +3,6 @@
 from mutant import Mutant, in_conformance, in_gradients, scarce, tape
 
 BY_CHANCE = "test_sizes_that_equal_the_number_of_examples_are_not_believed"
-CLAIMED = "test_what_no_handler_knows_is_never_claimed_to_be_followed"
 MASKS_SCARCE = "test_the_tape_agrees_when_memory_is_scarce"
 MASKED_PLAIN = "test_the_tape_agrees_with_masked_plain_gradients"
 ROUNDING = in_gradients("test_rounding", "test_no_contribution_exceeds_the_bound")
@@ -168,9 +167,6 @@ LAYOUT = [
     Mutant("parts of a weight that have one shape are taken for one part", "core/recorder.py",
            "        and one.span == other.span\n", "",
            tape("disjoint parts of a weight")),
-    Mutant("a parameter that autograd found is not missed", "methods/ghost.py",
-           "if missed:", "if False:",
-           in_gradients("test_ghost", CLAIMED)),
 ]  # fmt: skip
 
 UNITS = [
