@@ -182,7 +182,7 @@ ENTRIES = [
            "if type(base) is TensorDataset:", "if base is None:", REPEATING, "."),
     Mutant("views of a table begin at the same row", "entries.py",
            "found.setdefault(base, []).append((piece.index + shift, piece.entries))",
-           "found.setdefault(base, []).append((piece.index, piece.entries))", REPEATING, "."),
+           "found.setdefault(base, []).append((piece.index, piece.entries))", DISTINCT, "."),
     Mutant("copies of a data set differ", "entries.py",
            "    if held:\n", "    if not base:\n", REPEATING, "."),
     Mutant("indices beyond a data set pass", "entries.py",
