@@ -110,6 +110,7 @@ def test_the_tape_agrees_when_memory_is_scarce_in_float32(case, scarce):
 def test_the_documented_way_down_gives_the_same(case, monkeypatch):
     """Torch's internals save time and nothing else: where they are missing, its public interface does."""
     monkeypatch.setattr(batching, "_dispatch", batching.by_public_interface)
+    monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_interface)
     check(case, torch.float64, "ghost", rules=())
 
 

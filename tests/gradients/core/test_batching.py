@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from privet.gradients.core import batching
-from privet.gradients.core.batching import NestedTransformError, by_internals, by_public_interface, is_batched, on_physical_batch
+from privet.gradients.core.batching import (
+    NestedTransformError,
+    by_internals,
+    by_public_interface,
+    is_batched,
+    on_physical_batch,
+    vectorise_by_internals,
+    vectorise_by_public_interface,
+)
 
 WAYS = pytest.mark.parametrize("way", [by_internals, by_public_interface], ids=["internals", "public"])
 
@@ -12,6 +20,7 @@ WAYS = pytest.mark.parametrize("way", [by_internals, by_public_interface], ids=[
 def test_the_quick_way_is_used_here():
     """This torch has what it takes; where it is missing, the documented way is taken."""
     assert batching._dispatch is by_internals
+    assert batching._vectorise is vectorise_by_internals
 
 
 @WAYS
@@ -79,3 +88,39 @@ def test_outside_of_a_pass_nothing_is_batched():
     assert not is_batched(3)
     with pytest.raises(Exception, match=r"."):
         on_physical_batch(torch.zeros(3), lambda t: t, (torch.zeros(3),))
+
+
+INTO = pytest.mark.parametrize("into", [vectorise_by_internals, vectorise_by_public_interface], ids=["internals", "public"])
+
+
+@INTO
+def test_own_leaves_are_of_one_example_and_others_are_shared(into):
+    x, seen = torch.randn(4, 3), []
+
+    def one(token, own, shared, word):
+        seen.append((own.shape, is_batched(own), is_batched(shared), word))
+        return (own * shared).sum() + token
+
+    found = into(one, torch.arange(4.0), (x, torch.arange(3.0), "word"), (True, False, False))
+    assert torch.allclose(found, x @ torch.arange(3.0) + torch.arange(4.0))
+    assert seen == [((3,), True, False, "word")]
+
+
+@INTO
+def test_what_depends_on_no_example_is_every_examples(into):
+    assert into(lambda token: torch.tensor(2.0), torch.zeros(3), (), ()).tolist() == [2.0] * 3
+
+
+@INTO
+def test_numbers_that_vmap_draws_differ_between_examples(into):
+    assert len(into(lambda token: torch.rand(()) + token, torch.zeros(9), (), ()).unique()) == 9
+
+
+@INTO
+def test_after_an_exception_nothing_is_vectorised(into):
+    def fail(token):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        into(fail, torch.zeros(3), (), ())
+    assert torch._C._functorch.maybe_current_level() is None

@@ -8,6 +8,7 @@ Axes of physical tensors: B examples first, then the dimensions that one example
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -87,11 +88,55 @@ def _unwrapped(x: Tensor) -> Tensor:
     return physical.movedim(dimension, 0) if dimension else physical
 
 
+def vectorise_by_public_interface(
+    call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any], own: Sequence[bool]
+) -> Tensor:
+    """Do what `vectorise` does by documented means: about 60 µs more a call."""
+    found: Tensor = torch.func.vmap(call, in_dims=(0, *(0 if mine else None for mine in own)), randomness="different")(
+        token, *leaves
+    )
+    return found
+
+
+def vectorise_by_internals(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any], own: Sequence[bool]) -> Tensor:
+    """Do what `vectorise` does with the calls that `torch.func.vmap` makes itself."""
+    _prepare_vmap()
+    level = _functorch._vmap_increment_nesting(len(token), "different")
+    try:
+        inside = [_functorch._add_batch_dim(x, 0, level) if mine else x for x, mine in zip(leaves, own, strict=True)]
+        found = call(_functorch._add_batch_dim(token, 0, level), *inside)
+        return _functorch._remove_batch_dim(found, level, len(token), 0)  # type: ignore[no-any-return]
+    finally:
+        _functorch._vmap_decrement_nesting()
+
+
+@functools.cache
+def _prepare_vmap() -> None:
+    """Let torch load what it loads in the first vmap of a process."""
+    torch.func.vmap(torch.sin)(torch.zeros(1))
+
+
 _INTERNALS = (
-    "maybe_get_level", "maybe_current_level", "maybe_get_bdim", "get_unwrapped", "_add_batch_dim",
-    "pop_dynamic_layer_stack", "push_dynamic_layer_stack",
+    "maybe_get_level", "maybe_current_level", "maybe_get_bdim", "get_unwrapped", "_add_batch_dim", "_remove_batch_dim",
+    "pop_dynamic_layer_stack", "push_dynamic_layer_stack", "_vmap_increment_nesting", "_vmap_decrement_nesting",
 )  # fmt: skip
-_dispatch = by_internals if all(hasattr(_functorch, name) for name in _INTERNALS) else by_public_interface
+_dispatch, _vectorise = (
+    (by_internals, vectorise_by_internals)
+    if all(hasattr(_functorch, name) for name in _INTERNALS)
+    else (by_public_interface, vectorise_by_public_interface)
+)
+
+
+def vectorise(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any], own: Sequence[bool]) -> Tensor:
+    """Call a function once inside of vmap; return what it returns for every example, (B, …).
+
+    Args:
+        call: (token, *leaves) of one example → a tensor.
+        token: (B,).
+        leaves: tensors (B, …) where they are `own`, and whatever else all examples share.
+        own: which leaves belong to examples.
+    """
+    return _vectorise(call, token, leaves, own)
 
 
 def on_physical_batch(token: Tensor, call: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:

@@ -26,14 +26,18 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
     return torch.autocast(device.type, enabled=False)
 
 
-@contextlib.contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
+def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Let norms and sums be measured in the precision of their factors: no autocast, no TF32, no bfloat16 inside of products.
 
     Norms and sums multiply in different orders. Products that round their factors would then disagree by more than a norm
     allows for.
     """
     rounding = [(backend, kept) for backend in _backends(device) if (kept := backend.fp32_precision) not in _IEEE[device.type]]
+    return _unrounded(device, rounding) if rounding else without_autocast(device)
+
+
+@contextlib.contextmanager
+def _unrounded(device: torch.device, rounding: list[tuple[Any, str]]) -> Iterator[None]:
     for backend, _ in rounding:
         backend.fp32_precision = "ieee"
     try:
@@ -86,7 +90,12 @@ def factor_norms(x: Tensor) -> Tensor:
 
     The other factor may be as large as numbers get, so what the squares of small numbers lose to underflow would count.
     """
-    return squared_norms(x).sqrt_() + underflow(math.prod(x.shape[1:]), x.dtype)
+    length = math.prod(x.shape[1:])
+    if length < _PIECE:
+        norms: Tensor = torch.linalg.vector_norm(x.reshape(len(x), length), dim=1).double()
+    else:
+        norms = squared_norms(x).sqrt_()
+    return norms.add_(underflow(length, x.dtype))
 
 
 def underflow(length: int, dtype: torch.dtype) -> float:

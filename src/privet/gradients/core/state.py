@@ -88,6 +88,7 @@ def _own_classes(kind: type) -> tuple[type, ...]:
     return tuple(each for each in kind.__mro__ if _is_users(each.__module__))
 
 
+@functools.cache
 def _is_users(name: str) -> bool:
     if name.partition(".")[0] in ("builtins", "torch", "privet"):
         return False
@@ -230,6 +231,7 @@ _CONSTANT = {
     types.MethodType, types.BuiltinFunctionType, types.ModuleType,
 }  # fmt: skip
 _CONTAINERS = (list, dict, set, deque)
+_EMPTIED = {dict, OrderedDict, set, list}
 
 
 class _Snapshot:
@@ -267,10 +269,10 @@ class _Snapshot:
             kind = type(value)
             if kind in _CONSTANT or name in _TABLES:
                 continue
-            if isinstance(value, Tensor):
-                own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)
-            elif not value and kind in (dict, OrderedDict):
+            if kind in _EMPTIED and not value:
                 self._empty.append(value)
+            elif isinstance(value, Tensor):
+                own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)
             else:
                 self._open(value, _DEPTH)
 
@@ -310,6 +312,8 @@ class _Snapshot:
             own.update(before)
         made = set()
         for inner, table, name in self._tables:
+            if not (inner or table):
+                continue
             if len(inner) != len(table) or any(inner.get(each, self) is not value for each, value in table.items()):
                 if not name.endswith("_buffers"):
                     made |= {f"{name.partition('.')[0]}.{each}" for each, value in inner.items() if value is not table.get(each)}

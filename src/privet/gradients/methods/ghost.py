@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from privet.gradients import layers  # noqa: F401
+from privet.gradients.core.batching import vectorise
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, checked_losses, uncompiled
 from privet.gradients.core.norms import without_autocast
@@ -73,7 +74,6 @@ def losses_in_vmap(
         run: one example as user code sees it → its losses, (1,).
         batched_from_the_start: whether new tensors and buffers belong to examples.
     """
-    mapped = tuple(0 if own else None for own in examples.own)
     leaves = [leaf.clone() if own else leaf for leaf, own in zip(examples.leaves, examples.own, strict=True)]
 
     def one(token: Tensor, *example: Any) -> Tensor:
@@ -84,9 +84,7 @@ def losses_in_vmap(
             return checked_losses(run(pytree.tree_unflatten(list(example), examples.tree)), 1).reshape(())
 
     token = torch.zeros(examples.count, device=recorder.anchor.device)
-    vectorised = torch.func.vmap(one, in_dims=(0, *mapped), randomness="different")
-    found: Tensor = vectorised(token, *leaves)
-    return found
+    return vectorise(one, token, leaves, examples.own)
 
 
 def _spread(recorder: Recorder) -> Callable[[Tensor], Tensor]:
@@ -109,9 +107,8 @@ def _again(subject: Subject, calls: ExampleCalls, recorder: Recorder) -> Callabl
                 part()
             return token
 
-        device = recorder.anchor.device
         with recorder.draws.replayed_from(mark):
-            torch.func.vmap(inside, randomness="different")(torch.zeros(recorder.examples, device=device))
+            vectorise(inside, torch.zeros(recorder.examples, device=recorder.anchor.device), (), ())
 
     return again
 
