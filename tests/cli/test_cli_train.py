@@ -136,10 +136,11 @@ def test_a_table_of_ones_own_has_no_test_accuracy_but_that_of_another_file(capsy
 
 def test_prose_says_why_there_is_no_test_accuracy(capsys, tmp_path):
     own = table(tmp_path / "own.csv", 150)
-    options = f"--data {own} --target bigger --classes no,yes --steps 2 --epsilon 8 --quiet --out {tmp_path}/run"
-    with pytest.raises(SystemExit):
-        main(["train", *options.split()])
-    assert "There is no test accuracy, as no public test data was handed in" in capsys.readouterr().out
+    options = f"--data {own} --target bigger --classes no,yes --steps 2 --epsilon 8"
+    for number, full in enumerate(([], ["--full"])):
+        with pytest.raises(SystemExit):
+            main(["train", *options.split(), "--out", f"{tmp_path}/run{number}", *full])
+        assert "No test accuracy: no public test data was given (--test FILE names some)." in capsys.readouterr().out
 
 
 def test_a_label_that_is_not_declared_shapes_nothing(capsys, tmp_path):
@@ -195,14 +196,56 @@ def test_momentum_inside_and_outside_is_in_the_plan(capsys, tmp_path):
     assert "--history is None" in capsys.readouterr().err
 
 
-def test_prose_tells_guarantee_accuracy_and_report(capsys, tmp_path):
-    with pytest.raises(SystemExit):
-        main(["train", "--data", "digits", "--steps", "2", "--epsilon", "8", "--quiet", "--out", str(tmp_path / "run")])
-    text = capsys.readouterr().out
+def told(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_a_training_ends_with_a_few_lines(capsys, tmp_path):
+    run = tmp_path / "run"
+    lines = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--out", run).splitlines()
+    assert len(lines) <= 8
+    assert re.fullmatch(r"ε = [78][\d.]*, δ = 1e-05 for one example \(add-remove neighbours\)", lines[0])
+    assert re.fullmatch(
+        r"No attack finds more than [\d.]+\s% of the members at 1\s% false alarms, .* more than [\d.]+\s%\.", lines[1]
+    )
+    assert re.fullmatch(r"Accuracy [\d.]+\s% \([\d.]+ to [\d.]+\) on 360 public test examples \(95\s% interval\)", lines[2])
+    assert lines[-2:] == [f"Report: {(run / 'report.html').as_uri()}", f"Full statement: privet guarantee {run}"]
+    told_later = told(capsys, "guarantee", run)
+    assert told_later.startswith("(")
+    assert "differential privacy for one example" in told_later
+    assert told_later.strip() in (run / "guarantee.md").read_text(encoding="utf-8")
+    assert json.loads(told(capsys, "guarantee", run, "--json"))["delta"] == 1e-5
+
+
+def test_without_privacy_that_is_the_first_line(capsys, tmp_path):
+    options = ("--steps", 2, "--noise-multiplier", 0, "--out", tmp_path / "run")
+    assert told(capsys, "train", "--data", "digits", *options).startswith("NO PRIVACY (ε = ∞): ")
+
+
+def test_the_whole_statement_and_all_numbers_are_told_if_asked(capsys, tmp_path):
+    run = tmp_path / "run"
+    text = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--full", "--out", run)
     assert "differential privacy for one example" in text
+    assert "Not covered:" in text
     for name in ("Accuracy", "Negative log-likelihood", "Expected calibration error"):
         assert re.search(rf"{name}\s+[\d.]+(\s%)?\s\([\d.]+\sto\s[\d.]+\)", text), name
-    assert (tmp_path / "run" / "report.html").as_uri() in text
+    assert (run / "report.html").as_uri() in text
+
+
+def test_quiet_tells_the_directory_and_epsilon_alone(capsys, tmp_path):
+    run = tmp_path / "run"
+    text = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--quiet", "--out", run)
+    assert re.fullmatch(rf"{re.escape(str(run))}  ε = [78][\d.]*\n", text)
+
+
+def test_a_run_that_is_not_finished_has_no_statement(capsys, tmp_path):
+    with pytest.raises(SystemExit) as stop:
+        main(["guarantee", str(tmp_path)])
+    assert stop.value.code == 2
+    assert "privet train --resume" in capsys.readouterr().err
 
 
 def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):

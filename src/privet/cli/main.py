@@ -26,6 +26,7 @@ VERBS = {
     "audit": ("privet.cli.audit:audit", "Attack the mechanism of a plan and report the ε that the attack shows."),
     "check": ("privet.cli.check:check", "Check a model, its loss and its data, and audit the plan's mechanism."),
     "bench": ("privet.cli.bench:bench", "Measure the time and memory of a private step beside a plain one."),
+    "guarantee": ("privet.cli.guarantee:guarantee", "Print the statement of a finished run."),
     "report": ("privet.cli.report:report", "Write the report of one run, or of several side by side."),
     "reproduce": ("privet.cli.reproduce:reproduce", "Do the missing runs of a recipe and write its tables and figures."),
     "budget": ("privet.cli.budget:app", "What several runs on one data set may spend together."),

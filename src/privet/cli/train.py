@@ -15,14 +15,13 @@ from privet.budget import Budget
 from privet.cli import settings
 from privet.cli.config import Config, plan_of
 from privet.cli.output import Json, answer
+from privet.cli.summary import in_full, shortest, summary
 from privet.data import DataSet, load
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation
 from privet.evaluation.plain import plain
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.plan import Plan
-from privet.report import calibration
 
 # With per-example clipping only the product of learning rate and bound matters to SGD, so one default serves every bound.
 _RATE_TIMES_BOUND = {"sgd": 0.2, "nesterov": 0.2}
@@ -104,7 +103,8 @@ def train(
     adopt: Annotated[
         bool, typer.Option(help="With --resume: this is the only copy that goes on, though on another host.")
     ] = False,
-    quiet: Annotated[bool, typer.Option(help="Show no progress bar.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print the whole statement at the end.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Show no progress bar, and print only the directory and ε.")] = False,
     json: Json = False,
 ) -> None:
     """Train a model with differential privacy, evaluate it and write a report.
@@ -120,7 +120,7 @@ def train(
     Again:   privet train --config runs/mnist/plan.json --out runs/again
     """
     if resume is not None:
-        _tell(runs.resume(resume, adopt=adopt, progress=not quiet), json)
+        _tell(runs.resume(resume, adopt=adopt, progress=not quiet), json, full, quiet)
         return
     if data is None:
         raise InvalidArgumentError("--data", None, "given", "Try: privet train --data mnist --epsilon 3 --delta 1e-5.")
@@ -183,7 +183,7 @@ def train(
     plan = plan if epsilon is None else plan.calibrate(epsilon)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), budget=shared, progress=not quiet)
-    _tell(outcome, json)
+    _tell(outcome, json, full, quiet)
 
 
 def _learning_rate(given: float | None, optimizer: str, bound: float) -> float:
@@ -207,10 +207,8 @@ def _new_directory(setup: setups.Setup) -> Path:
     return Path("runs") / f"{name}-{setup.model}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _tell(outcome: runs.Outcome, as_json: bool) -> None:
+def _tell(outcome: runs.Outcome, as_json: bool, full: bool, quiet: bool) -> None:
     guarantee, evaluation = outcome.guarantee, outcome.evaluation
-    where = outcome.directory / "report.html"
-    measured = _UNTESTED if evaluation is None else _told(evaluation, outcome.test_data)
     answer(
         as_json,
         {
@@ -224,7 +222,7 @@ def _tell(outcome: runs.Outcome, as_json: bool) -> None:
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
         },
-        f"{guarantee}{measured}\n\n{outcome.seconds:.0f} s of training. Report: {where.resolve().as_uri()}",
+        (in_full if full else shortest if quiet else summary)(outcome),
     )
 
 
@@ -233,16 +231,3 @@ _MEASURED = (
     "accuracy", "negative_log_likelihood", "brier", "expected_calibration_error", "root_mean_square_calibration_error",
     "maximum_calibration_error",
 )  # fmt: skip
-
-
-_UNTESTED = "\n\nThere is no test accuracy, as no public test data was handed in; --test FILE names some."
-
-
-def _told(evaluation: Evaluation, test_data: str | None) -> str:
-    """Return the numbers of the report, with their intervals, a line each, and what they were measured on."""
-    rows = [(name, value) for name, value, _ in calibration.rows(evaluation)]
-    width = max(len(name) for name, _ in rows)
-    lines = (f"  {name:{width}}  {value}" for name, value in rows)
-    origin = f" ({test_data})" if test_data else ""
-    head = f"\n\nOn the {evaluation.examples:,} test examples{origin}, in brackets 95 % bootstrap intervals:"
-    return "\n".join((head, *lines))

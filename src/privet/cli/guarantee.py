@@ -1,0 +1,29 @@
+"""`privet guarantee`: the whole statement of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privet.cli.output import Json
+from privet.documents import read_text
+from privet.errors import InvalidArgumentError
+
+
+def guarantee(
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", metavar="RUN")], json: Json = False
+) -> None:
+    """Print the statement of a finished run: what is promised, to whom, under which assumptions, and what is not.
+
+    Example: privet guarantee runs/mnist
+    """
+    path = run / ("guarantee.json" if json else "guarantee.md")
+    if not path.is_file():
+        raise InvalidArgumentError(
+            "RUN", str(run), "the directory of a finished run",
+            f"It has no {path.name}. privet train --resume {run} finishes a run; privet ledger show {run} lists what it spent.",
+        )  # fmt: skip
+    text = read_text(path).strip()
+    print(" ".join(text.split("\n")) if json else text.removeprefix("# Guarantee").strip())
