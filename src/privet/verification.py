@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privet import checkpoint
-from privet.accounting import default_accountant
+from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.rounding import legible
 from privet.budget import Budget
 from privet.errors import LedgerError
@@ -80,7 +80,7 @@ def verify(directory: Path) -> Verified:
         run=history.run,
         steps_spent=history.spent,
         steps_planned=plan.total_steps,
-        epsilon=plan.epsilon(default_accountant(plan.delta), steps=history.spent),
+        epsilon=plan.epsilon(DEFAULT_ACCOUNTANT, steps=history.spent),
         delta=plan.delta,
         tip=tips[-1],
         sessions=history.sessions,

@@ -39,21 +39,13 @@ ACCOUNTANTS: dict[str, Accountant] = {
     "basic": Accountant(theorems.DIRECTION, theorems.basic),
     "gdp": Accountant(gdp.DIRECTION, gdp.epsilon),
 }
+# The tightest bound that is sound at every δ.
+DEFAULT_ACCOUNTANT = "pld"
 
 
 # Schedules with more distinct multipliers than this are solved for with multipliers rounded down to so many per factor of two.
 _SOLVED_EXACTLY, _SOLVED_PER_OCTAVE, _GUESSED_PER_OCTAVE = 48, 32, 8
 _PRECISION_OF_MANY, _PRECISION_OF_GUESSES = 2e-4, 1e-3
-
-
-def accountants(delta: float) -> tuple[str, ...]:
-    """Return the accountants that answer at this δ, the tightest bound first."""
-    return tuple(ACCOUNTANTS)
-
-
-def default_accountant(delta: float) -> str:
-    """Return the tightest accountant whose bound is sound at this δ: "pld" at every one."""
-    return accountants(delta)[0]
 
 
 def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld") -> float:

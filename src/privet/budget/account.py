@@ -155,7 +155,7 @@ def _together(shares: Iterable[Share]) -> list[accounting.Release]:
 
 def _composed(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
     """Return ε of runs whose plans were fixed in advance: all their releases at once."""
-    accountant = accounting.default_accountant(terms.delta)
+    accountant = accounting.DEFAULT_ACCOUNTANT
     return accounting.composed_epsilon(_together(shares), delta=terms.delta, adjacency=terms.adjacency, accountant=accountant)
 
 

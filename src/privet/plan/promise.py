@@ -44,7 +44,7 @@ def no_privacy(plan: Plan) -> tuple[str, ...]:
 
 def guarantee(plan: Plan, steps: int | None, accountant: str | None) -> Guarantee:
     """Return the statement of a plan; arguments as for `Plan.guarantee`."""
-    accountant = accounting.default_accountant(plan.delta) if accountant is None else accountant
+    accountant = accounting.DEFAULT_ACCOUNTANT if accountant is None else accountant
     number = plan.total_steps if steps is None else steps
     reasons = no_privacy(plan)
     epsilon = plan.epsilon(accountant, steps=number)
@@ -85,7 +85,7 @@ def guarantee(plan: Plan, steps: int | None, accountant: str | None) -> Guarante
 def _covering(plan: Plan, events: Iterable[accounting.Release]) -> tuple[str, ...]:
     """Return the accountants that have an answer for all of the events."""
     covering = [accountants_of(event) for event in events]
-    return tuple(name for name in accounting.accountants(plan.delta) if all(name in some for some in covering))
+    return tuple(name for name in accounting.ACCOUNTANTS if all(name in some for some in covering))
 
 
 def _known(events: Iterable[accounting.Release]) -> tuple[accounting.Release, ...]:

@@ -24,7 +24,7 @@ def solved(plan: Plan, epsilon: float, accountant: str | None) -> Plan:
         raise InvalidArgumentError(
             "clipping", plan.clipping, "a rule that bounds what an example contributes", "Without one no noise meets a target."
         )
-    accountant = accounting.default_accountant(plan.delta) if accountant is None else accountant
+    accountant = accounting.DEFAULT_ACCOUNTANT if accountant is None else accountant
     bounds = tuple(name for name, direction in accounting.DIRECTIONS.items() if direction == "upper bound")
     choice("accountant", accountant, bounds, "Only an upper bound can be a target.")
     open_noise, open_steps = plan.noise.multiplier is None, plan.steps is None

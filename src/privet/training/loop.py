@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
-from privet.accounting import default_accountant
+from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.statement import Guarantee
 from privet.batches import Group, PhysicalBatch, check_dataset, check_sizes
 from privet.budget import Budget
@@ -247,7 +247,7 @@ class Training(Unique):
 
     def epsilon(self, accountant: str | None = None) -> float:
         """Return ε at the plan's δ for the steps spent so far, by the tightest sound accountant or the one named."""
-        return self.plan.epsilon(accountant or default_accountant(self.plan.delta), steps=self.steps_spent)
+        return self.plan.epsilon(accountant or DEFAULT_ACCOUNTANT, steps=self.steps_spent)
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the steps spent so far, and for what a shared budget has spent in all."""

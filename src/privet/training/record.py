@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from privet import checkpoint
-from privet.accounting import default_accountant
+from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import Ledger
@@ -72,7 +72,7 @@ class Record(Unique):
         if directory is not None or budget is not None:
             plan.check_readable()
         facts = {
-            "accountant": default_accountant(plan.delta),
+            "accountant": DEFAULT_ACCOUNTANT,
             "budget": None if budget is None else budget.to_dict(),
         }
         promise = plan.to_dict(), plan.multipliers().tolist()
