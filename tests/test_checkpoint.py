@@ -324,14 +324,14 @@ def test_a_file_of_damaged_instructions_is_unreadable_and_nothing_else(tmp_path)
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02u.")
         archive.writestr("archive/version", "3")
-    with pytest.raises(checkpoint.UnreadableError):
+    with pytest.raises(checkpoint.CorruptCheckpointError):
         checkpoint.read(file)
 
 
 @pytest.mark.parametrize(("name", "value"), [("step", -1), ("step", "1"), ("ledger", None), ("model", None)])
 def test_state_of_other_kinds_is_no_checkpoint(tmp_path, name, value):
     torch.save({"step": 1, "ledger": "", "model": {}} | {name: value}, tmp_path / "checkpoint.pt")
-    with pytest.raises(checkpoint.UnreadableError, match="no state of a run"):
+    with pytest.raises(checkpoint.CorruptCheckpointError, match="no state of a run"):
         checkpoint.read(tmp_path / "checkpoint.pt")
 
 

@@ -2,26 +2,26 @@
 
 import pytest
 
-from privet.documents import UnreadableError, from_json, from_toml, read_text
+from privet.documents import DocumentError, from_json, from_toml, read_text
 
 
 @pytest.mark.parametrize("text", ["{", "9" * 5000, "[" * 100_000, '{"a": NaNN}', r'"\ud800"', r'{"a\uDC00": 1}'])
 def test_json_that_does_not_parse(text):
-    with pytest.raises(UnreadableError) as refusal:
+    with pytest.raises(DocumentError) as refusal:
         from_json(text)
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("text", ["a", "a = " + "9" * 5000, "a = " + "[" * 100_000])
 def test_toml_that_does_not_parse(text):
-    with pytest.raises(UnreadableError):
+    with pytest.raises(DocumentError):
         from_toml(text)
 
 
 def test_files_that_are_no_text(tmp_path):
     (tmp_path / "bytes").write_bytes(b"\x80\x02")
     for name in ("bytes", "nowhere", "."):
-        with pytest.raises(UnreadableError):
+        with pytest.raises(DocumentError):
             read_text(tmp_path / name)
 
 

@@ -33,7 +33,7 @@ class Stateful(Protocol):
         """Restore it."""
 
 
-class UnreadableError(Exception):
+class CorruptCheckpointError(Exception):
     """A file that is no checkpoint, or no longer."""
 
 
@@ -71,7 +71,7 @@ def save_first(directory: Path, model: nn.Module, others: Mapping[str, Stateful]
     try:
         save(directory, 0, model, others, ledger)
         read(directory / NAME)
-    except (UnreadableError, pickle.PicklingError, AttributeError, TypeError) as error:
+    except (CorruptCheckpointError, pickle.PicklingError, AttributeError, TypeError) as error:
         raise LedgerError(
             "the run could not be resumed: model, optimizer, scheduler or average keep more in their state_dict than tensors, "
             f"numbers, text, lists and dictionaries ({error})"
@@ -120,17 +120,17 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Return what a checkpoint holds, by a reader that makes tensors and plain values only.
 
     Raises:
-        UnreadableError: it is no checkpoint.
+        CorruptCheckpointError: it is no checkpoint.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # of damaged bytes torch's reader raises whatever comes: IndexError, AssertionError, struct.error
         # Not in torch's words, which advise to execute what the file says.
-        raise UnreadableError(f"torch finds no tensors and plain values in it: {type(error).__name__}") from None
+        raise CorruptCheckpointError(f"torch finds no tensors and plain values in it: {type(error).__name__}") from None
     match state:
         case {"step": int(step), "ledger": str(), "model": Mapping()} if step >= 0:
             return state
-    raise UnreadableError("it holds no state of a run")
+    raise CorruptCheckpointError("it holds no state of a run")
 
 
 def latest(directory: Path, device: torch.device | str = "cpu") -> tuple[Path, dict[str, Any] | None]:
@@ -145,7 +145,7 @@ def latest(directory: Path, device: torch.device | str = "cpu") -> tuple[Path, d
             continue
         try:
             state = read(path, device)
-        except UnreadableError as error:
+        except CorruptCheckpointError as error:
             unreadable = f"the checkpoint {path} cannot be read ({error})"
             continue
         if unreadable:

@@ -12,7 +12,7 @@ from typing import Any
 _HALF = r"\ud"
 
 
-class UnreadableError(ValueError):
+class DocumentError(ValueError):
     """A document cannot be read or does not parse; the message says why in a line, without the document's words."""
 
 
@@ -20,21 +20,21 @@ def read_text(path: Path) -> str:
     """Return a text file.
 
     Raises:
-        UnreadableError: it cannot be opened, or is not in UTF-8.
+        DocumentError: it cannot be opened, or is not in UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UnreadableError(error.strerror or type(error).__name__) from None
+        raise DocumentError(error.strerror or type(error).__name__) from None
     except UnicodeDecodeError:
-        raise UnreadableError("It is not text in UTF-8") from None
+        raise DocumentError("It is not text in UTF-8") from None
 
 
 def from_json(text: str) -> Any:
     """Return the plain values of a JSON text.
 
     Raises:
-        UnreadableError: it does not parse, holds numbers or nesting beyond what a parser takes, or halves of characters, which
+        DocumentError: it does not parse, holds numbers or nesting beyond what a parser takes, or halves of characters, which
             nothing can write down again.
     """
     found = _parsed(json.loads, text)
@@ -42,7 +42,7 @@ def from_json(text: str) -> Any:
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise UnreadableError("It holds halves of characters") from None
+            raise DocumentError("It holds halves of characters") from None
     return found
 
 
@@ -56,4 +56,4 @@ def _parsed(parse: Callable[[str], Any], text: str) -> Any:
     try:
         return parse(text)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits are a plain ValueError
-        raise UnreadableError(f"It does not parse: {' '.join(str(error).split())}") from None
+        raise DocumentError(f"It does not parse: {' '.join(str(error).split())}") from None

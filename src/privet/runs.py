@@ -21,7 +21,7 @@ from privet import report
 from privet.accounting.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
-from privet.documents import UnreadableError, from_json, read_text
+from privet.documents import DocumentError, from_json, read_text
 from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
 from privet.evaluation.plain import plain
@@ -138,7 +138,7 @@ def read_setup(directory: Path) -> Setup:
     """
     try:
         content = from_json(read_text(directory / "run.json"))
-    except UnreadableError:
+    except DocumentError:
         content = None
     if not isinstance(content, dict):
         raise LedgerError(f"{directory} holds no run: there is no readable run.json")
@@ -153,7 +153,7 @@ def state(directory: Path) -> str:
     """Return "complete", "trained", "unfinished" or "unknown"."""
     try:
         return str(from_json(read_text(directory / "status.json"))["state"])
-    except (UnreadableError, TypeError, KeyError):
+    except (DocumentError, TypeError, KeyError):
         return "unknown"
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from privet.errors import InvalidArgumentError
-from privet.recipes import Record, Records
+from privet.recipes import Records, RunRecord
 
-RECORD = Record(
+RECORD = RunRecord(
     recipe="small",
     arm="flat",
     settings={"model": "mlp", "plan": {"delta": 1e-5}},

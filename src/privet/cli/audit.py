@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors import SafetensorError, safe_open
 
 from privet.cli.output import Json, answer
-from privet.documents import UnreadableError, read_text
+from privet.documents import DocumentError, read_text
 from privet.errors import InvalidArgumentError
 from privet.files import write_text
 from privet.plan import Plan
@@ -95,7 +95,7 @@ def read_plan_file(path: Path) -> Plan:
     """
     try:
         return Plan.from_json(read_text(path))
-    except UnreadableError as error:
+    except DocumentError as error:
         raise InvalidArgumentError("--plan", str(path), "a file that can be read", f"{error}.") from None
 
 

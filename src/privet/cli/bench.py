@@ -131,7 +131,7 @@ def _made_up(name: str, shape: str, size: int, device: str) -> _Case:
     return _Case(name, network.to(device), cross_entropy, tuple(part.to(device) for part in batch), words)
 
 
-def _step(stack: ExitStack, case: _Case, arm: str, rule: Rule) -> cost.Step:
+def _step(stack: ExitStack, case: _Case, arm: str, rule: Rule) -> cost.TimedStep:
     return stack.enter_context(cost.step_of(arm, case.model, case.loss_fn, case.batch, rule))
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from privet import runs
-from privet.documents import UnreadableError, from_json, from_toml, read_text
+from privet.documents import DocumentError, from_json, from_toml, read_text
 from privet.errors import InvalidArgumentError
 from privet.plan import FORMAT, Plan
 
@@ -22,7 +22,7 @@ def _read(path: Path) -> dict[str, Any]:
     parse = from_toml if path.suffix == ".toml" else from_json
     try:
         content = parse(read_text(path))
-    except UnreadableError as error:
+    except DocumentError as error:
         raise InvalidArgumentError(
             "--config", str(path), "a file that can be read: TOML (named .toml) or JSON", f"{error}."
         ) from None

@@ -12,7 +12,7 @@ import typer
 
 from privet.accounting import ACCOUNTANTS, ADJACENCIES, group_unit
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, NormRule, Projected, Rule
-from privet.documents import UnreadableError, from_json
+from privet.documents import DocumentError, from_json
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import SOURCES, Gaussian
@@ -152,7 +152,7 @@ Unit = Annotated[
 def _options(given: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = from_json(given) if isinstance(given, str) else given
-    except UnreadableError:
+    except DocumentError:
         found = None
     if not isinstance(found, Mapping):
         raise InvalidArgumentError("--optimizer-options", given, "a JSON object, such as '{\"weight_decay\": 0.01}'")

@@ -1,7 +1,7 @@
 """What a private step costs beside a plain one: time and peak memory, measured on the machine at hand."""
 
 from privet.cost.memory import peak_elsewhere, peak_is_measurable, peak_of
-from privet.cost.steps import ARMS, Step, step_of
+from privet.cost.steps import ARMS, TimedStep, step_of
 from privet.cost.timing import alternating, paired_ratio
 
-__all__ = ["ARMS", "Step", "alternating", "paired_ratio", "peak_elsewhere", "peak_is_measurable", "peak_of", "step_of"]
+__all__ = ["ARMS", "TimedStep", "alternating", "paired_ratio", "peak_elsewhere", "peak_is_measurable", "peak_of", "step_of"]

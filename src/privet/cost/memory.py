@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from privet.cost.steps import Step
+from privet.cost.steps import TimedStep
 from privet.errors import PrivetError
 
 # Environment of a process that hands freed memory straight back, so that its size is what it uses.
@@ -19,7 +19,7 @@ _STEPS = 3
 _STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # proc(5)
 
 
-def peak_of(step: Step, steps: int = _STEPS, device: torch.device | None = None) -> float:
+def peak_of(step: TimedStep, steps: int = _STEPS, device: torch.device | None = None) -> float:
     """Return the peak memory of some steps above what stood before, in MB.
 
     On a CPU that of this process, which is to be a fresh one as `peak_elsewhere` starts it.
@@ -74,7 +74,7 @@ def peak_elsewhere(command: Sequence[str]) -> float:
     return float(ended.stdout.split()[-1])
 
 
-def _peak_of_allocations(step: Step, steps: int, device: torch.device) -> float:
+def _peak_of_allocations(step: TimedStep, steps: int, device: torch.device) -> float:
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     for _ in range(steps):

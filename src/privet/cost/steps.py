@@ -24,7 +24,7 @@ from privet.plan import Plan
 from privet.sampling import FullBatch, Indices
 from privet.training import Training
 
-Step = Callable[[], object]
+TimedStep = Callable[[], object]
 # Small enough for parameters to stay about where they are.
 _LEARNING_RATE = 1e-4
 # More than anybody waits for.
@@ -54,7 +54,7 @@ class _OneBatch(Batched):
 
 
 @contextmanager
-def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule: Rule) -> Iterator[Step]:
+def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule: Rule) -> Iterator[TimedStep]:
     """Yield a step of one arm, which trains a copy of the model.
 
     Args:
@@ -83,7 +83,7 @@ def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule:
 
 def _plain(
     model: nn.Module, loss_fn: LossFunction, optimizer: torch.optim.Optimizer, data: Batched, device: torch.device
-) -> Step:
+) -> TimedStep:
     everyone = np.arange(len(data), dtype=np.int64)
 
     def step() -> None:
@@ -94,7 +94,7 @@ def _plain(
     return step
 
 
-def _synchronised(step: Step, device: torch.device) -> Step:
+def _synchronised(step: TimedStep, device: torch.device) -> TimedStep:
     """Return the step with a wait for the device at its end, which is when its time is up."""
     if device.type != "cuda":
         return step

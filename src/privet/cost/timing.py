@@ -6,10 +6,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from privet.cost.steps import Step
+from privet.cost.steps import TimedStep
 
 
-def alternating(steps: Mapping[str, Step], rounds: int, clock: Callable[[], float] = time.perf_counter) -> dict[str, list[float]]:
+def alternating(
+    steps: Mapping[str, TimedStep], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Return, for every step, the seconds that it took in each round.
 
     Args:
@@ -32,7 +34,7 @@ def paired_ratio(times: Sequence[float], base: Sequence[float]) -> float:
     return statistics.median(one / other for one, other in zip(times, base, strict=True))
 
 
-def _seconds(step: Step, clock: Callable[[], float]) -> float:
+def _seconds(step: TimedStep, clock: Callable[[], float]) -> float:
     start = clock()
     step()
     return clock() - start

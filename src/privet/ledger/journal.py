@@ -230,7 +230,7 @@ def _record(line: bytes) -> Record | None:
         return None
     try:
         record = from_json(body.decode())
-    except ValueError:  # an UnreadableError, too
+    except ValueError:  # an DocumentError, too
         return None
     return record if isinstance(record, dict) else None
 

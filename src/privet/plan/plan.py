@@ -299,7 +299,7 @@ class Plan:
         """
         try:
             data = documents.from_json(text)
-        except documents.UnreadableError as error:
+        except documents.DocumentError as error:
             raise InvalidArgumentError("plan", text[:40], "a JSON object", f"{error}.") from None
         return cls.from_dict(data)
 

@@ -6,7 +6,7 @@ there yet and writes a table and figures.
 
 from privet.recipes.catalogue import RECIPES, find
 from privet.recipes.recipe import Arm, Chart, Recipe, read
-from privet.recipes.record import Record, Records, worded
+from privet.recipes.record import Records, RunRecord, worded
 from privet.recipes.reproduction import Extent, Reproduction, reproduce
 from privet.recipes.settings import Settings
 from privet.recipes.wanted import finished
@@ -17,9 +17,9 @@ __all__ = [
     "Chart",
     "Extent",
     "Recipe",
-    "Record",
     "Records",
     "Reproduction",
+    "RunRecord",
     "Settings",
     "find",
     "finished",

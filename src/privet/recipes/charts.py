@@ -16,7 +16,7 @@ from privet.files import write_text
 from privet.recipes.metrics import OF_THE_RUN, SHARES
 from privet.recipes.more_charts import distribution, logarithmic, verdicts
 from privet.recipes.recipe import Arm, Chart, Recipe
-from privet.recipes.record import Record
+from privet.recipes.record import RunRecord
 from privet.recipes.table import spread
 from privet.report.svg import render
 
@@ -25,12 +25,12 @@ _WIDTH = 6.4  # inches, as the report's
 _STYLES = (
     (BLUE, "o", "-"), (ORANGE, "s", "--"), ("#009e73", "^", "-."), ("#a2407c", "D", ":"), ("#56b4e9", "v", "-"), (INK, "x", "--"),
 )  # fmt: skip
-Runs = Mapping[str, Sequence[Record]]
+Runs = Mapping[str, Sequence[RunRecord]]
 # Kinds with a line for every arm, which are as high as there are arms.
 BY_ARM = ("arms", "distribution", "verdicts")
 
 
-def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[Record], directory: Path) -> None:
+def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], directory: Path) -> None:
     """Write the recipe's charts as SVG files, as far as there are runs for them; the same records give the same bytes.
 
     Args:
@@ -117,7 +117,7 @@ def _legend(axes: Axes) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
-def _final(chart: Chart, records: Sequence[Record]) -> tuple[float, float]:
+def _final(chart: Chart, records: Sequence[RunRecord]) -> tuple[float, float]:
     return _spread([_scaled(chart, record.value(chart.metric)) for record in records])
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from privet import models
-from privet.cost import Step, alternating, paired_ratio, peak_elsewhere, peak_of
+from privet.cost import TimedStep, alternating, paired_ratio, peak_elsewhere, peak_of
 from privet.gradients import clipped_sum
 from privet.plan import Plan
 from privet.setups import cross_entropy
@@ -52,7 +52,7 @@ def _described(job: Job, plan: Plan, data: DataSet, method: str) -> dict[str, An
     }  # fmt: skip
 
 
-def _step(described: dict[str, Any], *, private: bool) -> Step:
+def _step(described: dict[str, Any], *, private: bool) -> TimedStep:
     """Return a step on made-up examples, clipped or plain."""
     plan, shape, classes = Plan.from_dict(described["plan"]), tuple(described["shape"]), described["classes"]
     examples = max(1, round(plan.examples * plan.sampling_rate))

@@ -13,7 +13,7 @@ from privet import data
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.features import extracted
-from privet.recipes.record import Key, Record, key
+from privet.recipes.record import Key, RunRecord, key
 
 Advance = Callable[[int], object]
 
@@ -82,7 +82,7 @@ class Job:
         """Steps after which to evaluate: the ends of `points` equal parts, rounded up."""
         return {-(-number * self.steps // self.points) for number in range(1, self.points + 1)}
 
-    def answered_by(self, record: Record) -> bool:
+    def answered_by(self, record: RunRecord) -> bool:
         """Return whether a record of this run has everything that is to be kept."""
         studied = set() if record.study is None else set(record.study["studies"])
         measured = set(self.metrics) <= record.metrics.keys() and len(record.curve) == len(self.marks)
@@ -91,7 +91,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Found:
-    """What a run came to: the fields of its record that its task knows; see `Record`."""
+    """What a run came to: the fields of its record that its task knows; see `RunRecord`."""
 
     metrics: dict[str, float]
     curve: list[dict[str, float]]

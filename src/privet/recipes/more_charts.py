@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from privet.recipes.recipe import Arm, Chart
-    from privet.recipes.record import Record
+    from privet.recipes.record import RunRecord
 
 # Ticks of a logarithmic axis: at 1, 2 and 5 over so many decades, and else at so many powers of ten.
 _FEW_DECADES, _MOST_TICKS = 4, 8
@@ -32,7 +32,7 @@ _LABELS = {
 }
 
 
-def distribution(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Mapping[str, Sequence[Record]]) -> None:
+def distribution(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Mapping[str, Sequence[RunRecord]]) -> None:
     """Draw the looks' middle half as a box with its median, and their middle 90 % as a line, for every arm."""
     studied = [next(record.study for record in runs[arm.name] if record.study) for arm in arms]
     ends: list[float] = []
@@ -66,7 +66,7 @@ def logarithmic(axes: Axes) -> None:
     axes.minorticks_off()
 
 
-def verdicts(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Mapping[str, Sequence[Record]]) -> None:
+def verdicts(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Mapping[str, Sequence[RunRecord]]) -> None:
     """Write in how many of an arm's runs each property held, in colour where it was all, and what the paper says of it."""
     metrics = [name for name in runs[arms[0].name][0].metrics if name in VERDICTS]
     for row, arm in enumerate(arms):

@@ -13,10 +13,10 @@ import torch
 
 from privet import memory
 from privet.recipes.job import Advance, Job
-from privet.recipes.record import Record
+from privet.recipes.record import RunRecord
 from privet.recipes.tasks import perform
 
-Run = Callable[[Job, Advance], Record]
+Run = Callable[[Job, Advance], RunRecord]
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
     # Started anew rather than forked: a fork would share threads' locks and torch's state.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin, initargs=(threads,))
 
-    def run(job: Job, advance: Advance) -> Record:
+    def run(job: Job, advance: Advance) -> RunRecord:
         record = pool.submit(perform, job, _unheard).result()
         advance(job.steps)
         return record

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from privet.data.classes import declared
-from privet.documents import UnreadableError, from_toml, read_text
+from privet.documents import DocumentError, from_toml, read_text
 from privet.errors import InvalidArgumentError, choice, count, positive, real
 from privet.recipes.metrics import OF_THE_RUN
 from privet.recipes.settings import ArmSettings, table, word
@@ -210,7 +210,7 @@ def read(path: Path) -> Recipe:
     """
     try:
         content = from_toml(read_text(path))
-    except UnreadableError as error:
+    except DocumentError as error:
         raise InvalidArgumentError("recipe", str(path), "a file that can be read: TOML", f"{error}.") from None
     made = {
         "arms": tuple(_made(Arm, "arms", one) for one in _list(content, "arms")),

@@ -17,7 +17,7 @@ Key = tuple[str, str, float | None, int, int]
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """A finished run.
 
     Args:
@@ -70,7 +70,7 @@ class Record:
         return json.dumps(worded(asdict(self)), ensure_ascii=False, allow_nan=False)
 
     @classmethod
-    def from_json(cls, line: str) -> Record:
+    def from_json(cls, line: str) -> RunRecord:
         """Return the record that `to_json` wrote."""
         values = from_json(line)
         return cls(
@@ -100,36 +100,36 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._found: dict[Key, Record] = {}
+        self._found: dict[Key, RunRecord] = {}
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
-                self._remember(Record.from_json(line.decode("utf-8")))
+                self._remember(RunRecord.from_json(line.decode("utf-8")))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 fix = f"Line {number} is damaged ({error}); delete it, or choose another directory."
                 raise InvalidArgumentError("runs", str(path), "lines that this version wrote", fix) from None
         if len(whole) < len(content):
             path.write_bytes(whole)
 
-    def get(self, wanted: Key) -> Record | None:
+    def get(self, wanted: Key) -> RunRecord | None:
         """Return the run, if there is one."""
         return self._found.get(wanted)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RunRecord) -> None:
         """Append a run, at once and durably enough for another process to see it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(record.to_json() + "\n")
         self._remember(record)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[RunRecord]:
         return iter(self._found.values())
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def _remember(self, record: Record) -> None:
+    def _remember(self, record: RunRecord) -> None:
         self._found[record.key] = record
 
 

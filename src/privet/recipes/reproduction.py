@@ -16,7 +16,7 @@ from privet.recipes.charts import draw
 from privet.recipes.job import Examples, Job, read
 from privet.recipes.processes import performing
 from privet.recipes.recipe import Arm, Recipe
-from privet.recipes.record import Record, Records
+from privet.recipes.record import Records, RunRecord
 from privet.recipes.table import Row, summary, write
 from privet.recipes.wanted import job_of
 
@@ -113,7 +113,7 @@ def reproduce(
 
     with bar(progress) as shown, performing(jobs) as (run, each):
 
-        def there(wanted: Job) -> Record | None:
+        def there(wanted: Job) -> RunRecord | None:
             found = records.get(wanted.key)
             return found if found is not None and wanted.answered_by(found) else None
 
@@ -129,7 +129,7 @@ def reproduce(
                     with shown.beside(f"features: {features}", read(examples).examples) as advance:
                         extracted(read(examples), features, advance)
 
-        def record(wanted: Job) -> Record:
+        def record(wanted: Job) -> RunRecord:
             found = there(wanted)
             if found is None:
                 prepare(wanted.settings.features)

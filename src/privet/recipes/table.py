@@ -14,7 +14,7 @@ from privet.evaluation.studies import WARNING
 from privet.files import write_text
 from privet.recipes.metrics import VERDICTS, shown
 from privet.recipes.recipe import Arm, Recipe
-from privet.recipes.record import Record
+from privet.recipes.record import RunRecord
 from privet.recipes.studies import numbers_of, values
 from privet.report import numbers
 
@@ -57,12 +57,12 @@ class Row:
     seconds: float
 
 
-def summary(recipe: Recipe, arms: Sequence[Arm], records: Sequence[Record]) -> tuple[Row, ...]:
+def summary(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord]) -> tuple[Row, ...]:
     """Return a row for each arm that has runs, in their order."""
     return tuple(_row(recipe, arm, found) for arm in arms if (found := [record for record in records if record.arm == arm.name]))
 
 
-def write(recipe: Recipe, rows: Sequence[Row], records: Sequence[Record], directory: Path, *, reduced: bool) -> None:
+def write(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], directory: Path, *, reduced: bool) -> None:
     """Write table.md and table.csv.
 
     Args:
@@ -82,7 +82,7 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
         return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def _row(recipe: Recipe, arm: Arm, records: Sequence[Record]) -> Row:
+def _row(recipe: Recipe, arm: Arm, records: Sequence[RunRecord]) -> Row:
     columns = {metric: [record.metrics[metric] for record in records] for metric in recipe.metrics}
     return Row(
         arm=arm.name,
@@ -95,7 +95,7 @@ def _row(recipe: Recipe, arm: Arm, records: Sequence[Record]) -> Row:
     )
 
 
-def _markdown(recipe: Recipe, rows: Sequence[Row], records: Sequence[Record], reduced: bool) -> str:
+def _markdown(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], reduced: bool) -> str:
     trained = any(row.delta is not None for row in rows)
     columns = ["arm", *(_OF_A_TRAINING if trained else ())]
     compared = {metric for row in rows for metric, found in row.metrics.items() if found.reported is not None}
@@ -110,7 +110,7 @@ def _markdown(recipe: Recipe, rows: Sequence[Row], records: Sequence[Record], re
 _OF_A_TRAINING = ("ε", "δ", "learning rate")
 
 
-def _facts(recipe: Recipe, records: Sequence[Record], reduced: bool) -> Iterable[str]:
+def _facts(recipe: Recipe, records: Sequence[RunRecord], reduced: bool) -> Iterable[str]:
     first, last = (edge(record.finished for record in records)[:10] for edge in (min, max))
     sizes = _all(f"{record.examples:,}" for record in records)
     versions = _all(f"{name} {version}" for record in records for name, version in record.versions.items())
@@ -157,7 +157,7 @@ def _reported(metric: str, number: float | None) -> str:
     return ("yes" if number else "no") if metric in VERDICTS else shown(metric, number)
 
 
-def _studied(recipe: Recipe, rows: Sequence[Row], records: Sequence[Record]) -> Iterable[str]:
+def _studied(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord]) -> Iterable[str]:
     """Yield a table of what studies saw, under its warning."""
     studies = {record.arm: record.study for record in records if record.study is not None}
     if not studies:

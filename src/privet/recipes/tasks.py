@@ -17,7 +17,7 @@ import torch
 from privet.recipes.flows import FlowSettings, flow
 from privet.recipes.job import Advance, Found, Job
 from privet.recipes.learning import CLASSIFICATION, REGRESSION
-from privet.recipes.record import Record
+from privet.recipes.record import RunRecord
 from privet.recipes.settings import Settings
 
 
@@ -43,7 +43,7 @@ TASKS = {
 }
 
 
-def perform(job: Job, advance: Advance) -> Record:
+def perform(job: Job, advance: Advance) -> RunRecord:
     """Do a run and return its record.
 
     Args:
@@ -52,7 +52,7 @@ def perform(job: Job, advance: Advance) -> Record:
     """
     started = time.monotonic()
     found = TASKS[job.task].perform(job, advance)
-    return Record(
+    return RunRecord(
         recipe=job.recipe,
         arm=job.arm,
         settings=job.settings.described(),

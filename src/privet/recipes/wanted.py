@@ -5,7 +5,7 @@ from __future__ import annotations
 from privet.data import catalogue
 from privet.recipes.job import Examples, Job
 from privet.recipes.recipe import Arm, Recipe
-from privet.recipes.record import Record, Records
+from privet.recipes.record import Records, RunRecord
 from privet.recipes.settings import ArmSettings
 
 # Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
@@ -32,7 +32,7 @@ def job_of(
     )  # fmt: skip
 
 
-def finished(recipe: Recipe, records: Records) -> tuple[Record, ...]:
+def finished(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
     """Return the runs of a recipe of the catalogue that there are, by seed; the search and reduced runs are left out.
 
     A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.
@@ -41,7 +41,7 @@ def finished(recipe: Recipe, records: Records) -> tuple[Record, ...]:
     examples = Examples(recipe.data, None, recipe.examples, recipe.classes)
     arms = {arm.name: (arm, recipe.settings(arm)) for arm in recipe.arms}
 
-    def counts(record: Record) -> bool:
+    def counts(record: RunRecord) -> bool:
         if record.arm not in arms:
             return False
         arm, settings = arms[record.arm]

@@ -9,7 +9,7 @@ from privet.report import numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Accountant:
+class AccountantLabel:
     """An accountant, described.
 
     Args:
@@ -34,8 +34,8 @@ class Accountant:
         return about + numbers.epsilon(epsilon)
 
 
-def _bound(name: str, full_name: str) -> Accountant:
-    return Accountant(name, full_name, "upper bound", "The true ε is this or smaller.", is_bound=True)
+def _bound(name: str, full_name: str) -> AccountantLabel:
+    return AccountantLabel(name, full_name, "upper bound", "The true ε is this or smaller.", is_bound=True)
 
 
 _KNOWN = {
@@ -44,7 +44,7 @@ _KNOWN = {
     "moments": _bound("Moments", "moments accountant"),
     "strong": _bound("Strong", "strong composition"),
     "basic": _bound("Basic", "basic composition"),
-    "gdp": Accountant(
+    "gdp": AccountantLabel(
         "GDP",
         "Gaussian differential privacy",
         "approximation",
@@ -54,7 +54,7 @@ _KNOWN = {
 }
 
 
-def describe(key: str) -> Accountant:
+def describe(key: str) -> AccountantLabel:
     """Return what is known about the accountant that `guarantee.json` calls `key`."""
-    unknown = Accountant(key, key, "unknown direction", "Not known to this report: do not rely on it.", is_bound=False)
+    unknown = AccountantLabel(key, key, "unknown direction", "Not known to this report: do not rely on it.", is_bound=False)
     return _KNOWN.get(key, unknown)

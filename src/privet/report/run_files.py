@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Guarantee:
+class StoredGuarantee:
     """`guarantee.json`: what is promised, by which account.
 
     Args:
@@ -76,7 +76,7 @@ class Run:
 
     directory: Path
     plan: Mapping[str, Any]
-    guarantee: Guarantee | None
+    guarantee: StoredGuarantee | None
     measurements: tuple[Measurement, ...]
     recorded: frozenset[str]
     evaluation: Evaluation | None
@@ -147,9 +147,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _guarantee(value: Any) -> Guarantee:
+def _guarantee(value: Any) -> StoredGuarantee:
     by_accountant = value.get("epsilon_by_accountant") or {}
-    return Guarantee(
+    return StoredGuarantee(
         epsilon=float(value["epsilon"]),
         delta=float(value["delta"]),
         adjacency=str(value.get("adjacency") or ""),

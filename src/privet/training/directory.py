@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from privet import checkpoint
-from privet.documents import UnreadableError, read_text
+from privet.documents import DocumentError, read_text
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.files import make_folder, write_text
 from privet.plan import Plan
@@ -77,7 +77,7 @@ def read_plan(directory: Path) -> Plan:
         raise LedgerError(f"{directory} holds no run to resume: there is no {PLAN}")
     try:
         return Plan.from_json(read_text(path))
-    except UnreadableError as error:
+    except DocumentError as error:
         raise LedgerError(f"the plan {path} cannot be read: {error}") from None
 
 

@@ -33,7 +33,7 @@ from privet.training.directory import read_plan
 from privet.training.fresh import check_average, check_scheduler
 from privet.training.preflight import Preflight, advance_parametrizations
 from privet.training.reading import Reading
-from privet.training.record import Record
+from privet.training.record import RunRecorder
 from privet.training.state import PublicState
 from privet.unique import Unique
 from privet.values import total_size
@@ -187,10 +187,10 @@ class Training(Unique):
         self._loops, self._stepping = 0, threading.Lock()
         self.directory = None if directory is None else Path(directory)
         if self.directory is not None and _resume:
-            self._record = Record.resume(plan, self.directory, self._state, budget=budget, adopt=adopt)
+            self._record = RunRecorder.resume(plan, self.directory, self._state, budget=budget, adopt=adopt)
         else:
             place = None if anchor is None else Path(anchor)
-            self._record = Record.begin(
+            self._record = RunRecorder.begin(
                 plan, self.directory, self._state, budget=budget, anchor=place, loss=loss_fn, files=_files or {}
             )
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet.documents import UnreadableError, from_json, read_text
+from privet.documents import DocumentError, from_json, read_text
 from privet.errors import LedgerError
 
 NAME, FORMAT = "manifest.json", 1
@@ -66,7 +66,7 @@ def check(directory: Path, found: Mapping[str, Any]) -> None:
         return
     try:
         held = from_json(read_text(path))
-    except UnreadableError as error:
+    except DocumentError as error:
         raise LedgerError(f"the manifest {path} cannot be read ({error}); without it, the checkpoint alone is compared") from None
     if not isinstance(held, dict) or held.get("format") != FORMAT or not isinstance(held.get("optimizer"), dict):
         raise LedgerError(f"{path} is no manifest of format {FORMAT}; without it, the checkpoint alone is compared")

@@ -18,7 +18,7 @@ from privet.training.state import PublicState
 from privet.unique import Unique
 
 
-class Record(Unique):
+class RunRecorder(Unique):
     """The record of one run; made by `begin` or `resume`, which leave nothing but the first step to be refused.
 
     Args:
@@ -60,7 +60,7 @@ class Record(Unique):
         anchor: Path | None,
         loss: object,
         files: Mapping[str, str],
-    ) -> Record:
+    ) -> RunRecorder:
         """Return the record of a new run; if it is refused, its directory has room for another.
 
         Args:
@@ -91,7 +91,7 @@ class Record(Unique):
             raise
 
     @classmethod
-    def resume(cls, plan: Plan, directory: Path, state: PublicState, *, budget: Budget | None, adopt: bool) -> Record:
+    def resume(cls, plan: Plan, directory: Path, state: PublicState, *, budget: Budget | None, adopt: bool) -> RunRecorder:
         """Return the record of a run that is gone on with, its state restored.
 
         Args:
