@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from privet.accounting import Event, composed_epsilon
 from privet.accounting.rdp import ORDERS
 from privet.accounting.selection import (
-    Poisson,
+    PoissonTrials,
     SelectionGuarantee,
     TruncatedNegativeBinomial,
     curve,
@@ -32,7 +32,7 @@ LAWS = {
     "η = ½": TruncatedNegativeBinomial(8.0, 0.5),
     "η = −½": TruncatedNegativeBinomial(4.0, -0.5),
     "η = 5": TruncatedNegativeBinomial(20.0, 5.0),
-    "Poisson": Poisson(7.3),
+    "Poisson": PoissonTrials(7.3),
 }
 every = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 
@@ -67,7 +67,7 @@ def test_the_laws_are_those_of_the_textbook():
     law = TruncatedNegativeBinomial(20.0, 5.0)
     whole = stats.nbinom(5.0, math.exp(-law.exponent))
     np.testing.assert_allclose(probabilities(law, 59)[1], whole.pmf(numbers) / whole.sf(0), rtol=1e-9)
-    np.testing.assert_allclose(probabilities(Poisson(7.3), 30)[1], stats.poisson.pmf(np.arange(30), 7.3), rtol=1e-9)
+    np.testing.assert_allclose(probabilities(PoissonTrials(7.3), 30)[1], stats.poisson.pmf(np.arange(30), 7.3), rtol=1e-9)
 
 
 @every
@@ -99,7 +99,7 @@ def test_the_ends_of_the_uniform_are_reached(law):
     [
         (lambda: geometric(0.9), "mean"),
         (lambda: geometric(1e7), "mean"),
-        (lambda: Poisson(501.0), "mean"),
+        (lambda: PoissonTrials(501.0), "mean"),
         (lambda: TruncatedNegativeBinomial(3.0, -1.0), "shape"),
         (lambda: TruncatedNegativeBinomial(3.0, 51.0), "shape"),
         (lambda: TruncatedNegativeBinomial(1e6, -0.99), "mean"),
@@ -169,7 +169,7 @@ def test_pure_privacy_is_multiplied_by_two_and_the_shape(shape):
 
 
 def test_more_runs_and_more_leaking_runs_cost_more():
-    for make in (logarithmic, geometric, Poisson):
+    for make in (logarithmic, geometric, PoissonTrials):
         costs = [epsilon(make(mean).cost(SINGLE), 1e-5) for mean in (1.0, 3.0, 10.0, 100.0, 400.0)]
         assert sorted(costs) == costs
         assert costs[0] >= epsilon(SINGLE, 1e-5)
@@ -180,7 +180,7 @@ def test_more_runs_and_more_leaking_runs_cost_more():
 
 
 @pytest.mark.parametrize(("sigma", "mean"), [*itertools.product([1.5, 6.0], [1.0, 4.0, 60.0])])
-@pytest.mark.parametrize(("make", "shape"), [(logarithmic, 0.0), (geometric, 1.0), (Poisson, math.inf)])
+@pytest.mark.parametrize(("make", "shape"), [(logarithmic, 0.0), (geometric, 1.0), (PoissonTrials, math.inf)])
 def test_somebody_elses_accountant_agrees(make, shape, sigma, mean):
     orders = [1.0, *ORDERS]
     event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(sigma), 3)

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import privet
 from privet.accounting import Event
 from privet.errors import InvalidArgumentError
-from privet.tuning import PaidScore, Poisson, PublicScore, calibrate, geometric, guarantee, logarithmic, search, trials
+from privet.tuning import PaidScore, PoissonTrials, PublicScore, calibrate, geometric, guarantee, logarithmic, search, trials
 
 N = 12
 DATA = TensorDataset(torch.zeros(N, 2))
@@ -74,7 +74,7 @@ def test_a_score_that_is_no_number_is_the_worst():
     assert search(candidates[:1], train, score=PublicScore(by_setting), number=geometric(2.0)).score == -math.inf
 
 
-@pytest.mark.parametrize("law", [geometric(2.5), Poisson(2.0)], ids=str)
+@pytest.mark.parametrize("law", [geometric(2.5), PoissonTrials(2.0)], ids=str)
 def test_numbers_and_settings_of_trials_are_drawn_as_promised(law, monkeypatch, holds_twice):
     """Whole searches, by the operating system's randomness; what is trained does not matter and is left out."""
     monkeypatch.setattr(privet.Training, "run", lambda self: None)
@@ -138,7 +138,7 @@ def test_number_and_settings_come_from_the_secret_source_and_not_from_a_seed(mon
 
 def test_no_trial_gives_nothing(monkeypatch):
     monkeypatch.setattr(trials, "_uniform", lambda source: 0.0)
-    found = search([(plan(), 1)], train, score=PublicScore(by_setting), number=Poisson(2.0))
+    found = search([(plan(), 1)], train, score=PublicScore(by_setting), number=PoissonTrials(2.0))
     assert (found.setting, found.training, found.score) == (None, None, None)
     assert 0 < found.guarantee.epsilon < math.inf
 

@@ -138,7 +138,7 @@ class TruncatedNegativeBinomial(Law):
 
 
 @dataclass(frozen=True)
-class Poisson(Law):
+class PoissonTrials(Law):
     """K ~ Poisson(mean): close to its mean, but perhaps 0, in which case nothing is returned.
 
     Args:
@@ -147,7 +147,7 @@ class Poisson(Law):
     Source:
         Papernot, Steinke 2022, Theorem 6.
 
-    >>> Poisson(mean=10.0).quantile(0.5)
+    >>> PoissonTrials(mean=10.0).quantile(0.5)
     10
     """
 
