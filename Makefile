@@ -2,8 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+pip = $(1)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(call pip,$(BIN))
 TORCH := 2.13.0
+# The CPU build first, so that nothing after it pulls gigabytes of CUDA packages: from wherever pip is set up to look, else
+# from PyTorch's own index of CPU builds.
+torch_cpu = { $(call pip,$(1)) "torch==$(TORCH)+cpu" 2>/dev/null \
+	  || $(call pip,$(1)) "torch==$(TORCH)" --index-url https://download.pytorch.org/whl/cpu; }
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow mutants attack crash fuzz alarms lint bench dist clean
@@ -11,12 +16,9 @@ TORCH := 2.13.0
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-# The CPU build first, so that nothing after it pulls gigabytes of CUDA packages: from wherever pip is set up to look, else
-# from PyTorch's own index of CPU builds.
 $(VENV)/torch.stamp: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) "torch==$(TORCH)+cpu" 2>/dev/null \
-	  || $(PIP) "torch==$(TORCH)" --index-url https://download.pytorch.org/whl/cpu
+	$(call torch_cpu,$(BIN))
 	touch $@
 
 $(VENV)/run.stamp: $(VENV)/torch.stamp pyproject.toml
@@ -62,8 +64,8 @@ bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 dist: $(VENV)/dev.stamp  ## build wheel and sdist, and try each in an environment of its own
 	rm -rf dist && $(BIN)/python -m build --quiet
 	for archive in dist/*; do \
-	  rm -rf build/smoke && $(MAKE) --no-print-directory VENV=build/smoke build/smoke/torch.stamp \
-	  && build/smoke/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$archive[data]" \
+	  rm -rf build/smoke && $(PYTHON) -m venv build/smoke && $(call torch_cpu,build/smoke/bin) \
+	  && $(call pip,build/smoke/bin) --constraint constraints.txt "$$archive[data]" \
 	  && (cd build && smoke/bin/privet --version && smoke/bin/privet train --data digits --epsilon 3 --delta 1e-4 --epochs 2 \
 	    --out smoke/run --quiet) || exit 1; done
 
