@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import schedules
-from privet.encoding import decode, encode
+from privet._utils.encoding import decode, encode
 from privet.errors import InvalidArgumentError
 from privet.schedules import SCHEDULES, Constant, Geometric, Linear, Piecewise, Table, ToZero, tabulate
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from privet._utils.files import remove_unfinished, write_atomically
 from privet.errors import LedgerError, PrivetError, PrivetWarning
-from privet.files import remove_unfinished, write_atomically
 from privet.ledger import Ledger
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"

@@ -18,14 +18,14 @@ import torch
 from safetensors.torch import save_file, save_model
 
 from privet import report
+from privet._utils.documents import DocumentError, from_json, read_text
+from privet._utils.files import write_atomically, write_text
 from privet.accounting.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
-from privet.documents import DocumentError, from_json, read_text
 from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
 from privet.evaluation.plain import plain
-from privet.files import write_atomically, write_text
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.progress import shown

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet import Plan
+from privet._utils.encoding import decode, encode
 from privet.clipping import NORM_RULES, PSASC, RULES, AdaptiveQuantile, BatchClipping, Flat, Global, Layerwise, Normalize
-from privet.encoding import decode, encode
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from privet._utils.randomness import generators_kept
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, seeds_of_torch
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.passes import Passes
-from privet.randomness import generators_kept
 
 
 def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=False):

@@ -7,12 +7,12 @@ import torch
 from torch.utils.data import TensorDataset
 
 from privet import models
+from privet._utils.files import cache_directory
 from privet.clipping import Flat
 from privet.data import DataSet
 from privet.data.text_set import encoded
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.features import EXTRACTORS, efficientnet, minilm
-from privet.files import cache_directory
 from privet.gradients import clipped_sum
 from privet.setups import Setup, cross_entropy
 

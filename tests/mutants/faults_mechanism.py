@@ -191,7 +191,7 @@ TRAINING = [
            among("training/test_refusals", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused"), "training"),
     Mutant("more examples than the plan has are taken", "batches.py",
            "if entries != examples:", "if entries < examples:",
-           among("training/test_refusals", "test_a_data_set_of_another_size_is_refused"), ""),
+           among("training/test_refusals", "test_a_data_set_of_another_size_is_refused"), "reading"),
 ]  # fmt: skip
 
 MUTANTS = [*TRAINING, *NOISE, *VALUES, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM]

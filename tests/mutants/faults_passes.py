@@ -5,7 +5,7 @@ from functools import partial
 from faults_mechanism import among
 from mutant import Mutant, in_conformance, in_gradients
 
-BATCHES = partial(among, "test_batches")
+BATCHES = partial(among, "reading/test_batches")
 ENGINE = partial(in_gradients, "test_engine")
 GUARD = in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back")
 HELD = in_gradients("test_guard", "test_what_a_loss_holds_beside_numbers_is_put_back")

@@ -11,12 +11,12 @@ CHANGED = "test_a_model_that_was_changed_is_checked_again"
 ITERATION = partial(among, "training/test_iteration")
 OLD = among("training/test_optimizer_checks", "test_optimizers_with_a_past_are_refused")
 SCHEDULERS = among("training/test_optimizer_checks", "test_schedulers_that_do_not_fit_are_refused")
-READING = partial(among, "test_reading")
-BATCHES = partial(among, "test_batches")
-GENERATORS = partial(among, "test_randomness")
+READING = partial(among, "reading/test_rows")
+BATCHES = partial(among, "reading/test_batches")
+GENERATORS = partial(among, "_utils/test_randomness")
 SEEDED = GENERATORS("test_a_number_is_all_that_the_generators_hold")
-REPEATING = among("test_entries", "test_an_example_in_two_entries_is_refused")
-DISTINCT = among("test_entries", "test_different_examples_are_accepted")
+REPEATING = among("reading/test_entries", "test_an_example_in_two_entries_is_refused")
+DISTINCT = among("reading/test_entries", "test_different_examples_are_accepted")
 
 STEPS = [
     Mutant("groups lose their places in the draw", "clipped_sums.py",
@@ -107,87 +107,90 @@ FRESH = [
 ]  # fmt: skip
 
 READ = [
-    Mutant("items are collated together", "reading.py",
+    Mutant("items are collated together", "rows.py",
            "own_batch(self.collate([item]))", "own_batch(self.collate([item, item]))",
-           READING("test_items_are_asked_for_and_collated_one_at_a_time"), "."),
-    Mutant("what collate returns is not copied", "reading.py",
+           READING("test_items_are_asked_for_and_collated_one_at_a_time"), "reading"),
+    Mutant("what collate returns is not copied", "rows.py",
            "own_batch(self.collate([item]))", "self.collate([item])",
            READING("test_what_a_collate_writes_reaches_no_other_read_of_this_batch",
-                   "test_an_object_that_is_filled_anew_is_each_examples_own"), "."),
-    Mutant("reads that change later reads pass", "reading.py",
+                   "test_an_object_that_is_filled_anew_is_each_examples_own"), "reading"),
+    Mutant("reads that change later reads pass", "rows.py",
            "if not all(_equal(seen[0], other) for other in seen[1:]):", "if False:",
-           READING("test_reads_that_change_later_reads_are_found"), "."),
+           READING("test_reads_that_change_later_reads_are_found"), "reading"),
     Mutant("all examples are read with one seed", "batches.py",
            "            seed_generators(number)\n", "            seed_generators(numbers[0])\n",
-           READING("test_randomness_is_of_the_seed_and_the_position_alone"), "."),
+           READING("test_randomness_is_of_the_seed_and_the_position_alone"), "reading"),
     Mutant("nobody seeds", "batches.py",
-           "            seed_generators(number)\n", "", READING("test_a_users_seeds_repeat_and_shift_nothing"), "."),
+           "            seed_generators(number)\n", "", READING("test_a_users_seeds_repeat_and_shift_nothing"), "reading"),
     Mutant("seeds begin anew in every physical batch", "batches.py",
            "else seeds.after(start)", "else seeds",
-           READING("test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches"), "."),
+           READING("test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches"), "reading"),
     Mutant("errors on public indices are hidden", "batches.py",
-           "                if strict:\n                    raise\n", "", READING("test_an_error_on_public_indices_passes"), "."),
+           "                if strict:\n                    raise\n", "",
+           READING("test_an_error_on_public_indices_passes"), "reading"),
     Mutant("tensors that are not dense pass", "batches.py",
            "    if strict:\n        for example", "    if False:\n        for example",
-           BATCHES("test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indices"), "."),
+           BATCHES("test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indices"), "reading"),
     Mutant("data sets of others are given several indices at once", "batches.py",
            "        if self.row_wise:\n            return [Group", "        if True:\n            return [Group",
-           BATCHES("test_only_privets_own_data_sets_are_given_several_indices_at_once"), "."),
+           BATCHES("test_only_privets_own_data_sets_are_given_several_indices_at_once"), "reading"),
     Mutant("the group of an example has another order", "batches.py",
            "return [Group(torch.tensor(positions), stack_flat(alike)) for", "return [Group(torch.tensor(positions), "
            "stack_flat(alike[::-1])) for",
-           READING("test_items_are_asked_for_and_collated_one_at_a_time"), "."),
+           READING("test_items_are_asked_for_and_collated_one_at_a_time"), "reading"),
     Mutant("reading moves Python's generator", "randomness.py",
-           "        random.setstate(python_state)\n", "", GENERATORS("test_the_generators_are_as_they_were"), "."),
+           "        random.setstate(python_state)\n", "", GENERATORS("test_the_generators_are_as_they_were"), "_utils"),
     Mutant("reading moves NumPy's generator", "randomness.py",
            "            np.random.set_state(numpy_state)\n", "            pass\n",
-           GENERATORS("test_the_generators_are_as_they_were"), "."),
+           GENERATORS("test_the_generators_are_as_they_were"), "_utils"),
     Mutant("reading moves torch's generator", "randomness.py",
-           "            generator.set_state(state)", "            pass", GENERATORS("test_the_generators_are_as_they_were"), "."),
+           "            generator.set_state(state)", "            pass",
+           GENERATORS("test_the_generators_are_as_they_were"), "_utils"),
     Mutant("another generator of NumPy's is lost", "randomness.py",
-           "        mtrand.set_bit_generator(numpy_kind)\n", "", GENERATORS("test_another_generator_of_numpys_is_kept_too"), "."),
+           "        mtrand.set_bit_generator(numpy_kind)\n", "",
+           GENERATORS("test_another_generator_of_numpys_is_kept_too"), "_utils"),
     Mutant("torch is not seeded", "randomness.py",
-           "generator.manual_seed(number & 0xFFFF_FFFF)", "pass", SEEDED, "."),
+           "generator.manual_seed(number & 0xFFFF_FFFF)", "pass", SEEDED, "_utils"),
     Mutant("Python is not seeded", "randomness.py",
-           "    random.seed(number)", "    pass", SEEDED, "."),
+           "    random.seed(number)", "    pass", SEEDED, "_utils"),
     Mutant("NumPy is not seeded", "randomness.py",
-           "np.random.seed(number >> 32)", "pass", SEEDED, "."),
+           "np.random.seed(number >> 32)", "pass", SEEDED, "_utils"),
     Mutant("generators are put back within a step", "randomness.py",
            "    if _kept.get():\n        yield\n        return\n", "",
-           GENERATORS("test_inside_of_another_one_nothing_is_put_back"), "."),
+           GENERATORS("test_inside_of_another_one_nothing_is_put_back"), "_utils"),
     Mutant("torch and NumPy draw the same", "randomness.py",
            "np.random.seed(number >> 32)", "np.random.seed(number & 0xFFFFFFFF)",
-           GENERATORS("test_torch_and_numpy_do_not_draw_the_same"), "."),
+           GENERATORS("test_torch_and_numpy_do_not_draw_the_same"), "_utils"),
     Mutant("positions share their seeds in pairs", "randomness.py",
            'dtype="<u8")[skipped:].tolist()',
            'dtype="<u8")[skipped:].tolist()\n        numbers[1::2] = numbers[: size // 2 * 2 : 2]',
-           GENERATORS("test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_there_are"), "."),
+           GENERATORS("test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_there_are"), "_utils"),
 ]  # fmt: skip
 
 ENTRIES = [
     Mutant("subsets are not looked through", "entries.py",
-           "if isinstance(dataset, Subset) and", "if dataset is None and", REPEATING, "."),
+           "if isinstance(dataset, Subset) and", "if dataset is None and", REPEATING, "reading"),
     Mutant("stacked data sets are not looked through", "entries.py",
-           "elif isinstance(dataset, StackDataset):", "elif dataset is None:", REPEATING, "."),
+           "elif isinstance(dataset, StackDataset):", "elif dataset is None:", REPEATING, "reading"),
     Mutant("units are not looked through", "entries.py",
-           "elif callable(members):", "elif dataset is None:", REPEATING, "."),
+           "elif callable(members):", "elif dataset is None:", REPEATING, "reading"),
     Mutant("indices from the end are others", "entries.py",
-           "return np.where(index < 0, index + length, index)", "return index", REPEATING, "."),
+           "return np.where(index < 0, index + length, index)", "return index", REPEATING, "reading"),
     Mutant("only neighbours are compared", "entries.py",
-           "order = np.lexsort((entries, index))", "order = np.arange(len(index))", REPEATING, "."),
+           "order = np.lexsort((entries, index))", "order = np.arange(len(index))", REPEATING, "reading"),
     Mutant("two examples of one entry repeat", "entries.py",
            "again = (index[1:] == index[:-1]) & (entries[1:] != entries[:-1])", "again = index[1:] == index[:-1]",
-           DISTINCT, "."),
+           DISTINCT, "reading"),
     Mutant("tables over the same memory differ", "entries.py",
-           "if type(base) is TensorDataset:", "if base is None:", REPEATING, "."),
+           "if type(base) is TensorDataset:", "if base is None:", REPEATING, "reading"),
     Mutant("views of a table begin at the same row", "entries.py",
            "found.setdefault(base, []).append((piece.index + shift, piece.entries))",
-           "found.setdefault(base, []).append((piece.index, piece.entries))", DISTINCT, "."),
+           "found.setdefault(base, []).append((piece.index, piece.entries))", DISTINCT, "reading"),
     Mutant("copies of a data set differ", "entries.py",
-           "    if held:\n", "    if not base:\n", REPEATING, "."),
+           "    if held:\n", "    if not base:\n", REPEATING, "reading"),
     Mutant("indices beyond a data set pass", "entries.py",
            "if len(index) and not (-length <= index.min() and index.max() < length):", "if False:",
-           among("test_entries", "test_indices_that_are_no_positions_are_refused"), "."),
+           among("reading/test_entries", "test_indices_that_are_no_positions_are_refused"), "reading"),
 ]  # fmt: skip
 
 MUTANTS = [*STEPS, *CHECKED, *FRESH, *READ, *ENTRIES]

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from privet import native
-from privet.native import UnavailableError
+from privet._utils import native
+from privet._utils.native import UnavailableError
 from privet.noise import FixedSource, Token, arithmetic, gaussian, kernels, normals, release
 from privet.noise.kernels import Arithmetic
 from privet.values import ClippedSum

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from privet import accounting
-from privet.encoding import decode, encode
+from privet._utils.encoding import decode, encode
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Keystream
 from privet.sampling import SCHEMES, BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson

@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
-from privet.batches import split
 from privet.errors import LedgerError
+from privet.reading.batches import split
 
 N, D = 12, 6
 

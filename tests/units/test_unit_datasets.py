@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from privet._utils.randomness import Seeds
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Keystream
-from privet.randomness import Seeds
-from privet.reading import Rows, ungroup
+from privet.reading.rows import Rows, ungroup
 from privet.units import Groups, Users
 
 

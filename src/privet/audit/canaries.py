@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
+from privet._utils.randomness import Seeds
 from privet.audit.observations import Mask
 from privet.audit.probe import Array, most_influential
-from privet.batches import Batched, Group, check_map_style
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import clipped_sum, trainable
@@ -24,8 +24,8 @@ from privet.gradients.core.losses import LossFunction
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.projection.clipping import products
 from privet.plan import Plan
-from privet.randomness import Seeds
-from privet.reading import Rows, join_rows, ungroup
+from privet.reading.batches import Batched, Group, check_map_style
+from privet.reading.rows import Rows, join_rows, ungroup
 from privet.sampling import Indices
 
 KINDS = ("mislabelled", "noise")

@@ -16,12 +16,12 @@ from privet.audit.certificate import table, verdict
 from privet.audit.checks import Check, certain
 from privet.audit.subject import Subject
 from privet.audit.whitebox import ALPHA, MechanismAudit, mechanism
-from privet.batches import check_map_style
 from privet.clipping import Flat
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
+from privet.reading.batches import check_map_style
 from privet.sampling import Poisson
 
 _OBSERVATIONS = 200_000

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
+from privet._utils.randomness import generators_kept, seed_generators
 from privet.audit.checks import Check, certain
 from privet.audit.subject import BatchData, Subject, clone
-from privet.batches import Batched
 from privet.collate import Collate, own_batch
 from privet.errors import PrivetError
 from privet.gradients import trainable
@@ -28,8 +28,8 @@ from privet.gradients.core.examples import Examples, rows, signature, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.methods.ghost import Subject as Differentiated
 from privet.gradients.probe.joint import differing_losses
-from privet.randomness import generators_kept, seed_generators
-from privet.reading import Rows, join_rows
+from privet.reading.batches import Batched
+from privet.reading.rows import Rows, join_rows
 from privet.training.preflight import couples
 
 _ANOTHER_PROGRAM = (

@@ -18,11 +18,11 @@ from privet.audit.canaries import log_likelihood_ratio, with_examples, with_grad
 from privet.audit.certificate import one_run_text
 from privet.audit.guesses import SHARES, GuessBounds, bounds
 from privet.audit.probe import Array
-from privet.batches import check_map_style
 from privet.clipping import Projected
 from privet.errors import InvalidArgumentError, between
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
+from privet.reading.batches import check_map_style
 from privet.training import Training
 
 ALPHA = 1e-6

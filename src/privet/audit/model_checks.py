@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
+from privet._utils.randomness import generators_kept
 from privet.audit import noise, oracle
 from privet.audit.adversarial import contents
 from privet.audit.checks import Check, certain
 from privet.audit.observations import Noise
 from privet.audit.subject import Batches, Items, Subject, cast, clone
-from privet.batches import Batched
 from privet.clipping import Flat, Projected, Rule
 from privet.gradients import empty_sum, trainable
-from privet.randomness import generators_kept
-from privet.tables import table_of
+from privet.reading.batches import Batched
+from privet.reading.tables import table_of
 from privet.values import ClippedSum
 
 _Numbered = tuple[int, Any]

@@ -14,16 +14,16 @@ import pytest
 from torch import nn
 from torch.utils.data import Dataset
 
+from privet._utils.files import write_text
 from privet.audit.certificate import table
 from privet.audit.checks import Check
 from privet.audit.guarantee import rejected, subject_of, usual_plan
 from privet.audit.subject import Subject
 from privet.audit.whitebox import MechanismAudit, mechanism
-from privet.batches import check_map_style
 from privet.collate import Collate
-from privet.files import write_text
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
+from privet.reading.batches import check_map_style
 
 _CHECKS = pytest.StashKey[list[Check]]()
 _MECHANISM = pytest.StashKey[MechanismAudit]()

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from privet.batches import Batched
 from privet.clipping import AdaptiveQuantile, Layerwise, Projected, Rule
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
+from privet.reading.batches import Batched
 from privet.sampling import Indices
 
 Array = NDArray[np.float64]

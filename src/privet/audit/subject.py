@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+from privet._utils.randomness import Seeds, generators_kept, seed_generators
 from privet.audit.production import Recorder
-from privet.batches import Batched, Group, check_dataset, group_examples, privacy_unit, split
 from privet.clipping import Rule
 from privet.collate import Collate, batch_of_one, own_batch
 from privet.gradients import trainable
@@ -24,10 +24,10 @@ from privet.gradients.core.examples import examples_in, rows, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.momentum import Iterates
 from privet.plan import Plan
-from privet.randomness import Seeds, generators_kept, seed_generators
-from privet.reading import Rows, physical_batches, ungroup
+from privet.reading.batches import Batched, Group, check_dataset, group_examples, privacy_unit, split
+from privet.reading.rows import Rows, physical_batches, ungroup
+from privet.reading.tables import table_of
 from privet.sampling import FullBatch, Indices
-from privet.tables import table_of
 from privet.training import Training
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.preflight import Preflight

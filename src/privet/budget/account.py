@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from privet import accounting
+from privet._utils.unique import Unique
 from privet.accounting.filters import filter_order, filterable, filtered_epsilon
 from privet.budget.terms import Terms
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger.journal import Record
 from privet.plan import Plan
-from privet.unique import Unique
 
 KIND, FORMAT = "budget", 1
 

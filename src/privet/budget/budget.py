@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from privet._utils.files import make_folder
+from privet._utils.unique import Unique
 from privet.accounting.rounding import legible
 from privet.budget.account import Account, Share, drawn, opening, replay
 from privet.budget.terms import PLANS, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
-from privet.files import make_folder
 from privet.ledger import Journal, Ledger, read
 from privet.plan import Plan
-from privet.unique import Unique
 
 _WHAT = "the budget"
 

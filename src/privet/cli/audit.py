@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors import SafetensorError, safe_open
 
+from privet._utils.documents import DocumentError, read_text
+from privet._utils.files import write_text
 from privet.cli.output import Json, answer
-from privet.documents import DocumentError, read_text
 from privet.errors import InvalidArgumentError
-from privet.files import write_text
 from privet.plan import Plan
 from privet.training import read_plan
 

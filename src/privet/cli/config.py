@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from privet import runs
-from privet.documents import DocumentError, from_json, from_toml, read_text
+from privet._utils.documents import DocumentError, from_json, from_toml, read_text
 from privet.errors import InvalidArgumentError
 from privet.plan import FORMAT, Plan
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from privet.batches import check_map_style
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients.core.examples import examples_in, rows
-from privet.reading import Rows
+from privet.reading.batches import check_map_style
+from privet.reading.rows import Rows
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from privet._utils.documents import read_text
 from privet.cli.output import Json
-from privet.documents import read_text
 from privet.errors import InvalidArgumentError
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from privet._utils.documents import DocumentError, from_json
 from privet.accounting import ACCOUNTANTS, ADJACENCIES, group_unit
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, NormRule, Projected, Rule
-from privet.documents import DocumentError, from_json
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import SOURCES, Gaussian

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from privet import models, runs, setups
-from privet.batches import check_map_style, privacy_unit
 from privet.budget import Budget
 from privet.cli import settings
 from privet.cli.config import Config, plan_of
@@ -22,6 +21,7 @@ from privet.evaluation.plain import plain
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.plan import Plan
+from privet.reading.batches import check_map_style, privacy_unit
 
 # With per-example clipping only the product of learning rate and bound matters to SGD, so one default serves every bound.
 _RATE_TIMES_BOUND = {"sgd": 0.2, "nesterov": 0.2}

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from privet._utils.encoding import decode, encode
 from privet.clipping.rule import Rule
-from privet.encoding import decode, encode
 from privet.errors import InvalidArgumentError
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from privet.batches import Batched
 from privet.clipping import Rule
 from privet.gradients import trainable
 from privet.gradients.core.examples import examples_in, rows, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.noise import Gaussian
 from privet.plan import Plan
+from privet.reading.batches import Batched
 from privet.sampling import FullBatch, Indices
 from privet.training import Training
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.files import cache_directory, write_atomically
+from privet._utils.files import cache_directory, write_atomically
 
 
 def path(name: str) -> Path:

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from privet._utils.files import cache_directory
 from privet.data import cache
 from privet.data.acquisition import Place, first
 from privet.data.dataset import DataSet
 from privet.errors import InvalidArgumentError, PrivetWarning
-from privet.files import cache_directory
 
 
 class _NamedArrays(Protocol):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from privet._utils.files import cache_directory, write_atomically
 from privet.data import DataSet
-from privet.files import cache_directory, write_atomically
 
 Advance = Callable[[int], object]
 Compute = Callable[[Tensor], Tensor]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from privet._utils.files import cache_directory, write_atomically
 from privet.data.acquisition import Place, first
 from privet.data.checksums import require_sha256
 from privet.data.packages import wheel_members
-from privet.files import cache_directory, write_atomically
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from privet._utils.randomness import generators_kept
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.examples import Examples
@@ -15,7 +16,6 @@ from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.engine import Engine, Pieces
 from privet.gradients.methods.tape import Tape
 from privet.momentum import PerExample
-from privet.randomness import generators_kept
 
 
 class Averages:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from privet._utils.unique import Unique
 from privet.errors import LedgerError
 from privet.ledger.journal import Journal, Record, read
-from privet.unique import Unique
 
 FORMAT = 1
 _WHAT = "the anchor"

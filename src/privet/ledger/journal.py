@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.documents import from_json
+from privet._utils.documents import from_json
+from privet._utils.files import synchronise, synchronise_folder
+from privet._utils.unique import Unique
 from privet.errors import LedgerError
-from privet.files import synchronise, synchronise_folder
-from privet.unique import Unique
 
 Record = dict[str, Any]
 

@@ -17,13 +17,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from privet._utils.unique import Unique
 from privet.errors import BudgetExhaustedError, LedgerError
 from privet.ledger.anchor import Anchor
 from privet.ledger.history import FORMAT, KIND, WHAT, replay
 from privet.ledger.journal import Chain, Journal, Record
 from privet.ledger.machine import Machine
 from privet.noise import Token
-from privet.unique import Unique
 
 _BLOCK = 16
 

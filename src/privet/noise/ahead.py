@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 
 from torch import Tensor
 
-from privet.unique import Unique
+from privet._utils.unique import Unique
 
 _PATIENCE = 5.0  # seconds; a block takes less than one thousandth of that
 

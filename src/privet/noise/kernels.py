@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from privet.native import trusted
+from privet._utils.native import trusted
 from privet.noise import normals
 
 _SOURCE = Path(__file__).with_suffix(".cpp")

@@ -9,7 +9,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-from privet.unique import Unique
+from privet._utils.unique import Unique
 
 ROOM = 2  # words that `fill` needs behind those it writes: the cipher may ask for one block more
 _ZEROS = memoryview(bytes(1 << 17))  # what is encrypted, a piece that stays in cache at a time

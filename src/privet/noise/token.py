@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from privet._utils.unique import Unique
 from privet.errors import LedgerError
-from privet.unique import Unique
 
 
 class Token(Unique):

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from privet import accounting, documents
+from privet import accounting
+from privet._utils import documents
+from privet._utils.encoding import construct, encode
 from privet.accounting.interop import check_installed
 from privet.accounting.statement import Guarantee
 from privet.clipping import Projected, Rule
-from privet.encoding import construct, encode
 from privet.errors import InvalidArgumentError, between, choice, count
 from privet.momentum import MOMENTA, Momentum, PerExample
 from privet.noise import Gaussian

@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from privet._utils.files import write_text
 from privet.evaluation.colours import BLUE, INK, ORANGE
-from privet.files import write_text
 from privet.recipes.metrics import OF_THE_RUN, SHARES
 from privet.recipes.more_charts import distribution, logarithmic, verdicts
 from privet.recipes.recipe import Arm, Chart, Recipe

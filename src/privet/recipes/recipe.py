@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from privet._utils.documents import DocumentError, from_toml, read_text
 from privet.data.classes import declared
-from privet.documents import DocumentError, from_toml, read_text
 from privet.errors import InvalidArgumentError, choice, count, positive, real
 from privet.recipes.metrics import OF_THE_RUN
 from privet.recipes.settings import ArmSettings, table, word

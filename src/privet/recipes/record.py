@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.documents import from_json
+from privet._utils.documents import from_json
 from privet.errors import InvalidArgumentError
 
 # What makes two runs the same: arm, settings, learning rate, seed, number of examples.

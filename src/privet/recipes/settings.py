@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from privet.encoding import decode, encode
+from privet._utils.encoding import decode, encode
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.features import FEATURES
 from privet.optim import scheduled_learning_rate

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from privet._utils.files import write_text
 from privet.evaluation.studies import WARNING
-from privet.files import write_text
 from privet.recipes.metrics import VERDICTS, shown
 from privet.recipes.recipe import Arm, Recipe
 from privet.recipes.record import RunRecord

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import NullFormatter
 
+from privet._utils.files import write_text
 from privet.accounting import compare
 from privet.errors import InvalidArgumentError
 from privet.evaluation.colours import BLUE, INK, ORANGE
-from privet.files import write_text
 from privet.plan import Plan
 from privet.report import accountants
 from privet.report.svg import render

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from privet._utils.documents import from_json, read_text
 from privet.accounting import tradeoff
 from privet.accounting.tradeoff import Meaning
-from privet.documents import from_json, read_text
 from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, studies
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privet._utils.files import write_text
 from privet.errors import InvalidArgumentError
 from privet.evaluation import wilson_interval
-from privet.files import write_text
 from privet.report import numbers, run_files, side_by_side_figures
 from privet.report.markup import NOTHING, Markup, element, join, table, text
 from privet.report.points import SETTINGS, Measured, Point

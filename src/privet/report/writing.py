@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privet.files import write_text
+from privet._utils.files import write_text
 from privet.report import run_files
 from privet.report.figures import draw
 from privet.report.page import page

@@ -4,8 +4,9 @@ Amplification by sampling is only as good as the secrecy of the draw, so the ran
 as the noise; they are handed in, which also lets a test hand in words of its own.
 """
 
+from privet._utils.randomness import Words
 from privet.sampling.by_epoch import BallsInBins, Shuffle
-from privet.sampling.draws import Indices, Words, below, binomial, distinct, permutation
+from privet.sampling.draws import Indices, below, binomial, distinct, permutation
 from privet.sampling.fixed import FixedSize, FullBatch
 from privet.sampling.poisson import Poisson, TruncatedPoisson
 from privet.sampling.scheme import ByEpoch, Scheme

@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from privet import accounting
+from privet._utils.randomness import Words
 from privet.errors import InvalidArgumentError, count, real
-from privet.sampling.draws import Indices, Words, below, permutation
+from privet.sampling.draws import Indices, below, permutation
 from privet.sampling.scheme import ByEpoch, checked_size
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-Words = Callable[[int], NDArray[np.uint64]]
+from privet._utils.randomness import Words
+
 Indices = NDArray[np.int64]
 
 

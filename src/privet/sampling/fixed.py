@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from privet import accounting
+from privet._utils.randomness import Words
 from privet.accounting import Event, Release
 from privet.errors import count
-from privet.sampling.draws import Indices, Words, distinct
+from privet.sampling.draws import Indices, distinct
 from privet.sampling.scheme import Scheme, checked_size
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privet import accounting
+from privet._utils.randomness import Words
 from privet.accounting import Event, Release
 from privet.errors import InvalidArgumentError, count, positive
-from privet.sampling.draws import Indices, Words, binomial, distinct, uniform
+from privet.sampling.draws import Indices, binomial, distinct, uniform
 from privet.sampling.scheme import Scheme, checked_size
 
 

@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet._utils.randomness import Words
 from privet.accounting import ADJACENCIES, BallsInBins, Release, Shuffled, epochs
 from privet.errors import InvalidArgumentError
-from privet.sampling.draws import Indices, Words
+from privet.sampling.draws import Indices
 from privet.schedules import Factors
 
 

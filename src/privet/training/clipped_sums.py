@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from privet.batches import Group, PhysicalBatch
+from privet._utils.randomness import generators_kept
 from privet.clipping import Projected, Rule
 from privet.errors import LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
@@ -16,7 +16,7 @@ from privet.gradients.engine import Engine, Pieces
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
 from privet.momentum import Iterates
-from privet.randomness import generators_kept
+from privet.reading.batches import Group, PhysicalBatch
 from privet.sampling import Words
 from privet.sparsification import Masks
 from privet.values import ClippedSum

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from privet import checkpoint
-from privet.documents import DocumentError, read_text
+from privet._utils.documents import DocumentError, read_text
+from privet._utils.files import make_folder, write_text
 from privet.errors import InvalidArgumentError, LedgerError
-from privet.files import make_folder, write_text
 from privet.plan import Plan
 
 LEDGER, PLAN, STATUS = "ledger", "plan.json", "status.json"

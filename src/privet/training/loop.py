@@ -14,9 +14,9 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
+from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.statement import Guarantee
-from privet.batches import Group, PhysicalBatch, check_dataset, check_sizes
 from privet.budget import Budget
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, LedgerError, count
@@ -26,7 +26,8 @@ from privet.gradients.per_example_momentum import Averages
 from privet.momentum import PerExample
 from privet.noise import release
 from privet.plan import Plan
-from privet.reading import Rows
+from privet.reading.batches import Group, PhysicalBatch, check_dataset, check_sizes
+from privet.reading.rows import Rows
 from privet.training.checks import check_optimizer, check_plan_suits, check_same_parameters
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
@@ -35,7 +36,6 @@ from privet.training.preflight import Preflight, advance_parametrizations
 from privet.training.reading import Reading
 from privet.training.record import RunRecorder
 from privet.training.state import PublicState
-from privet.unique import Unique
 from privet.values import total_size
 
 _NOT_PROBED = (

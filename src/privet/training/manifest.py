@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet.documents import DocumentError, from_json, read_text
+from privet._utils.documents import DocumentError, from_json, read_text
 from privet.errors import LedgerError
 
 NAME, FORMAT = "manifest.json", 1

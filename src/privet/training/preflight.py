@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from privet._utils.randomness import generators_kept, seed_generators
 from privet.accounting import unit
-from privet.batches import Batched, Group, group_examples
 from privet.clipping import Projected
 from privet.collate import Collate, batch_of_one, own_batch
 from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
@@ -23,8 +23,8 @@ from privet.gradients.core.losses import LossFunction
 from privet.gradients.probe.probe import probe, probe_projections
 from privet.gradients.probe.synthetic_batch import make_up_items
 from privet.plan import Plan
-from privet.randomness import generators_kept, seed_generators
-from privet.reading import Rows, join_rows
+from privet.reading.batches import Batched, Group, group_examples
+from privet.reading.rows import Rows, join_rows
 
 _FEW = 3
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Generator, Iterator
 from itertools import count
 
-from privet.batches import Group, PhysicalBatch, split
-from privet.reading import Rows, physical_batches
+from privet.reading.batches import Group, PhysicalBatch, split
+from privet.reading.rows import Rows, physical_batches
 from privet.sampling import Indices, Scheme, Words
 
 _Read = tuple[PhysicalBatch, list[Group]]

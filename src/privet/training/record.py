@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from privet import checkpoint
+from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
 from privet.errors import LedgerError
@@ -15,7 +16,6 @@ from privet.plan import Plan
 from privet.training import manifest
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
 from privet.training.state import PublicState
-from privet.unique import Unique
 
 
 class RunRecorder(Unique):

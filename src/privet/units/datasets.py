@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset
 
+from privet._utils.randomness import Seeds
 from privet.accounting import group_unit
-from privet.batches import UNREADABLE, Batched, Group, check_map_style, group_examples
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, count
 from privet.gradients.core.examples import Examples
 from privet.noise import SecureSource
-from privet.randomness import Seeds
-from privet.reading import Rows, join_rows, ungroup
+from privet.reading.batches import UNREADABLE, Batched, Group, check_map_style, group_examples
+from privet.reading.rows import Rows, join_rows, ungroup
 from privet.sampling import Indices, Words, permutation
 
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privet._utils.randomness import generators_kept
 from privet.gradients.core.randomness import Draws, Watch, seeds_of_torch
-from privet.randomness import generators_kept
 
 CPU = torch.device("cpu")
 

@@ -7,13 +7,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privet import native
+from privet._utils import native
+from privet._utils.native import UnavailableError
 from privet.gradients.layers.embedding import embedding
 from privet.gradients.layers.embedding import kernels as embedding_kernels
 from privet.gradients.layers.embedding import reference as embedding_sums
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 from privet.gradients.layers.embedding.kernels import IN_TORCH, agree, sums
-from privet.native import UnavailableError
 
 LAYOUTS = {
     "own": lambda g: g,

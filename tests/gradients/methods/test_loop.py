@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from privet._utils.randomness import generators_kept
 from privet.gradients import per_example_gradients
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
@@ -15,7 +16,6 @@ from privet.gradients.core.randomness import Draws, seeds_of_torch
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.loop import differentiate
-from privet.randomness import generators_kept
 
 
 def test_the_loop_gives_every_example_alone():

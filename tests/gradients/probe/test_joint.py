@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from privet._utils.randomness import generators_kept
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.probe.joint import _Steady, _SteadyCalls, inner_dropout_off, refuse_in_batch_loss
-from privet.randomness import generators_kept
 
 DRAWS = {
     "rand": (lambda n: torch.rand(n, 2), 0, 1),

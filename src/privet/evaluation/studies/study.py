@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
+from privet._utils.files import write_text
 from privet.errors import InvalidArgumentError, count, positive
 from privet.evaluation.studies.gradients import Observation, observe
 from privet.evaluation.studies.marking import WARNING
 from privet.evaluation.studies.mechanism import Mechanism
-from privet.files import write_text
 from privet.gradients.core.examples import examples_in
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from privet._utils.native import trusted
 from privet.gradients.core.factors import Factors
-from privet.native import trusted
 from privet.values import places
 
 _SOURCE = Path(__file__).with_suffix(".cpp")

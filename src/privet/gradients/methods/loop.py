@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 
+from privet._utils.randomness import seed_generators
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import checked_losses, uncompiled
 from privet.gradients.core.per_example import DenseGrad
@@ -21,7 +22,6 @@ from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.checkpointing import noticing_reentrant, running_again_by
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.tape import Tape
-from privet.randomness import seed_generators
 
 
 def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int, coefficient: float = 1.0) -> Tape:

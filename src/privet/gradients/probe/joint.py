@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import uncompiled
@@ -19,7 +20,6 @@ from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.past_iterates import holding
 from privet.gradients.probe.synthetic_batch import join, joinable
-from privet.randomness import seed_generators
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 _LOOSE = 3e-2

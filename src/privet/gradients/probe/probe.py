@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from privet._utils.randomness import generators_kept
 from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
@@ -30,7 +31,6 @@ from privet.gradients.probe.joint import inner_dropout_off, refuse_in_batch_loss
 from privet.gradients.probe.synthetic_batch import make_up
 from privet.gradients.projection.clipping import products
 from privet.gradients.projection.directions import Directions
-from privet.randomness import generators_kept
 
 _EXAMPLES = 3
 # Relative to the size of an example's gradient, by the precision of the parameters.

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from privet._utils.native import trusted
 from privet.gradients.layers.embedding import reference
-from privet.native import trusted
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}

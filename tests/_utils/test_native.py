@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from privet import native
+from privet._utils import native
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
-from privet.entries import check_distinct, pieces
 from privet.errors import InvalidArgumentError
+from privet.reading.entries import check_distinct, pieces
 from privet.units import Groups, Users
 
 N = 6

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from privet.batches import Group
-from privet.entries import Positions, pieces
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.examples import Examples, stackable
+from privet.reading.batches import Group
+from privet.reading.entries import Positions, pieces
 from privet.sampling import Indices
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from privet.batches import UNREADABLE, Batched, check_dataset, group_examples, read_each, split
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.noise import FixedSource, Keystream
+from privet.reading.batches import UNREADABLE, Batched, check_dataset, group_examples, read_each, split
 
 
 class Pairs(Dataset):

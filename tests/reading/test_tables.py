@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
-from privet.reading import Rows
-from privet.tables import table_of
+from privet.reading.rows import Rows
+from privet.reading.tables import table_of
 
 
 def numbered(start, examples, width=2, kind=torch.float32):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.batches import Group
 from privet.gradients.core.examples import Examples, stackable
+from privet.reading.batches import Group
 
 _ALIGNED = 16  # bytes: no type's numbers are larger
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.random import mtrand
+from numpy.typing import NDArray
 
-from privet.sampling import Words
+# A source of random words: how many → so many uniform and independent 64-bit words.
+Words = Callable[[int], NDArray[np.uint64]]
 
 _KEY_BYTES = 32
 _NUMPY = "MT19937"  # the only kind that np.random.seed can seed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from privet.documents import DocumentError, from_json, from_toml, read_text
+from privet._utils.documents import DocumentError, from_json, from_toml, read_text
 
 
 @pytest.mark.parametrize("text", ["{", "9" * 5000, "[" * 100_000, '{"a": NaNN}', r'"\ud800"', r'{"a\uDC00": 1}'])

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from privet.batches import UNREADABLE, split
+from privet._utils.randomness import Seeds
 from privet.collate import Padded
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.noise import FixedSource
-from privet.randomness import Seeds
-from privet.reading import Rows, join_rows, physical_batches, ungroup
+from privet.reading.batches import UNREADABLE, split
+from privet.reading.rows import Rows, join_rows, physical_batches, ungroup
 from privet.units import Groups
 
 SEED = Seeds(bytes(range(100, 132)), start=3)

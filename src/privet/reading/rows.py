@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
-from privet.batches import UNREADABLE, Batched, Group, PhysicalBatch, group_examples, read_each
+from privet._utils.randomness import Seeds
 from privet.collate import Collate, batch_of_one, own_batch
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
-from privet.randomness import Seeds
+from privet.reading.batches import UNREADABLE, Batched, Group, PhysicalBatch, group_examples, read_each
+from privet.reading.tables import table_of
+from privet.reading.transfer import Packed, pack
 from privet.sampling import Indices
-from privet.tables import table_of
-from privet.transfer import Packed, pack
 
 _SAME = Seeds(bytes(range(32)))  # public: what is compared has to be read with equal random numbers
 

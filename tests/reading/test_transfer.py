@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import torch
 
-from privet.batches import group_examples
-from privet.transfer import pack
+from privet.reading.batches import group_examples
+from privet.reading.transfer import pack
 
 
 def test_groups_of_every_kind_arrive():

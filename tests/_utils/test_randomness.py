@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from privet.randomness import Seeds, generators_kept, seed_generators
+from privet._utils.randomness import Seeds, generators_kept, seed_generators
 
 
 def drawn():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.files import cache_directory, write_atomically, write_text
+from privet._utils.files import cache_directory, write_atomically, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

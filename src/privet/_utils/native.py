@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from privet.files import cache_directory, write_atomically
+from privet._utils.files import cache_directory, write_atomically
 
 SWITCH = "PRIVET_KERNELS"
 _COMPILERS = ("g++", "clang++")

@@ -1,0 +1,1 @@
+"""What every layer uses and no user needs: files, documents, compiled kernels, random numbers, objects that exist once."""

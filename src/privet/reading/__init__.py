@@ -1,0 +1,1 @@
+"""From a data set to batches of examples that no user code has seen side by side."""
