@@ -28,9 +28,9 @@ from privet.evaluation import Evaluation, evaluate
 from privet.evaluation.plain import plain
 from privet.optim import SGLD
 from privet.plan import Plan
-from privet.progress import shown
 from privet.setups import Setup
 from privet.training import Training, read_plan
+from privet.training.progress import shown
 
 # How often the model in training is evaluated on the test set.
 _POINTS = 20

@@ -261,7 +261,7 @@ def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
 # The process signals itself after its second regular checkpoint, however fast it is.
 INTERRUPTED = """
 import os, sys
-from privet import checkpoint
+from privet.training import checkpoint
 from privet.cli import main
 
 save = checkpoint.save

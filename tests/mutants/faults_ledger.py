@@ -46,7 +46,8 @@ COUNTED = [
            LEDGER("test_a_copy_of_a_run_that_went_on_is_refused"), "ledger"),
     Mutant("a ledger that was rolled back is believed", "checkpoint.py",
            'if not ledger.includes(state["ledger"]):', "if False:",
-           among("test_checkpoint", "test_a_newer_checkpoint_than_the_ledger_is_refused_though_an_older_one_would_do"), "."),
+           among("training/test_checkpoint", "test_a_newer_checkpoint_than_the_ledger_is_refused_though_an_older_one_would_do"),
+           "training"),
 ]  # fmt: skip
 
 SHARED = [

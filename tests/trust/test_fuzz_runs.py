@@ -17,9 +17,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from privet import checkpoint
 from privet.errors import LedgerError, PrivetError
 from privet.ledger import journal, read_history
+from privet.training import checkpoint
 
 N, STEPS, TAKEN = 20, 40, 5
 SHARED = ("anchor", "budget")

@@ -12,7 +12,7 @@ from privet.cli.output import Json, answer
 from privet.ledger import read
 from privet.ledger.history import WHAT
 from privet.training.directory import LEDGER
-from privet.verification import verify as verify_run
+from privet.training.verification import verify as verify_run
 
 app = typer.Typer(
     add_completion=False,

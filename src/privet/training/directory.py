@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from privet import checkpoint
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import make_folder, write_text
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
+from privet.training import checkpoint
 
 LEDGER, PLAN, STATUS = "ledger", "plan.json", "status.json"
 

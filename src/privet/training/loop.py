@@ -270,7 +270,7 @@ class Training(Unique):
             for _ in self:
                 pass
             return
-        from privet.progress import shown
+        from privet.training.progress import shown
 
         for _ in shown(self):
             pass

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from privet import checkpoint
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import Ledger
 from privet.plan import Plan
-from privet.training import manifest
+from privet.training import checkpoint, manifest
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
 from privet.training.state import PublicState
 

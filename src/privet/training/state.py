@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from privet.checkpoint import Stateful
 from privet.clipping import CurrentRule, Rule
 from privet.momentum import InnerOuter, Iterates
 from privet.plan import PARTS, Plan
 from privet.sparsification import CurrentMasks, Masks
 from privet.training import manifest
+from privet.training.checkpoint import Stateful
 from privet.training.fresh import check_average, check_fresh_optimizer, check_scheduler, wrapped
 
 

@@ -9,10 +9,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from privet import checkpoint
 from privet.budget import Budget
 from privet.errors import LedgerError
-from privet.verification import verify
+from privet.training import checkpoint
+from privet.training.verification import verify
 
 N, STEPS, TAKEN = 40, 30, 9
 

@@ -14,10 +14,10 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
 import privet
-from privet import checkpoint
 from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
 from privet.ledger import read
 from privet.momentum import InnerOuter
+from privet.training import checkpoint
 
 N, STEPS, STOP = 50, 12, 7
 

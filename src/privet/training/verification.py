@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from privet import checkpoint
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.rounding import legible
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import History, read_history, verify_anchor
-from privet.training import read_plan
+from privet.training import checkpoint, read_plan
 from privet.training.directory import LEDGER
 
 
