@@ -241,6 +241,64 @@ def wrong_rule_for_vmap_of_parameters():
     return bounded(Task(User, classify), FAR, remove=(0, 7))
 
 
+@attack("coupling", fast=True)
+def function_whose_backward_remembers():
+    """A user's autograd function adds to every gradient what it was handed in the pass before."""
+    kept = []
+
+    class Remembering(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return x.clone()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad):
+            found = grad + 3 * kept[-1] if kept else grad
+            kept.append(grad)
+            return found
+
+    class User(Body):
+        def forward(self, x):
+            return self.outer(Remembering.apply(self.hidden(x)))
+
+    return bounded(Task(User, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling", fast=True)
+def function_whose_backward_writes_a_parameter():
+    """A user's autograd function moves the bias towards the gradients that it is handed."""
+
+    class User(Body):
+        def forward(self, x):
+            body = self
+
+            class Writing(torch.autograd.Function):
+                generate_vmap_rule = True
+
+                @staticmethod
+                def forward(x):
+                    return x.clone()
+
+                @staticmethod
+                def setup_context(ctx, inputs, output):
+                    pass
+
+                @staticmethod
+                def backward(ctx, grad):
+                    body.inner.bias.data.add_(grad.flatten(0, -2).sum(0), alpha=50.0)
+                    return grad
+
+            return self.outer(Writing.apply(self.hidden(x)))
+
+    return bounded(Task(User, classify), FAR, remove=(0, 7))
+
+
 @attack("coupling")
 def one_batch_row_for_all_queries():
     """The first example of the batch is the prompt of all."""

@@ -11,7 +11,7 @@ import functools
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -96,11 +96,17 @@ def _is_users(name: str) -> bool:
     return place is None or not ("site-packages" in place or place.startswith(sys.base_prefix))
 
 
-def _methods(kind: type) -> Iterator[types.FunctionType]:
-    for value in vars(kind).values():
-        function = getattr(value, "__func__", value)
-        if isinstance(function, types.FunctionType):
-            yield function
+def _methods_of(kinds: Iterable[type]) -> Iterator[types.FunctionType]:
+    for kind in kinds:
+        for value in vars(kind).values():
+            function = getattr(value, "__func__", value)
+            if isinstance(function, types.FunctionType):
+                yield function
+
+
+def _by_identity(roots: Iterable[object]) -> dict[int, types.FunctionType]:
+    """Return functions, and those of the same files or closures that they name, each once."""
+    return {id(function): function for root in roots for function in _functions(root)}
 
 
 def _is_data(name: str, value: object) -> bool:
@@ -124,11 +130,13 @@ class Guard:
         classes = {kind for module in model.modules() for kind in _own_classes(type(module))} | set(_own_classes(type(loss_fn)))
         holders = [loss_fn, getattr(loss_fn, "__self__", None), *(getattr(loss_fn, "args", None) or ())]
         classes |= {kind for holder in holders for kind in _own_classes(type(holder))}
-        roots = [loss_fn, *(function for kind in classes for function in _methods(kind))]
-        known = {id(function): function for root in roots for function in _functions(root)}
+        functions = [loss_fn, *_methods_of(classes)]
+        known = _by_identity(functions)
+        named = [value for function in known.values() for value, _ in _bindings(function).values() if isinstance(value, type)]
+        used = dict.fromkeys(kind for value in named for kind in _own_classes(value))
+        known |= _by_identity(_methods_of(used))  # of autograd functions, say, whose backward pass is user code too
         self._functions = list(known.values())
-        named = (value for function in self._functions for value, _ in _bindings(function).values() if isinstance(value, type))
-        self._classes = list(dict.fromkeys([*classes, *(kind for value in named for kind in _own_classes(value))]))
+        self._classes = list(dict.fromkeys([*classes, *used]))
         self._holders = [holder for holder in holders if holder is not None and not isinstance(holder, nn.Module)]
         self._model, self._others = model, list[nn.Module]()
         if others := modules_of(loss_fn):

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -268,9 +267,10 @@ _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 
 
 def _is_foreign(func: Any) -> bool:
-    """Return whether a function is an operator of a library whose batching rules are not torch's."""
-    if isinstance(func, HigherOrderOperator) and type(func).__module__.startswith("torch."):
-        return False  # autograd functions among them: `no_batching_rules_of_users` sees to theirs
+    """Return whether a function is an operator of a library whose batching rules are not torch's.
+
+    Autograd functions of users are, too: their backward passes run when nobody looks after what they keep.
+    """
     library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
     return isinstance(library, str) and library not in _KNOWN_LIBRARIES
 
