@@ -273,24 +273,3 @@ def _is_foreign(func: Any) -> bool:
     """
     library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
     return isinstance(library, str) and library not in _KNOWN_LIBRARIES
-
-
-@contextlib.contextmanager
-def no_batching_rules_of_users() -> Iterator[None]:
-    """Refuse autograd functions inside that bring a batching rule of their own: it would see all examples at once.
-
-    What torch generates from the function itself sees one.
-    """
-    module: Any = torch.autograd.function
-    plain = module.custom_function_call
-
-    def guarded(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not function.generate_vmap_rule and not function.__module__.startswith(("privet.", "torch.")):
-            raise UntraceableError("an autograd function has a batching rule of its own")
-        return plain(function, *args, **kwargs)
-
-    module.custom_function_call = guarded
-    try:
-        yield
-    finally:
-        module.custom_function_call = plain

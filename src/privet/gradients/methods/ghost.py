@@ -28,8 +28,9 @@ from privet.gradients.core.randomness import Draws, Watch
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state import Guard
 from privet.gradients.methods.assemble import assemble
-from privet.gradients.methods.calls import ExampleCalls, no_batching_rules_of_users
+from privet.gradients.methods.calls import ExampleCalls
 from privet.gradients.methods.checkpointing import running_again_by
+from privet.gradients.methods.physical import no_user_code_on_the_physical_batch
 from privet.gradients.methods.tape import Tape
 
 
@@ -142,7 +143,7 @@ def record(
 
 
 def _run(subject: Subject, examples: Examples, recorder: Recorder, coefficient: float, *, batched_from_the_start: bool) -> None:
-    with torch.enable_grad(), uncompiled(), no_batching_rules_of_users():
+    with torch.enable_grad(), uncompiled(), no_user_code_on_the_physical_batch():
         total = losses_in_vmap(
             subject, examples, recorder, lambda example: subject.loss_fn(subject.model, example),
             batched_from_the_start=batched_from_the_start,
