@@ -121,3 +121,74 @@ def constant_of_a_class_that_mixes():
             return self.outer((self.hidden(x) * self.inner.bias.sum()) + self.shift)
 
     return bounded(Task(Shifted, classify), FAR, remove=(0, 7))
+
+
+class Amplified(torch.autograd.Function):
+    """Gives every gradient a length of 30: not linear, so that a sum's is not the sum of those of its terms."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 30 * grad / (grad.norm() + 1e-6)
+
+
+@attack("gradients", fast=True)
+def parameter_through_a_function_that_is_not_linear():
+    """A user's autograd function between a parameter and its use changes the length of what comes back."""
+
+    class Through(Body):
+        def forward(self, x):
+            return self.outer(F.linear(x, Amplified.apply(self.inner.weight), self.inner.bias).tanh())
+
+    return bounded(Task(Through, classify), FAR, remove=(0, 7))
+
+
+@attack("gradients", fast=True)
+def hook_on_what_is_made_of_a_parameter():
+    """The same by a hook on a tensor that is computed from the parameter."""
+
+    class Hooked(Body):
+        def forward(self, x):
+            weight = 1.0 * self.inner.weight
+            weight.register_hook(lambda grad: 30 * grad / (grad.norm() + 1e-6))
+            return self.outer(F.linear(x, weight, self.inner.bias).tanh())
+
+    return bounded(Task(Hooked, classify), FAR, remove=(0, 7))
+
+
+@attack("gradients", fast=True)
+def hook_on_a_node_behind_a_parameter():
+    """The same by a hook on a node of the graph."""
+
+    class Hooked(Body):
+        def forward(self, x):
+            weight = 1.0 * self.inner.weight
+            weight.grad_fn.register_prehook(lambda grads: tuple(30 * grad / (grad.norm() + 1e-6) for grad in grads))
+            return self.outer(F.linear(x, weight, self.inner.bias).tanh())
+
+    return bounded(Task(Hooked, classify), FAR, remove=(0, 7))
+
+
+@attack("gradients", fast=True)
+def what_was_made_of_a_parameter_before():
+    """The model made a tensor of its parameter, with such a hook, before any pass."""
+
+    class Early(Body):
+        def __init__(self):
+            super().__init__()
+            self.early = 1.0 * self.inner.weight
+            self.early.register_hook(lambda grad: 30 * grad / (grad.norm() + 1e-6))
+
+        def forward(self, x):
+            return self.outer(F.linear(x, self.early, self.inner.bias).tanh())
+
+    return bounded(Task(Early, classify), FAR, remove=(0, 7))

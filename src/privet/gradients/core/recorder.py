@@ -56,6 +56,7 @@ class Recorder:
 
     def __init__(self, examples: int, parameters: Mapping[str, Tensor], draws: Draws) -> None:
         self.examples, self.parameters, self.draws = examples, parameters, draws
+        self._began = _next_node_number()
         self.token: Tensor | None = None
         self.foreign: list[Tensor] = []
         self.low_precision = False
@@ -239,12 +240,35 @@ class Recorder:
             seen.add(node)
             variable = getattr(node, "variable", None)
             if variable is None:
+                self._check_node(node)
                 stack += [following for following, _ in node.next_functions]
             elif id(variable) in self._names:
                 names[self._names[id(variable)]] = None
             else:
                 others.append(variable)
         return list(names), others
+
+    def _check_node(self, node: Any) -> None:
+        """Refuse what may hand a sum of gradients to user code, which need not be linear.
+
+        What torch computes from parameters is linear on the way back, so that one product serves all examples.
+
+        Raises:
+            UntraceableError: a user's autograd function is on the way from the parameters, or what was made before the pass and
+                may have hooks that nobody saw.
+        """
+        function = getattr(type(node), "_forward_cls", None)
+        if function is not None and not function.__module__.startswith(("torch.", "privet.")):
+            raise UntraceableError("a parameter goes through an autograd function of the user's")
+        if node._sequence_nr() < self._began:
+            raise UntraceableError("a tensor was made of parameters before the pass")
+
+
+def _next_node_number() -> int:
+    """Return a number below those of all nodes of graphs that this thread makes from now on."""
+    with torch.enable_grad():
+        number: int = torch.zeros((), requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
+    return number
 
 
 class _Copy(torch.autograd.Function):

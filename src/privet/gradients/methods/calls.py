@@ -123,6 +123,7 @@ _RENORMALISING = {F.embedding, F.embedding_bag}
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
+_GRAD_FN_GET = _TENSOR.grad_fn.__get__
 _WRITTEN = (
     "the model or loss writes to a parameter, or to a large tensor that it holds, while it runs on an example: that would be "
     "released without noise; write to nothing that outlives the forward pass (an embedding's max_norm and codebooks that "
@@ -161,6 +162,8 @@ class ExampleCalls(GuardedCalls):
     def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
         """Call a function: by its rule, or by vmap's with a copy of every parameter for each example."""
         recorder = self._recorder
+        if name in _HOOKS:
+            raise UntraceableError("a hook is put on a tensor: it would be handed the gradients of all examples, or their sum")
         if func in INDEXED and len(args) > 1:
             indices = by_indices(recorder, args[1])
             if indices is not None:
@@ -183,6 +186,8 @@ class ExampleCalls(GuardedCalls):
             if found is not None:
                 return found
         if not batched:
+            if asking and _is_foreign(func):
+                raise UntraceableError("parameters go through user code whose backward pass would be handed the sum of gradients")
             return self._shared(func, name, args, options)
         if followed:
             args, options = self.own(args), self.own(options)
@@ -200,6 +205,11 @@ class ExampleCalls(GuardedCalls):
             if writes(name):
                 raise
             return self._one_by_one(func, args, options)
+
+    def _attribute(self, func: Any, name: str, args: Any) -> Any:
+        if func == _GRAD_FN_GET and args[0].requires_grad:
+            raise UntraceableError("the graph behind parameters is looked at, where hooks would be handed the sum of gradients")
+        return super()._attribute(func, name, args)
 
     def _shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
         """Call a function in which no example takes part."""

@@ -15,6 +15,7 @@ from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import Loss, checked_losses, uncompiled
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.past_iterates import Past
+from privet.gradients.methods.physical import no_user_code_on_the_physical_batch
 from privet.gradients.methods.tape import LONG, MARGIN, Tape, precise_norms
 
 Vector = Mapping[str, Tensor]
@@ -45,8 +46,9 @@ def _over(one: Callable[[object], Tensor], examples: Examples, forgiving: bool) 
 
     mapped = tuple(0 if own else None for own in examples.own)
     try:
-        vectorised = torch.func.vmap(flat, in_dims=(0, *mapped), randomness="different")
-        found: Tensor = vectorised(torch.zeros(examples.count), *examples.leaves)
+        with no_user_code_on_the_physical_batch():
+            vectorised = torch.func.vmap(flat, in_dims=(0, *mapped), randomness="different")
+            found: Tensor = vectorised(torch.zeros(examples.count), *examples.leaves)
         return found
     except Exception:  # torch raises many kinds for what it cannot vectorise
         return torch.stack([_alone(one, examples.one(position), forgiving) for position in range(examples.count)])
