@@ -99,7 +99,7 @@ def test_activations_are_freed_at_once_without_the_garbage_collector(case, metho
     model, batch, alive = case.model(), case.batch(3), []
 
     def remember(_module, inputs, output):
-        alive.extend(weakref.ref(x) for x in map(underlying, (*inputs, output)) if x.grad_fn is not None)
+        alive.extend(weakref.ref(x) for x in map(underlying, (*inputs, output)) if x.requires_grad and not x.is_leaf)
 
     handles = [module.register_forward_hook(remember) for module in model.modules()]
     gc.collect()

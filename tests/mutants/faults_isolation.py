@@ -14,6 +14,8 @@ FEW = in_gradients("test_attention", "test_masks_of_examples_with_few_dimensions
 MASKS = in_gradients("test_attention", "test_masks_of_every_shape")
 DROPPED = in_gradients("test_attention", "test_half_of_the_weights_are_dropped")
 
+WAYS_BACK = in_gradients("test_ghost", "test_what_lies_between_a_parameter_and_its_use_sees_one_examples_gradient")
+
 CORE = [
     Mutant("examples stay where vmap has them", "core/batching.py",
            "return physical.movedim(dimension, 0) if dimension else physical", "return physical",
@@ -68,9 +70,35 @@ CORE = [
     Mutant("what was used is changed afterwards", "methods/calls.py",
            "and (batched or recorder.has_used(into)):", "and batched:",
            in_gradients("test_ghost", "test_what_was_used_is_not_changed_afterwards")),
-    Mutant("batching rules of users are believed", "methods/calls.py",
+    Mutant("batching rules of users are believed", "methods/physical.py",
            "if not function.generate_vmap_rule and not", "if False and not",
            in_gradients("test_ghost", "test_batching_rules_of_users_are_not_believed")),
+    Mutant("modes around a pass see all examples", "methods/physical.py",
+           "    _refuse_modes()\n    function", "    function",
+           in_gradients("test_physical", "test_a_users_code_around_a_pass_sees_one_example")),
+    Mutant("hooks on saved tensors see all examples", "methods/physical.py",
+           "if not (_is_trusted(pack) and _is_trusted(unpack)):", "if False:",
+           in_gradients("test_physical", "test_a_users_code_inside_of_a_pass_sees_one_example")),
+    Mutant("modes that a model enters see all examples", "methods/physical.py",
+           "        if not _is_trusted(type(mode)):\n            raise UntraceableError(\"the model", "        if False:\n"
+           "            raise UntraceableError(\"the model",
+           in_gradients("test_physical", "test_a_users_code_inside_of_a_pass_sees_one_example")),
+    Mutant("what was allowed stays refused", "methods/physical.py",
+           "        setattr(owner, name, plain)", "        pass",
+           in_gradients("test_physical", "test_outside_everything_is_allowed_again")),
+    Mutant("estimates see all examples", "projection/clipping.py",
+           "with no_user_code_on_the_physical_batch():", "if True:",
+           in_gradients("test_projections", "test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_them")),
+    Mutant("hooks see a sum of gradients", "methods/calls.py",
+           "        if name in _HOOKS:\n            raise Untraceable", "        if name in ():\n            raise Untraceable",
+           WAYS_BACK),
+    Mutant("nodes are handed out", "methods/calls.py",
+           "if func == _GRAD_FN_GET and args[0].requires_grad:", "if False:", WAYS_BACK),
+    Mutant("a user's code is followed like torch's", "methods/calls.py",
+           "            if asking and _is_foreign(func):", "            if False:", WAYS_BACK),
+    Mutant("a graph from before is gone through", "methods/loop.py",
+           "    if any(is_older(node, began)", "    if False and any(is_older(node, began)",
+           in_gradients("test_ghost", "test_a_tensor_that_was_made_of_parameters_before_is_refused")),
     Mutant("functions without a batching rule are computed on the first example", "methods/calls.py",
            "leaves[number] = tensor[position]", "leaves[number] = tensor[0]",
            in_gradients("test_calls", "test_a_function_without_a_batching_rule_is_computed_for_each_example")),

@@ -155,7 +155,7 @@ PASSES = [
     Mutant("gradients that were put aside are lost", "methods/loop.py",
            "            tensor.grad = gradient", "            pass", GRADS),
     Mutant("gradients of others stay", "methods/loop.py",
-           "reached[id(node.variable)] = node.variable", "pass", GRADS),
+           "reached |= {id(node.variable)", "_ = {id(node.variable)", GRADS),
     Mutant("examples that go alone draw anew", "methods/passes.py",
            "        else:\n            yield from self._one_by_one(examples, index, draws)",
            "        else:\n            yield from self._one_by_one(examples, index, _again(draws, torch.arange(examples.count)))",

@@ -9,7 +9,8 @@ from recording import cover
 from torch import nn
 
 from privet.gradients import per_example_norms
-from privet.gradients.core.state import Guard, modules_of
+from privet.gradients.core.reachable import modules_of
+from privet.gradients.core.state import Guard
 
 GLOBAL = [0]
 

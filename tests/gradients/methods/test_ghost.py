@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from privet.errors import UnsupportedModelError
 from privet.gradients.combine.sums import SummedGrads
 from privet.gradients.core.recorder import UntraceableError
 
@@ -235,3 +236,55 @@ def test_a_checkpointed_part_runs_again_with_the_same_numbers_and_leaves_nothing
     assert oracle.relative_error_per_example(found.gradients, expected.gradients) <= 1e-6
     assert not model.calls
     assert not hasattr(model, "seen")
+
+
+class Clipped(torch.autograd.Function):
+    """Not linear on the way back, so that it must not be handed a sum of gradients."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clamp(-0.1, 0.1)
+
+
+def hooked(weight):
+    made = 2 * weight
+    made.register_hook(lambda grad: grad.clamp(-0.1, 0.1))
+    return made
+
+
+def hooked_at_its_node(weight):
+    made = 2 * weight
+    made.grad_fn.register_prehook(lambda grads: (grads[0].clamp(-0.1, 0.1),))
+    return made
+
+
+@pytest.mark.parametrize("make", [Clipped.apply, lambda weight: Clipped.apply(2 * weight), hooked, hooked_at_its_node])
+def test_what_lies_between_a_parameter_and_its_use_sees_one_examples_gradient(make):
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def loss(m, x):
+        return F.linear(x, make(m.weight)).square().sum(1)
+
+    covered = cover(model, loss, x)
+    assert covered.looped == 4
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_a_tensor_that_was_made_of_parameters_before_is_refused(method):
+    """The first example's backward pass would free what all others need: what each contributes would depend on who is first."""
+    model = nn.Linear(3, 2)
+    early = 2 * model.weight
+    assert not cover(model, lambda m, x: F.linear(x, early).sum(1), torch.randn(4, 3), method, forgiving=True).norms.any()
+    with pytest.raises(UnsupportedModelError, match="computed from parameters before"):
+        cover(model, lambda m, x: F.linear(x, early).sum(1), torch.randn(4, 3), method)

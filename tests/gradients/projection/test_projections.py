@@ -11,6 +11,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import TensorDataset
 
 import privet
@@ -19,7 +20,9 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import clipped_sum
 from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import trainable
+from privet.gradients.methods.ghost import Subject
 from privet.gradients.probe.probe import probe_projections
+from privet.gradients.projection.clipping import products
 from privet.gradients.projection.directions import Directions
 from privet.momentum import InnerOuter, PerExample
 from privet.noise import FixedSource
@@ -365,3 +368,22 @@ class _Cube(torch.autograd.Function):
 class OnlyBackwards(nn.Module):
     def forward(self, x):
         return _Cube.apply(x)
+
+
+class Mixing(TorchDispatchMode):
+    """Adds to every row of a product the one before."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        return found + 3 * found.roll(1, 0) if func is torch.ops.aten.mm.default else found
+
+
+def test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_them():
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    loss = lambda m, batch: F.linear(batch[0], m.weight).square().sum(1)  # noqa: E731
+    direction = {name: torch.ones_like(value) for name, value in model.named_parameters()}
+    subject = Subject(model, loss, trainable(model))
+    with Mixing():
+        whole = products(subject, split_batch((x,)), subject.parameters, direction)
+        alone = [products(subject, split_batch((row[None],)), subject.parameters, direction) for row in x]
+    assert torch.allclose(whole, torch.cat(alone))

@@ -1,8 +1,10 @@
-"""How a tensor that a model computes from its parameters alone comes from one of them."""
+"""How a tensor that a model computes from its parameters alone comes from one of them, and what the graph between them is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,3 +51,29 @@ class Derivation:
             self.tensor, self.parameter, gradient.to(self.tensor.dtype), retain_graph=True, is_grads_batched=batched
         )
         return found
+
+
+def nodes_behind(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield nodes of an autograd graph and all that they lead to, each once."""
+    seen: set[Any] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            stack += [following for following, _ in node.next_functions]
+
+
+def first_node_number() -> int:
+    """Return a number that no node of a graph is below which this thread makes from now on."""
+    with torch.enable_grad():
+        made: Any = torch.zeros((), requires_grad=True).clone()
+    number: int = made.grad_fn._sequence_nr()
+    return number
+
+
+def is_older(node: Any, number: int) -> bool:
+    """Return whether a node was made before `first_node_number` returned this number; the ends of a graph have no age."""
+    older: bool = not hasattr(node, "variable") and node._sequence_nr() < number
+    return older

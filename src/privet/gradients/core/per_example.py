@@ -200,3 +200,20 @@ class DenseGrad(StoredGrad):
         """Return Σᵢ wᵢ·gᵢ."""
         flat = self.gradients.flatten(1) if self.gradients.dim() > 1 else self.gradients[:, None]
         return (weights.to(flat.dtype) @ flat).view(self.gradients.shape[1:])
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What every example's gradient Σₜ gₜ aₜᵀ of a convolution is made of, laid out for products with masks: examples last.
+
+    Args:
+        left: gₜ, (p, T, B).
+        right: any tensor that holds aₜ, which may overlap itself, as patches of an image do; contiguous.
+        columns: where in `right` the B numbers of each of the d inputs begin, (d,) int64.
+        positions: what is to be added to that for position t, (T,) int64.
+    """
+
+    left: Tensor
+    right: Tensor
+    columns: Tensor
+    positions: Tensor

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privet.errors import PrivetError
 from privet.gradients.core.batching import is_batched, on_physical_batch
-from privet.gradients.core.derivation import Derivation
+from privet.gradients.core.derivation import Derivation, first_node_number, is_older, nodes_behind
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import Draws, Sampler
 
@@ -56,7 +56,7 @@ class Recorder:
 
     def __init__(self, examples: int, parameters: Mapping[str, Tensor], draws: Draws) -> None:
         self.examples, self.parameters, self.draws = examples, parameters, draws
-        self._began = _next_node_number()
+        self._began = first_node_number()
         self.token: Tensor | None = None
         self.foreign: list[Tensor] = []
         self.low_precision = False
@@ -231,17 +231,10 @@ class Recorder:
             return [], [tensor]
         names: dict[str, None] = {}
         others: list[Tensor] = []
-        seen: set[Any] = set()
-        stack: list[Any] = [tensor.grad_fn]
-        while stack:
-            node = stack.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
+        for node in nodes_behind([tensor.grad_fn]):
             variable = getattr(node, "variable", None)
             if variable is None:
                 self._check_node(node)
-                stack += [following for following, _ in node.next_functions]
             elif id(variable) in self._names:
                 names[self._names[id(variable)]] = None
             else:
@@ -260,15 +253,8 @@ class Recorder:
         function = getattr(type(node), "_forward_cls", None)
         if function is not None and not function.__module__.startswith(("torch.", "privet.")):
             raise UntraceableError("a parameter goes through an autograd function of the user's")
-        if node._sequence_nr() < self._began:
+        if is_older(node, self._began):
             raise UntraceableError("a tensor was made of parameters before the pass")
-
-
-def _next_node_number() -> int:
-    """Return a number below those of all nodes of graphs that this thread makes from now on."""
-    with torch.enable_grad():
-        number: int = torch.zeros((), requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
-    return number
 
 
 class _Copy(torch.autograd.Function):

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,94 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.reachable import bindings_of, functions_behind, methods_of, modules_of, own_classes
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _DEPTH = 5  # of containers and objects within each other
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # of a container whose items are put back; whose items are looked into
 _SMALL, _COPIED = 1 << 16, 1 << 22  # numbers of a tensor in a closure whose values are put back; of a held one that is copied
-_FUNCTIONS = 50  # that a loss function may name
-
-
-def modules_of(*roots: object) -> dict[str, nn.Module]:
-    """Return the modules of a model, and those that a loss function can be seen to reach: itself, its closure, its globals.
-
-    Args:
-        roots: modules and functions.
-
-    Returns:
-        Names as the user knows them → modules, each once.
-    """
-    found: dict[int, tuple[str, nn.Module]] = {}
-    for root in roots:
-        for name, value in reachable(root).items():
-            if isinstance(value, nn.Module):
-                for inner, module in value.named_modules():
-                    found.setdefault(id(module), (".".join(filter(None, (name, inner))), module))
-    return {f"{name}#{number}" if number else name: module for number, (name, module) in enumerate(found.values())}
-
-
-def reachable(root: object) -> dict[str, Any]:
-    """Return what a function can be seen to use besides its arguments, by name; a module is just itself."""
-    if isinstance(root, nn.Module):
-        return {"": root}
-    if isinstance(root, functools.partial):
-        values = {f"argument {number}": value for number, value in enumerate(root.args)} | dict(root.keywords)
-        return {**_objects(values), **reachable(root.func)}
-    if isinstance(root, types.MethodType):
-        return {**_objects({"self": root.__self__}), **reachable(root.__func__)}
-    if isinstance(root, types.FunctionType):
-        return {name: value for function in _functions(root) for name, (value, _) in _bindings(function).items()}
-    own = getattr(root, "__dict__", None)
-    return _objects(dict(own)) if isinstance(own, dict) else {}
-
-
-def _objects(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values, and the attributes of those that are neither modules nor tensors nor functions."""
-    found = dict(values)
-    for value in values.values():
-        own = getattr(value, "__dict__", None)
-        plain = not isinstance(value, nn.Module | Tensor | type | types.ModuleType | types.FunctionType)
-        if isinstance(own, dict) and plain:
-            found |= {name: inner for name, inner in own.items() if name not in found}
-    return found
-
-
-def _bindings(function: types.FunctionType) -> dict[str, tuple[Any, Callable[[Any], None]]]:
-    """Return the free and global names of a function, each with its value and what binds it again."""
-    found: dict[str, tuple[Any, Callable[[Any], None]]] = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # an empty cell
-            found[name] = cell.cell_contents, functools.partial(setattr, cell, "cell_contents")
-    for name in function.__code__.co_names:
-        if name in function.__globals__ and not isinstance(function.__globals__[name], types.ModuleType):
-            found[name] = function.__globals__[name], functools.partial(function.__globals__.__setitem__, name)
-    return found
-
-
-def _own_classes(kind: type) -> tuple[type, ...]:
-    """Return a class and its bases as far as they are a user's: defined neither in Python nor in an installed library."""
-    return tuple(each for each in kind.__mro__ if _is_users(each.__module__))
-
-
-@functools.cache
-def _is_users(name: str) -> bool:
-    if name.partition(".")[0] in ("builtins", "torch", "privet"):
-        return False
-    place = getattr(sys.modules.get(name), "__file__", None)
-    return place is None or not ("site-packages" in place or place.startswith(sys.base_prefix))
-
-
-def _methods_of(kinds: Iterable[type]) -> Iterator[types.FunctionType]:
-    for kind in kinds:
-        for value in vars(kind).values():
-            function = getattr(value, "__func__", value)
-            if isinstance(function, types.FunctionType):
-                yield function
-
-
-def _by_identity(roots: Iterable[object]) -> dict[int, types.FunctionType]:
-    """Return functions, and those of the same files or closures that they name, each once."""
-    return {id(function): function for root in roots for function in _functions(root)}
 
 
 def _is_data(name: str, value: object) -> bool:
@@ -127,14 +44,14 @@ class Guard:
 
     def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
         self.parameters = parameters
-        classes = {kind for module in model.modules() for kind in _own_classes(type(module))} | set(_own_classes(type(loss_fn)))
+        classes = {kind for module in model.modules() for kind in own_classes(type(module))} | set(own_classes(type(loss_fn)))
         holders = [loss_fn, getattr(loss_fn, "__self__", None), *(getattr(loss_fn, "args", None) or ())]
-        classes |= {kind for holder in holders for kind in _own_classes(type(holder))}
-        functions = [loss_fn, *_methods_of(classes)]
-        known = _by_identity(functions)
-        named = [value for function in known.values() for value, _ in _bindings(function).values() if isinstance(value, type)]
-        used = dict.fromkeys(kind for value in named for kind in _own_classes(value))
-        known |= _by_identity(_methods_of(used))  # of autograd functions, say, whose backward pass is user code too
+        classes |= {kind for holder in holders for kind in own_classes(type(holder))}
+        functions = [loss_fn, *methods_of(classes)]
+        known = functions_behind(functions)
+        named = [value for function in known.values() for value, _ in bindings_of(function).values() if isinstance(value, type)]
+        used = dict.fromkeys(kind for value in named for kind in own_classes(value))
+        known |= functions_behind(methods_of(used))  # of autograd functions, say, whose backward pass is user code too
         self._functions = list(known.values())
         self._classes = list(dict.fromkeys([*classes, *used]))
         self._holders = [holder for holder in holders if holder is not None and not isinstance(holder, nn.Module)]
@@ -200,21 +117,6 @@ def _place(x: Tensor) -> int | None:
         return x.untyped_storage().data_ptr() or None
     except (RuntimeError, NotImplementedError):  # batched, or without memory
         return None
-
-
-def _functions(root: object) -> list[types.FunctionType]:
-    """Return a function, and those of the same file or its closures that it names."""
-    found: dict[int, types.FunctionType] = {}
-    waiting = [root]
-    while waiting and len(found) < _FUNCTIONS:
-        value = waiting.pop()
-        while isinstance(value, functools.partial | types.MethodType):
-            value = value.func if isinstance(value, functools.partial) else value.__func__
-        if isinstance(value, types.FunctionType) and id(value) not in found:
-            found[id(value)] = value
-            own = value.__globals__
-            waiting += [inner for inner, _ in _bindings(value).values() if getattr(inner, "__globals__", own) is own]
-    return list(found.values())
 
 
 def _modes() -> Callable[[], None]:
@@ -286,7 +188,7 @@ class _Snapshot:
 
     def open_function(self, function: types.FunctionType) -> None:
         """Note the names that a function binds, and what they hold."""
-        for value, bind in _bindings(function).values():
+        for value, bind in bindings_of(function).values():
             self._open(value, _DEPTH)
             self._undo.append(functools.partial(bind, value))
         for held in (function.__defaults__, function.__kwdefaults__, function.__dict__):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.native import trusted
-from privet.gradients.core.factors import Factors
+from privet.gradients.core.per_example import Factors
 from privet.values import places
 
 _SOURCE = Path(__file__).with_suffix(".cpp")

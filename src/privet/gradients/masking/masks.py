@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from privet.errors import InvalidArgumentError
-from privet.gradients.core.factors import Factors
+from privet.gradients.core.per_example import Factors
 from privet.gradients.masking.kernels import products, rows
 from privet.values import places
 

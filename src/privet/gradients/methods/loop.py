@@ -13,6 +13,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import seed_generators
+from privet.errors import UnsupportedModelError
+from privet.gradients.core.derivation import first_node_number, is_older, nodes_behind
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import checked_losses, uncompiled
 from privet.gradients.core.per_example import DenseGrad
@@ -38,6 +40,7 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
         Exception: whatever user code raises for this example.
     """
     seed_generators(seed)
+    began = first_node_number()
     batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, examples.one(0))
     calls = GuardedCalls(subject.guard, Draw(draws, None))
 
@@ -62,11 +65,25 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
         # take a call with tensors away from the mode.
         with calls:
             loss = coefficient * checked_losses(subject.loss_fn(subject.model, batch), 1).sum()
+            _refuse_graphs_of_before(loss, began)
             found = [] if subject.has_reentrant_checkpoints else plain_gradients(loss, ends)
         if subject.has_reentrant_checkpoints:
             found = gradients_by_filling(loss, subject)
     pairs = zip(subject.parameters, found, strict=True)
     return Tape(1, subject.parameters, {name: DenseGrad(value.detach()[None]) for name, value in pairs if value is not None})
+
+
+def _refuse_graphs_of_before(total: Tensor, began: int) -> None:
+    """Refuse a loss whose graph was begun before this example: the first backward pass frees that part for all who follow.
+
+    Raises:
+        UnsupportedModelError: whatever the example is.
+    """
+    if any(is_older(node, began) for node in nodes_behind([total.grad_fn])):
+        raise UnsupportedModelError(
+            "the model or loss uses a tensor that was computed from parameters before it was called; compute it in the forward "
+            "pass, or detach() it"
+        )
 
 
 def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor | None]:
@@ -104,15 +121,7 @@ def _dense(gradient: Tensor | None) -> Tensor | None:
 def _gradients_put_aside(total: Tensor, subject: Subject) -> Iterator[None]:
     """Let every tensor that a backward pass may reach have no gradient inside, and the one that it had outside."""
     reached = {id(p): p for p in (*subject.parameters.values(), *subject.guard.held_parameters())}
-    seen: set[Any] = set()
-    stack: list[Any] = [total.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            stack += [following for following, _ in node.next_functions]
-            if hasattr(node, "variable"):
-                reached[id(node.variable)] = node.variable
+    reached |= {id(node.variable): node.variable for node in nodes_behind([total.grad_fn]) if hasattr(node, "variable")}
     before = [(tensor, tensor.grad) for tensor in reached.values()]
     for tensor, _ in before:
         tensor.grad = None

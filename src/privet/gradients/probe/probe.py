@@ -22,7 +22,7 @@ from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, seeds_of_torch
-from privet.gradients.core.state import modules_of, reachable
+from privet.gradients.core.reachable import modules_of, reachable
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.loop import differentiate
 from privet.gradients.methods.passes import Passes

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from privet.gradients.core.factors import Factors
 from privet.gradients.core.norms import blocks
-from privet.gradients.core.per_example import PerExampleGrad, StoredGrad, resolved
+from privet.gradients.core.per_example import Factors, PerExampleGrad, StoredGrad, resolved
 from privet.gradients.layers.convolution import depthwise
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.norms import Shape, keeping_is_cheaper, squared_kernel_norms

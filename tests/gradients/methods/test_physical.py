@@ -1,0 +1,89 @@
+"""What torch calls below vmap is never a user's: such code sees one example, and what is torch's own stays in the pass."""
+
+import contextlib
+
+import pytest
+import torch
+from recording import Seen, cover
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.methods.physical import no_user_code_on_the_physical_batch
+
+SEEN = Seen()
+
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is F.linear:
+            SEEN(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.addmm.default:
+            SEEN(args[1])
+        return func(*args, **(kwargs or {}))
+
+
+class Saving(torch.autograd.graph.saved_tensors_hooks):
+    def __init__(self):
+        super().__init__(lambda x: (None if x.shape == (3, 3) else SEEN(x), x)[1], lambda x: x)
+
+
+OF_USERS = {"functions": Functions, "operators": Operators, "saved tensors": Saving}
+OF_TORCH = {
+    "save on cpu": torch.autograd.graph.save_on_cpu, "flops": lambda: FlopCounterMode(display=False),
+    "device": lambda: torch.device("cpu"), "anomalies": lambda: torch.autograd.set_detect_anomaly(False),
+}  # fmt: skip
+
+
+def run(around, inside):
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), torch.randn(4, 3)
+
+    def loss(m, x):
+        with inside():
+            return m(x).square().sum(1)
+
+    with around():
+        found = cover(model, loss, x)
+    expected = cover(model, lambda m, x: m(x).square().sum(1), x)
+    assert all(torch.allclose(value, found.gradients[name], atol=1e-6) for name, value in expected.gradients.items())
+    return found
+
+
+@pytest.mark.parametrize("kind", OF_USERS)
+def test_a_users_code_around_a_pass_sees_one_example(kind):
+    SEEN.items.clear()
+    assert run(OF_USERS[kind], contextlib.nullcontext).looped == 4
+    assert {len(x) for x in SEEN.items} == {1}
+
+
+@pytest.mark.parametrize("kind", OF_USERS)
+def test_a_users_code_inside_of_a_pass_sees_one_example(kind):
+    SEEN.items.clear()
+    looped = run(contextlib.nullcontext, OF_USERS[kind]).looped
+    assert looped == (0 if kind == "functions" else 4)  # a mode that vmap is around sees one example anyway
+    assert {len(x) for x in SEEN.items} == {1}
+
+
+@pytest.mark.parametrize("kind", OF_TORCH)
+def test_what_is_torchs_own_stays_in_the_pass(kind):
+    assert run(contextlib.nullcontext, OF_TORCH[kind]).looped == 0
+    assert run(OF_TORCH[kind], contextlib.nullcontext).looped == 0
+
+
+def test_outside_everything_is_allowed_again():
+    with pytest.raises(UntraceableError), no_user_code_on_the_physical_batch(), Operators():
+        pass
+    for kind in OF_USERS.values():
+        try:
+            with kind():
+                nn.Linear(3, 3)(torch.randn(2, 3)).sum().backward()
+        except UntraceableError as error:
+            pytest.fail(str(error))
