@@ -192,3 +192,17 @@ def what_was_made_of_a_parameter_before():
             return self.outer(F.linear(x, self.early, self.inner.bias).tanh())
 
     return bounded(Task(Early, classify), FAR, remove=(0, 7))
+
+
+@attack("gradients", fast=True)
+def hook_past_all_modes():
+    """Such a hook where no call of torch shows."""
+
+    class Hooked(Body):
+        def forward(self, x):
+            weight = 1.0 * self.inner.weight
+            with torch._C.DisableTorchFunction():
+                weight.register_hook(lambda grad: 30 * grad / (grad.norm() + 1e-6))
+            return self.outer(F.linear(x, weight, self.inner.bias).tanh())
+
+    return bounded(Task(Hooked, classify), FAR, remove=(0, 7))

@@ -288,3 +288,13 @@ def test_a_tensor_that_was_made_of_parameters_before_is_refused(method):
     assert not cover(model, lambda m, x: F.linear(x, early).sum(1), torch.randn(4, 3), method, forgiving=True).norms.any()
     with pytest.raises(UnsupportedModelError, match="computed from parameters before"):
         cover(model, lambda m, x: F.linear(x, early).sum(1), torch.randn(4, 3), method)
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_casts_of_an_autocast_around_all_passes_are_made_in_each(method):
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(x)
+        first, second = (cover(model, lambda m, x: m(x).float().square().sum(1), x, method) for _ in range(2))
+    assert first.looped == second.looped == (4 if method == "loop" else 0)
+    assert torch.equal(first.gradients["weight"], second.gradients["weight"])

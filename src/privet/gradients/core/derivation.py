@@ -65,8 +65,12 @@ def nodes_behind(nodes: Iterable[Any]) -> Iterator[Any]:
             stack += [following for following, _ in node.next_functions]
 
 
-def first_node_number() -> int:
-    """Return a number that no node of a graph is below which this thread makes from now on."""
+def begin_graph() -> int:
+    """Return a number that no node of a graph is below which this thread makes from now on.
+
+    Casts that an autocast around all passes keeps would be nodes of an earlier graph: they are made anew.
+    """
+    torch.clear_autocast_cache()
     with torch.enable_grad():
         made: Any = torch.zeros((), requires_grad=True).clone()
     number: int = made.grad_fn._sequence_nr()
@@ -74,6 +78,6 @@ def first_node_number() -> int:
 
 
 def is_older(node: Any, number: int) -> bool:
-    """Return whether a node was made before `first_node_number` returned this number; the ends of a graph have no age."""
+    """Return whether a node was made before `begin_graph` returned this number; the ends of a graph have no age."""
     older: bool = not hasattr(node, "variable") and node._sequence_nr() < number
     return older

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privet.errors import PrivetError
 from privet.gradients.core.batching import is_batched, on_physical_batch
-from privet.gradients.core.derivation import Derivation, first_node_number, is_older, nodes_behind
+from privet.gradients.core.derivation import Derivation, begin_graph, is_older, nodes_behind
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import Draws, Sampler
 
@@ -56,7 +56,7 @@ class Recorder:
 
     def __init__(self, examples: int, parameters: Mapping[str, Tensor], draws: Draws) -> None:
         self.examples, self.parameters, self.draws = examples, parameters, draws
-        self._began = first_node_number()
+        self._began = begin_graph()
         self.token: Tensor | None = None
         self.foreign: list[Tensor] = []
         self.low_precision = False

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.derivation import first_node_number, is_older, nodes_behind
+from privet.gradients.core.derivation import begin_graph, is_older, nodes_behind
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import checked_losses, uncompiled
 from privet.gradients.core.per_example import DenseGrad
@@ -40,7 +40,7 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
         Exception: whatever user code raises for this example.
     """
     seed_generators(seed)
-    began = first_node_number()
+    began = begin_graph()
     batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, examples.one(0))
     calls = GuardedCalls(subject.guard, Draw(draws, None))
 
