@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privet.accounting import BallsInBins, Event, FixedSize, composed_epsilon, composition, release_losses
-from privet.accounting.composition import Composer
-from privet.accounting.forecast import first_grids, forecast
-from privet.accounting.losses import nodes
+from privet.accounting import BallsInBins, Event, FixedSize, composed_epsilon
+from privet.accounting.pld import composition, event_losses
+from privet.accounting.pld.composition import Composer
+from privet.accounting.pld.discrete_loss import nodes
+from privet.accounting.pld.grid_selection import first_grids, forecast
 
 PLANS = {
     "two": ([Event(0.02, 1.3, 2)], "add-remove"),
@@ -31,14 +32,14 @@ def planned(events, delta, adjacency="add-remove"):
 
 
 def composed(events, *grids, adjacency="add-remove"):
-    return Composer(release_losses.losses).compose(counted(events), adjacency, grids)
+    return Composer(event_losses.losses).compose(counted(events), adjacency, grids)
 
 
 def plain_delta(events, adjacency, way, tail, epsilon):
     """Return δ of the releases' own losses, every sum of theirs listed."""
     losses, masses, log_finite = np.zeros(1), np.ones(1), 0.0
     for event, number in counted(events).items():
-        ((_, ways),) = release_losses.losses([event], adjacency, tail)
+        ((_, ways),) = event_losses.losses([event], adjacency, tail)
         one = ways[way]
         for _ in range(number):
             losses = np.add.outer(losses, one.values).ravel()
@@ -120,7 +121,7 @@ def test_far_losses_of_many_releases_are_those_of_a_plain_convolution(rounded, a
     """Probabilities of losses on an even grid, rounded to one side, and added without any cancellation."""
     event, number, delta, width = Event(1e-4, 1.0), 16, 1e-20, 2.0**-13
     found = composed_epsilon([replace(event, count=number)], delta=delta)
-    ((_, (way, _)),) = release_losses.losses([event], "add-remove", 1e-33)
+    ((_, (way, _)),) = event_losses.losses([event], "add-remove", 1e-33)
     places = rounded(np.minimum(way.values, 1.5) / width).astype(int)
     first, masses = places.min(), np.bincount(places - places.min(), way.masses[0])
     for _ in range(number.bit_length() - 1):
@@ -158,19 +159,19 @@ def test_frequencies_that_are_left_out_are_counted_as_loss():
 
 
 def test_step_by_step_is_all_at_once_to_the_last_bit():
-    stepwise = Composer(release_losses.losses)
+    stepwise = Composer(event_losses.losses)
     grid, near = planned([Event(0.01, 1.0, 60), Event(0.01, 1.5, 60)], 1e-6)
     for number in range(1, 61):
         counts = {Event(0.01, 1.0): number, **({Event(0.01, 1.5): 2 * (number - 30)} if number > 30 else {})}
         slow = stepwise.compose(counts, "add-remove", [grid])
-    fast = Composer(release_losses.losses).compose(counts, "add-remove", [grid])
+    fast = Composer(event_losses.losses).compose(counts, "add-remove", [grid])
     for one, other in zip(slow, fast, strict=True):
         for delta in (1e-3, 1e-6, 1e-8):
             assert one.epsilon(delta, near) == other.epsilon(delta, near)
 
 
 def test_going_back_is_possible():
-    composer = Composer(release_losses.losses)
+    composer = Composer(event_losses.losses)
     grid, near = planned([Event(0.01, 1.0, 64)], 1e-6)
 
     def asked(number):

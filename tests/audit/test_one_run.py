@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet import audit
-from privet.audit import membership
+from privet.audit.one_run import membership
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.sampling import FullBatch, Poisson

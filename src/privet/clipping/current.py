@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from privet._utils.encoding import decode, encode
-from privet.clipping.rule import Rule
+from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError
 
 

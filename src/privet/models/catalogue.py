@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
-from privet.features import efficientnet, minilm
 from privet.models import convolutional
 from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
 from privet.models.dense import logistic, mlp, regression_mlp
+from privet.models.features import efficientnet, minilm
 from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
 
 # Images have at most so many. On a CPU torch pools their maps 3 to 11 times as fast channels last, which is half of a small
@@ -62,7 +62,7 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
         name: one of `NAMES`.
         input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn" (5),
             "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3) and (48,) for the pretrained "efficientnet-last-block",
-            "minilm-last-layer" and "minilm-lora", which take features of `privet.features`.
+            "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
         classes: number of labels, at least 2; for "regression-mlp" that of targets, at least 1.
         options: `width` and `activation` for "mlp", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
             "tanh-cnn", `width` for "strided-cnn", `rank` for "minilm-lora".

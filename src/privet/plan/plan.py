@@ -15,8 +15,8 @@ from typing import Any
 from privet import accounting
 from privet._utils import documents
 from privet._utils.encoding import construct, encode
-from privet.accounting.interop import check_installed
-from privet.accounting.statement import Guarantee
+from privet.accounting.guarantee.statement import Guarantee
+from privet.accounting.pld.interop import check_installed
 from privet.clipping import Projected, Rule
 from privet.errors import InvalidArgumentError, between, choice, count
 from privet.momentum import MOMENTA, Momentum, PerExample

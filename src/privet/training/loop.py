@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
-from privet.accounting.statement import Guarantee
+from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, LedgerError, count
