@@ -7,9 +7,9 @@ import torch
 
 from privet._utils import native
 from privet._utils.native import UnavailableError
+from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import FixedSource, Token, arithmetic, gaussian, kernels, reference, release
 from privet.noise.kernels import Arithmetic
-from privet.values import ClippedSum
 
 IN_TORCH = Arithmetic(reference.box_muller, reference.add_noise, "torch")
 SCALES = pytest.mark.parametrize(("sigma", "sensitivity"), [(2.3, 0.7), (1e-3, 1e-12), (0.6, 50.0), (1e6, 1e12)])

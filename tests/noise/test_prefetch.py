@@ -10,10 +10,10 @@ import pytest
 import torch
 from scipy import stats
 
+from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import SecureSource, Token, release, sources
 from privet.noise.prefetch import Ahead
 from privet.noise.sources import BLOCK
-from privet.values import ClippedSum
 
 SIZE = 5 * BLOCK - 3
 

@@ -3,12 +3,10 @@
 from privet.clipping.ablations import Unclipped, unbounded
 from privet.clipping.adaptive import AdaptiveQuantile, count_share
 from privet.clipping.base import BOUND_RANGE, NormRule, Rule
-from privet.clipping.current import CurrentRule
 from privet.clipping.estimated_norm import Projected
 from privet.clipping.layerwise import Layerwise
 from privet.clipping.psac import PSAC, PSASC
 from privet.clipping.rules import Automatic, Flat, Global, Normalize
-from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 # Weights that are functions of one norm, which every style is made of; and all that a plan can hold.
 NORM_RULES: dict[str, type[NormRule]] = {rule.__name__: rule for rule in (Flat, Automatic, Normalize, PSAC, PSASC, Global)}
@@ -28,8 +26,6 @@ __all__ = [
     "RULES",
     "AdaptiveQuantile",
     "Automatic",
-    "BatchClipping",
-    "CurrentRule",
     "Flat",
     "Global",
     "Layerwise",

@@ -37,11 +37,10 @@ def check_bound(value: float) -> None:
 class Rule(ABC):
     """What every clipping rule answers.
 
-    Two facts hold for a kind as a whole: why it bounds nothing, if so (`unbounded_because`: a plan refuses it), and whether it
-    moves its own bound (`adaptive`, which follows from its having `adapted`: a plan refuses a schedule beside it).
+    Whether it moves its own bound holds for a kind as a whole (`adaptive`, which follows from its having `adapted`: a plan
+    refuses a schedule beside it).
     """
 
-    unbounded_because: ClassVar[str] = ""
     adaptive: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from privet.clipping.base import Rule
-from privet.errors import InvalidArgumentError, count
+from privet.errors import InvalidArgumentError, count, positive
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class Projected(Rule):
     projections: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rule, Rule) or isinstance(self.rule, Projected) or self.rule.unbounded_because:
+        if not isinstance(self.rule, Rule) or isinstance(self.rule, Projected):
             raise InvalidArgumentError("clipping.rule", self.rule, "another rule such as privet.clipping.Flat(bound=1.0)")
+        positive("clipping.rule.sensitivity", self.rule.sensitivity)
         fix = "With fewer an estimate is too small so often that no useful ε follows; 30 or more is sensible."
         count("clipping.projections", self.projections, minimum=10, fix=fix)
 

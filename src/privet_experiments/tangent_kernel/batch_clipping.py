@@ -1,9 +1,8 @@
-"""One factor for a whole batch: for the study of what clipping does to training, not for private training."""
+"""Batch clipping: one factor for a whole batch, to study what clipping does to training; it gives no privacy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,8 +33,6 @@ class BatchClipping(Rule):
     tensor([0.2500, 0.2500])
     """
 
-    unbounded_because: ClassVar[str] = "Its factor depends on the whole batch, so one example changes everybody's contribution."
-
     bound: float
 
     def __post_init__(self) -> None:
@@ -48,7 +45,10 @@ class BatchClipping(Rule):
         Raises:
             InvalidArgumentError: always.
         """
-        raise InvalidArgumentError("clipping", self, "a rule that bounds what one example changes", self.unbounded_because)
+        raise InvalidArgumentError(
+            "clipping", self, "a rule that bounds what one example changes",
+            "Its factor depends on the whole batch, so one example changes everybody's contribution.",
+        )  # fmt: skip
 
     def scaled(self, factor: float) -> BatchClipping:
         """Return the rule with bound factor·C."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from privet.clipping import BatchClipping, Flat, Layerwise
+from privet.clipping import Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet_experiments.tangent_kernel import (
     NoiseLimitDisplay,
@@ -17,6 +17,7 @@ from privet_experiments.tangent_kernel import (
     problems,
     tangent_kernel,
 )
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 OUTLIER, OPPOSED, NETWORK = problems()
 

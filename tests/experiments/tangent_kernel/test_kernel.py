@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from privet.clipping import PSAC, Automatic, BatchClipping, Flat, Layerwise
+from privet.clipping import PSAC, Automatic, Flat, Layerwise
 from privet_experiments.tangent_kernel import TangentKernel, loss_slope, tangent_kernel
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 RULES = [
     None,

@@ -18,10 +18,10 @@ from privet.audit.program import oracle
 from privet.audit.program.adversarial import contents
 from privet.audit.program.subject import Batches, Items, Subject, cast, clone
 from privet.clipping import Flat, Projected, Rule
+from privet.clipping.clipped_sum import ClippedSum
 from privet.gradients import empty_sum, trainable
 from privet.reading.batches import Batched
 from privet.reading.tables import table_of
-from privet.values import ClippedSum
 
 _Numbered = tuple[int, Any]
 

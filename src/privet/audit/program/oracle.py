@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from privet.clipping import Rule
+from privet.clipping.clipped_sum import ClippedSum
 from privet.gradients.core.examples import examples_in, rows
 from privet.gradients.core.losses import LossFunction, checked_losses
-from privet.values import ClippedSum
 
 Gradients = Mapping[str, Tensor]
 

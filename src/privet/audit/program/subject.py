@@ -18,11 +18,11 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from privet._utils.randomness import Seeds, generators_kept, seed_generators
 from privet.audit.production import Recorder
 from privet.clipping import Rule
+from privet.clipping.clipped_sum import ClippedSum
 from privet.collate import Collate, batch_of_one, own_batch
 from privet.gradients import trainable
 from privet.gradients.core.examples import examples_in, rows, to_device
 from privet.gradients.core.losses import LossFunction
-from privet.momentum import Iterates
 from privet.plan import Plan
 from privet.reading.batches import Batched, Group, check_dataset, group_examples, privacy_unit, split
 from privet.reading.rows import Rows, physical_batches, ungroup
@@ -31,7 +31,7 @@ from privet.sampling import FullBatch, Indices
 from privet.training import Training
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.preflight import Preflight
-from privet.values import ClippedSum
+from privet.training.state.iterates import PastIterates
 
 EXAMPLES = 16  # that are looked at, at most
 _PART = 5  # of them that go through the model at once: fewer than all, and no divisor of their number
@@ -167,7 +167,7 @@ class Subject:
         """
         parameters, source = trainable(model), self.plan.noise.make_source()
         summer = ClippedSummer(
-            model, self.loss_fn, parameters, self.method, source.words, source.words, Iterates(), averages=None
+            model, self.loss_fn, parameters, self.method, source.words, source.words, PastIterates(), averages=None
         )  # fmt: skip
         rows_, everyone = self._rows(data, dtype), np.arange(len(data), dtype=np.int64)  # type: ignore[arg-type]
         return summer.sum_draw(iter(physical_batches(rows_, split(everyone, 1, _PART))), rule, None)

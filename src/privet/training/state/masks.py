@@ -11,7 +11,7 @@ from privet.sparsification.drawing import Masks
 from privet.sparsification.kinds import Sparsification, Timetable
 
 
-class CurrentMasks:
+class MaskState:
     """What a training keeps of its masks from step to step: public, as everything that it is made of is known or released.
 
     The same tensors are returned for all steps of a block.

@@ -12,7 +12,7 @@ from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError
 
 
-class CurrentRule:
+class ClippingState:
     """What a training keeps of its rule from step to step: public, as everything that it is made of was released.
 
     Args:

@@ -4,8 +4,10 @@ import operator
 import pytest
 import torch
 
+from privet._utils.tensors import total_size
+from privet.clipping.clipped_sum import ClippedSum, Part
 from privet.errors import InvalidArgumentError
-from privet.values import ClippedSum, NoisedSum, Part, total_size
+from privet.noise.noised_sum import NoisedSum
 
 C = 0.7
 

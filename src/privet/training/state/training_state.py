@@ -9,16 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from privet.clipping import CurrentRule, Rule
-from privet.momentum import InnerOuter, Iterates
+from privet.clipping import Rule
+from privet.momentum import InnerOuter
 from privet.plan import PARTS, Plan
-from privet.sparsification import CurrentMasks, Masks
+from privet.sparsification import Masks
 from privet.training import manifest
 from privet.training.checkpoint import Stateful
 from privet.training.fresh import check_average, check_fresh_optimizer, check_scheduler, wrapped
+from privet.training.state.clipping import ClippingState
+from privet.training.state.iterates import PastIterates
+from privet.training.state.masks import MaskState
 
 
-class PublicState:
+class TrainingState:
     """Parameters, optimizer, scheduler, average, clipping rule, masks and momentum of a training.
 
     Args:
@@ -48,13 +51,13 @@ class PublicState:
         self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
         self._divisor = plan.divisor
-        self._rule = CurrentRule(plan.clipping, plan.bound_factors().tolist(), PARTS)
+        self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist(), PARTS)
         times = plan.timetable()
-        self._masks: CurrentMasks | None = None
+        self._masks: MaskState | None = None
         if plan.sparsification is not None and times is not None:
-            self._masks = CurrentMasks(plan.sparsification, times, parameters)
+            self._masks = MaskState(plan.sparsification, times, parameters)
         momentum = plan.momentum if isinstance(plan.momentum, InnerOuter) else None
-        self.iterates = Iterates() if momentum is None else Iterates(momentum)
+        self.iterates = PastIterates() if momentum is None else PastIterates(momentum)
         found: dict[str, Stateful | None] = {
             "optimizer": optimizer,
             "rule": self._rule,

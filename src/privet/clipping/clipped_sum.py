@@ -1,32 +1,19 @@
-"""Tensors that know their sensitivity: what a step passes from clipping to noise to the optimizer.
+"""Clipped sums: tensors that know their sensitivity.
 
-A `ClippedSum` says how far one example can move it; only such a sum can be noised; only a `NoisedSum` reaches an
-optimizer. What would silently break the guarantee (adding sums that share an example, noising raw tensors, mixing private
-and released values) is a `TypeError` that says what to do instead.
+A `ClippedSum` says how far one example can move it, and only such a sum can be noised. What would silently break the guarantee
+(adding sums that share an example, scaling by a tensor) is a `TypeError` that says what to do instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from privet._utils.tensors import Tensors, check_public_number, scale_tensors
 from privet.errors import positive
-
-Tensors = Mapping[str, Tensor]
-
-
-def _scaled(tensors: Tensors, factor: float) -> dict[str, Tensor]:
-    return {name: tensor * factor for name, tensor in tensors.items()}
-
-
-def _public_number(value: object, operation: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{operation} takes a public number, not {type(value).__name__}: a tensor could carry private data")
-    return float(value)
 
 
 @dataclass(frozen=True)
@@ -115,13 +102,13 @@ class ClippedSum:
         return replace(self, support=None)
 
     def __mul__(self, factor: object) -> ClippedSum:
-        number = _public_number(factor, "scaling a ClippedSum")
-        return replace(self, tensors=_scaled(self.tensors, number), sensitivity=self.sensitivity * abs(number))
+        number = check_public_number(factor, "scaling a ClippedSum")
+        return replace(self, tensors=scale_tensors(self.tensors, number), sensitivity=self.sensitivity * abs(number))
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: object) -> ClippedSum:
-        return self * (1.0 / _public_number(divisor, "dividing a ClippedSum"))
+        return self * (1.0 / check_public_number(divisor, "dividing a ClippedSum"))
 
     def __add__(self, other: object) -> ClippedSum:
         raise TypeError(
@@ -132,66 +119,7 @@ class ClippedSum:
     __radd__ = __sub__ = __rsub__ = __add__
 
 
-@dataclass(frozen=True, eq=False)
-class NoisedSum:
-    """A clipped sum with Gaussian noise on it: a release, already paid for, free to post-process.
-
-    Args:
-        tensors: parameter name → noisy sum, shaped like the parameter.
-        sensitivity: L2 sensitivity that the noise was scaled to.
-        standard_deviation: of the noise on every coordinate of a tensor whose noise scale is 1.
-        noise_scales: as in the clipped sum.
-        support: as in the clipped sum; elsewhere there is neither data nor noise, but zero.
-    """
-
-    tensors: Tensors
-    sensitivity: float
-    standard_deviation: float
-    noise_scales: Mapping[str, float] = field(default_factory=dict)
-    support: Tensors | None = None
-
-    def __mul__(self, factor: object) -> NoisedSum:
-        number = _public_number(factor, "scaling a NoisedSum")
-        size = abs(number)
-        return replace(
-            self,
-            tensors=_scaled(self.tensors, number),
-            sensitivity=self.sensitivity * size,
-            standard_deviation=self.standard_deviation * size,
-        )
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, divisor: object) -> NoisedSum:
-        return self * (1.0 / _public_number(divisor, "dividing a NoisedSum"))
-
-    def __add__(self, other: object) -> NoisedSum:
-        raise TypeError(
-            f"a NoisedSum is one release; adding {type(other).__name__} to it is not a release of its own. Combine released "
-            "tensors (.tensors) as you like: that is post-processing"
-        )
-
-    __radd__ = __sub__ = __rsub__ = __add__
-
-
 def _same_support(one: Tensors | None, other: Tensors | None) -> bool:
     if one is other or one is None or other is None:
         return one is other
     return one.keys() == other.keys() and all(one[name] is other[name] or torch.equal(one[name], other[name]) for name in one)
-
-
-def places(mask: Tensor) -> Tensor:
-    """Return where a mask is True, row by row; found once, as masks hold for many steps."""
-    version, found = _PLACES.get(mask, (-1, None))
-    if found is None or version != mask._version:
-        found = mask.flatten().nonzero().squeeze(1)
-        _PLACES[mask] = (mask._version, found)
-    return found
-
-
-_PLACES: MutableMapping[Tensor, tuple[int, Tensor]] = WeakTensorKeyDictionary()
-
-
-def total_size(tensors: Iterable[Tensor]) -> int:
-    """Return the number of coordinates of all tensors together."""
-    return sum(tensor.numel() for tensor in tensors)
