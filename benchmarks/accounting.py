@@ -19,7 +19,7 @@ import numpy as np
 from dp_accounting.pld import PLDAccountant
 
 from privet.accounting import BallsInBins, Event, composed_epsilon, composed_multiplier, noise_multiplier, pld, rdp
-from privet.accounting.pld import composition, event_losses, random_allocation, transforms
+from privet.accounting.pld import composition, discrete_loss, event_losses, random_allocation, sampled_gaussian, transforms
 
 DELTA = 1e-5
 RATE, MULTIPLIER, STEPS = 0.01, 1.0, 10_000
@@ -42,16 +42,8 @@ def timed(ask: Answer, times: int) -> tuple[float, float]:
 def forget() -> None:
     """Empty all caches."""
     pld.accountant._COMPOSER = composition.Composer(event_losses.losses)
-    for module in (
-        random_allocation,
-        composition,
-        discrete_loss,
-        sampled_gaussian,
-        pld.accountant,
-        rdp.accountant,
-        event_losses,
-        transforms,
-    ):
+    pld_parts = (composition, discrete_loss, event_losses, random_allocation, sampled_gaussian, transforms)
+    for module in (*pld_parts, pld.accountant, rdp.accountant):
         for function in vars(module).values():
             if hasattr(function, "cache_clear"):
                 function.cache_clear()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from privet_experiments.registry import RECIPES, find
     from privet_experiments.reproduction.reproduction import Extent, Reproduction, reproduce
     from privet_experiments.reproduction.selection import finished
+    from privet_experiments.tasks.arm_config import Settings
     from privet_experiments.tasks.run_record import Records, RunRecord, worded
-    from privet_experiments.tasks.settings import Settings
 
 __all__ = [
     "RECIPES",

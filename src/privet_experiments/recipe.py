@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from privet._utils.documents import DocumentError, from_toml, read_text
 from privet.data.classes import declared
 from privet.errors import InvalidArgumentError, choice, count, positive, real
+from privet_experiments.tasks.arm_config import ArmSettings, table, word
 from privet_experiments.tasks.kinds import TASKS
 from privet_experiments.tasks.metrics import OF_THE_RUN
-from privet_experiments.tasks.settings import ArmSettings, table, word
 from privet_experiments.tasks.studies import STUDIES, numbers_of
 
 CHARTS = ("arms", "sweep", "curve", "distribution", "verdicts")
@@ -94,8 +94,8 @@ class Recipe:
         task: one of `TASKS`.
         common: fields of `Settings` that all arms share.
         arms: at least one, of different names.
-        metrics: names of numbers that the task's evaluation has, or that `privet_experiments.tasks.metrics.OF_THE_RUN` measures; accuracy
-            first if the recipe is tuned.
+        metrics: names of numbers that the task's evaluation has, or that `tasks.metrics.OF_THE_RUN` measures; accuracy first if
+            the recipe is tuned.
         seeds: number of runs of each arm, of different initial parameters.
         note: what to know when reading the table: what the paper leaves open, and where its accounting differs.
         examples: how many of the training set are used, the first ones; None takes all.

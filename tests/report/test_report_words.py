@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from privet.report import numbers, prose, settings
+from privet.report import numbers, prose
 
 
 @pytest.mark.parametrize(

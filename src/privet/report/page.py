@@ -8,7 +8,7 @@ from typing import Any
 
 from privet.accounting.rounding import share_down, share_up
 from privet.evaluation import wilson_interval
-from privet.report import confusion, numbers, prose, settings
+from privet.report import confusion, numbers, prose
 from privet.report.figures import accountants, gradient_study, reliability
 from privet.report.figures.svg import Figure
 from privet.report.markup import NOTHING, Markup, element, join, table, text

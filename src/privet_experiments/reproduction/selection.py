@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from privet.data import catalogue
 from privet_experiments.recipe import Arm, Recipe
+from privet_experiments.tasks.arm_config import ArmSettings
 from privet_experiments.tasks.job import Examples, Job
 from privet_experiments.tasks.run_record import Records, RunRecord
-from privet_experiments.tasks.settings import ArmSettings
 
 # Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
 _STUDIED_SEED = 1

@@ -1,10 +1,10 @@
 """The tangent kernel: what clipping does to the convergence of gradient flow. Nothing here is private."""
 
+from privet_experiments.tangent_kernel.claims import KINDS, PROPERTIES, ClippingTable, Kind, Verdict, clipping_table, flow_of
 from privet_experiments.tangent_kernel.flow import Flow, gradient_flow
 from privet_experiments.tangent_kernel.kernel import LossSlope, TangentKernel, loss_slope, tangent_kernel
 from privet_experiments.tangent_kernel.limit import NoiseLimit, NoiseLimitDisplay, noise_limit
 from privet_experiments.tangent_kernel.problems import Problem, problems
-from privet_experiments.tangent_kernel.table import KINDS, PROPERTIES, ClippingTable, Kind, Verdict, clipping_table, flow_of
 
 __all__ = [
     "KINDS",

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from privet_experiments.tasks.arm_config import Settings
 from privet_experiments.tasks.gradient_flow import FlowSettings, flow
 from privet_experiments.tasks.job import Advance, Found, Job
 from privet_experiments.tasks.run_record import RunRecord
-from privet_experiments.tasks.settings import Settings
 from privet_experiments.tasks.train_task import CLASSIFICATION, REGRESSION
 
 
