@@ -8,7 +8,7 @@ from typing import Any
 
 from privet.accounting.rounding import share_down, share_up
 from privet.evaluation import wilson_interval
-from privet.report import confusion, numbers, prose
+from privet.report import confusion, numbers, prose, setting_rows
 from privet.report.figures import accountants, gradient_study, reliability
 from privet.report.figures.svg import Figure
 from privet.report.markup import NOTHING, Markup, element, join, table, text
@@ -185,7 +185,7 @@ def _standing(release: Release) -> Markup:
 
 
 def _settings(values: Mapping[str, Any]) -> Markup:
-    return table((), ((text(name), text(value)) for name, value in settings.rows(values)), class_="settings")
+    return table((), ((text(name), text(value)) for name, value in setting_rows.rows(values)), class_="settings")
 
 
 _SECTIONS: tuple[Section, ...] = (

@@ -30,7 +30,6 @@ from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
 from privet.training import Training, read_plan
-from privet.training.progress import shown
 
 # How often the model in training is evaluated on the test set.
 _POINTS = 20
@@ -230,7 +229,7 @@ def _keep_samples(training: Training) -> None:
 def _evaluation_points(training: Training, progress: bool) -> Iterator[int]:
     """Take the remaining steps, yielding the number of about every twentieth of them and of the last."""
     every = max(1, len(training) // _POINTS)
-    for step in shown(training) if progress else training:
+    for step in training.steps(progress=progress):
         if step.number % every == 0 or step.number == step.total:
             yield step.number
 

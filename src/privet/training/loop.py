@@ -266,14 +266,20 @@ class Training(Unique):
         Args:
             progress: show steps, ε spent and the time left on standard error.
         """
-        if not progress:
-            for _ in self:
-                pass
-            return
-        from privet.training.progress import shown
-
-        for _ in shown(self):
+        for _ in self.steps(progress=progress):
             pass
+
+    def steps(self, *, progress: bool = False) -> Iterator[Step]:
+        """Take the remaining steps one by one, as iterating over the training does.
+
+        Args:
+            progress: show steps, ε spent and the time left on standard error.
+        """
+        if not progress:
+            return iter(self)
+        from privet.training.progress import track
+
+        return track(self, len(self), self.epsilon)
 
     def __iter__(self) -> Iterator[Step]:
         """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.

@@ -12,8 +12,8 @@ from threading import Lock
 from privet.errors import InvalidArgumentError, choice, count, positive
 from privet.models.features import AS_THEY_ARE, check, extracted
 from privet_experiments.recipe import Arm, Recipe
-from privet_experiments.reproduction.bar import bar
 from privet_experiments.reproduction.charts import draw
+from privet_experiments.reproduction.run_progress import track_runs
 from privet_experiments.reproduction.selection import job_of
 from privet_experiments.reproduction.table import Row, summary, write
 from privet_experiments.reproduction.workers import performing
@@ -111,7 +111,7 @@ def reproduce(
         settings = recipe.settings(arm).lasting(extent.epochs).shortened(part)
         return job_of(recipe, arm, settings, examples, size, rate, seed)
 
-    with bar(progress) as shown, performing(jobs) as (run, each):
+    with track_runs(progress) as shown, performing(jobs) as (run, each):
 
         def there(wanted: Job) -> RunRecord | None:
             found = records.get(wanted.key)

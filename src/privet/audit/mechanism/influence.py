@@ -12,9 +12,9 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privet import accounting
+from privet.accounting.events import MULTIPLIER_RANGE
 from privet.audit.observations import Observations
 from privet.audit.probe import Array
-from privet.noise.gaussian import MULTIPLIER_RANGE
 from privet.plan import Plan
 
 _CANDIDATES = 60  # thresholds that half of the data chooses from

@@ -16,6 +16,7 @@ from privet.audit.mechanism import influence, noise, sampler, sensitivity
 from privet.audit.observations import observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trainer, layout
 from privet.audit.production import train
+from privet.audit.reporting import table, verdict
 from privet.clipping import AdaptiveQuantile, Projected
 from privet.errors import InvalidArgumentError, between, count
 from privet.momentum import InnerOuter
@@ -83,9 +84,22 @@ class MechanismAudit:
         return not self.failed
 
     def __str__(self) -> str:
-        from privet.audit.reporting import text
-
-        return text(self)
+        low, high = self.noise_multiplier_interval
+        inside, outside = self.scores
+        confidence = f"with confidence 1 − {self.alpha:g}"
+        return "\n".join([
+            f"{verdict(self.passed)}: ε ≥ {self.epsilon_lower_bound:.4g} was shown, ε ≤ {self.epsilon_claimed:.4g} is claimed, "
+            f"at δ = {self.delta:g}.",
+            "",
+            f"Lower bound on ε, {confidence}: {self.epsilon_lower_bound:.4g} from a normal fit, whose law was tested, and "
+            f"{self.epsilon_lower_bound_nonparametric:.4g} from error rates alone.",
+            f"Scores compared: {inside:,} with a canary, {outside:,} without.",
+            f"Noise multiplier: {self.noise_multiplier:.5g} is planned, between {low:.5g} and {high:.5g} was measured.",
+            f"Influence of one example: {self.influence:.4g} of what the plan admits, and at least {self.influence_low:.4g}.",
+            *(f"Note: {note}." for note in self.notes),
+            "",
+            *table(self.checks, self.failed),
+        ])  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON values; infinity is the word "inf"."""

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from privet.audit.one_run.canaries import log_likelihood_ratio, with_examples, with_gradients
 from privet.audit.one_run.guesses import SHARES, GuessBounds, bounds
 from privet.audit.probe import Array
-from privet.audit.reporting import one_run_text
+from privet.audit.reporting import verdict
 from privet.clipping import Projected
 from privet.errors import InvalidArgumentError, between
 from privet.gradients.core.losses import LossFunction
@@ -55,7 +55,16 @@ class OneRunAudit:
     seconds: float
 
     def __str__(self) -> str:
-        return one_run_text(self)
+        return "\n".join([
+            f"{verdict(self.passed)}: ε ≤ {self.epsilon_claimed:.4g} is claimed, at δ = {self.delta:g}.",
+            "",
+            f"Lower bounds on ε, each with confidence {self.confidence:g}, from {self.expected.canaries:,} canaries:",
+            _guesses("an adversary who sees every step", self.white_box),
+            _guesses("an adversary who sees the final model", self.black_box),
+            "Of a mechanism with exactly the claimed ε, an ideal adversary would prove about "
+            f"{self.expected.epsilon:.3g} by counting, and {self.expected.epsilon_f_dp:.3g} by the trade-off curve: one run "
+            "shows gross faults only.",
+        ])  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON values; infinity is the word "inf"."""
@@ -163,3 +172,10 @@ def expected(plan: Plan, number: int, *, confidence: float = 0.95, shares: Seque
 
 def _both(found: GuessBounds) -> tuple[float, float]:
     return found.epsilon, found.epsilon_f_dp
+
+
+def _guesses(who: str, found: GuessBounds) -> str:
+    return (
+        f"- {who}: {found.epsilon:.3g} by counting, {found.epsilon_f_dp:.3g} if the trade-off curve is that of normal laws "
+        f"({found.correct:,} of {found.guesses:,} guesses right)"
+    )

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors import SafetensorError, safe_open
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import write_text
+from privet._utils.progress import progress_bar
 from privet.cli.output import Json, answer
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
@@ -72,9 +71,7 @@ def tell(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | Non
 @contextlib.contextmanager
 def parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Yield what shows, on standard error, which of so many parts has begun."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+    with progress_bar(shown=not quiet) as bar:
         task = bar.add_task("auditing", total=number)
         begun = False
 

@@ -1,16 +1,17 @@
-"""How far a reproduction is, and the time left."""
+"""Progress of a reproduction: steps of all runs, and what comes before them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
+
+from privet._utils.progress import progress_bar
 
 
-class Bar:
-    """A progress bar over the steps of all runs that are known to be wanted; nothing where there is no terminal."""
+class RunProgress:
+    """A progress bar over the steps of all runs that are known to be wanted."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -37,17 +38,7 @@ class Bar:
 
 
 @contextmanager
-def bar(shown: bool) -> Iterator[Bar]:
-    """Yield a bar on standard error, drawn if it is to be shown and a terminal is there to redraw it on."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
-        yield Bar(progress)
+def track_runs(shown: bool) -> Iterator[RunProgress]:
+    """Yield the progress of a reproduction, drawn if it is to be shown and there is a terminal."""
+    with progress_bar("{task.completed:,.0f}/{task.total:,.0f}", shown=shown) as progress:
+        yield RunProgress(progress)
