@@ -177,7 +177,7 @@ MOMENTUM = [
 
 TRAINING = [
     Mutant("sums are divided by how many were drawn", "loop.py",
-           "/ self.plan.divisor", "/ max(1.0, float(clipped.norms.shape[-1]))",
+           "divide_(self.plan.divisor)", "divide_(max(1.0, float(clipped.norms.shape[-1])))",
            among("sampling/test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size"),
            "training"),
     Mutant("ranked masks leave coordinates without noise", "loop.py",
