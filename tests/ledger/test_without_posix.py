@@ -1,6 +1,5 @@
 """What a system without POSIX lacks is not needed: import, training, verifying, resuming, and the ledger's lock."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -32,42 +31,34 @@ HIDDEN = """
 """
 TRAINING = """
     import privet
-    def training(make, *arguments, steps=None):
-        torch.manual_seed(0)
-        model = torch.nn.Linear(3, 1)
-        data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
-        def loss_fn(model, batch):
-            return (model(batch[0])[:, 0] - batch[1]).square()
-        return make(*arguments, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data, sys.argv[1])
     plan = privet.Plan(
         examples=100, sampling=privet.sampling.Poisson(batch_size=20), steps=6, delta=1e-5,
         clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
     )
-    def begin():
-        return training(lambda *rest: privet.Training(plan, *rest))
+    def loss_fn(model, batch):
+        return (model(batch[0])[:, 0] - batch[1]).square()
+    def parts():
+        model = torch.nn.Linear(3, 1)
+        data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
+        return model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data
     def resume():
-        return training(lambda *rest: privet.Training.resume(rest[-1], *rest[:-1]))
+        return privet.Training.resume(sys.argv[1], *parts())
 """
 
 
-def program(body):
-    return "\n".join(map(textwrap.dedent, (HIDDEN, TRAINING, body)))
-
-
-def run(body, directory):
-    return subprocess.run(
-        [sys.executable, "-c", program(body), str(directory)], capture_output=True, text=True, check=False, timeout=120
-    )
+def command(body, *arguments):
+    return [sys.executable, "-c", "\n".join(map(textwrap.dedent, (HIDDEN, body))), *map(str, arguments)]
 
 
 def test_a_run_is_trained_verified_and_resumed(tmp_path):
-    ended = run(
-        """
+    body = """
+        from pathlib import Path
         from privet.errors import LedgerError
         from privet.training.verification import verify
-        run = begin()
-        for step, _ in zip(run.steps(), range(3)):
-            pass
+        run = privet.Training(plan, *parts(), sys.argv[1])
+        for step in run:
+            if step.number == 3:
+                break
         try:
             resume()
         except LedgerError as error:
@@ -76,11 +67,46 @@ def test_a_run_is_trained_verified_and_resumed(tmp_path):
         again = resume()
         again.run()
         again.close()
-        print(again.steps_spent, sorted(os.listdir(sys.argv[1])))
-        print(verify(sys.argv[1]))
-        print([name for name in ("fcntl", "resource") if sys.modules.get(name)])
-        """,
-        tmp_path / "run",
-    )
+        print(verify(Path(sys.argv[1])))
+        print(sorted(os.listdir(sys.argv[1])))
+    """
+    program = TRAINING + textwrap.indent(textwrap.dedent(body), "    ")
+    ended = subprocess.run(command(program, tmp_path / "run"), capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    print(ended.stdout)
+    refusal, verified, _, files = ended.stdout.splitlines()[:4]
+    assert "is in use by another process" in refusal
+    assert "is whole: 6 of 6 steps count" in verified
+    assert "in 2 sessions" in verified
+    assert files == str(["checkpoint-previous.pt", "checkpoint.pt", "ledger", "manifest.json", "plan.json", "status.json"])
+
+
+def test_the_lock_ends_with_its_process_and_not_before(tmp_path):
+    body = """
+        from pathlib import Path
+        from privet.errors import LedgerError
+        from privet.ledger import Journal
+        for line in sys.stdin:
+            try:
+                journal = Journal(Path(sys.argv[1]), "the diary")
+                journal.append({"record": "entry"})
+                print(len(journal.records), flush=True)
+            except LedgerError as error:
+                print(error, flush=True)
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        subprocess.Popen(command(body, tmp_path / "diary"), **pipes) as first,
+        subprocess.Popen(command(body, tmp_path / "diary"), **pipes) as second,
+    ):
+
+        def opened_by(process):
+            process.stdin.write("open\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        assert opened_by(first) == "0"
+        assert "is in use by another process" in opened_by(second)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        assert opened_by(second) == "1"
+        second.stdin.close()

@@ -54,7 +54,7 @@ def _lock_beside(path: Path, wait: bool) -> Callable[[], None]:
     import filelock
 
     # For all threads: a journal is closed by whichever is there at the end.
-    beside = filelock.FileLock(f"{path.absolute()}{_SUFFIX}", mode=0o600, thread_local=False)
+    beside = filelock.FileLock(f"{path.absolute()}{_SUFFIX}", thread_local=False)
     try:
         beside.acquire(timeout=-1 if wait else _PATIENCE)
     except filelock.Timeout:
