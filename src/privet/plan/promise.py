@@ -128,6 +128,7 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         "classes, attributes and caches of functions, global names of the model's code or of other modules, files, other "
         "processes",
         "torch's batching rules, and rules that were registered for the engine, compute each row of a batch from that row alone",
+        "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
     )
 
 
