@@ -18,21 +18,8 @@ import dp_accounting
 import numpy as np
 from dp_accounting.pld import PLDAccountant
 
-from privet.accounting import (
-    BallsInBins,
-    Event,
-    allocation,
-    composed_epsilon,
-    composed_multiplier,
-    composition,
-    losses,
-    noise_multiplier,
-    pairs,
-    pld,
-    rdp,
-    release_losses,
-    transforms,
-)
+from privet.accounting import BallsInBins, Event, composed_epsilon, composed_multiplier, noise_multiplier, pld, rdp
+from privet.accounting.pld import composition, discrete_loss, event_losses, random_allocation, sampled_gaussian, transforms
 
 DELTA = 1e-5
 RATE, MULTIPLIER, STEPS = 0.01, 1.0, 10_000
@@ -54,8 +41,9 @@ def timed(ask: Answer, times: int) -> tuple[float, float]:
 
 def forget() -> None:
     """Empty all caches."""
-    pld._COMPOSER = composition.Composer(release_losses.losses)
-    for module in (allocation, composition, losses, pairs, pld, rdp, release_losses, transforms):
+    pld.accountant._COMPOSER = composition.Composer(event_losses.losses)
+    pld_parts = (composition, discrete_loss, event_losses, random_allocation, sampled_gaussian, transforms)
+    for module in (*pld_parts, pld.accountant, rdp.accountant):
         for function in vars(module).values():
             if hasattr(function, "cache_clear"):
                 function.cache_clear()

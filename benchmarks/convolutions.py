@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from privet._utils.malloc import keep_freed
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.gradient import KEEP, ConvGrad
 from privet.gradients.layers.convolution.norms import WAYS, cheapest, keeping_is_cheaper, measured
-from privet.memory import keep_freed
 
 # Batch, channels in and out, kernel, stride, padding, pixels along each of two dimensions: of small networks for grey images,
 # for scattering coefficients, of residual networks and of inverted residual blocks.

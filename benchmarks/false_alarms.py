@@ -18,13 +18,13 @@ import torch
 from scipy import stats
 
 from privet import Plan
-from privet.audit import noise, sampler
+from privet.audit.mechanism import noise, sampler
 from privet.audit.observations import Noise
 from privet.clipping import Flat
+from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import Gaussian, SecureSource, Token, release
 from privet.noise.keystream import Keystream
 from privet.sampling import Poisson
-from privet.values import ClippedSum
 
 ALPHA = 1e-6
 LEVELS = (0.01, 0.001)

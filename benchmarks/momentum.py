@@ -23,7 +23,8 @@ from benchmarks.models import CASES, Case, losses
 from benchmarks.step import peak_of
 from privet.clipping import Flat, Projected
 from privet.gradients import clipped_sum
-from privet.momentum import InnerOuter, Iterates
+from privet.momentum import InnerOuter
+from privet.training.state.iterates import PastIterates
 
 LENGTHS = (0, 1, 2, 4, 8)
 CHOSEN = ("cnn 26K", "tanh-cnn", "mlp", "embedding", "encoder 4")
@@ -33,7 +34,7 @@ def private(case: Case, length: int) -> Callable[[], object]:
     """Return a private step without noise, with so many past sets from its first time on."""
     model, batch = case.build(), case.batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    parameters, iterates = dict(model.named_parameters()), Iterates(InnerOuter(0.9, 1.0, length))
+    parameters, iterates = dict(model.named_parameters()), PastIterates(InnerOuter(0.9, 1.0, length))
     for _ in range(length):
         iterates.step({name: torch.zeros(0) for name in parameters}, parameters)
 

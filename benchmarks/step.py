@@ -23,8 +23,8 @@ from rich.table import Table
 from benchmarks.arms import ARMS, NORM_ARMS, Step
 from benchmarks.models import CASES
 from privet import cost
+from privet._utils.malloc import keep_freed
 from privet.errors import PrivetError
-from privet.memory import keep_freed
 
 _PATIENCE = 20  # seconds for an arm
 _ALL = ARMS | NORM_ARMS

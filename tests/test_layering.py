@@ -1,25 +1,27 @@
-"""The house is built in layers: a module imports only from modules before it."""
+"""The house is built in layers: a module imports only from modules before it, and a folder holds what one reader can survey."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import privet
 
+SOURCE = Path(privet.__file__).parents[1]
+# The folders and files of `privet`, each of which imports from earlier ones only.
 ORDER = [
     "errors",
     "_utils",
-    "memory",
-    "values",
+    "accounting",
     "schedules",
     "clipping",
     "noise",
     "sparsification",
     "momentum",
-    "accounting",
     "sampling",
     "plan",
     "gradients",
@@ -35,72 +37,120 @@ ORDER = [
     "audit",
     "evaluation",
     "data",
-    "features",
     "models",
     "report",
-    "setups",
     "runs",
-    "recipes",
     "cli",
 ]
-TOP = {"__init__", "__main__"}
-# The same within `gradients`: its folders and its files beside them.
-GRADIENTS = [
-    "core", "layers", "combine", "masking", "methods", "projection", "engine", "per_example_momentum", "probe", "__init__",
-]  # fmt: skip
+# The same within some packages, in the order in which data flows.
+SUBLAYERS = {
+    "privet": ORDER,
+    "privet.gradients": [
+        "core", "layers", "combine", "masking", "methods", "projection", "engine", "per_example_momentum", "probe",
+    ],
+    "privet.accounting": [
+        "rounding", "root_finding", "privacy_unit", "events", "classic", "rdp", "pld", "coverage", "queries", "composition",
+        "guarantee",
+    ],
+    "privet.audit": [
+        "probe", "checks", "observations", "production", "reporting", "mechanism", "one_run", "program", "battery", "plugin",
+    ],
+    "privet.cli": ["output", "definitions", "settings", "config", "summary", "verbs", "main"],
+    "privet.data": ["classes", "dataset", "download", "formats", "sets", "catalogue", "loading"],
+    "privet_experiments": ["tangent_kernel", "tasks", "recipe", "papers", "registry", "reproduction", "cli"],
+}  # fmt: skip
+MOST_FILES = 14
+MOST_LOOSE_MODULES = 4
+MOST_OF_A_NAME = 2
 
-SOURCE = Path(privet.__file__).parent
-MODULES = sorted(SOURCE.rglob("*.py"))
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def layer(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+MODULES = {name_of(path): path for package in ("privet", "privet_experiments") for path in (SOURCE / package).rglob("*.py")}
+PACKAGES = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")
 
 
 def imported(path: Path) -> set[str]:
-    """Return the layers that a module imports from, anywhere in it."""
-    return {name.split(".")[1] for name in imported_modules(path)}
-
-
-def imported_modules(path: Path) -> set[str]:
-    """Return the modules of privet that a module imports from, or the names that it imports from a package, in full."""
+    """Return the modules of this project that a module imports from anywhere in it, also for types only."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
             within = node.module or ""
-            packages = ("privet", "privet.gradients")
-            names = [f"{within}.{alias.name}" for alias in node.names] if within in packages else [within]
-        else:
-            continue
-        found |= {name for name in names if name.startswith("privet.")}
+            full = {f"{within}.{alias.name}": within for alias in node.names}
+            found |= {name if name in MODULES else package for name, package in full.items()}
+    return found & MODULES.keys()
+
+
+IMPORTS = {name: imported(path) for name, path in MODULES.items()}
+
+
+def child(package: str, module: str) -> str | None:
+    """Return the file or folder of a package that a module is or lies in; "" for the package itself, None for others."""
+    if module == package:
+        return ""
+    return module.removeprefix(f"{package}.").split(".")[0] if module.startswith(f"{package}.") else None
+
+
+def arrows(package: str) -> dict[str, set[str]]:
+    """Return file or folder of a package → those that it imports from."""
+    found: dict[str, set[str]] = {}
+    for module, others in IMPORTS.items():
+        own = child(package, module)
+        if own is not None:
+            theirs = {child(package, other) for other in others} - {None, own}
+            found.setdefault(own, set()).update(name for name in theirs if name is not None)
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_from_earlier_layers_only(path):
-    own = layer(path)
-    if own in TOP:
-        return
-    assert own in ORDER, f"{own} has no place in the order of layers"
-    assert not {other for other in imported(path) - {own} if other not in ORDER or ORDER.index(other) > ORDER.index(own)}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_imports_go_round_in_a_circle(package):
+    graph = arrows(package)
+    if package in ("privet", "privet_experiments"):  # the fronts, which import when a name is used
+        del graph[""]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"{package}: {error.args[1]}")
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "gradients").rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_the_engine_is_built_in_layers_too(path):
-    own = path.relative_to(SOURCE / "gradients").parts[0].removesuffix(".py")
-    assert own in GRADIENTS, f"{own} has no place in the order of the engine's layers"
-    above = GRADIENTS[GRADIENTS.index(own) + 1 :]
-    later = {name for name in imported_modules(path) if name.startswith("privet.gradients.") and name.split(".")[2] in above}
-    assert not later
+@pytest.mark.parametrize("package", SUBLAYERS)
+def test_files_and_folders_import_from_earlier_ones_only(package):
+    order = ["__main__", *SUBLAYERS[package], ""]
+    graph = arrows(package)
+    assert graph.keys() <= {*order}, f"{graph.keys() - {*order}} have no place in the order of {package}"
+    for own, others in graph.items():
+        if own not in ("", "__main__"):
+            assert not {other for other in others if other and order.index(other) > order.index(own)}, own
+
+
+def test_the_core_does_not_know_the_experiments():
+    assert not [name for name, others in IMPORTS.items() if name.startswith("privet.") and "privet_experiments" in str(others)]
+
+
+def test_folders_can_be_surveyed():
+    for package in PACKAGES:
+        files = [path for path in MODULES[package].parent.iterdir() if path.is_file()]
+        assert len(files) <= MOST_FILES, f"{package} has {len(files)} files"
+    loose = {path.stem for path in (SOURCE / "privet").glob("*.py")} - {"__init__", "__main__"}
+    assert len(loose) <= MOST_LOOSE_MODULES, loose
+
+
+def test_names_of_files_say_where_one_is():
+    names = Counter(path.name for path in MODULES.values() if path.name != "__init__.py")
+    assert not {name: count for name, count in names.items() if count > MOST_OF_A_NAME}
 
 
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
         ("privet", ["torch", "numpy", "scipy", "matplotlib", "typer"]),
+        ("privet.accounting", ["torch", "matplotlib", "typer", "rich"]),
         ("privet.Training", ["matplotlib", "typer", "rich", "dp_accounting", "sklearn", "privet.report", "privet.data"]),
     ],
 )

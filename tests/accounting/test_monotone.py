@@ -15,7 +15,8 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.accounting import Event, FixedSize, composed_delta, composed_epsilon, pld
+from privet.accounting import Event, FixedSize, composed_delta, composed_epsilon
+from privet.accounting.pld import accountant
 
 FORGIVEN = {"pld": 0.0, "rdp": 1e-9}
 SMALLEST_LOG_DELTA = -20
@@ -152,5 +153,5 @@ def test_threads_that_ask_at_once_are_each_answered_as_if_alone():
 def test_what_is_remembered_is_bounded():
     for number in range(1, 20):
         composed_epsilon([Event(0.01, 1.0 + number / 7, 30)], delta=10.0**-number)
-    assert len(pld._COMPOSER._sums) <= 4
-    assert len(pld._COMPOSER._latest) <= 4
+    assert len(accountant._COMPOSER._sums) <= 4
+    assert len(accountant._COMPOSER._latest) <= 4

@@ -29,7 +29,8 @@ from riskcal.analysis import (
     get_beta_from_pld,
 )
 
-from privet.accounting import Event, composed_epsilon, rdp, tradeoff
+from privet.accounting import Event, composed_epsilon, rdp
+from privet.accounting.guarantee import tradeoff
 
 FEW = settings(deadline=None, max_examples=5)
 # Ours is above the truth by less than this share of ε, and what a composition adds to every release: a hair.

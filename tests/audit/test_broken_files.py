@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from privet.audit import guarantee
-from privet.audit.subject import Subject
+from privet.audit.program import guarantee
+from privet.audit.program.subject import Subject
 from privet.cli import main
 from privet.cli.definitions import defined_in
 

@@ -10,15 +10,15 @@ import pytest
 
 import privet
 from privet import audit
-from privet.audit import whitebox
+from privet.audit.mechanism import whitebox
 from privet.audit.production import train
 from privet.clipping import Flat, Layerwise
+from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.training import loop
 from privet.training.clipped_sums import ClippedSummer
-from privet.values import ClippedSum
 
 PLAN = privet.Plan(
     examples=400, sampling=Poisson(20), steps=200, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(2.3)

@@ -14,12 +14,12 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet import audit
-from privet.audit import membership
+from privet.audit.one_run import membership
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
+from privet.noise.noised_sum import NoisedSum
 from privet.sampling import FullBatch, Poisson
 from privet.training import loop
-from privet.values import NoisedSum
 
 EXAMPLES, CANARIES, CLASSES = 60, 200, 3
 

@@ -9,10 +9,10 @@ import pytest
 import privet
 from privet.cli import main
 from privet.clipping import Flat, Layerwise
+from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.training import loop
-from privet.values import ClippedSum
 
 MODEL = """
 import privet, torch

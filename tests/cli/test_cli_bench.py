@@ -5,7 +5,8 @@ import json
 import pytest
 
 from privet import models
-from privet.cli import bench, main
+from privet.cli import main
+from privet.cli.verbs import bench
 from privet.cost import peak_is_measurable
 
 MODEL = """

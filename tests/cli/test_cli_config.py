@@ -8,11 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from privet import Plan, momentum, runs, schedules, setups, sparsification
+from privet import Plan, momentum, schedules, sparsification
 from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
 from privet.data.classes import declared
 from privet.plan import PARTS
+from privet.runs import config
+from privet.runs import run as runs
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
 
@@ -268,7 +270,7 @@ def saved(directory):
     return torch.load(directory / "checkpoint.pt", weights_only=True)
 
 
-@pytest.mark.parametrize("optimizer", sorted(setups.OPTIMIZERS))
+@pytest.mark.parametrize("optimizer", sorted(config.OPTIMIZERS))
 def test_every_optimizer_is_reached_by_its_name(capsys, tmp_path, optimizer):
     arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 2, "--optimizer", optimizer]
     code, found, error = run(capsys, *arguments, "--out", tmp_path / "run")

@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
-from privet import memory
+from privet._utils import malloc
 from privet.cli import main
 
 
 @pytest.mark.parametrize(("arguments", "kept"), [(None, 1), (["data", "list"], 0)])
 def test_memory_is_kept_where_the_process_is_ours(arguments, kept, monkeypatch):
     calls = []
-    monkeypatch.setattr(memory, "keep_freed", lambda: calls.append(True))
+    monkeypatch.setattr(malloc, "keep_freed", lambda: calls.append(True))
     monkeypatch.setattr(sys, "argv", ["privet", "data", "list"])
     with pytest.raises(SystemExit) as stop:
         main(arguments)

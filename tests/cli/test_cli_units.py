@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from privet import Plan, runs
+from privet import Plan
 from privet.accounting import group_unit
 from privet.cli import main
+from privet.runs import run as runs
 
 EXAMPLES, USERS, SIDE = 240, 60, 14
 QUICK = ["--epsilon", "8", "--delta", "1e-5", "--steps", "3", "--quiet", "--json"]

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.clipping import BOUND_RANGE, NORM_RULES, AdaptiveQuantile, BatchClipping, Flat, Global, Layerwise, count_share
+from privet.clipping import BOUND_RANGE, NORM_RULES, AdaptiveQuantile, Flat, Global, Layerwise, count_share
 from privet.clipping.adaptive import COUNTS
 from privet.errors import InvalidArgumentError
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 NAMES = ("a.weight", "a.bias", "b.weight")
 RULES = [

@@ -10,10 +10,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from privet.clipping import NORM_RULES, AdaptiveQuantile, BatchClipping, Flat, Layerwise, Projected
+from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.schedules import Constant, Geometric, Linear, Piecewise, Table
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 INNER = {**{name: kind(bound=0.7) for name, kind in NORM_RULES.items()}, "BatchClipping": BatchClipping(0.7)}
 STYLES = {

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from privet import Plan
 from privet._utils.encoding import decode, encode
-from privet.clipping import NORM_RULES, PSASC, RULES, AdaptiveQuantile, BatchClipping, Flat, Global, Layerwise, Normalize
+from privet.clipping import NORM_RULES, PSASC, RULES, AdaptiveQuantile, Flat, Global, Layerwise, Normalize
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 NAMES = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "head.weight", "scale")
 PATTERNS = {r"conv\d\.weight": Flat(0.3), r".*bias": PSASC(0.2, scale=0.5), ".*": Normalize(1.2)}

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.clipping import NORM_RULES, PSAC, PSASC, Automatic, BatchClipping, Flat, Global, Normalize
+from privet.clipping import NORM_RULES, PSAC, PSASC, Automatic, Flat, Global, Normalize
 from privet.errors import InvalidArgumentError
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 
 def psasc(bound, scale, stability):

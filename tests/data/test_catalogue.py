@@ -5,7 +5,7 @@ import pytest
 import tiny
 
 from privet import data
-from privet.data import cache
+from privet.data.download import cache
 from privet.errors import InvalidArgumentError
 
 

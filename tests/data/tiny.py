@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from privet.data import idx
-from privet.data.acquisition import Place
-from privet.data.image_set import IDX_FILES, Arrays
-from privet.data.mnist import MNIST
+from privet.data.download.acquisition import Place
+from privet.data.formats import idx
+from privet.data.sets.image_set import IDX_FILES, Arrays
+from privet.data.sets.mnist import MNIST
 
 ARRAYS = Arrays(
     x_train=np.arange(4 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(4, 28, 28),

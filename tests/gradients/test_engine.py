@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from privet._utils.randomness import generators_kept
 from privet.clipping import Automatic, Flat
+from privet.clipping.clipped_sum import Part
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import METHODS, clipped_sum, per_example_gradients, per_example_norms, trainable
 from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import Engine
-from privet.values import Part
 
 WAYS = ["auto", *METHODS]
 MODELS = cases.by_name("logistic", "cnn", "transformer", "scalar")

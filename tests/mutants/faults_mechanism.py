@@ -48,13 +48,13 @@ NOISE = [
     Mutant("data outside the mask is released", "gaussian.py",
            "own.new_zeros(total.numel()).index_copy_", "total.flatten().clone().index_copy_",
            GAUSSIAN("test_what_a_sum_holds_outside_its_support_is_not_released"), "noise"),
-    Mutant("the sum is not rounded to the grid", "normals.py",
+    Mutant("the sum is not rounded to the grid", "reference.py",
            ".div_(grid).round_().add_(noise)", ".div_(grid).add_(noise)",
            among("noise/test_kernels", "test_a_release_is_what_the_definition_says"), "noise"),
-    Mutant("radii are too short", "normals.py",
+    Mutant("radii are too short", "reference.py",
            "radius.log_().mul_(-2.0).sqrt_()", "radius.log_().mul_(-1.9).sqrt_()",
            among("noise/test_kernels", "test_radii_span_the_whole_range_of_a_52_bit_uniform"), "noise"),
-    Mutant("noise is never negative", "normals.py",
+    Mutant("noise is never negative", "reference.py",
            "cosine = angle.mul_(2 * math.pi).cos()", "cosine = angle.mul_(2 * math.pi).cos().abs_()",
            LAW, "noise"),
     Mutant("a fork goes on with its parent's stream", "keystream.py",
@@ -76,23 +76,23 @@ NOISE = [
            GAUSSIAN("test_a_token_of_another_process_is_refused"), "noise"),
 ]  # fmt: skip
 
-VALUES = [
-    Mutant("parts that overlap join", "values.py",
+SUMS = [
+    Mutant("parts that overlap join", "clipped_sum.py",
            "mine.draw != theirs.draw or mine.stop != theirs.start", "mine.draw != theirs.draw",
-           among("test_values", "test_parts_that_may_share_an_example_do_not_join"), ""),
-    Mutant("parts of different draws join", "values.py",
+           among("clipping/test_clipped_sum", "test_parts_that_may_share_an_example_do_not_join"), "clipping"),
+    Mutant("parts of different draws join", "clipped_sum.py",
            "mine.draw != theirs.draw or mine.stop != theirs.start", "mine.stop != theirs.start",
-           among("test_values", "test_parts_that_may_share_an_example_do_not_join"), ""),
-    Mutant("a sum joins with the smaller sensitivity", "values.py",
+           among("clipping/test_clipped_sum", "test_parts_that_may_share_an_example_do_not_join"), "clipping"),
+    Mutant("a sum joins with the smaller sensitivity", "clipped_sum.py",
            "max(self.sensitivity, other.sensitivity)", "min(self.sensitivity, other.sensitivity)",
-           among("test_values", "test_neighbouring_parts_of_a_draw_join"), ""),
-    Mutant("a scaled sum keeps its sensitivity", "values.py",
-           "tensors=_scaled(self.tensors, number), sensitivity=self.sensitivity * abs(number))",
-           "tensors=_scaled(self.tensors, number), sensitivity=self.sensitivity)",
-           among("test_values", "test_scaling_a_clipped_sum_scales_its_sensitivity"), ""),
-    Mutant("parts with different masks join", "values.py",
+           among("clipping/test_clipped_sum", "test_neighbouring_parts_of_a_draw_join"), "clipping"),
+    Mutant("a scaled sum keeps its sensitivity", "clipped_sum.py",
+           "tensors=scale_tensors(self.tensors, number), sensitivity=self.sensitivity * abs(number))",
+           "tensors=scale_tensors(self.tensors, number), sensitivity=self.sensitivity)",
+           among("clipping/test_clipped_sum", "test_scaling_a_clipped_sum_scales_its_sensitivity"), "clipping"),
+    Mutant("parts with different masks join", "clipped_sum.py",
            "if not _same_support(self.support, other.support):", "if False:",
-           among("test_values", "test_parts_with_different_masks_do_not_join"), ""),
+           among("clipping/test_clipped_sum", "test_parts_with_different_masks_do_not_join"), "clipping"),
 ]  # fmt: skip
 
 CLIPPING = [
@@ -122,9 +122,9 @@ CLIPPING = [
     Mutant("counts of many groups are noised as one", "adaptive.py",
            "bits = math.sqrt(len(self.groups(names))) / 2", "bits = 1 / 2",
            among("clipping/test_adaptive", "test_gradients_and_counts_share_one_mechanism"), "clipping"),
-    Mutant("the schedule is a step behind", "current.py",
+    Mutant("the schedule is a step behind", "state/clipping.py",
            "factor = self._factors[step - 1]", "factor = self._factors[max(step - 2, 0)]",
-           among("training/test_step_sums", "test_every_step_clips_to_its_own_bound"), "clipping"),
+           among("training/test_step_sums", "test_every_step_clips_to_its_own_bound"), "training"),
 ]  # fmt: skip
 
 SAMPLING = [
@@ -157,19 +157,19 @@ SAMPLING = [
 ]  # fmt: skip
 
 MASKS = [
-    Mutant("the mask changes at every step", "current.py",
+    Mutant("the mask changes at every step", "state/masks.py",
            "block = self._times.block(step)", "block = step - 1",
-           among("sparsification/test_masked_training", "test_every_step_is_that_of_the_papers_listing"), "sparsification"),
-    Mutant("the ranking looks at what the step before released only", "current.py",
+           among("sparsification/test_masked_training", "test_every_step_is_that_of_the_papers_listing"), "training"),
+    Mutant("the ranking looks at what the step before released only", "state/masks.py",
            "total.add_(released[name])", "released[name].clone()",
            among("sparsification/test_kinds", "test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block"),
-           "sparsification"),
+           "training"),
 ]  # fmt: skip
 
 MOMENTUM = [
-    Mutant("the outer momentum forgets nothing", "momentum.py",
+    Mutant("the outer momentum forgets nothing", "state/iterates.py",
            "kept * self._velocity[name] + released[name]", "self._velocity[name] + released[name]",
-           among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum"), ""),
+           among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum"), "training"),
     Mutant("the past is weighted alike", "momentum.py",
            "self.inner**age for age in", "self.inner for age in",
            among("test_momentum", "test_steps_are_those_of_the_paper"), ""),
@@ -194,4 +194,4 @@ TRAINING = [
            among("training/test_refusals", "test_a_data_set_of_another_size_is_refused"), "reading"),
 ]  # fmt: skip
 
-MUTANTS = [*TRAINING, *NOISE, *VALUES, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM]
+MUTANTS = [*TRAINING, *NOISE, *SUMS, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM]

@@ -19,8 +19,8 @@ from faults import MUTANTS
 from mutant import PACKAGE
 
 from privet import gradients
+from privet.gradients.core.handlers import HANDLERS
 from privet.gradients.core.per_example import PerExampleGrad
-from privet.gradients.core.registry import HANDLERS
 from privet.gradients.layers import random
 
 ROOT = Path(__file__).parents[2]

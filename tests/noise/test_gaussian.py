@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
+from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.noise import FastSource, FixedSource, Gaussian, SecureSource, Token, release
-from privet.values import ClippedSum, NoisedSum
+from privet.noise.noised_sum import NoisedSum
 
 SIGMA, C = 2.3, 0.7
 GRID = 2.0 ** (math.floor(math.log2(SIGMA * C)) - 30)

@@ -7,11 +7,11 @@ import torch
 
 from privet._utils import native
 from privet._utils.native import UnavailableError
-from privet.noise import FixedSource, Token, arithmetic, gaussian, kernels, normals, release
+from privet.clipping.clipped_sum import ClippedSum
+from privet.noise import FixedSource, Token, arithmetic, gaussian, kernels, reference, release
 from privet.noise.kernels import Arithmetic
-from privet.values import ClippedSum
 
-IN_TORCH = Arithmetic(normals.box_muller, normals.add_noise, "torch")
+IN_TORCH = Arithmetic(reference.box_muller, reference.add_noise, "torch")
 SCALES = pytest.mark.parametrize(("sigma", "sensitivity"), [(2.3, 0.7), (1e-3, 1e-12), (0.6, 50.0), (1e6, 1e12)])
 
 
@@ -31,7 +31,7 @@ def random_words(size):
 def test_the_same_words_give_the_same_normals(compiled, size):
     expected = random_words(size)
     found = expected.clone()
-    normals.box_muller(expected)
+    reference.box_muller(expected)
     compiled.box_muller(found)
     radius = expected.view(2, -1).norm(dim=0).repeat(2)
     assert ((found - expected).abs() <= 2.0**-49 * radius).all()
@@ -65,7 +65,7 @@ def test_the_same_normals_give_the_same_release_to_the_last_bit(compiled, sigma,
     numbers = torch.randn(size, dtype=torch.float64)
     expected, found = torch.full_like(total, 7), torch.full_like(total, 8)
     before = numbers.clone(), total.clone()
-    normals.add_noise(total, numbers, sigma * sensitivity / grid, grid, expected)
+    reference.add_noise(total, numbers, sigma * sensitivity / grid, grid, expected)
     compiled.add_noise(total, numbers, sigma * sensitivity / grid, grid, found)
     assert torch.equal(expected, found)
     assert torch.equal(numbers, before[0])
@@ -103,23 +103,23 @@ def test_a_release_is_what_the_definition_says(monkeypatch):
 
 
 def single_precision(block):
-    normals.box_muller(block)
+    reference.box_muller(block)
     block.copy_(block.float())
 
 
 def mirrored(block):
-    normals.box_muller(block)
+    reference.box_muller(block)
     block.neg_()
 
 
 def off_the_grid(total, numbers, cells, grid, released):
-    normals.add_noise(total, numbers, cells, grid, released)
+    reference.add_noise(total, numbers, cells, grid, released)
     released[5] += grid / 2
 
 
 @pytest.mark.parametrize(
     ("box_muller", "add_noise"),
-    [(single_precision, normals.add_noise), (mirrored, normals.add_noise), (normals.box_muller, off_the_grid)],
+    [(single_precision, reference.add_noise), (mirrored, reference.add_noise), (reference.box_muller, off_the_grid)],
 )
 def test_a_wrong_kernel_is_found_out(box_muller, add_noise):
     assert kernels.agree(IN_TORCH)
@@ -134,7 +134,7 @@ def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
     monkeypatch.setattr(kernels, "_SOURCE", wrong)
     form = arithmetic.__wrapped__()
     assert form.description == "torch: the compiled functions do not agree with those in torch"
-    assert form.box_muller is normals.box_muller
+    assert form.box_muller is reference.box_muller
 
 
 def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
@@ -149,4 +149,4 @@ def test_without_kernels_the_torch_form_says_why(monkeypatch):
         raise UnavailableError("for this reason")
 
     monkeypatch.setattr(native, "compiled_library", none)
-    assert arithmetic.__wrapped__() == Arithmetic(normals.box_muller, normals.add_noise, "torch: for this reason")
+    assert arithmetic.__wrapped__() == Arithmetic(reference.box_muller, reference.add_noise, "torch: for this reason")

@@ -9,7 +9,7 @@ from privet.accounting import compare
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
-from privet.report import accountants
+from privet.report.figures import accountants
 from privet.sampling import FixedSize, Poisson
 
 

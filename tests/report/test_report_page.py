@@ -12,7 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from privet import report
-from privet.accounting import Event, tradeoff
+from privet.accounting import Event
+from privet.accounting.guarantee import tradeoff
 from privet.accounting.rounding import share_down, share_up
 from privet.errors import InvalidArgumentError
 

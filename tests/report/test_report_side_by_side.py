@@ -12,8 +12,8 @@ from privet.cli import main
 from privet.errors import InvalidArgumentError
 from privet.evaluation import tabulate
 from privet.report import side_by_side
-from privet.report.points import Measured, Point, lines
-from privet.report.side_by_side_figures import draw
+from privet.report.figures.points import Measured, Point, lines
+from privet.report.figures.several_runs import draw
 
 
 def make_point(accuracy=0.8, rule="Flat", epsilon=2.0, error=0.05, **settings):

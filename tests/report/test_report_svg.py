@@ -6,7 +6,7 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
-from privet.report.svg import drawn_numbers, inline, render
+from privet.report.figures.svg import drawn_numbers, inline, render
 
 
 def draw(figure):

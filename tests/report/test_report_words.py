@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from privet.report import numbers, prose, settings
+from privet.report import numbers, prose, setting_rows
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_setting_is_shown_with_all_its_digits(value, shown):
 
 def test_settings_are_flattened_with_kinds_as_values():
     nested = {"noise": {"kind": "Gaussian", "multiplier": 1.1}, "groups": [{"bound": 1}, {"bound": 2}], "kind": "x"}
-    assert list(settings.rows(nested)) == [
+    assert list(setting_rows.rows(nested)) == [
         ("noise", "Gaussian"),
         ("noise · multiplier", "1.1"),
         ("groups · 1 · bound", "1"),

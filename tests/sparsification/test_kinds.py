@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.errors import InvalidArgumentError
-from privet.sparsification import SPARSIFICATIONS, CurrentMasks, Random, Ranked, Timetable
+from privet.sparsification import SPARSIFICATIONS, Random, Ranked, Timetable
+from privet.training.state.masks import MaskState
 
 KINDS = pytest.mark.parametrize("kind", SPARSIFICATIONS.values())
 
@@ -71,7 +72,7 @@ def test_a_bad_seed_is_refused_by_name(seed):
 def test_random_masks_hold_for_their_block_and_depend_on_nothing_that_was_released():
     named = parameters((8, 9), (8,), ())
     times = Timetable(2, Fraction(6), 12)
-    made = CurrentMasks(Random(0.9, 2, seed=5), times, named)
+    made = MaskState(Random(0.9, 2, seed=5), times, named)
     seen = []
     for step in range(1, 13):
         masks = made.at(step)
@@ -80,7 +81,7 @@ def test_random_masks_hold_for_their_block_and_depend_on_nothing_that_was_releas
         made.learn({name: torch.randn_like(tensor) for name, tensor in named.items()})
         seen.append(masks)
     assert [seen[step] is seen[step - 1] for step in range(1, 12)] == [step % 3 != 0 for step in range(1, 12)]
-    again = CurrentMasks(Random(0.9, 2, seed=5), times, named)
+    again = MaskState(Random(0.9, 2, seed=5), times, named)
     for step in (12, 5, 8):  # whatever was asked before
         assert all(torch.equal(mask, seen[step - 1][name]) for name, mask in again.at(step).items())
     assert not made.state_dict()["sums"]
@@ -88,7 +89,7 @@ def test_random_masks_hold_for_their_block_and_depend_on_nothing_that_was_releas
 
 def test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block():
     named, released = parameters((4, 5), (6,)), []
-    made = CurrentMasks(Ranked(0.8), Timetable(1, Fraction(4), 12), named)
+    made = MaskState(Ranked(0.8), Timetable(1, Fraction(4), 12), named)
     generator = torch.Generator().manual_seed(0)
     for step in range(1, 13):
         masks = made.at(step)
@@ -118,11 +119,11 @@ def test_saved_and_restored_masks_go_on_the_same(kind, stop, tmp_path):
             masks.learn(released[step - 1])
         return found
 
-    first = CurrentMasks(kind(0.8), times, named)
-    expected = run(CurrentMasks(kind(0.8), times, named), range(1, 13))
+    first = MaskState(kind(0.8), times, named)
+    expected = run(MaskState(kind(0.8), times, named), range(1, 13))
     run(first, range(1, stop + 1))
     torch.save(first.state_dict(), tmp_path / "state.pt")
-    second = CurrentMasks(kind(0.8), times, named)
+    second = MaskState(kind(0.8), times, named)
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     for one, other in zip(run(second, range(stop + 1, 13)), expected[stop:], strict=True):
         assert (one is None) == (other is None)
@@ -131,7 +132,7 @@ def test_saved_and_restored_masks_go_on_the_same(kind, stop, tmp_path):
 
 def test_a_block_that_was_lost_in_a_crash_leaves_the_last_ranking():
     named = parameters((10,))
-    made = CurrentMasks(Ranked(0.9), Timetable(1, Fraction(2), 8), named)
+    made = MaskState(Ranked(0.9), Timetable(1, Fraction(2), 8), named)
     assert made.at(1) is None
     assert made.at(3) is None  # nothing was released yet: nothing to rank by
     made.learn({"p0": torch.arange(10.0)})

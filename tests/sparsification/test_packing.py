@@ -6,10 +6,11 @@ import struct
 import pytest
 import torch
 
+from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError
 from privet.noise import SecureSource, Token, release
+from privet.noise.noised_sum import NoisedSum
 from privet.sparsification import Random, Selection, decode, encode
-from privet.values import ClippedSum, NoisedSum
 
 SHAPES = {"w": (300, 200), "b": (300,), "s": ()}
 SIZE = 60_301

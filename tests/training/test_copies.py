@@ -17,8 +17,8 @@ from privet.ledger import Ledger
 from privet.ledger.anchor import Anchor
 from privet.ledger.journal import Chain, Journal
 from privet.noise import Token
-from privet.noise.ahead import Ahead
 from privet.noise.keystream import Keystream
+from privet.noise.prefetch import Ahead
 from privet.noise.sources import SOURCES
 
 N, STEPS = 20, 5

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import data
-from privet.data import idx
+from privet.data.formats import idx
 from privet.errors import InvalidArgumentError
 
 X, Y = np.arange(24, dtype=np.float32).reshape(6, 4), np.array([0, 1, 2, 0, 1, 2])

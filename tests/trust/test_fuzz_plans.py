@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import privet
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
-from privet.recipes.recipe import read
+from privet_experiments.recipe import read
 
 NOISE = privet.noise.Gaussian(1.7)
 

@@ -1,7 +1,7 @@
 """Accounting: from what was released to (ε, δ), and back."""
 
-from privet.accounting import mechanisms, tradeoff
-from privet.accounting.comparison import Comparison, compare
+from privet.accounting.composition import mechanisms
+from privet.accounting.composition.parallel import parallel_epsilon
 from privet.accounting.events import (
     ADJACENCIES,
     BallsInBins,
@@ -13,7 +13,9 @@ from privet.accounting.events import (
     combined,
     epochs,
 )
-from privet.accounting.parallel import parallel_epsilon
+from privet.accounting.guarantee import tradeoff
+from privet.accounting.guarantee.comparison import Comparison, compare
+from privet.accounting.privacy_unit import Unit, group_unit, unit
 from privet.accounting.queries import (
     ACCOUNTANTS,
     DEFAULT_ACCOUNTANT,
@@ -26,7 +28,6 @@ from privet.accounting.queries import (
     noise_multiplier,
     steps,
 )
-from privet.accounting.unit import Unit, group_unit, unit
 
 __all__ = [
     "ACCOUNTANTS",

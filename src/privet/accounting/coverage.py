@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from privet.accounting import pld, rdp
+from privet.accounting.classic.shuffle_lower_bound import epsilon_lower_bound
 from privet.accounting.events import (
     BallsInBins,
     Event,
@@ -16,7 +17,6 @@ from privet.accounting.events import (
     counted,
     merged,
 )
-from privet.accounting.shuffle import epsilon_lower_bound
 from privet.errors import InvalidArgumentError
 
 _NEIGHBOURS_FIX = {

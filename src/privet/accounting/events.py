@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privet.errors import InvalidArgumentError, between, choice, count, real
-from privet.noise.gaussian import MULTIPLIER_RANGE
 
 # Neighbouring data sets differ in one example, which is …
 ADJACENCIES = {
@@ -18,6 +17,7 @@ ADJACENCIES = {
 }
 EVERY = tuple(ADJACENCIES)
 FEWEST_PROJECTIONS = 10
+MULTIPLIER_RANGE = (1e-3, 1e6)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privet.accounting import gdp, moments, pld, rdp, theorems
-from privet.accounting.calibration import HIGHEST, largest_count, smallest_multiplier
+from privet.accounting import pld, rdp
+from privet.accounting.classic import composition_theorems, gdp
 from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import ADJACENCIES, BallsInBins, Event, Release, as_if_poisson, check_query, merged, rounded_down
+from privet.accounting.rdp import moments
+from privet.accounting.root_finding import HIGHEST, largest_count, smallest_multiplier
 from privet.errors import InvalidArgumentError, choice, positive, real
 
 
@@ -35,8 +37,8 @@ ACCOUNTANTS: dict[str, Accountant] = {
     "pld": Accountant(pld.DIRECTION, pld.epsilon),
     "rdp": Accountant(rdp.DIRECTION, rdp.epsilon),
     "moments": Accountant(moments.DIRECTION, moments.epsilon),
-    "strong": Accountant(theorems.DIRECTION, theorems.strong),
-    "basic": Accountant(theorems.DIRECTION, theorems.basic),
+    "strong": Accountant(composition_theorems.DIRECTION, composition_theorems.strong),
+    "basic": Accountant(composition_theorems.DIRECTION, composition_theorems.basic),
     "gdp": Accountant(gdp.DIRECTION, gdp.epsilon),
 }
 # The tightest bound that is sound at every δ.

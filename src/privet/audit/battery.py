@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import pytest
 
-from privet.audit import guarantee, whitebox
-from privet.audit.certificate import table
 from privet.audit.checks import Check
-from privet.audit.subject import Subject
-from privet.audit.whitebox import MechanismAudit
+from privet.audit.mechanism import whitebox
+from privet.audit.mechanism.whitebox import MechanismAudit
+from privet.audit.program import guarantee
+from privet.audit.program.subject import Subject
+from privet.audit.reporting import table
 
 __all__ = ["test_mechanism", "test_model"]
 

@@ -15,7 +15,7 @@ from privet.audit.probe import Array, Layout, Probe, Trace
 from privet.clipping import Projected, Rule
 from privet.momentum import InnerOuter
 from privet.plan import Plan
-from privet.sparsification import CurrentMasks
+from privet.training.state.masks import MaskState
 
 Mask = NDArray[np.bool_]
 
@@ -162,7 +162,7 @@ def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
     times = plan.timetable()
     if plan.sparsification is None or times is None:
         return everywhere, everywhere
-    current = CurrentMasks(plan.sparsification, times, {name: torch.empty(1, size) for name, size in layout.sizes.items()})
+    current = MaskState(plan.sparsification, times, {name: torch.empty(1, size) for name, size in layout.sizes.items()})
     kept = everywhere.copy()
     for step in range(plan.total_steps):
         masks = current.at(step + 1)

@@ -15,11 +15,11 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from privet._utils.files import write_text
-from privet.audit.certificate import table
 from privet.audit.checks import Check
-from privet.audit.guarantee import rejected, subject_of, usual_plan
-from privet.audit.subject import Subject
-from privet.audit.whitebox import MechanismAudit, mechanism
+from privet.audit.mechanism.whitebox import MechanismAudit, mechanism
+from privet.audit.program.guarantee import rejected, subject_of, usual_plan
+from privet.audit.program.subject import Subject
+from privet.audit.reporting import table
 from privet.collate import Collate
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan

@@ -8,7 +8,7 @@ from typing import Any
 
 from privet import accounting
 from privet._utils.unique import Unique
-from privet.accounting.filters import filter_order, filterable, filtered_epsilon
+from privet.accounting.composition.filters import filter_order, filterable, filtered_epsilon
 from privet.budget.terms import Terms
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger.journal import Record

@@ -8,30 +8,30 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 import privet
-from privet import memory
+from privet._utils import malloc
 from privet.errors import PrivetError
 
 # Verb → where its function or its group of verbs is, and what `privet --help` says of it.
 VERBS = {
-    "train": ("privet.cli.train:train", "Train a model with differential privacy, evaluate it and write a report."),
-    "epsilon": ("privet.cli.privacy:epsilon", "Compute the ε that a training would spend."),
-    "noise": ("privet.cli.privacy:noise", "Find the noise multiplier that a target ε needs."),
-    "steps": ("privet.cli.privacy:steps", "Find how many steps a budget is enough for."),
-    "audit": ("privet.cli.audit:audit", "Attack the mechanism of a plan and report the ε that the attack shows."),
-    "check": ("privet.cli.check:check", "Check a model, its loss and its data, and audit the plan's mechanism."),
-    "bench": ("privet.cli.bench:bench", "Measure the time and memory of a private step beside a plain one."),
-    "guarantee": ("privet.cli.guarantee:guarantee", "Print the statement of a finished run."),
-    "report": ("privet.cli.report:report", "Write the report of one run, or of several side by side."),
-    "reproduce": ("privet.cli.reproduce:reproduce", "Do the missing runs of a recipe and write its tables and figures."),
-    "budget": ("privet.cli.budget:app", "What several runs on one data set may spend together."),
-    "data": ("privet.cli.data:app", "List and fetch data sets."),
-    "ledger": ("privet.cli.ledger:app", "What a run has spent, and whether its files fit together."),
+    "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy, evaluate it and write a report."),
+    "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε that a training would spend."),
+    "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier that a target ε needs."),
+    "steps": ("privet.cli.verbs.privacy:steps", "Find how many steps a budget is enough for."),
+    "audit": ("privet.cli.verbs.audit:audit", "Attack the mechanism of a plan and report the ε that the attack shows."),
+    "check": ("privet.cli.verbs.check:check", "Check a model, its loss and its data, and audit the plan's mechanism."),
+    "bench": ("privet.cli.verbs.bench:bench", "Measure the time and memory of a private step beside a plain one."),
+    "guarantee": ("privet.cli.verbs.guarantee:guarantee", "Print the statement of a finished run."),
+    "report": ("privet.cli.verbs.report:report", "Write the report of one run, or of several side by side."),
+    "budget": ("privet.cli.verbs.budget:app", "What several runs on one data set may spend together."),
+    "data": ("privet.cli.verbs.data:app", "List and fetch data sets."),
+    "ledger": ("privet.cli.verbs.ledger:app", "What a run has spent, and whether its files fit together."),
 }
 # typer brings its own copy of click or uses the installed one; its errors share this base either way.
 _UsageProblem = typer.BadParameter.__mro__[2]
@@ -39,19 +39,35 @@ _UsageProblem = typer.BadParameter.__mro__[2]
 _INTERRUPTED = 130
 
 
+def _verbs() -> dict[str, str]:
+    """Return verb → "module:function": those of this package, and those that installed packages add as `privet.commands`."""
+    own = {verb: place for verb, (place, _) in VERBS.items()}
+    return own | {entry.name: entry.value for entry in entry_points(group="privet.commands") if entry.name not in own}
+
+
+def _find(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _describe(verb: str, place: str) -> str:
+    """Return the line of `privet --help` about a verb."""
+    return VERBS[verb][1] if verb in VERBS else (_find(place).__doc__ or "").partition("\n")[0]
+
+
 class _Verbs(TyperGroup):
     """The group of all verbs, none of which is imported before it is asked for."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands: Any = dict.fromkeys(VERBS)  # names to list, and to suggest for one that is misspelt
+        self.commands: Any = dict.fromkeys(_verbs())  # names to list, and to suggest for one that is misspelt
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a verb, or None if there is none of this name."""
-        if cmd_name not in VERBS:
+        place = _verbs().get(cmd_name)
+        if place is None:
             return None
-        module, _, name = VERBS[cmd_name][0].partition(":")
-        found = getattr(importlib.import_module(module), name)
+        found = _find(place)
         if not isinstance(found, typer.Typer):
             single = typer.Typer(add_completion=False, rich_markup_mode=None)
             single.command(cmd_name)(found)
@@ -61,7 +77,7 @@ class _Verbs(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the table of verbs."""
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, said) for verb, (_, said) in VERBS.items()])
+            formatter.write_dl([(verb, _describe(verb, place)) for verb, place in _verbs().items()])
 
 
 app = typer.Typer(
@@ -100,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: without the program's name; those of the process if None.
     """
     if arguments is None:  # the process is ours
-        memory.keep_freed()
+        malloc.keep_freed()
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.rounding import legible, share_up
-from privet.accounting.statement import Guarantee
 from privet.evaluation import Evaluation
-from privet.report import calibration
-from privet.runs import Outcome
+from privet.report.figures import reliability
+from privet.runs.run import Outcome
 
 _MOST_WARNINGS = 3
 _UNTESTED = "No test accuracy: no public test data was given (--test FILE names some)."
@@ -51,7 +51,7 @@ def _promise(guarantee: Guarantee) -> Iterator[str]:
 def _accuracy(evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return _UNTESTED
-    name, value, _ = next(iter(calibration.rows(evaluation)))
+    name, value, _ = next(iter(reliability.rows(evaluation)))
     return f"{name} {value} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
 
 
@@ -64,7 +64,7 @@ def _warnings(guarantee: Guarantee) -> Iterator[str]:
 
 def _table(evaluation: Evaluation, test_data: str | None) -> str:
     """Return the numbers of the report with their intervals, a line each, and what they were measured on."""
-    rows = [(name, value) for name, value, _ in calibration.rows(evaluation)]
+    rows = [(name, value) for name, value, _ in reliability.rows(evaluation)]
     width = max(len(name) for name, _ in rows)
     origin = f" ({test_data})" if test_data else ""
     head = f"On the {evaluation.examples:,} test examples{origin}, with 95\u00a0% bootstrap intervals:"

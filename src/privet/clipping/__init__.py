@@ -2,12 +2,10 @@
 
 from privet.clipping.ablations import Unclipped, unbounded
 from privet.clipping.adaptive import AdaptiveQuantile, count_share
-from privet.clipping.batch import BatchClipping
-from privet.clipping.current import CurrentRule
+from privet.clipping.base import BOUND_RANGE, NormRule, Rule
+from privet.clipping.estimated_norm import Projected
 from privet.clipping.layerwise import Layerwise
-from privet.clipping.projected import Projected
 from privet.clipping.psac import PSAC, PSASC
-from privet.clipping.rule import BOUND_RANGE, NormRule, Rule
 from privet.clipping.rules import Automatic, Flat, Global, Normalize
 
 # Weights that are functions of one norm, which every style is made of; and all that a plan can hold.
@@ -28,8 +26,6 @@ __all__ = [
     "RULES",
     "AdaptiveQuantile",
     "Automatic",
-    "BatchClipping",
-    "CurrentRule",
     "Flat",
     "Global",
     "Layerwise",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 import torch
 from torch import Tensor
 
-from privet.clipping.rule import NormRule, check_bound
+from privet.clipping.base import NormRule, check_bound
 from privet.errors import InvalidArgumentError
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from privet.clipping.base import BOUND_RANGE, NormRule, Rule
 from privet.clipping.layerwise import Layerwise
-from privet.clipping.rule import BOUND_RANGE, NormRule, Rule
 from privet.errors import InvalidArgumentError, between, count, positive
 
 COUNTS = "clipping:within bound"

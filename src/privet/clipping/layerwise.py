@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privet.clipping.rule import NormRule, Rule, finished
+from privet.clipping.base import NormRule, Rule, finished
 from privet.errors import InvalidArgumentError, choice, positive
 
 Patterns = tuple[tuple[str, NormRule], ...]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from privet.clipping.rule import NormRule, check_scale
+from privet.clipping.base import NormRule, check_scale
 from privet.errors import InvalidArgumentError, positive
 
 _LEAST_SCALE = 1e-6

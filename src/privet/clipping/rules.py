@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from privet.clipping.rule import BOUND_RANGE, NormRule, check_scale
+from privet.clipping.base import BOUND_RANGE, NormRule, check_scale
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.data import cache, published
-from privet.data.california_housing import CALIFORNIA_HOUSING
-from privet.data.cifar10 import CIFAR10
-from privet.data.covertype import COVERTYPE
-from privet.data.digits import DIGITS
-from privet.data.fashion_mnist import FASHION_MNIST
-from privet.data.mnist import MNIST
-from privet.data.published import Published
-from privet.data.sst2 import SST2
-from privet.data.wine_quality import WINE_QUALITY_RED
+from privet.data.download import cache, published
+from privet.data.download.published import Published
+from privet.data.sets.california_housing import CALIFORNIA_HOUSING
+from privet.data.sets.cifar10 import CIFAR10
+from privet.data.sets.covertype import COVERTYPE
+from privet.data.sets.digits import DIGITS
+from privet.data.sets.fashion_mnist import FASHION_MNIST
+from privet.data.sets.mnist import MNIST
+from privet.data.sets.sst2 import SST2
+from privet.data.sets.wine_quality import WINE_QUALITY_RED
 from privet.errors import choice
 
 SETS: dict[str, Published[Any]] = {

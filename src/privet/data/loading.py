@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from privet.data import published
 from privet.data.catalogue import SETS
 from privet.data.classes import Declaration
 from privet.data.dataset import DataSet
-from privet.data.npz import load_npz
-from privet.data.table import load_csv
+from privet.data.download import published
+from privet.data.formats.npz import load_npz
+from privet.data.formats.table import load_csv
 from privet.errors import InvalidArgumentError
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from privet._utils.randomness import generators_kept
 from privet.clipping import Projected, Rule
+from privet.clipping.clipped_sum import ClippedSum, Part
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
@@ -23,7 +24,6 @@ from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
 from privet.gradients.projection.clipping import clip_projected, estimates
 from privet.gradients.projection.directions import Directions
-from privet.values import ClippedSum, Part
 
 
 @dataclass(eq=False)

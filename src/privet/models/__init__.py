@@ -3,6 +3,6 @@
 None has batch normalisation, which would let one example change the gradient of another.
 """
 
-from privet.models.catalogue import NAMES, build
+from privet.models.networks import NAMES, build
 
 __all__ = ["NAMES", "build"]

@@ -1,4 +1,4 @@
-"""Networks that begin with weights trained on public data; they take what `privet.features` leaves for them to do."""
+"""Networks that begin with weights trained on public data; they take what `privet.models.features` leaves for them to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 from torch import nn
 
 from privet.errors import PrivetError, count
-from privet.features import efficientnet, minilm
+from privet.models.features import efficientnet, minilm
 
 # Of the encoder's layers that LoRA adds to: the maps whose update the authors found to matter most.
 _ADAPTED = ["query", "value"]

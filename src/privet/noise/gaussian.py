@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from privet._utils.tensors import places
+from privet.accounting.events import MULTIPLIER_RANGE
+from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError, choice, real
 from privet.noise.kernels import arithmetic
+from privet.noise.noised_sum import NoisedSum
 from privet.noise.sources import SOURCES, Source
 from privet.noise.token import Token
 from privet.schedules import Constant, Schedule
-from privet.values import ClippedSum, NoisedSum, places
 
 # Grid cells per standard deviation: 2³⁰ keeps the rounding's share of the sensitivity below 1e-4 up to 10¹⁰ coordinates,
 # and sums of up to 2²³ standard deviations exact in float64.
 _CELLS_LOG2 = 30
-MULTIPLIER_RANGE = (1e-3, 1e6)
 DEVIATIONS = ("follows the bound", "fixed")
 
 

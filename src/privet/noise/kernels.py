@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.native import trusted
-from privet.noise import normals
+from privet.noise import reference
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _CHECKED = 4099  # pairs: several vectors of any width, and a remainder
@@ -33,7 +33,7 @@ class Arithmetic:
     description: str
 
 
-IN_TORCH = Arithmetic(normals.box_muller, normals.add_noise, "torch")
+IN_TORCH = Arithmetic(reference.box_muller, reference.add_noise, "torch")
 
 
 @functools.cache
@@ -55,7 +55,7 @@ def agree(form: Arithmetic) -> bool:
     words[: len(ends)] = ends
     words[_CHECKED : _CHECKED + len(ends)] = ends.flip(0)
     expected, found = words.view(torch.float64).clone(), words.view(torch.float64).clone()
-    normals.box_muller(expected)
+    reference.box_muller(expected)
     form.box_muller(found)
     radius = expected.view(2, -1).norm(dim=0).repeat(2)
     sums = torch.randn(2 * _CHECKED, dtype=torch.float64, generator=generator)
@@ -66,7 +66,7 @@ def agree(form: Arithmetic) -> bool:
 
 def _releases_alike(form: Arithmetic, sums: Tensor, numbers: Tensor) -> bool:
     expected, found = torch.empty_like(sums), torch.empty_like(sums)
-    for add_noise, released in ((normals.add_noise, expected), (form.add_noise, found)):
+    for add_noise, released in ((reference.add_noise, expected), (form.add_noise, found)):
         add_noise(sums, numbers, 1.7 * 2.0**30, 2.0**-31, released)
     return torch.equal(expected, found)
 
@@ -85,7 +85,7 @@ def _bound(code: ctypes.CDLL) -> Arithmetic:
 
     def add(total: Tensor, noise: Tensor, cells: float, grid: float, released: Tensor) -> None:
         if total.device.type != "cpu" or total.dtype not in adders or not total.is_contiguous():
-            normals.add_noise(total, noise, cells, grid, released)
+            reference.add_noise(total, noise, cells, grid, released)
             return
         adders[total.dtype](total.data_ptr(), noise.data_ptr(), len(total), cells, grid, released.data_ptr())
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privet._utils.unique import Unique
-from privet.noise.ahead import Ahead
 from privet.noise.kernels import arithmetic
 from privet.noise.keystream import ROOM, Keystream
+from privet.noise.prefetch import Ahead
 
 BLOCK = 1 << 16  # numbers drawn at a time: half a megabyte stays in cache, and threads meet rarely
 _WORTH_A_THREAD = 50_000  # below, a whole release takes less than half a millisecond

@@ -15,10 +15,10 @@ from typing import Any
 from privet import accounting
 from privet._utils import documents
 from privet._utils.encoding import construct, encode
-from privet.accounting.interop import check_installed
-from privet.accounting.statement import Guarantee
+from privet.accounting.guarantee.statement import Guarantee
+from privet.accounting.pld.interop import check_installed
 from privet.clipping import Projected, Rule
-from privet.errors import InvalidArgumentError, between, choice, count
+from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.momentum import MOMENTA, Momentum, PerExample
 from privet.noise import Gaussian
 from privet.plan import promise, solving
@@ -126,8 +126,7 @@ class Plan:
 
     def _check_rule(self) -> None:
         rule = self.clipping
-        if rule.unbounded_because:
-            raise InvalidArgumentError("clipping", rule, "a rule that bounds what one example changes", rule.unbounded_because)
+        positive("clipping.sensitivity", rule.sensitivity, "Noise is scaled to it.")
         if rule.adaptive and not isinstance(self.bound_schedule, Constant):
             raise InvalidArgumentError(
                 "bound_schedule", self.bound_schedule, f"left out with {type(rule).__name__}", "It moves the bound by itself."

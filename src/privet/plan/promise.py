@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privet import accounting
-from privet.accounting import tradeoff
 from privet.accounting.coverage import accountants_of
-from privet.accounting.discretisation import discretisation
-from privet.accounting.statement import Guarantee
+from privet.accounting.guarantee import tradeoff
+from privet.accounting.guarantee.discretisation import discretisation
+from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import unbounded
 from privet.noise import SOURCES
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privet import accounting
-from privet.accounting.calibration import MOST_STEPS, largest_count
+from privet.accounting.root_finding import MOST_STEPS, largest_count
 from privet.clipping import unbounded
 from privet.errors import InvalidArgumentError, choice, positive
 

@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from privet._utils.randomness import Seeds, generators_kept, seed_generators
 from privet.accounting import unit as whose
+from privet.clipping.clipped_sum import Part
 from privet.collate import own_batch
 from privet.errors import InvalidArgumentError, UnsupportedModelError, count
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, split_batch, stack_flat, stackable
 from privet.reading.entries import check_distinct
 from privet.sampling import Indices, Words
-from privet.values import Part
 
 EXAMPLE = "one example"
 

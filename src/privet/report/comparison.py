@@ -14,8 +14,8 @@ from privet.accounting import compare
 from privet.errors import InvalidArgumentError
 from privet.evaluation.colours import BLUE, INK, ORANGE
 from privet.plan import Plan
-from privet.report import accountants
-from privet.report.svg import render
+from privet.report.figures import accountants
+from privet.report.figures.svg import render
 
 _POINTS = 24
 # Bounds that are used are blue, textbooks' bounds are black, what is no bound is orange.

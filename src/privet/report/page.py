@@ -8,12 +8,13 @@ from typing import Any
 
 from privet.accounting.rounding import share_down, share_up
 from privet.evaluation import wilson_interval
-from privet.report import accountants, calibration, confusion, gradient_study, numbers, prose, settings
+from privet.report import confusion, numbers, prose, setting_rows
+from privet.report.figures import accountants, gradient_study, reliability
+from privet.report.figures.svg import Figure
 from privet.report.markup import NOTHING, Markup, element, join, table, text
 from privet.report.releases import Release, releases
 from privet.report.run_files import Run
 from privet.report.sections import document, figure, section
-from privet.report.svg import Figure
 
 _NEIGHBOURS = {
     "add-remove": "added or removed",
@@ -147,8 +148,8 @@ def _calibration(run: Run, figures: dict[str, Figure]) -> Markup:
     evaluation = run.evaluation
     if not evaluation or not evaluation.calibration:
         return NOTHING
-    rows = ((text(name), text(value), text(about)) for name, value, about in calibration.rows(evaluation))
-    return section("Calibration", figure(figures.get(calibration.NAME)), table(("Number", "Value", "What it is"), rows))
+    rows = ((text(name), text(value), text(about)) for name, value, about in reliability.rows(evaluation))
+    return section("Calibration", figure(figures.get(reliability.NAME)), table(("Number", "Value", "What it is"), rows))
 
 
 def _gradients(run: Run, figures: dict[str, Figure]) -> Markup:
@@ -184,7 +185,7 @@ def _standing(release: Release) -> Markup:
 
 
 def _settings(values: Mapping[str, Any]) -> Markup:
-    return table((), ((text(name), text(value)) for name, value in settings.rows(values)), class_="settings")
+    return table((), ((text(name), text(value)) for name, value in setting_rows.rows(values)), class_="settings")
 
 
 _SECTIONS: tuple[Section, ...] = (

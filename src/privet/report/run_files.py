@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from privet._utils.documents import from_json, read_text
-from privet.accounting import tradeoff
-from privet.accounting.tradeoff import Meaning
+from privet.accounting.guarantee import tradeoff
+from privet.accounting.guarantee.tradeoff import Meaning
 from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, studies
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from string import Template
 
+from privet.report.figures.svg import Figure, inline
 from privet.report.markup import NOTHING, Markup, element, text
-from privet.report.svg import Figure, inline
 
 
 def document(title: str, content: Markup) -> str:
@@ -16,9 +16,9 @@ def document(title: str, content: Markup) -> str:
         title: of the window, as text.
         content: what is on it.
     """
-    files = resources.files(__package__)
-    return Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        title=text(title), style=files.joinpath("style.css").read_text(encoding="utf-8"), content=content
+    assets = resources.files("privet.report") / "assets"
+    return Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
+        title=text(title), style=(assets / "style.css").read_text(encoding="utf-8"), content=content
     )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from privet._utils.files import write_text
 from privet.errors import InvalidArgumentError
 from privet.evaluation import wilson_interval
-from privet.report import numbers, run_files, side_by_side_figures
+from privet.report import numbers, run_files
+from privet.report.figures import several_runs
+from privet.report.figures.points import SETTINGS, Measured, Point
 from privet.report.markup import NOTHING, Markup, element, join, table, text
-from privet.report.points import SETTINGS, Measured, Point
 from privet.report.run_files import Run
 from privet.report.sections import document, figure, section
 
@@ -43,7 +44,7 @@ def write(directories: Sequence[Path | str], out: Path | str) -> Path:
     if (target / "plan.json").exists():
         raise InvalidArgumentError("--out", str(target), "a directory that holds no run", "Its report would be overwritten.")
     points = [point(run_files.read(Path(one))) for one in directories]
-    drawn = tuple(side_by_side_figures.draw(points))
+    drawn = tuple(several_runs.draw(points))
     for one in drawn:
         write_text(target / "figures" / f"{one.name}.svg", one.svg)
     content = join(

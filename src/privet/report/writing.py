@@ -6,7 +6,7 @@ from pathlib import Path
 
 from privet._utils.files import write_text
 from privet.report import run_files
-from privet.report.figures import draw
+from privet.report.figures.single_run import draw
 from privet.report.page import page
 
 

@@ -5,9 +5,9 @@ as the noise; they are handed in, which also lets a test hand in words of its ow
 """
 
 from privet._utils.randomness import Words
-from privet.sampling.by_epoch import BallsInBins, Shuffle
 from privet.sampling.draws import Indices, below, binomial, distinct, permutation
-from privet.sampling.fixed import FixedSize, FullBatch
+from privet.sampling.fixed_size import FixedSize, FullBatch
+from privet.sampling.partitions import BallsInBins, Shuffle
 from privet.sampling.poisson import Poisson, TruncatedPoisson
 from privet.sampling.scheme import ByEpoch, Scheme
 

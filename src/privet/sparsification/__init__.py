@@ -1,6 +1,5 @@
 """Sparsification: which coordinates a step releases, by public masks."""
 
-from privet.sparsification.current import CurrentMasks
 from privet.sparsification.drawing import Masks, Selection
 from privet.sparsification.kinds import Random, Ranked, Sparsification, Timetable
 from privet.sparsification.packing import decode, encode
@@ -9,7 +8,6 @@ SPARSIFICATIONS: dict[str, type[Sparsification]] = {kind.__name__: kind for kind
 
 __all__ = [
     "SPARSIFICATIONS",
-    "CurrentMasks",
     "Masks",
     "Random",
     "Ranked",

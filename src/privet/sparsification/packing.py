@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from privet.errors import InvalidArgumentError
+from privet.noise.noised_sum import NoisedSum
 from privet.sparsification.drawing import Selection
-from privet.values import NoisedSum
 
 _MAGIC = b"privet sparse 1\n"
 _LENGTH = struct.Struct("<Q")

@@ -10,16 +10,16 @@ from torch import nn
 
 from privet._utils.randomness import generators_kept
 from privet.clipping import Projected, Rule
+from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.engine import Engine, Pieces
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
-from privet.momentum import Iterates
 from privet.reading.batches import Group, PhysicalBatch
 from privet.sampling import Words
 from privet.sparsification import Masks
-from privet.values import ClippedSum
+from privet.training.state.iterates import PastIterates
 
 _SHOW = "PRIVET_SHOW_STEP_ERRORS"
 
@@ -49,7 +49,7 @@ class ClippedSummer:
         method: str,
         words: Words,
         seeds: Words,
-        iterates: Iterates,
+        iterates: PastIterates,
         averages: Averages | None,
     ) -> None:
         self._words, self._iterates, self._averages = words, iterates, averages

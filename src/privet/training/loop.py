@@ -14,9 +14,10 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
+from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
-from privet.accounting.statement import Guarantee
+from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, LedgerError, count
@@ -35,8 +36,7 @@ from privet.training.fresh import check_average, check_scheduler
 from privet.training.preflight import Preflight, advance_parametrizations
 from privet.training.reading import Reading
 from privet.training.record import RunRecorder
-from privet.training.state import PublicState
-from privet.values import total_size
+from privet.training.state.training_state import TrainingState
 
 _NOT_PROBED = (
     "The check on public input was switched off: nobody looked whether the program writes to parameters or keeps examples in "
@@ -171,7 +171,7 @@ class Training(Unique):
             check_scheduler(scheduler, optimizer, fresh=not _resume)
         if average is not None:
             check_average(average, model, fresh=not _resume)
-        self._state = PublicState(plan, model, self._parameters, optimizer, scheduler, average)
+        self._state = TrainingState(plan, model, self._parameters, optimizer, scheduler, average)
         momentum = plan.momentum
         averages = Averages(momentum, plan.examples, self._parameters) if isinstance(momentum, PerExample) else None
         self._preflight = Preflight(plan, model, loss_fn, self._rows, method, probe_batch, spec) if probe else None
@@ -266,14 +266,20 @@ class Training(Unique):
         Args:
             progress: show steps, ε spent and the time left on standard error.
         """
-        if not progress:
-            for _ in self:
-                pass
-            return
-        from privet.training.progress import shown
-
-        for _ in shown(self):
+        for _ in self.steps(progress=progress):
             pass
+
+    def steps(self, *, progress: bool = False) -> Iterator[Step]:
+        """Take the remaining steps one by one, as iterating over the training does.
+
+        Args:
+            progress: show steps, ε spent and the time left on standard error.
+        """
+        if not progress:
+            return iter(self)
+        from privet.training.progress import track
+
+        return track(self, len(self), self.epsilon)
 
     def __iter__(self) -> Iterator[Step]:
         """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.

@@ -1,42 +1,45 @@
-"""A progress bar that shows the step, ε spent and the time left."""
+"""Progress of a training: steps, ε spent and the time left."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from privet._utils.progress import progress_bar
 from privet.accounting.rounding import legible
-from privet.training import Step, Training
 
 # ε takes some milliseconds to compute: often enough to watch, seldom enough not to slow training.
 _SECONDS_BETWEEN = 3.0
 
 
-def shown(training: Training) -> Iterator[Step]:
-    """Yield the training's steps while showing them on standard error."""
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("step {task.completed:,}/{task.total:,}"),
-        TextColumn("ε {task.fields[epsilon]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # Where there is no terminal (a log file, CI), a bar that redraws itself is noise.
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("training", total=len(training), completed=training.steps_spent, epsilon="0")
-        last = -_SECONDS_BETWEEN
-        for step in training:
+class Numbered(Protocol):
+    """Something with the number of a step, counted from 1."""
+
+    @property
+    def number(self) -> int:
+        """The number."""
+
+
+Taken = TypeVar("Taken", bound=Numbered)
+
+
+def track(steps: Iterable[Taken], total: int, epsilon: Callable[[], float]) -> Iterator[Taken]:
+    """Yield steps as they are taken, and show on standard error how far the training is.
+
+    Args:
+        steps: that are left.
+        total: number of steps of the whole training.
+        epsilon: returns what is spent so far.
+    """
+    with progress_bar("step {task.completed:,}/{task.total:,}", "ε {task.fields[epsilon]}") as bar:
+        task = bar.add_task("training", total=total, epsilon="0")
+        shown_at = -_SECONDS_BETWEEN
+        for step in steps:
             now = time.monotonic()
-            if now - last >= _SECONDS_BETWEEN or step.number == step.total:
-                bar.update(task, completed=step.number, epsilon=legible(training.epsilon()))
-                last = now
+            if now - shown_at >= _SECONDS_BETWEEN or step.number == total:
+                bar.update(task, completed=step.number, epsilon=legible(epsilon()))
+                shown_at = now
             else:
                 bar.update(task, completed=step.number)
             yield step

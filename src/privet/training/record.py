@@ -14,7 +14,7 @@ from privet.ledger import Ledger
 from privet.plan import Plan
 from privet.training import checkpoint, manifest
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
-from privet.training.state import PublicState
+from privet.training.state.training_state import TrainingState
 
 
 class RunRecorder(Unique):
@@ -35,7 +35,7 @@ class RunRecorder(Unique):
 
     no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
 
-    def __init__(self, plan: Plan, directory: Path | None, ledger: Ledger, budget: Budget | None, state: PublicState) -> None:
+    def __init__(self, plan: Plan, directory: Path | None, ledger: Ledger, budget: Budget | None, state: TrainingState) -> None:
         self._total, self._directory, self._state = plan.total_steps, directory, state
         self.ledger, self.budget, self.completed = ledger, budget, 0
         if directory is not None:
@@ -53,7 +53,7 @@ class RunRecorder(Unique):
         cls,
         plan: Plan,
         directory: Path | None,
-        state: PublicState,
+        state: TrainingState,
         *,
         budget: Budget | None,
         anchor: Path | None,
@@ -90,7 +90,7 @@ class RunRecorder(Unique):
             raise
 
     @classmethod
-    def resume(cls, plan: Plan, directory: Path, state: PublicState, *, budget: Budget | None, adopt: bool) -> RunRecorder:
+    def resume(cls, plan: Plan, directory: Path, state: TrainingState, *, budget: Budget | None, adopt: bool) -> RunRecorder:
         """Return the record of a run that is gone on with, its state restored.
 
         Args:

@@ -1,6 +1,6 @@
 """Tuning: settings that are as good as known ones, and a search whose trials are paid for."""
 
-from privet.accounting.selection import PoissonTrials, TruncatedNegativeBinomial, geometric, logarithmic
+from privet.accounting.composition.selection import PoissonTrials, TruncatedNegativeBinomial, geometric, logarithmic
 from privet.tuning.scaling import Setting, diagonal
 from privet.tuning.trials import Found, PaidScore, PublicScore, calibrate, guarantee, search
 

@@ -10,8 +10,8 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from privet.accounting import Event
-from privet.accounting.calibration import smallest_multiplier
-from privet.accounting.selection import Law, SelectionGuarantee, curve, total_epsilon
+from privet.accounting.composition.selection import Law, SelectionGuarantee, curve, total_epsilon
+from privet.accounting.root_finding import smallest_multiplier
 from privet.errors import InvalidArgumentError, positive
 from privet.noise import SecureSource, Source
 from privet.plan import Plan

@@ -2,6 +2,6 @@
 
 from privet.units.augmentations import AUGMENTATIONS, augmentation
 from privet.units.datasets import Groups, Users
-from privet.units.losses import averaged, grouped
+from privet.units.row_losses import averaged, grouped
 
 __all__ = ["AUGMENTATIONS", "Groups", "Users", "augmentation", "averaged", "grouped"]

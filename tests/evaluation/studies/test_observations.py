@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from privet import per_example_gradients
-from privet.clipping import PSAC, BatchClipping, Flat, Layerwise, Projected
+from privet.clipping import PSAC, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.evaluation.studies import Mechanism, observe, read_observations
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 
 RULES = [
     Flat(0.4),

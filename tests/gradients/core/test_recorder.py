@@ -8,7 +8,7 @@ from recording import cover, record
 from torch import nn
 from torch.nn import functional as F
 
-from privet.gradients.core.registry import HANDLERS, register_handler
+from privet.gradients.core.handlers import HANDLERS, register_handler
 from privet.gradients.layers.linear import product
 
 
@@ -110,7 +110,7 @@ def doubled(x, weight):
 
 
 def test_a_rule_of_the_users_own_is_asked(monkeypatch):
-    monkeypatch.setattr("privet.gradients.core.registry.HANDLERS", HANDLERS)
+    monkeypatch.setattr("privet.gradients.core.handlers.HANDLERS", HANDLERS)
     calls = []
 
     @register_handler(doubled)

@@ -16,9 +16,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from privet.clipping import Flat
 from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+from privet.gradients.core.handlers import HANDLERS
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.registry import HANDLERS
 from privet.gradients.layers import recurrent
 from privet.gradients.layers.linear import LinearGrad
 from privet.gradients.layers.recurrent import CELLS, Cell, GateGradients

@@ -16,7 +16,7 @@ class Mechanism:
     Momentum inside the weight and masks are no part of it: it acts on the plain gradients of single examples.
 
     Args:
-        rule: that weighs the gradients; any, also those that a plan refuses, such as `clipping.BatchClipping`.
+        rule: that weighs the gradients; any, also those that a plan refuses because they have no sensitivity.
         deviation: standard deviation ≥ 0 of the noise on a coordinate of the mean gradient whose noise scale is 1. It is
             σ·sensitivity/B for a training with batch size B, whatever the size of the batch that is studied.
 

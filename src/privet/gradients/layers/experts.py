@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.consensus import agree
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import blocks, without_autocast
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad, resolved
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 from privet.gradients.layers.linear import KEEP, LinearGrad, gram_sums
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.consensus import agree
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 
 _TO_PYTHON = (
     "item", "__bool__", "__int__", "__float__", "__complex__", "__index__", "tolist", "is_nonzero", "numpy", "__array__",

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import CANCELLED, blocks, factor_norms, underflow
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad, resolved, with_rounding
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 
 # Per-example gradients are kept, rather than formed again, while those of one weight take no more numbers than this.
 KEEP = 1 << 23

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 
 
 @register_handler(F.cross_entropy, always=True)

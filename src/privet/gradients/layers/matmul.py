@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 from privet.gradients.layers.linear import product
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 
 
 @register_handler(torch.mean, Tensor.mean, always=True, direct=True)

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import blocks
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 
 aten = torch.ops.aten
 

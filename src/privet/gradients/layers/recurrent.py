@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.consensus import agree
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.registry import register_handler
 from privet.gradients.layers.linear import cheapest
 
 States = tuple[Tensor, ...]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from privet._utils.native import trusted
+from privet._utils.tensors import places
 from privet.gradients.core.per_example import Factors
-from privet.values import places
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}

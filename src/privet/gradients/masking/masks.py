@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from privet._utils.tensors import places
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.per_example import Factors
 from privet.gradients.masking.kernels import products, rows
-from privet.values import places
 
 
 class Mask:

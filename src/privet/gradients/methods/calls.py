@@ -15,9 +15,9 @@ from torch.utils import _pytree as pytree
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.batching import check_not_nested, is_batched
 from privet.gradients.core.consensus import agree_on
+from privet.gradients.core.handlers import HANDLERS
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.registry import HANDLERS
 from privet.gradients.core.state import Guard
 from privet.gradients.layers.indexing import INDEXED, by_indices
 from privet.gradients.layers.random import RULES, Draw

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.core.registry import register_handler
 from privet.gradients.layers.convolution.geometry import Geometry, Sizes
 from privet.gradients.layers.convolution.gradient import ConvGrad, cheapest
 

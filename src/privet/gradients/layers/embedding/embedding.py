@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.per_example import PerExampleGrad, with_rounding
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.registry import register_handler
 from privet.gradients.layers.embedding import reference
 from privet.gradients.layers.embedding.kernels import sums
 

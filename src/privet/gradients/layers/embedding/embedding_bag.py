@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.registry import register_handler
 from privet.gradients.layers.embedding.embedding import look_up
 
 

@@ -1,0 +1,37 @@
+"""Named tensors: scaling them, counting them, and the places of a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Tensors = Mapping[str, Tensor]
+
+
+def scale_tensors(tensors: Tensors, factor: float) -> dict[str, Tensor]:
+    return {name: tensor * factor for name, tensor in tensors.items()}
+
+
+def check_public_number(value: object, operation: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{operation} takes a public number, not {type(value).__name__}: a tensor could carry private data")
+    return float(value)
+
+
+def places(mask: Tensor) -> Tensor:
+    """Return where a mask is True, row by row; found once, as masks hold for many steps."""
+    version, found = _PLACES.get(mask, (-1, None))
+    if found is None or version != mask._version:
+        found = mask.flatten().nonzero().squeeze(1)
+        _PLACES[mask] = (mask._version, found)
+    return found
+
+
+_PLACES: MutableMapping[Tensor, tuple[int, Tensor]] = WeakTensorKeyDictionary()
+
+
+def total_size(tensors: Iterable[Tensor]) -> int:
+    """Return the number of coordinates of all tensors together."""
+    return sum(tensor.numel() for tensor in tensors)

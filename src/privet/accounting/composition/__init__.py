@@ -1,0 +1,1 @@
+"""Composition of whole mechanisms: filters, selection, disjoint data, and mechanisms beside the Gaussian one."""

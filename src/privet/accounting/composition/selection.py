@@ -1,0 +1,307 @@
+"""What it costs to keep the best of several private runs, when their number is random and stays secret.
+
+Running a private mechanism a fixed number of times and keeping the best result costs as much as all runs together. Drawing the
+number of runs from a law that falls off slowly hides how many were needed, and costs a small multiple of one run. Everything
+here is in Rényi divergences of the orders in `rdp.ORDERS`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from privet.accounting import rdp
+from privet.accounting.coverage import check_covered
+from privet.accounting.events import ADJACENCIES, Release, check_query, merged
+from privet.accounting.rdp.accountant import ORDERS, Array
+from privet.accounting.rounding import legible
+from privet.errors import InvalidArgumentError, real
+
+_LARGEST_MEAN = 1e6
+# The probability of the smallest number of runs must not underflow.
+_LARGEST_POISSON, _LARGEST_SHAPE = 500.0, 50.0
+_SMALLEST_EXPONENT, _LARGEST_EXPONENT = 1e-12, 700.0
+_NEGLIGIBLE = 2.0**-64
+
+
+class Law(ABC):
+    """Law of the number of runs: what it is drawn by, and what selecting by it costs."""
+
+    mean: float
+
+    @abstractmethod
+    def cost(self, single: Array, orders: Array = ORDERS) -> Array:
+        """Return the Rényi divergences of the best of a random number of runs.
+
+        Args:
+            single: (A,) divergences of one run, what its score costs included.
+            orders: (A,) orders > 1 that they belong to, increasing.
+
+        Returns:
+            (A,) divergences of the same orders.
+        """
+
+    @abstractmethod
+    def start(self) -> tuple[int, float]:
+        """Return the smallest number of runs and its probability."""
+
+    @abstractmethod
+    def ratio(self, number: int) -> float:
+        """Return P[K = number + 1]/P[K = number]."""
+
+    def quantile(self, uniform: float) -> int:
+        """Return the `uniform` quantile, by inversion of the distribution function.
+
+        Args:
+            uniform: in [0, 1), a multiple of 2⁻⁵³: each probability is met to within about 1e-13.
+        """
+        number, probability = self.start()
+        reached = probability
+        while reached <= uniform and (number < self.mean or probability > _NEGLIGIBLE):
+            probability *= self.ratio(number)
+            number, reached = number + 1, reached + probability
+        return number
+
+
+@dataclass(frozen=True)
+class TruncatedNegativeBinomial(Law):
+    """K ≥ 1 with P[K = k] ∝ (1−γ)ᵏ·∏_{l<k} (l+η)/(l+1): geometric for η = 1, logarithmic for η = 0.
+
+    Args:
+        mean: E[K] in [1, 1e6], which decides γ.
+        shape: η in (−1, 50]. A small one costs less; a large one spreads less around the mean.
+
+    Source:
+        Papernot, Steinke 2022, "Hyperparameter Tuning with Rényi Differential Privacy", Definition 1 and Theorem 2.
+
+    >>> law = TruncatedNegativeBinomial(mean=10.0)
+    >>> law.quantile(0.5)
+    7
+    """
+
+    mean: float
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_mean(self.mean, _LARGEST_MEAN)
+        if not -1 < real("shape", self.shape) <= _LARGEST_SHAPE:
+            allowed = f"greater than -1 and at most {_LARGEST_SHAPE:g}"
+            raise InvalidArgumentError("shape", self.shape, allowed, "1 is geometric, 0 logarithmic.")
+        if self._mean(_LARGEST_EXPONENT) < self.mean:
+            raise InvalidArgumentError("mean", self.mean, f"at most {self._mean(_LARGEST_EXPONENT):g} for shape {self.shape:g}")
+
+    def __str__(self) -> str:
+        name = {0.0: "logarithmic", 1.0: "geometric"}.get(self.shape, f"truncated negative binomial (η = {self.shape:g})")
+        return f"{name} with mean {self.mean:g}"
+
+    @cached_property
+    def exponent(self) -> float:
+        """log(1/γ)."""
+        if self.mean == 1.0:
+            return 0.0
+        if self._mean(_SMALLEST_EXPONENT) >= self.mean:
+            return _SMALLEST_EXPONENT
+        return float(brentq(lambda at: self._mean(at) - self.mean, _SMALLEST_EXPONENT, _LARGEST_EXPONENT, xtol=1e-15, rtol=1e-14))
+
+    def _mean(self, exponent: float) -> float:
+        """Return E[K] = η(1−γ)/(γ(1−γ^η)) at log(1/γ)."""
+        return -math.expm1(-exponent) * math.exp(exponent) / _integral(self.shape, exponent)
+
+    def cost(self, single: Array, orders: Array = ORDERS) -> Array:
+        """Return ε(λ) + (1+η)·min over λ̂ of [(1−1/λ̂)·ε(λ̂) + log(1/γ)/λ̂] + log E[K]/(λ−1), made monotone in λ.
+
+        λ̂ = 1 is among the choices, so that a single run costs what it costs.
+        """
+        others = (1 - 1 / orders) * single + self.exponent / orders
+        shared = (1 + self.shape) * min(self.exponent, float(np.min(others)))
+        found = single + shared + math.log(self.mean) / (orders - 1)
+        smallest: Array = np.minimum.accumulate(found[::-1])[::-1]
+        return smallest
+
+    def start(self) -> tuple[int, float]:
+        """Return 1 and P[K = 1]; (1−γ)η/(γ^−η − 1)."""
+        if self.exponent == 0.0:
+            return 1, 1.0
+        return 1, -math.expm1(-self.exponent) / _integral(-self.shape, self.exponent)
+
+    def ratio(self, number: int) -> float:
+        """Return (1−γ)(k+η)/(k+1)."""
+        return -math.expm1(-self.exponent) * (number + self.shape) / (number + 1)
+
+
+@dataclass(frozen=True)
+class PoissonTrials(Law):
+    """K ~ Poisson(mean): close to its mean, but perhaps 0, in which case nothing is returned.
+
+    Args:
+        mean: E[K] in [1, 500].
+
+    Source:
+        Papernot, Steinke 2022, Theorem 6.
+
+    >>> PoissonTrials(mean=10.0).quantile(0.5)
+    10
+    """
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        _check_mean(self.mean, _LARGEST_POISSON)
+
+    def __str__(self) -> str:
+        return f"Poisson with mean {self.mean:g}"
+
+    def cost(self, single: Array, orders: Array = ORDERS) -> Array:
+        """Return ε(λ) + μ·δ̂ + log μ/(λ−1), where one run is (log(1 + 1/(λ−1)), δ̂)-differentially private."""
+        found: Array = (
+            single + self.mean * _deltas(single, orders, np.log1p(1 / (orders - 1))) + math.log(self.mean) / (orders - 1)
+        )
+        smallest: Array = np.minimum.accumulate(found[::-1])[::-1]
+        return smallest
+
+    def start(self) -> tuple[int, float]:
+        """Return 0 and exp(−μ)."""
+        return 0, math.exp(-self.mean)
+
+    def ratio(self, number: int) -> float:
+        """Return μ/(k+1)."""
+        return self.mean / (number + 1)
+
+
+def geometric(mean: float) -> TruncatedNegativeBinomial:
+    """Return the geometric law on 1, 2, …: the usual choice."""
+    return TruncatedNegativeBinomial(mean, shape=1.0)
+
+
+def logarithmic(mean: float) -> TruncatedNegativeBinomial:
+    """Return the logarithmic law: cheaper than the geometric one, and more often a single run."""
+    return TruncatedNegativeBinomial(mean, shape=0.0)
+
+
+def curve(events: Iterable[Release], adjacency: str) -> Array:
+    """Return the Rényi divergences, for every order in ORDERS, of all events together; infinite where one has no noise.
+
+    Raises:
+        InvalidArgumentError: an event has no bound in Rényi divergences, or none for such neighbours.
+    """
+    given = tuple(events)
+    check_covered(given, adjacency, "rdp")
+    together = merged(given, amplified=False)
+    if any(event.noise_multiplier == 0 for event in together):
+        return np.full_like(ORDERS, math.inf)
+    return rdp.curve(together, adjacency)
+
+
+def epsilon(found: Array, delta: float, orders: Array = ORDERS) -> float:
+    """Return ε at δ for these divergences."""
+    return float(np.min(rdp.converted(found, delta, orders)))
+
+
+@dataclass(frozen=True)
+class SelectionGuarantee:
+    """What is promised to each example when only the best of a random number of runs is kept, and what is not.
+
+    Args:
+        epsilon: ε at `delta` of the whole selection; infinity when there is no privacy.
+        delta: δ.
+        adjacency: how neighbouring data sets differ.
+        unit: whose presence is protected.
+        examples: public size N of the data set.
+        number: the law of the number of runs.
+        mean: of that law.
+        candidates: how many settings each run chooses from, uniformly.
+        epsilon_of_one: ε at `delta` of a single run of the most expensive candidate, by the same accountant.
+        score: by what the runs were compared.
+        warnings: what a careful reader should know about the runs.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    unit: str
+    examples: int
+    number: str
+    mean: float
+    candidates: int
+    epsilon_of_one: float
+    score: str
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        how = (
+            f"How: a secret number of runs, {self.number}, each with one of {self.candidates:,} settings drawn uniformly and at "
+            f"random noise of its own; the best by {self.score} is kept."
+        )
+        if math.isinf(self.epsilon):
+            return f"NO PRIVACY (ε = ∞): a run without private noise could be chosen. It protects nobody.\n\n{how}"
+        return "\n\n".join([
+            f"({legible(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
+            f"differ in one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
+            f"It holds for the chosen model, its setting and its score together, choosing included. One run alone would be "
+            f"({legible(self.epsilon_of_one)}, {self.delta}), which is what the run's own statement says and does not hold for "
+            "one that was chosen. Accountant: Rényi divergences (upper bound).",
+            how,
+            *(f"{text}." for text in self.warnings),
+            "Not covered:\n"
+            "- how many runs there were, which the time that they took gives away, and all else about the runs that were not "
+            "chosen: delete what they wrote\n"
+            "- settings that were put among the candidates after looking at the private data\n"
+            "- what one run's own statement does not cover",
+        ])  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as plain JSON values; infinity is the word "inf"."""
+        values = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
+        return values | {"accountant": "rdp", "tuning": "covered: the choice among the candidates", "prose": str(self)}
+
+    def to_json(self) -> str:
+        """Return the statement as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+def total_epsilon(curves: Iterable[Array], law: Law, delta: float, adjacency: str) -> tuple[float, float]:
+    """Return ε of one run, and of the best of a random number of runs, each with a setting that is drawn anew.
+
+    Args:
+        curves: (A,) divergences in ORDERS of every candidate, what its score costs included.
+        law: of the number of runs.
+        delta: δ in (0, 1).
+        adjacency: how neighbours differ.
+
+    Guarantee:
+        A run draws its setting without looking at the data, so that its divergence is at most that of the worst candidate.
+    """
+    check_query(delta, adjacency)
+    worst = np.max(np.stack(list(curves)), axis=0)
+    return epsilon(worst, delta), epsilon(law.cost(worst), delta)
+
+
+def _check_mean(mean: float, largest: float) -> None:
+    if not 1 <= real("mean", mean) <= largest:
+        raise InvalidArgumentError("mean", mean, f"between 1 and {largest:g}", "It is the expected number of runs.")
+
+
+def _integral(shape: float, exponent: float) -> float:
+    """Return (1 − exp(−ηx))/η: the integral of exp(−ηt) from 0 to x, which is x for η = 0."""
+    return exponent if shape == 0 else -math.expm1(-shape * exponent) / shape
+
+
+def _deltas(single: Array, orders: Array, epsilons: Array) -> Array:
+    """Return δ at every ε: the conversion solved for δ, or the total variation where that is smaller.
+
+    Source:
+        Canonne, Kamath, Steinke 2020, Proposition 12; Bretagnolle, Huber 1979: total variation ≤ √(1 − exp(−KL)), and a
+        divergence of any order above 1 is at least KL.
+    """
+    logs = (orders - 1) * (single - epsilons[:, None] + np.log1p(-1 / orders)) - np.log(orders)
+    variation = math.sqrt(-math.expm1(-float(np.min(single))))
+    found: Array = np.minimum(np.exp(np.minimum(np.min(logs, axis=1), 0.0)), variation)
+    return found

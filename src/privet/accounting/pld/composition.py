@@ -1,0 +1,251 @@
+"""Composition of privacy losses by Fourier series, tilted so that the tail is what they resolve.
+
+Transforms E[e^{s·loss}] multiply under composition, and δ at ε is a sum over the composition's at s = θ + 2πik/W, k = 0, ±1, …,
+which is exact for the losses repeated with period W; the repetition only adds. Under the tilt θ > 0 the tail that decides δ is
+the largest part of what is summed, so it does not drown in the rounding of the rest, however small it is.
+
+A composition's losses spread over many nodes of its releases', so few frequencies carry everything. To know so without looking
+at the others, one release more is composed: a Gaussian one, whose losses vary about as much as putting all others on nodes has
+added. To release more is an upper bound, and how fast its transform falls off is known.
+
+Where far losses are rare, nearly all of a transform is that of the others, and what decides δ drowns in their rounding under
+every tilt. Then far losses are apart: with o for the others' transform of a release and f for its far losses', Π(o + f) is Πo,
+summed under a tilt of its own, and Πo · (e^{Σ log(1 + f/o)} − 1), which keeps its digits however small f is.
+
+Source:
+    Carr, Madan 1999, "Option Valuation Using the Fast Fourier Transform" (δ is the price of a call on e^loss); Zhu, Dong, Wang
+    2022, "Optimal Accounting of Differential Privacy via Characteristic Function".
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expm1
+
+from privet.accounting.pld.discrete_loss import Array, Losses, Nodes
+from privet.accounting.pld.series import Composed, Series
+from privet.accounting.pld.transforms import LEAST, Grid, Spectrum, kernel, log_transforms
+
+Integers = NDArray[np.int64]
+# (releases, adjacency, tail) → which of them, and their losses in each direction between neighbours
+Builder = Callable[[Sequence[Any], str, float], Iterable[tuple[Sequence[int], tuple[Losses, ...]]]]
+
+_UNIT = float(np.finfo(np.float64).eps)
+# Relative error of a transform: that of sums over a thousand nodes, with a wide margin.
+_ROUNDING = 256 * _UNIT
+# Standard deviation of the Gaussian losses that are added for every release, in widths of its nodes; and the least for all of
+# them, as a share of the range of one.
+_SMOOTHING, _LEAST_SMOOTHING = 0.75, 2.0**-15
+# Logarithms are summed as whole multiples of this, which no order of summation rounds.
+_QUANTUM = 2.0**-43
+# Those of far losses are multiples of products with their scale, lower digits apart from upper ones: if all together are no more
+# than so many scales at θ, each is no more than so many at any frequency.
+_LARGE_QUANTUM, _SMALL_QUANTUM, _MOST_SCALES, _MOST_SCALES_EACH = 2.0**-3, 2.0**-48, 2.0**5, 2.0**57
+# How many times what rounding comes to under the best of tilts is counted under every tilt; and for one release or many.
+_RESERVED, _RESERVED_ONCE = 128, 2**19
+# Frequencies that share less than this of δ are not summed but bounded.
+_NEGLIGIBLE = 1e-17
+# Releases that are transformed at once, and what is remembered of everything.
+_TOGETHER, _KEPT = 512, 4
+
+
+@dataclass(frozen=True)
+class _Part:
+    """How often a release is part of a composition, and what is known of it in each of W directions between neighbours.
+
+    Args:
+        nodes: where its losses are.
+        count: how often.
+        log_moments, far: (W,) as of `Transforms`.
+        infinite: (W,) probability of an infinite loss.
+    """
+
+    nodes: Nodes
+    count: int
+    log_moments: Array
+    far: Array
+    infinite: Array
+
+
+@dataclass
+class _Sum:
+    """Logarithms of transforms, added up; exactly, so that nothing depends on the order or on what was asked before.
+
+    Args:
+        scale: of the grid.
+        parts: release → its part.
+        fixed: (2, W, K + 1) log magnitudes and turns as of `Transforms`, in quanta; turns may overflow. With a scale it is
+            (6, W, K + 1): real and imaginary parts of what far losses add follow, in large quanta and what is left in small.
+    """
+
+    scale: float | None
+    parts: dict[Any, _Part]
+    fixed: Integers
+
+    def change(self, release: Any, logs: Array, part: _Part) -> None:
+        """Count a release as often as `part` says, given the (L, W, K + 1) logarithms of its transforms."""
+        before = self.parts.pop(release, None)
+        if before is not None:
+            self.fixed = self.fixed - self._whole(logs, before.count)
+        if part.count:
+            self.fixed = self.fixed + self._whole(logs, part.count)
+            self.parts[release] = part
+
+    def _whole(self, logs: Array, count: int) -> Integers:
+        many = count * logs
+        magnitudes = np.maximum(many[0], LEAST)
+        if self.scale is None:
+            return _in_quanta(magnitudes, many[1])
+        # What others have gained, far losses lose, so that both together are what they were.
+        real = np.maximum(many[2] - (magnitudes - many[0]), LEAST)
+        far = np.clip(np.stack([real, many[3]]) / self.scale, -_MOST_SCALES_EACH, _MOST_SCALES_EACH)
+        large = np.rint(far / _LARGE_QUANTUM)
+        small = np.rint((far - large * _LARGE_QUANTUM) / _SMALL_QUANTUM)
+        return np.concatenate([_in_quanta(magnitudes, many[1]), large.astype(np.int64), small.astype(np.int64)])
+
+    def is_in_range(self, way: int) -> bool:
+        """Return whether quanta are for so many far losses; if not, nothing is known."""
+        far = math.fsum(part.count * part.far[way] for part in self.parts.values())
+        return self.scale is None or far <= _MOST_SCALES * self.scale
+
+    def terms(self, way: int) -> tuple[Array, Array, Spectrum]:
+        """Return (K + 1,) log magnitudes, turns, and what both are to be multiplied by, which is about 1 or less."""
+        magnitudes, turns = _QUANTUM * self.fixed[:2, way]
+        if self.scale is None:
+            return magnitudes, turns, np.ones(len(turns), dtype=np.complex128)
+        real, imaginary = self.scale * (_LARGE_QUANTUM * self.fixed[2:4, way] + _SMALL_QUANTUM * self.fixed[4:6, way])
+        large = np.where(real > 1.0, real, 0.0)
+        added = np.where(real > 1.0, np.exp(1j * imaginary) - np.exp(-large), expm1(real - large + 1j * imaginary))
+        return magnitudes + large, turns, added
+
+
+def _in_quanta(magnitudes: Array, turns: Array) -> Integers:
+    return np.rint(np.stack([magnitudes, turns - np.floor(turns)]) / _QUANTUM).astype(np.int64)
+
+
+def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
+    """Return the variance of the Gaussian losses that are added to a composition; it cannot shrink as releases are added.
+
+    Args:
+        parts: nodes of releases, and how often.
+    """
+    each = tuple(parts)
+    least = max(_LEAST_SMOOTHING * (nodes.high - nodes.low) for nodes, _ in each)
+    return max(math.fsum(count * (_SMOOTHING * nodes.width) ** 2 for nodes, count in each), least**2)
+
+
+def _series(total: _Sum, way: int, grid: Grid) -> Series:
+    """Return δ of the composition in one direction, everything that is uncertain about it as rounding."""
+    parts = total.parts.values()
+    number = sum(part.count for part in parts)
+    variance = smoothing((part.nodes, part.count) for part in parts)
+    angular, factors, factor_sizes = kernel(grid)
+    magnitudes, turns, added = total.terms(way)
+    # E[e^{s·loss}] of a Gaussian whose losses are N(v/2, v) is e^{s(s+1)v/2}.
+    scales = factor_sizes * np.exp(magnitudes - variance / 2 * angular**2)
+    sizes, largest = scales * np.abs(added), float(np.exp(magnitudes[0]) * abs(added[0]))
+    counted = np.flatnonzero(sizes > _NEGLIGIBLE * sizes[0])
+    angles = 2 * math.pi * turns[counted] + variance * (grid.tilt + 0.5) * angular[counted]
+    shares = factors[counted] / factor_sizes[counted] * scales[counted] * np.exp(1j * angles) * added[counted]
+    whole = float(sizes.sum())
+    beyond = grid.period / (2 * math.pi**2 * grid.frequencies) * math.exp(-variance * float(angular[-1]) ** 2 / 2)
+    rounding = (
+        largest * beyond
+        + whole
+        - float(sizes[counted].sum())
+        # A factor is off by a few units, relative to it or, if it is small, to the largest.
+        + _ROUNDING * (2 * number * whole + len(parts) * largest * float(factor_sizes.sum()))
+        + _UNIT * grid.period * float(np.dot(sizes, angular))
+        + 8 * _QUANTUM * len(parts) * whole
+    )
+    if grid.scale is not None:
+        each = 2 * (_SMALL_QUANTUM * grid.scale + math.exp(LEAST))
+        rounding += (_ROUNDING * largest + len(parts) * each) * float(factor_sizes.sum())
+    log_moment = math.fsum(part.count * part.log_moments[way] for part in parts) + grid.tilt * (grid.tilt + 1) * variance / 2
+    return Series(grid.tilt, log_moment, angular[counted], shares, rounding)
+
+
+def _composed(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed:
+    """Return the composition in one direction."""
+    parts = sums[0].parts.values()
+    number = sum(part.count for part in parts)
+    reserve = _RESERVED * (number * _ROUNDING + len(parts) * _QUANTUM) + _RESERVED_ONCE * _ROUNDING
+    infinite = math.fsum(part.count * part.infinite[way] for part in parts)
+    if not all(total.is_in_range(way) for total in sums):
+        infinite = 1.0
+    return Composed(tuple(_series(total, way, grid) for total, grid in zip(sums, grids, strict=True)), reserve, infinite)
+
+
+class Composer:
+    """Composes releases, remembering the latest compositions so that one step more costs one addition.
+
+    Only speed depends on what was asked before. What is remembered takes less than 200 MB.
+
+    Args:
+        losses: (releases, adjacency, tail) → which of them, and their losses in each direction between neighbours.
+    """
+
+    def __init__(self, losses: Builder) -> None:
+        self._losses = losses
+        self._sums: OrderedDict[tuple[str, Grid], _Sum] = OrderedDict()
+        self._latest: OrderedDict[tuple[Any, str, Grid], tuple[Array, _Part]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def compose(self, counts: Mapping[Any, int], adjacency: str, grids: Sequence[Grid]) -> tuple[Composed, ...]:
+        """Return the composition of every release its number of times, in each direction between neighbours.
+
+        Args:
+            counts: release → how often, ≥ 1.
+            adjacency: whose data differ between neighbours.
+            grids: what is summed; they suit the composition.
+        """
+        with self._lock:
+            sums = [self._summed(counts, adjacency, grid) for grid in grids]
+            return tuple(_composed(sums, way, grids) for way in range(sums[0].fixed.shape[1]))
+
+    def _summed(self, counts: Mapping[Any, int], adjacency: str, grid: Grid) -> _Sum:
+        """Return the logarithms of transforms, starting from those that are remembered if it takes fewer changes."""
+        total = self._sums.pop((adjacency, grid), None) or _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64))
+        now = {release: part.count for release, part in total.parts.items()}
+        changed = [release for release in {**now, **counts} if now.get(release) != counts.get(release)]
+        if len(changed) >= len(counts):
+            total, changed = _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64)), list(counts)
+        for release, logs, part in self._transformed(changed, adjacency, grid):
+            total.change(release, logs, replace(part, count=counts.get(release, 0)))
+        _keep(self._sums, (adjacency, grid), total)
+        return total
+
+    def _transformed(self, releases: Sequence[Any], adjacency: str, grid: Grid) -> Iterator[tuple[Any, Array, _Part]]:
+        """Yield the logarithms of the releases' transforms, and what else is known of them."""
+        new = []
+        for release in releases:
+            known = self._latest.pop((release, adjacency, grid), None)
+            if known is None:
+                new.append(release)
+            else:
+                _keep(self._latest, (release, adjacency, grid), known)
+                yield release, *known
+        for first in range(0, len(new), _TOGETHER):
+            some = new[first : first + _TOGETHER]
+            for places, ways in self._losses(some, adjacency, grid.tail):
+                found = log_transforms(ways, grid)
+                each = (found.log_moments, found.far, np.stack([way.infinite for way in ways]))
+                for row, place in enumerate(places):
+                    one = np.ascontiguousarray(found.logs[:, :, row])
+                    part = _Part(ways[0].nodes, 0, *(known[:, row] for known in each))
+                    _keep(self._latest, (some[place], adjacency, grid), (one, part))
+                    yield some[place], one, part
+
+
+def _keep(cache: OrderedDict[Any, Any], key: Hashable, value: Any) -> None:
+    cache[key] = value
+    while len(cache) > _KEPT:
+        cache.popitem(last=False)

@@ -1,0 +1,158 @@
+"""One line for every kind of release: on which nodes its losses are discretised, and what they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from privet.accounting.events import BallsInBins, Event, FixedSize, Release, TruncatedPoisson
+from privet.accounting.pld import estimated_norms, interop, random_allocation, sampled_gaussian
+from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
+from privet.accounting.pld.transforms import log_shares
+
+# Nodes around zero are at most this share of the spread of one release's losses apart.
+_SHARE = 1 / 36
+# But no closer than this share of their range, and no further apart than this.
+_CLOSEST_SHARE, _WIDEST = 2.0**-20, 0.25
+# Losses so much more probable than the tail are too rare to count for the spread.
+_RARE = 1e7
+
+
+def _width(rate: float, deviation: float, adjacency: str, tail: float, reach: float) -> float:
+    """Return a power of two for the distance of nodes; it cannot shrink as rate, 1/σ, or 1/tail grow."""
+    spread = sampled_gaussian.spread(rate, deviation, adjacency, min(tail * _RARE, 1e-3))
+    return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _WIDEST), reach * _CLOSEST_SHARE))))
+
+
+def _gaussian_nodes(rate: float, deviation: float, adjacency: str, tail: float) -> Nodes:
+    low, high = sampled_gaussian.span(rate, deviation, adjacency, tail)
+    return nodes(_width(rate, deviation, adjacency, tail, high - low), low, high)
+
+
+def _poisson_nodes(event: Event, adjacency: str, tail: float) -> Nodes:
+    q, sigma = event.sampling_rate, event.noise_multiplier
+    if event.projections is None:
+        return _gaussian_nodes(q, sigma, adjacency, tail)
+    largest = estimated_norms.largest_sensitivity(q, event.projections, tail)
+    low, high = sampled_gaussian.span(q, sigma / largest, adjacency, tail)
+    low = low if q == 1.0 else min(low, math.log1p(-q))
+    return nodes(_width(q, sigma, adjacency, tail, high - low), low, high)
+
+
+def _poisson(events: Sequence[Event], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    rates, deviations = [event.sampling_rate for event in events], [event.noise_multiplier for event in events]
+    if events[0].projections is None:
+        return sampled_gaussian.poisson(rates, deviations, adjacency, grid)
+    return estimated_norms.poisson(rates[0], deviations[0], events[0].projections, adjacency, grid, tail)
+
+
+def _fixed_size_nodes(event: FixedSize, adjacency: str, tail: float) -> Nodes:
+    found = _gaussian_nodes(event.sampling_rate, event.noise_multiplier / 2, "add-remove", tail)
+    return replace(found, low=-max(found.high, -found.low), high=max(found.high, -found.low))
+
+
+def _fixed_size(events: Sequence[FixedSize], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    rates, deviations = [event.sampling_rate for event in events], [event.noise_multiplier for event in events]
+    return sampled_gaussian.without_replacement(rates, deviations, grid)
+
+
+def _truncated_poisson_nodes(event: TruncatedPoisson, adjacency: str, tail: float) -> Nodes:
+    return _gaussian_nodes(event.sampling_rate, event.noise_multiplier, adjacency, tail)
+
+
+def _truncated_poisson(events: Sequence[TruncatedPoisson], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    return interop.truncated_poisson(events[0], grid.width, tail)
+
+
+def _balls_in_bins_nodes(event: BallsInBins, adjacency: str, tail: float) -> Nodes:
+    assert event.steps is not None, "without amplification it is a full batch"
+    spread = random_allocation.spread(event.noise_multiplier, event.steps)
+    return nodes(float(2.0 ** math.floor(math.log2(min(_SHARE * spread, _WIDEST)))), 0.0, 0.0)
+
+
+def _balls_in_bins(events: Sequence[BallsInBins], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    assert events[0].steps is not None, "without amplification it is a full batch"
+    return random_allocation.losses(events[0].noise_multiplier, events[0].steps, grid.width, tail)
+
+
+# Kind of release → (event, adjacency, tail) → nodes; and (events, adjacency, nodes, tail) → losses.
+_KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
+    Event: (_poisson_nodes, _poisson),
+    FixedSize: (_fixed_size_nodes, _fixed_size),
+    TruncatedPoisson: (_truncated_poisson_nodes, _truncated_poisson),
+    BallsInBins: (_balls_in_bins_nodes, _balls_in_bins),
+}
+
+
+@lru_cache(maxsize=4096)
+def own_nodes(event: Release, adjacency: str, tail: float) -> Nodes:
+    """Return the nodes that the losses of one release are discretised on, whatever else is released.
+
+    Args:
+        event: counted once.
+        adjacency: whose data differ between neighbours.
+        tail: probability of losses that may be counted as infinite.
+    """
+    return _KINDS[type(event)][0](event, adjacency, tail)
+
+
+def _alone(event: Release) -> bool:
+    """Return whether this kind of release is not computed together with others that differ only in rate and noise."""
+    return not isinstance(event, (Event, FixedSize)) or (isinstance(event, Event) and event.projections is not None)
+
+
+def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[tuple[Sequence[int], tuple[Losses, ...]]]:
+    """Yield places of events, and the losses of those in each direction between neighbours; what else is asked changes none.
+
+    Args:
+        events: counted once each.
+        adjacency, tail: as for `own_nodes`.
+    """
+    alike: dict[Any, list[int]] = {}
+    for place, event in enumerate(events):
+        grid = own_nodes(event, adjacency, tail)
+        alike.setdefault(place if _alone(event) else (type(event), grid), []).append(place)
+    for places in alike.values():
+        some = [events[place] for place in places]
+        yield places, _KINDS[type(some[0])][1](some, adjacency, own_nodes(some[0], adjacency, tail), tail)
+
+
+@lru_cache(maxsize=4)
+def _of_one(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
+    return next(iter(losses([event], adjacency, tail)))[1]
+
+
+@lru_cache(maxsize=1024)
+def log_moments(
+    event: Release, adjacency: str, tail: float, exponents: tuple[float, ...], start: float | None = None
+) -> tuple[Array, Array]:
+    """Return log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the larger of its directions'.
+
+    Args:
+        event, adjacency, tail: as for `own_nodes`.
+        exponents: t > 0.
+        start: where far losses begin; None for nowhere.
+
+    Returns:
+        of losses that are not far, and of those that are.
+    """
+    ways = _of_one(event, adjacency, tail)
+    others, far = zip(*(log_shares(way.values, start) for way in ways), strict=True)
+    without = np.full(len(exponents), -np.inf)
+    return _largest_moments(ways, others, exponents), without if start is None else _largest_moments(ways, far, exponents)
+
+
+def _largest_moments(ways: Sequence[Losses], shares: Sequence[Array | float], exponents: tuple[float, ...]) -> Array:
+    """Return log E[share · e^{t·loss}; loss < ∞] for every exponent t, the largest of the directions', given their logarithms."""
+    found = np.full(len(exponents), -np.inf)
+    with np.errstate(divide="ignore"):
+        for way, share in zip(ways, shares, strict=True):
+            logs = np.outer(exponents, way.values) + (np.log(way.masses[0]) + share)
+            highest = np.maximum(logs.max(axis=1), np.finfo(np.float64).min)
+            found = np.maximum(found, highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1)))
+    return found

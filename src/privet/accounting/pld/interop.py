@@ -1,0 +1,77 @@
+"""Other people's accountants, for mechanisms that are not priced here. Imported when they are asked."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from privet.accounting.events import Release, TruncatedPoisson
+from privet.accounting.pld.discrete_loss import Losses, regridded
+from privet.errors import InvalidArgumentError
+
+# dp-accounting's grids cost Python time for every bucket.
+_NARROWEST = 2e-4
+INSTALL = "Run: pip install 'privet[verify]'."
+
+
+def check_installed(events: Iterable[Release]) -> None:
+    """Refuse events that need dp-accounting where it is not installed.
+
+    Raises:
+        InvalidArgumentError: with the command that installs it.
+    """
+    if any(isinstance(event, TruncatedPoisson) for event in events) and not dp_accounting_is_there():
+        raise InvalidArgumentError(
+            "sampling", "TruncatedPoisson", "another scheme unless dp-accounting is installed, which prices this one", INSTALL
+        )
+
+
+def dp_accounting_is_there() -> bool:
+    """Return whether dp-accounting is installed."""
+    return importlib.util.find_spec("dp_accounting") is not None
+
+
+def from_dp_accounting(distribution: Any, width: float) -> tuple[Losses, Losses]:
+    """Return a (pessimistic) `PrivacyLossDistribution` of dp-accounting on the grid, for removing and for adding.
+
+    Args:
+        distribution: of one release, or of several.
+        width: width of the grid.
+    """
+    remove, add = (_on_grid(pmf.to_dense_pmf(), width) for pmf in (distribution._pmf_remove, distribution._pmf_add))
+    return remove, add
+
+
+def _on_grid(pmf: Any, width: float) -> Losses:
+    masses = np.maximum(np.asarray(pmf._probs, dtype=np.float64), 0.0)
+    losses = pmf._discretization * (pmf._lower_loss + np.arange(len(masses)))
+    # Its truncated tails may be lost; what is missing counts as infinite.
+    infinite = max(float(pmf._infinity_mass), 1.0 - math.fsum(masses))
+    return regridded(losses, masses, infinite, width)
+
+
+def truncated_poisson(event: TruncatedPoisson, width: float, tail: float) -> tuple[Losses, ...]:
+    """Return the losses of one release on a truncated Poisson sample.
+
+    Raises:
+        InvalidArgumentError: dp-accounting is not installed.
+
+    Source:
+        Ganesh 2025, arXiv:2508.15089; computed by dp-accounting.
+    """
+    check_installed([event])
+    from dp_accounting.pld import privacy_loss_distribution
+
+    found = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
+        dataset_size=event.examples,
+        sampling_probability=event.sampling_rate,
+        truncated_batch_size=event.largest_batch,
+        noise_multiplier=event.noise_multiplier,
+        value_discretization_interval=max(width, _NARROWEST),
+        log_mass_truncation_bound=math.log(tail),
+    )
+    return from_dp_accounting(found, width)

@@ -1,0 +1,127 @@
+"""Random allocation: every example takes part in one step of an epoch, drawn uniformly and independently of everybody else.
+
+One example's step is i ∈ {1, …, t} with probability 1/t each. Let g_i be what it would add at step i over the bound, ‖g_i‖ ≤ 1,
+which may depend on all steps before. The ratio of an epoch's densities with and without the example is then the average
+R = (R₁ + … + R_t)/t of R_i = exp((y_i − ½‖g_i‖²)/σ²), where without the example y_i is N(0, σ²‖g_i‖²) given the past.
+
+With independent noise w_i of variance σ²(1 − ‖g_i‖²), the y_i + w_i are independent N(0, σ²), whatever was done before. Let R*
+be the average of R*_i = exp((y_i + w_i − ½)/σ²). R is its expectation given the epoch, so E[φ(R)] ≤ E[φ(R*)] for every convex φ,
+by Jensen's inequality. Both hockey-stick divergences are of this form: φ(R) = (R − e^ε)₊ and φ(R) = (1 − e^ε·R)₊. So the two
+directions of R* dominate the epoch, as do those of anything larger in the convex order; more noise at some steps, or an epoch
+that was not finished, are smaller in it.
+
+Connecting dots makes a ratio larger in the convex order, and averages of larger independent ones are larger. So averages are
+built up by doubling, and after every addition put back on nodes.
+
+Source:
+    Chua, Ghazi, Harrison, Kamath, Kumar, Leeman, Manurangsi, Sinha, Zhang 2025, "Balls-and-Bins Sampling for DP-SGD" (the pair
+    that dominates); Feldman, Shenfeld 2026, "Efficient Privacy Loss Accounting for Subsampling and Random Allocation",
+    arXiv:2602.17284 (another way to bound its losses).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from privet.accounting.pld import sampled_gaussian
+from privet.accounting.pld.discrete_loss import Array, Losses, moved, nodes
+
+# e^loss is a number.
+_LARGEST = 600.0
+# Averages are on denser nodes than losses are later, as they are put on nodes so often.
+_NEAR = 512
+
+
+@dataclass(frozen=True)
+class _Average:
+    """The law, without the example, of the average ratio of densities over some steps, made larger in the convex order.
+
+    Args:
+        steps: how many.
+        values: (K,) logarithms of the ratio, growing.
+        masses: (K,) probabilities with the example, which are those without it times the ratio.
+        infinite: probability with the example that is not in `masses`.
+        zero: probability without the example of ratios that were raised to the lowest node, so may be as good as 0.
+    """
+
+    steps: int
+    values: Array
+    masses: Array
+    infinite: float
+    zero: float
+
+    @property
+    def without(self) -> Array:
+        """(K,) probabilities without the example."""
+        return np.asarray(self.masses * np.exp(-self.values))
+
+
+def spread(noise_multiplier: float, steps: int) -> float:
+    """Return about the standard deviation of the privacy loss of so many steps: an average of log-normal variables."""
+    return math.sqrt(math.log1p(math.expm1(min(noise_multiplier**-2, _LARGEST)) / steps))
+
+
+@lru_cache(maxsize=16)
+def losses(noise_multiplier: float, steps: int, width: float, tail: float) -> tuple[Losses, Losses]:
+    """Return the losses of one epoch, for removing and for adding an example.
+
+    Args:
+        noise_multiplier: σ > 0, the smallest of the epoch's.
+        steps: t ≥ 1.
+        width: between nodes around zero, a power of two.
+        tail: probability of a step that may be counted as an infinite loss, a few times for every doubling.
+    """
+    single = _single(noise_multiplier, _stage(noise_multiplier, steps, 1, width), tail)
+    whole = single
+    for bit in bin(steps)[3:]:
+        whole = _together(whole, whole, _stage(noise_multiplier, steps, 2 * whole.steps, width), tail)
+        if bit == "1":
+            whole = _together(whole, single, _stage(noise_multiplier, steps, whole.steps + 1, width), tail)
+    grid = nodes(width, float(whole.values[0]), float(whole.values[-1]))
+    removed = moved(grid.values, whole.values, whole.masses)
+    added = removed * np.exp(-grid.values)
+    return Losses(grid, removed[None], np.array([whole.infinite])), Losses(
+        grid, added[None], np.array([whole.zero]), mirrored=True
+    )
+
+
+def _stage(noise_multiplier: float, steps: int, some: int, width: float) -> float:
+    """Return the width for averages over some of the steps: what they vary by averages out, so it may be larger."""
+    return float(width * 2.0 ** max(0, round(math.log2(spread(noise_multiplier, some) / spread(noise_multiplier, steps)))))
+
+
+def _single(noise_multiplier: float, width: float, tail: float) -> _Average:
+    low, high = sampled_gaussian.span(1.0, noise_multiplier, "add-remove", tail)
+    grid = nodes(width, low, min(high, _LARGEST), _NEAR)
+    removed, added = sampled_gaussian.poisson(1.0, noise_multiplier, "add-remove", grid)
+    return _Average(1, grid.values, removed.masses[0], float(removed.infinite[0]), float(added.infinite[0]))
+
+
+def _together(one: _Average, other: _Average, width: float, tail: float) -> _Average:
+    """Return the average over the steps of both."""
+    one, other = _trimmed(one, tail), _trimmed(other, tail)
+    steps = one.steps + other.steps
+    shares = one.steps / steps, other.steps / steps
+    ratios = np.add.outer(shares[0] * np.exp(one.values), shares[1] * np.exp(other.values)).ravel()
+    logs = np.log(ratios)
+    grid = nodes(width, float(logs.min()), float(logs.max()), _NEAR)
+    masses = moved(grid.values, logs, np.outer(one.without, other.without).ravel() * ratios)
+    infinite = shares[0] * one.infinite + shares[1] * other.infinite
+    return _Average(steps, grid.values, masses, infinite, one.zero + other.zero)
+
+
+def _trimmed(average: _Average, tail: float) -> _Average:
+    """Return the average without values that are too rare: lower ones are raised, higher ones lowered, and both counted."""
+    values, without = average.values, average.without
+    first = int(np.searchsorted(np.cumsum(without), tail, side="right"))
+    last = len(values) - 1 - int(np.searchsorted(np.cumsum(average.masses[::-1]), tail, side="right"))
+    masses = average.masses[first : last + 1].copy()
+    too_low, too_high = float(without[:first].sum()), float(without[last + 1 :].sum())
+    masses[0] += too_low * math.exp(values[first])
+    masses[-1] += too_high * math.exp(values[last])
+    lost = max(0.0, float(average.masses[last + 1 :].sum()) - too_high * math.exp(values[last]))
+    return _Average(average.steps, values[first : last + 1], masses, average.infinite + lost, average.zero + too_low)

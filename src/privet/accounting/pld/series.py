@@ -1,0 +1,103 @@
+"""δ of a composition at every ε, and ε at every δ, read from tilted Fourier series; whatever may be rounding counts as loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privet.accounting.pld.discrete_loss import Array
+from privet.accounting.pld.transforms import Spectrum
+
+_PRECISION = 1e-13
+
+
+@dataclass(frozen=True)
+class Series:
+    """A part of δ, at every ε.
+
+    Args:
+        tilt: θ.
+        log_moment: log E[e^{θ·loss}; loss < ∞] of this part.
+        angular: (K,) the frequencies that count.
+        shares: (K,) what each contributes to δ·e^{θε − log_moment} at ε = 0.
+        rounding: how much more that can be, whatever ε.
+    """
+
+    tilt: float
+    log_moment: float
+    angular: Array
+    shares: Spectrum
+    rounding: float
+
+    def at(self, epsilon: float) -> tuple[float, float, float]:
+        """Return δ·e^{θε − log_moment} at ε, how fast δ falls there in the same units, and the logarithm of these."""
+        terms = self.shares * np.exp(-1j * epsilon * self.angular)
+        summed = max(float(terms.real.sum()), 0.0)
+        falling = self.tilt * summed - float(np.dot(self.angular, terms.imag))
+        return summed, falling, self.log_moment - self.tilt * epsilon
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The privacy losses of a composition in one direction between neighbours, as an upper bound on δ at every ε.
+
+    Args:
+        series: whose sum is δ.
+        reserve: share of δ that is counted as rounding at least. It depends on the numbers of releases alone and exceeds the
+            rounding of most sums, so that two of them differ by what is composed and not by how it is summed.
+        infinite: probability of an infinite loss.
+    """
+
+    series: tuple[Series, ...]
+    reserve: float
+    infinite: float
+
+    def _at(self, epsilon: float) -> tuple[float, float, float, float]:
+        """Return δ from finite losses, how much more may have been rounded, how fast both fall; and the log of their unit."""
+        each = [series.at(epsilon) for series in self.series]
+        unit, summed, rounded, falling = max(log for *_, log in each), 0.0, 0.0, 0.0
+        for series, (value, slope, log) in zip(self.series, each, strict=True):
+            scale = math.exp(log - unit)
+            summed += scale * value
+            rounded += scale * series.rounding
+            falling += scale * (slope + series.tilt * series.rounding)
+        return summed, rounded, falling, unit
+
+    def _log(self, epsilon: float) -> tuple[float, float]:
+        """Return log δ at ε, infinite losses left out, and about how fast it falls."""
+        summed, rounded, falling, unit = self._at(epsilon)
+        total = summed + max(rounded, self.reserve * summed)
+        return unit + math.log(total), falling / total
+
+    def delta(self, epsilon: float) -> float:
+        """Return δ at ε ≥ 0."""
+        return min(1.0, math.exp(min(self._log(epsilon)[0], 0.0)) + self.infinite)
+
+    def is_rounded(self, epsilon: float) -> bool:
+        """Return whether more than the reserve may have been rounded at ε, so that δ is larger than it need be."""
+        summed, rounded, *_ = self._at(epsilon)
+        return rounded > self.reserve * summed
+
+    def epsilon(self, delta: float, guess: float) -> float:
+        """Return the smallest ε ≥ 0 for δ, up to a hair above; infinity if there is none.
+
+        Args:
+            delta: δ in (0, 1).
+            guess: where to start looking.
+        """
+        if self.infinite >= delta:
+            return math.inf
+        target = math.log(delta) + math.log1p(-self.infinite / delta)
+        if self._log(0.0)[0] <= target:
+            return 0.0
+        flattest = min(series.tilt for series in self.series) / 2
+        low, high, epsilon = 0.0, math.inf, guess
+        while True:  # Newton's method, kept in brackets; log δ is nearly a straight line
+            at, slope = self._log(epsilon)
+            low, high = (epsilon, high) if at > target else (low, epsilon)
+            step = (at - target) / max(slope, flattest)
+            if abs(step) <= _PRECISION * epsilon or high - low <= _PRECISION * high:
+                return (epsilon if math.isinf(high) else min(high, epsilon + abs(step))) * (1 + 2 * _PRECISION)
+            epsilon = epsilon + step if low < epsilon + step < high else (low + high) / 2

@@ -1,0 +1,157 @@
+"""`privet epsilon` and `privet noise`: questions about (ε, δ) that touch no data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privet.accounting import ACCOUNTANTS, DIRECTIONS, compare
+from privet.accounting.guarantee import tradeoff
+from privet.accounting.guarantee.statement import explained
+from privet.accounting.guarantee.verification import verified
+from privet.accounting.rounding import legible
+from privet.cli import settings
+from privet.cli.output import Json, answer
+from privet.errors import PrivetError, choice
+from privet.noise import Gaussian
+from privet.plan import Plan
+
+Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.")]
+# Points of the curve δ(ε) that are told to people; programs get all.
+_POINTS = 6
+
+
+def epsilon(
+    examples: Examples,
+    batch_size: settings.BatchSize,
+    noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over clip bound; 0 for none.")],
+    delta: settings.Delta,
+    steps: settings.Steps = None,
+    epochs: settings.EpochsOption = None,
+    accountant: settings.Accountant = "pld",
+    sampling: settings.Sampling = "poisson",
+    adjacency: settings.Adjacency = "add-remove",
+    explain: Annotated[bool, typer.Option(help="Say what ε leaves an attacker: advantage, hits at few false alarms.")] = False,
+    comparison: Annotated[bool, typer.Option("--compare", help="Show what every accountant says.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="Draw ε over the steps by accountant into this SVG file.")] = None,
+    verify: Annotated[bool, typer.Option(help="Ask dp-accounting too; status 2 if ours is below its ε.")] = False,
+    unit: settings.Unit = "example",
+    json: Json = False,
+) -> None:
+    """Compute the ε that a training would spend.
+
+    Example: privet epsilon --examples 60000 --batch-size 256 --steps 3516 --noise-multiplier 1.1 --delta 1e-5
+    """
+    noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
+    plan = settings.question(
+        examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, noise, settings.unit(unit)
+    )
+    choice("--accountant", accountant, ACCOUNTANTS)
+    spent = plan.epsilon(accountant)
+    values: dict[str, Any] = {
+        "epsilon": spent, "delta": delta, "accountant": accountant, "direction": DIRECTIONS[accountant],
+    }  # fmt: skip
+    said = [_in_words(plan, accountant, spent)]
+    if explain:
+        meaning = tradeoff.meaning(plan.events(), adjacency=adjacency, delta=delta)
+        values |= meaning.to_dict()
+        said.append(f"What it means: {explained(meaning, plan.unit, adjacency)}\n{_pairs(meaning.profile)}")
+    if comparison:
+        table = compare(plan)
+        values["comparison"] = table.to_dict()["rows"]
+        said.append(str(table))
+    if figure is not None:
+        from privet.report import draw_comparison
+
+        values["figure"] = str(draw_comparison(plan, figure))
+        said.append(f"Figure: {figure.resolve().as_uri()}")
+    opinion = verified(plan.events(), epsilon=spent, delta=delta, adjacency=adjacency) if verify else None
+    if opinion is not None:
+        values |= opinion.to_dict()
+        said.append(str(opinion))
+    answer(json, values, "\n\n".join(said))
+    if opinion is not None and opinion.agrees is False:
+        raise PrivetError(f"verification failed: {opinion}")
+
+
+def noise(
+    examples: Examples,
+    batch_size: settings.BatchSize,
+    epsilon: Annotated[float, typer.Option(help="Target ε, never exceeded.")],
+    delta: settings.Delta,
+    steps: settings.Steps = None,
+    epochs: settings.EpochsOption = None,
+    accountant: settings.Accountant = "pld",
+    sampling: settings.Sampling = "poisson",
+    adjacency: settings.Adjacency = "add-remove",
+    unit: settings.Unit = "example",
+    json: Json = False,
+) -> None:
+    """Find the noise multiplier that a target ε needs.
+
+    Example: privet noise --examples 60000 --batch-size 512 --epochs 20 --epsilon 3 --delta 1e-5
+    """
+    plan = settings.question(
+        examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, Gaussian(),
+        settings.unit(unit),
+    ).calibrate(epsilon, accountant=accountant)  # fmt: skip
+    found, reached = plan.noise_multiplier, plan.epsilon(accountant)
+    answer(
+        json,
+        {"noise_multiplier": found, "epsilon": reached, "delta": delta, "accountant": accountant},
+        f"noise multiplier {legible(found, 6)}, for {_in_words(plan, accountant, reached)}",
+    )
+
+
+def steps(
+    examples: Examples,
+    batch_size: settings.BatchSize,
+    noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over clip bound.")],
+    epsilon: Annotated[float, typer.Option(help="Budget, never exceeded.")],
+    delta: settings.Delta,
+    accountant: settings.Accountant = "pld",
+    sampling: settings.Sampling = "poisson",
+    adjacency: settings.Adjacency = "add-remove",
+    unit: settings.Unit = "example",
+    json: Json = False,
+) -> None:
+    """Find how many steps a budget is enough for: as many as `privet train` takes with --epsilon and --noise-multiplier.
+
+    Example: privet steps --examples 60000 --batch-size 256 --noise-multiplier 1.1 --epsilon 3 --delta 1e-5
+    """
+    noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
+    plan = settings.question(examples, batch_size, None, delta, adjacency, sampling, noise, settings.unit(unit)).calibrate(
+        epsilon, accountant=accountant
+    )
+    found, reached = plan.total_steps, plan.epsilon(accountant)
+    answer(
+        json,
+        {"steps": found, "epsilon": reached, "delta": delta, "accountant": accountant},
+        f"{found} steps, for {_in_words(plan, accountant, reached)}",
+    )
+
+
+def _in_words(plan: Plan, accountant: str, spent: float) -> str:
+    if plan.noise_multiplier == 0:
+        return "ε = ∞: nothing is private without noise"
+    if math.isinf(spent):
+        return f"ε = ∞: the accountant {accountant!r} proves nothing about noise so small at δ = {plan.delta:g}"
+    known = f"({plan.adjacency}; {accountant}: {DIRECTIONS[accountant]})"
+    return f"ε = {legible(spent, 6)} at δ = {plan.delta:g} for {plan.unit} {known}{_caution(plan)}"
+
+
+def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
+    """Return some points of the curve, ε rounded up and δ as well."""
+    last = len(privacy.epsilons) - 1
+    places = sorted({round(last * point / (_POINTS - 1)) for point in range(_POINTS)})
+    points = (f"({legible(privacy.epsilons[place])}, {legible(privacy.deltas[place])})" for place in places)
+    return f"These (ε, δ) hold at once: {', '.join(points)}."
+
+
+def _caution(plan: Plan) -> str:
+    if plan.delta * plan.people < 1:
+        return ""
+    return f"\nδ is not below 1/{plan.people}: publishing one random record outright would satisfy it"

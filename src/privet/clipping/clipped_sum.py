@@ -1,0 +1,125 @@
+"""Clipped sums: tensors that know their sensitivity.
+
+A `ClippedSum` says how far one example can move it, and only such a sum can be noised. What would silently break the guarantee
+(adding sums that share an example, scaling by a tensor) is a `TypeError` that says what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from privet._utils.tensors import Tensors, check_public_number, scale_tensors
+from privet.errors import positive
+
+
+@dataclass(frozen=True)
+class Part:
+    """Positions [start, stop) of one draw: which members of a sampled batch a sum was taken over.
+
+    Args:
+        draw: number of the draw within its run.
+        start: first position in the draw, counted from 0.
+        stop: one past the last position.
+    """
+
+    draw: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedSum:
+    """Σᵢ wᵢ·gᵢ over examples, where no example contributes more than `sensitivity` in L2 norm.
+
+    Private: it must not leave the process without noise.
+
+    Args:
+        tensors: parameter name → sum, shaped like the parameter; and the rule's statistics by their own names.
+        sensitivity: largest L2 norm, over all tensors together and each divided by its noise scale, that adding or removing one
+            example can move the sum by.
+        norms: (B,) per-example gradient norms before clipping, in the order of the batch; (G, B) for a rule with G groups.
+            Non-private diagnostics.
+        part: which positions of which draw were summed; needed only to `join` the parts of one batch.
+        noise_scales: name → how many times the common standard deviation that tensor's noise has, > 0; 1 if not named.
+        support: name → bool tensor, True where a coordinate is released at all; what is not named is released whole. Public.
+    """
+
+    tensors: Tensors
+    sensitivity: float
+    norms: Tensor
+    part: Part | None = None
+    noise_scales: Mapping[str, float] = field(default_factory=dict)
+    support: Tensors | None = None
+
+    def __post_init__(self) -> None:
+        positive("sensitivity", self.sensitivity, "Noise is scaled to it.")
+        for name, mask in (self.support or {}).items():
+            if name not in self.tensors or mask.dtype != torch.bool or mask.shape != self.tensors[name].shape:
+                raise TypeError(f"the support of {name} is not a bool tensor of its tensor's shape")
+
+    @staticmethod
+    def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: Part | None = None) -> ClippedSum:
+        """Return the sum over no examples: zeros shaped like the parameters, noised and counted like any other."""
+        tensors = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
+        return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
+
+    def join(self, other: ClippedSum) -> ClippedSum:
+        """Return the sum over both parts of one draw; it takes over this sum's memory, which can then be joined no more.
+
+        The parts hold different examples, so one example still moves the result by at most the larger sensitivity.
+
+        Raises:
+            TypeError: the parts are not known to be neighbouring positions of the same draw.
+        """
+        if not isinstance(other, ClippedSum):
+            raise TypeError(f"a ClippedSum can be joined with another part of its draw only, not {type(other).__name__}")
+        mine, theirs = self.part, other.part
+        if mine is None or theirs is None or mine.draw != theirs.draw or mine.stop != theirs.start:
+            raise TypeError(
+                f"cannot join parts {mine} and {theirs}: only neighbouring positions of one draw are known to hold different "
+                "examples; sums that may share an example have the sum of their sensitivities"
+            )
+        if not _same_support(self.support, other.support):
+            raise TypeError("cannot join parts with different masks: what only one of them keeps would be released without noise")
+        for name, tensor in self.tensors.items():
+            tensor.add_(other.tensors[name])
+        object.__setattr__(self, "part", None)
+        return ClippedSum(
+            self.tensors,
+            max(self.sensitivity, other.sensitivity),
+            torch.cat([self.norms, other.norms.to(self.norms.device)], dim=-1),
+            Part(mine.draw, mine.start, theirs.stop),
+            self.noise_scales,
+            self.support,
+        )
+
+    def with_dense_noise(self) -> ClippedSum:
+        """Return the sum to be released on every coordinate, also where a mask has left only zeros of it."""
+        return replace(self, support=None)
+
+    def __mul__(self, factor: object) -> ClippedSum:
+        number = check_public_number(factor, "scaling a ClippedSum")
+        return replace(self, tensors=scale_tensors(self.tensors, number), sensitivity=self.sensitivity * abs(number))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: object) -> ClippedSum:
+        return self * (1.0 / check_public_number(divisor, "dividing a ClippedSum"))
+
+    def __add__(self, other: object) -> ClippedSum:
+        raise TypeError(
+            "adding to a ClippedSum would change its sensitivity unnoticed; use .join() for the parts of one batch, and noise "
+            "different batches separately, each with its own token"
+        )
+
+    __radd__ = __sub__ = __rsub__ = __add__
+
+
+def _same_support(one: Tensors | None, other: Tensors | None) -> bool:
+    if one is other or one is None or other is None:
+        return one is other
+    return one.keys() == other.keys() and all(one[name] is other[name] or torch.equal(one[name], other[name]) for name in one)

@@ -1,0 +1,1 @@
+"""File formats: what a file holds, checked and as arrays."""

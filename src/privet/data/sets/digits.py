@@ -1,0 +1,49 @@
+"""Digits: 1,797 handwritten digits of 8×8 pixels that come with scikit-learn.
+
+Source: Alpaydin & Kaynak 1998, "Optical recognition of handwritten digits", the test part of the UCI data set.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privet.data.download.acquisition import Place
+from privet.data.sets.image_set import Arrays, ImageSet
+from privet.data.sets.split import public_split
+
+_TRAIN, _TEST = 1437, 360
+
+
+def _from_scikit_learn() -> Arrays:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise RuntimeError("it is not installed; run: pip install 'privet[data]'") from None
+    digits = load_digits()
+    pixels, labels = digits.images.astype(np.uint8), digits.target.astype(np.uint8)
+    train, test = public_split(_TRAIN + _TEST, _TEST)
+    return Arrays(pixels[train], labels[train], pixels[test], labels[test])
+
+
+DIGITS = ImageSet(
+    name="digits",
+    description="handwritten digits, 8×8 grey",
+    licence="CC BY 4.0",
+    obtained="scikit-learn, which carries it: pip install 'privet[data]'",
+    examples=(_TRAIN, _TEST),
+    side=8,
+    classes=10,
+    # Pixels count the ink in 4×4 cells: 0 to 16. Nothing else is done to them.
+    white=16,
+    mean=0.0,
+    std=1.0,
+    # Of the two parts as IDX files. Nobody publishes these: they pin the data and the division between versions.
+    md5=(
+        "b6914fe641c4a524b91dee84c44aab7d",
+        "4759a176af6e200d507a5acf55a91e89",
+        "6e7c2d2c013a668ac4e87d088af7d9a3",
+        "84d705bc98470357af1276db3874a876",
+    ),
+    evidence="both parts have the MD5 sums that Privet pins",
+    places=(Place("scikit-learn", _from_scikit_learn),),
+)

@@ -1,0 +1,64 @@
+"""Fashion-MNIST: 70,000 pieces of clothing in the format of MNIST.
+
+Source: Xiao, Rasul & Vollgraf 2017, "Fashion-MNIST: a novel image dataset for benchmarking machine learning
+algorithms".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privet.data.download.acquisition import Place
+from privet.data.download.packages import debian_files, download
+from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_folder, from_idx
+
+_NAME = "fashion-mnist"
+_PACKAGE = "dataset-fashion-mnist"
+_INSTALLED = Path("usr/share/datasets/fashion-mnist")
+_ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+
+
+def _from_system() -> Arrays:
+    return from_folder(Path("/") / _INSTALLED, _NAME)
+
+
+def _from_keras() -> Arrays:
+    return from_folder(Path.home() / ".keras" / "datasets" / _NAME, _NAME)
+
+
+def _from_debian() -> Arrays:
+    files = debian_files(_PACKAGE, _INSTALLED)
+    return from_idx(lambda file: files[f"{file}.gz"])
+
+
+def _from_address() -> Arrays:
+    return from_idx(lambda file: download(f"{_ADDRESS}{file}.gz", MOST_BYTES))
+
+
+FASHION_MNIST = ImageSet(
+    name=_NAME,
+    description="pieces of clothing, 28×28 grey",
+    licence="MIT",
+    obtained=f"Debian package {_PACKAGE} (apt-get download; no root), else its download address",
+    examples=(60_000, 10_000),
+    side=28,
+    classes=10,
+    white=255,
+    # Constants published with countless examples, not computed here: a mean taken from private data would be a release.
+    mean=0.2860,
+    std=0.3530,
+    # Of the unpacked files: Debian packs them anew, so digests of the .gz files differ between publishers.
+    md5=(
+        "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "9018921c3c673c538a1fc5bad174d6f9",
+        "8181f5470baa50b63fa0f6fddb340f0a",
+        "15d484375f8d13e6eb1aabb0c3f46965",
+    ),
+    evidence="its four IDX files have the published MD5 sums",
+    places=(
+        Place(f"the folder /{_INSTALLED}", _from_system),
+        Place("Keras' data folder", _from_keras),
+        Place(f"the Debian package {_PACKAGE}", _from_debian),
+        Place(_ADDRESS, _from_address),
+    ),
+)

@@ -1,0 +1,121 @@
+"""Published sets of grey images in four arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.data.dataset import DataSet, tensors
+from privet.data.download.checksums import require_md5
+from privet.data.download.packages import unpacked
+from privet.data.download.published import Published
+from privet.data.formats import idx
+
+# What the four arrays are called as IDX files, in the order of `Arrays`; everybody who mirrors these sets keeps them.
+IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+# More than any of the files holds (47 MB), and little enough that a malicious archive cannot fill the memory.
+MOST_BYTES = 2**26
+
+
+class Arrays(NamedTuple):
+    """Images (N, H, W), or (N, H, W, 3) in colour, and labels (N,) of both parts, all of them unsigned bytes."""
+
+    x_train: NDArray[np.uint8]
+    y_train: NDArray[np.uint8]
+    x_test: NDArray[np.uint8]
+    y_test: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ImageSet(Published[Arrays]):
+    """A set of grey images.
+
+    Args:
+        side: height and width of an image in pixels.
+        white: the pixel value that becomes 1.
+        mean: what is subtracted from a pixel in [0, 1]; a published constant.
+        std: what it is divided by after that; a published constant.
+        md5: of the four IDX files, unpacked, in the order of `IDX_FILES`.
+    """
+
+    side: int
+    white: int
+    mean: float
+    std: float
+    md5: tuple[str, str, str, str]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(1, side, side)."""
+        return 1, self.side, self.side
+
+    @property
+    def files(self) -> str:
+        """The four IDX files."""
+        return f"the four IDX files ({', '.join(IDX_FILES)}; .gz or plain)"
+
+    def verified(self, arrays: Arrays) -> Arrays:
+        """Return the arrays if all four IDX files have their MD5."""
+        for file, array, md5 in zip(IDX_FILES, arrays, self.md5, strict=True):
+            require_md5(file, idx.encode(array), md5)
+        return arrays
+
+    def from_folder(self, folder: Path) -> Arrays:
+        """Return the arrays of `name`.npz, else of four IDX files."""
+        return from_folder(folder, self.name)
+
+    def from_npz(self, archive: Path) -> Arrays:
+        """Return the arrays of the archive."""
+        return from_npz(archive)
+
+    def dataset(self, arrays: Arrays, provenance: str) -> DataSet:
+        """Return normalised images and their labels."""
+        return DataSet(
+            name=self.name,
+            train=tensors(_normalised(self, arrays.x_train), arrays.y_train),
+            test=tensors(_normalised(self, arrays.x_test), arrays.y_test),
+            classes=self.classes,
+            provenance=provenance,
+            pixel_range=(-self.mean / self.std, (1 - self.mean) / self.std),
+        )
+
+
+def from_folder(folder: Path, name: str) -> Arrays:
+    """Return what `folder` holds as `name`.npz or as the four IDX files, packed or not; unchecked."""
+    if not folder.is_dir():
+        raise FileNotFoundError("there is no such folder")
+    archive = folder / f"{name}.npz"
+    return from_npz(archive) if archive.is_file() else from_idx(partial(_read_either, folder))
+
+
+def from_npz(archive: Path) -> Arrays:
+    """Return the arrays of an .npz with the keys x_train, y_train, x_test and y_test; unchecked."""
+    if not archive.is_file():
+        raise FileNotFoundError("it is not there")
+    with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
+        return Arrays(*(stored[key].astype(np.uint8, copy=False) for key in Arrays._fields))
+
+
+def from_idx(read: Callable[[str], bytes]) -> Arrays:
+    """Return the arrays of four IDX files, unchecked; `read` maps an IDX file's name to its bytes, packed or not."""
+    return Arrays(*(idx.decode(unpacked(read(file), MOST_BYTES)) for file in IDX_FILES))
+
+
+def _normalised(images: ImageSet, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    inputs = pixels[:, np.newaxis].astype(np.float32)
+    inputs /= images.white
+    inputs -= images.mean
+    inputs /= images.std
+    return inputs
+
+
+def _read_either(folder: Path, file: str) -> bytes:
+    packed = folder / f"{file}.gz"
+    return (packed if packed.is_file() else folder / file).read_bytes()

@@ -1,0 +1,38 @@
+"""SST-2: 68,221 phrases of film reviews, and whether they praise.
+
+The test part is what GLUE calls its development set, as the labels of GLUE's own test set were not published.
+
+Source: Socher et al. 2013, "Recursive deep models for semantic compositionality over a sentiment treebank"; the two parts of Wang
+et al. 2019, "GLUE: a multi-task benchmark and analysis platform for natural language understanding".
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from privet.data.download.acquisition import Place
+from privet.data.download.packages import download
+from privet.data.sets.text_set import MOST_BYTES, Texts, TextSet
+
+_ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"
+
+
+def _from_address() -> Texts:
+    with zipfile.ZipFile(io.BytesIO(download(_ADDRESS, MOST_BYTES))) as archive:
+        return SST2.parsed(lambda name: archive.read(f"SST-2/{name}"))
+
+
+SST2 = TextSet(
+    name="sst2",
+    description="phrases of film reviews, praise or not; texts, for recipes",
+    licence="none stated by the authors; for research",
+    obtained="its download address, else a folder with train.tsv and dev.tsv",
+    examples=(67_349, 872),
+    classes=2,
+    evidence="its texts have the SHA-256 that Privet pins",
+    places=(Place(_ADDRESS, _from_address),),
+    length=267,
+    names=("train.tsv", "dev.tsv"),
+    sha256="7abc3c44ff41d9d0c11ae92efb99540549fc68cbe1b41c3adc378849d6726d7b",
+)

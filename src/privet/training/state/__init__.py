@@ -1,0 +1,1 @@
+"""State of a training: everything that steps change, all of it public."""

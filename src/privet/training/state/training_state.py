@@ -1,0 +1,112 @@
+"""What steps change: all of it made of released values, so all of it may be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from privet.clipping import Rule
+from privet.momentum import InnerOuter
+from privet.plan import PARTS, Plan
+from privet.sparsification import Masks
+from privet.training import manifest
+from privet.training.checkpoint import Stateful
+from privet.training.fresh import check_average, check_fresh_optimizer, check_scheduler, wrapped
+from privet.training.state.clipping import ClippingState
+from privet.training.state.iterates import PastIterates
+from privet.training.state.masks import MaskState
+
+
+class TrainingState:
+    """Parameters, optimizer, scheduler, average, clipping rule, masks and momentum of a training.
+
+    Args:
+        plan: of the training.
+        model: whose parameters are trained.
+        parameters: name → trainable parameter.
+        optimizer: over exactly those.
+        scheduler: of the learning rate, or None.
+        average: of the model's parameters over the steps, or None.
+
+    Attributes:
+        model: as given.
+        parts: name → what else a checkpoint holds.
+        iterates: past parameters that momentum needs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        average: AveragedModel | None,
+    ) -> None:
+        self.model, self._parameters = model, parameters
+        self._trained = {id(parameter) for parameter in parameters.values()}
+        self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
+        self._divisor = plan.divisor
+        self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist(), PARTS)
+        times = plan.timetable()
+        self._masks: MaskState | None = None
+        if plan.sparsification is not None and times is not None:
+            self._masks = MaskState(plan.sparsification, times, parameters)
+        momentum = plan.momentum if isinstance(plan.momentum, InnerOuter) else None
+        self.iterates = PastIterates() if momentum is None else PastIterates(momentum)
+        found: dict[str, Stateful | None] = {
+            "optimizer": optimizer,
+            "rule": self._rule,
+            "masks": self._masks,
+            "scheduler": scheduler,
+            "average": average,
+            "momentum": None if momentum is None else self.iterates,
+        }
+        self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
+
+    def described(self) -> dict[str, Any]:
+        """Return which classes these are, for the run's manifest."""
+        return manifest.describe(self.model, self._optimizer, self._scheduler, self._average)
+
+    def check_fresh(self) -> None:
+        """Refuse optimizer, scheduler and average that have a past, as they are to be a run's beginning.
+
+        Raises:
+            InvalidArgumentError: naming which.
+        """
+        check_fresh_optimizer(self._optimizer, self._parameters)
+        if self._scheduler is not None:
+            check_scheduler(self._scheduler, self._optimizer, fresh=True)
+        if self._average is not None:
+            check_average(self._average, self.model, fresh=True)
+
+    def at(self, step: int) -> tuple[Rule, Masks | None]:
+        """Return the rule and the masks of a step, counted from 1."""
+        return self._rule.at(step), None if self._masks is None else self._masks.at(step)
+
+    def take(self, released: Mapping[str, Tensor]) -> None:
+        """Take a step.
+
+        Args:
+            released: name → what it released, divided by the plan's divisor.
+        """
+        self._rule.adapt(released, self._divisor)
+        if self._masks is not None:
+            self._masks.learn(released)
+        for name, direction in self.iterates.step(released, self._parameters).items():
+            self._parameters[name].grad = direction
+        # What else the optimizer moves (frozen parameters) has no released gradient, whatever lies in its `grad`.
+        for each in wrapped(self._optimizer):
+            for member in (member for group in each.param_groups for member in group["params"]):
+                if id(member) not in self._trained:
+                    member.grad = None
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._scheduler is not None:
+            self._scheduler.step()
+        if self._average is not None:
+            self._average.update_parameters(self.model)

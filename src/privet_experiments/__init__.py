@@ -1,0 +1,61 @@
+"""Experiments of papers as data, and what carries them out.
+
+A recipe says what to train, on what, in which arms, and which numbers the paper reports; `reproduce` does the runs that are not
+there yet and writes a table and figures.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privet_experiments.recipe import Arm, Chart, Recipe, read
+    from privet_experiments.registry import RECIPES, find
+    from privet_experiments.reproduction.reproduction import Extent, Reproduction, reproduce
+    from privet_experiments.reproduction.selection import finished
+    from privet_experiments.tasks.arm_config import Settings
+    from privet_experiments.tasks.run_record import Records, RunRecord, worded
+
+__all__ = [
+    "RECIPES",
+    "Arm",
+    "Chart",
+    "Extent",
+    "Recipe",
+    "Records",
+    "Reproduction",
+    "RunRecord",
+    "Settings",
+    "find",
+    "finished",
+    "read",
+    "reproduce",
+    "worded",
+]
+
+# Imported when they are first used, so that `privet --help` can name the verb without PyTorch.
+_PLACES = {
+    "RECIPES": "registry",
+    "Arm": "recipe",
+    "Chart": "recipe",
+    "Extent": "reproduction.reproduction",
+    "Recipe": "recipe",
+    "Records": "tasks.run_record",
+    "Reproduction": "reproduction.reproduction",
+    "RunRecord": "tasks.run_record",
+    "Settings": "tasks.settings",
+    "find": "registry",
+    "finished": "reproduction.selection",
+    "read": "recipe",
+    "reproduce": "reproduction.reproduction",
+    "worded": "tasks.run_record",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'privet_experiments' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"privet_experiments.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,176 @@
+"""Carrying a recipe out: which runs are wanted, doing those that are not there yet, and writing what they come to."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from privet.errors import InvalidArgumentError, choice, count, positive
+from privet.models.features import AS_THEY_ARE, check, extracted
+from privet_experiments.recipe import Arm, Recipe
+from privet_experiments.reproduction.charts import draw
+from privet_experiments.reproduction.run_progress import track_runs
+from privet_experiments.reproduction.selection import job_of
+from privet_experiments.reproduction.table import Row, summary, write
+from privet_experiments.reproduction.workers import performing
+from privet_experiments.tasks.job import Examples, Job, read
+from privet_experiments.tasks.run_record import Records, RunRecord
+
+# Of the runs that look for a learning rate: none of those that are reported.
+TUNING_SEED = 100
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a recipe to carry out.
+
+    Args:
+        seeds: runs of each arm; None for the recipe's number.
+        arms: names of the arms; none stands for all.
+        examples: of the training set; None for the recipe's number. Batches do not shrink with it, unless it is below their size.
+        epochs: in place of each arm's length; None keeps it.
+    """
+
+    seeds: int | None = None
+    arms: tuple[str, ...] = ()
+    examples: int | None = None
+    epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.seeds is not None:
+            count("seeds", self.seeds)
+        if self.examples is not None:
+            count("examples", self.examples, minimum=2)
+        if self.epochs is not None:
+            positive("epochs", self.epochs)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether runs differ from the recipe's."""
+        return self.examples is not None or self.epochs is not None
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a recipe came to.
+
+    Args:
+        directory: with runs.jsonl, table.md, table.csv and figures/.
+        rows: one an arm, in the recipe's order, of the arms that have runs.
+    """
+
+    directory: Path
+    rows: tuple[Row, ...]
+
+
+def reproduce(
+    recipe: Recipe,
+    directory: str | Path,
+    extent: Extent = Extent(),
+    *,
+    folder: str | Path | None = None,
+    jobs: int = 1,
+    progress: bool = False,
+) -> Reproduction:
+    """Do the runs of a recipe that its directory does not hold yet, and write table and figures of all of them.
+
+    A run that was interrupted is done again from its beginning; runs that are finished stay.
+
+    Args:
+        recipe: what to do.
+        directory: for runs.jsonl, table.md, table.csv and figures/; may hold finished runs, also of other extents.
+        extent: how much of it.
+        folder: where the data set lies, if it is not to be fetched.
+        jobs: runs at a time, each in a process of its own; 1 runs in this one.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        InvalidArgumentError: the recipe has no arm of a name, or an argument is out of range.
+        DataUnavailableError: no place has the data.
+        PrivetError: an arm asks for features that need something that is not installed.
+    """
+    count("jobs", jobs)
+    for name in extent.arms:
+        choice("arm", name, [arm.name for arm in recipe.arms])
+    arms = [arm for arm in recipe.arms if not extent.arms or arm.name in extent.arms]
+    if recipe.data is None and (extent.examples is not None or folder is not None):
+        raise InvalidArgumentError("examples and folder", (extent.examples, folder), "left out: there is no data set")
+    number = recipe.examples if extent.examples is None else extent.examples
+    examples = Examples(recipe.data, None if folder is None else str(folder), number, recipe.classes)
+    size = 0 if recipe.data is None else len(read(examples).train)
+    for features in {recipe.settings(arm).features for arm in arms} - {AS_THEY_ARE}:
+        check(read(examples), features)
+    directory = Path(directory)
+    records, prepared, lock, preparing = Records(directory / "runs.jsonl"), set[str](), Lock(), Lock()
+
+    def job(arm: Arm, rate: float | None, seed: int, part: float = 1.0) -> Job:
+        settings = recipe.settings(arm).lasting(extent.epochs).shortened(part)
+        return job_of(recipe, arm, settings, examples, size, rate, seed)
+
+    with track_runs(progress) as shown, performing(jobs) as (run, each):
+
+        def there(wanted: Job) -> RunRecord | None:
+            found = records.get(wanted.key)
+            return found if found is not None and wanted.answered_by(found) else None
+
+        def expect(jobs: Sequence[Job]) -> None:
+            with lock:
+                shown.expect(sum(job.steps for job in jobs if there(job) is None))
+
+        def prepare(features: str) -> None:
+            # Before the first run that needs them, and once: runs in other processes then find them on the disk.
+            with preparing:
+                if features not in {AS_THEY_ARE, *prepared}:
+                    prepared.add(features)
+                    with shown.beside(f"features: {features}", read(examples).examples) as advance:
+                        extracted(read(examples), features, advance)
+
+        def record(wanted: Job) -> RunRecord:
+            found = there(wanted)
+            if found is None:
+                prepare(wanted.settings.features)
+                found = run(wanted, shown.advance)
+                with lock:
+                    records.add(found)
+            return found
+
+        def tried(arm: Arm, rate: float) -> float:
+            # As much noise adds up in a shorter run with a higher rate: η²T is the same.
+            trial = job(arm, rate / math.sqrt(recipe.trial), TUNING_SEED, recipe.trial)
+            expect([trial])
+            return record(trial).metrics[recipe.metrics[0]]
+
+        def rate(arm: Arm) -> float | None:
+            start = recipe.settings(arm).learning_rate
+            return highest(lambda rate: tried(arm, rate), start) if recipe.tuned and start is not None else start
+
+        rates = dict(zip((arm.name for arm in arms), each(rate, arms), strict=True))
+        runs = {arm.name: extent.seeds or recipe.runs_of(arm) for arm in arms}
+        # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
+        each_seed = itertools.product(range(1, max(runs.values()) + 1), arms)
+        wanted = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
+        expect(wanted)
+        done = list(each(record, wanted))
+    rows = summary(recipe, arms, done)
+    write(recipe, rows, done, directory, reduced=extent.reduced)
+    draw(recipe, arms, done, directory / "figures")
+    return Reproduction(directory, rows)
+
+
+def highest(score: Callable[[float], float], start: float) -> float:
+    """Return the rate at which doubling, or else halving, stops to raise the score.
+
+    >>> highest(lambda rate: -abs(rate - 0.3), start=1.0)
+    0.25
+    """
+    for factor in (2.0, 0.5):
+        best = start
+        while score(best * factor) > score(best):
+            best *= factor
+        if best != start:
+            return best
+    return start

@@ -1,0 +1,44 @@
+"""Progress of a reproduction: steps of all runs, and what comes before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.progress import Progress
+
+from privet._utils.progress import progress_bar
+
+
+class RunProgress:
+    """A progress bar over the steps of all runs that are known to be wanted."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("reproducing: steps", total=0)
+        self._total = 0
+
+    def expect(self, steps: int) -> None:
+        """Count steps as wanted."""
+        self._total += steps
+        self._progress.update(self._task, total=self._total)
+
+    @contextmanager
+    def beside(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show a second bar for something that comes before runs; yield what advances it."""
+        task = self._progress.add_task(what, total=total)
+        try:
+            yield lambda number: self._progress.update(task, advance=number)
+        finally:
+            self._progress.remove_task(task)
+
+    def advance(self, steps: int) -> None:
+        """Count steps as taken."""
+        self._progress.advance(self._task, steps)
+
+
+@contextmanager
+def track_runs(shown: bool) -> Iterator[RunProgress]:
+    """Yield the progress of a reproduction, drawn if it is to be shown and there is a terminal."""
+    with progress_bar("{task.completed:,.0f}/{task.total:,.0f}", shown=shown) as progress:
+        yield RunProgress(progress)

@@ -1,0 +1,53 @@
+"""Which runs a recipe asks for, and which of them there are."""
+
+from __future__ import annotations
+
+from privet.data import catalogue
+from privet_experiments.recipe import Arm, Recipe
+from privet_experiments.tasks.arm_config import ArmSettings
+from privet_experiments.tasks.job import Examples, Job
+from privet_experiments.tasks.run_record import Records, RunRecord
+
+# Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
+_STUDIED_SEED = 1
+
+
+def job_of(
+    recipe: Recipe, arm: Arm, settings: ArmSettings, examples: Examples, size: int, rate: float | None, seed: int
+) -> Job:  # fmt: skip
+    """Return the run of an arm with this seed.
+
+    Args:
+        recipe: that asks for it.
+        arm: one of the recipe's.
+        settings: of the arm, perhaps with another length.
+        examples: what to train on.
+        size: how many examples that is.
+        rate: learning rate; None where there is no choice of it.
+        seed: of the initial parameters.
+    """
+    return Job(
+        recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed,
+        recipe.studies if seed == _STUDIED_SEED else (), recipe.study_epochs,
+    )  # fmt: skip
+
+
+def finished(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
+    """Return the runs of a recipe of the catalogue that there are, by seed; the search and reduced runs are left out.
+
+    A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.
+    """
+    size = recipe.examples or sum(entry.train for entry in catalogue() if entry.name == recipe.data)
+    examples = Examples(recipe.data, None, recipe.examples, recipe.classes)
+    arms = {arm.name: (arm, recipe.settings(arm)) for arm in recipe.arms}
+
+    def counts(record: RunRecord) -> bool:
+        if record.arm not in arms:
+            return False
+        arm, settings = arms[record.arm]
+        rate = record.rate if recipe.tuned else settings.learning_rate
+        job = job_of(recipe, arm, settings, examples, size, rate, record.seed)
+        return record.seed <= recipe.runs_of(arm) and record.key == job.key and job.answered_by(record)
+
+    found = {(record.seed, record.arm): record for record in records if counts(record)}
+    return tuple(found[one] for one in sorted(found))

@@ -1,0 +1,200 @@
+"""The table of a reproduction: mean, standard deviation and number of runs, with the paper's number beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from privet._utils.files import write_text
+from privet.evaluation.studies import WARNING
+from privet.report import numbers
+from privet_experiments.recipe import Arm, Recipe
+from privet_experiments.tasks.metrics import VERDICTS, shown
+from privet_experiments.tasks.run_record import RunRecord
+from privet_experiments.tasks.studies import numbers_of, values
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over the runs of an arm.
+
+    Args:
+        mean: over the runs.
+        deviation: sample standard deviation; None with one run.
+        reported: the paper's number; None if it has none.
+    """
+
+    mean: float
+    deviation: float | None
+    reported: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """The runs of an arm.
+
+    Args:
+        arm: its name.
+        metrics: name → summary.
+        runs: how many there are.
+        epsilon: ε of a run, infinite without privacy; None where nothing was trained on data.
+        delta: δ; None likewise.
+        rate: learning rate; None where there is no choice of it.
+        seconds: mean over the runs.
+    """
+
+    arm: str
+    metrics: dict[str, Summary]
+    runs: int
+    epsilon: float | None
+    delta: float | None
+    rate: float | None
+    seconds: float
+
+
+def summary(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord]) -> tuple[Row, ...]:
+    """Return a row for each arm that has runs, in their order."""
+    return tuple(_row(recipe, arm, found) for arm in arms if (found := [record for record in records if record.arm == arm.name]))
+
+
+def write(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], directory: Path, *, reduced: bool) -> None:
+    """Write table.md and table.csv.
+
+    Args:
+        recipe: that was carried out.
+        rows: of its arms.
+        records: of all its runs.
+        directory: where to.
+        reduced: whether the runs are smaller than the recipe's.
+    """
+    write_text(directory / "table.md", _markdown(recipe, rows, records, reduced))
+    write_text(directory / "table.csv", _csv(rows))
+
+
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return mean and sample standard deviation, None of one value; not finite if a value is not."""
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def _row(recipe: Recipe, arm: Arm, records: Sequence[RunRecord]) -> Row:
+    columns = {metric: [record.metrics[metric] for record in records] for metric in recipe.metrics}
+    return Row(
+        arm=arm.name,
+        metrics={metric: Summary(*spread(values), arm.reported.get(metric)) for metric, values in columns.items()},
+        runs=len(records),
+        epsilon=max((record.epsilon for record in records if record.epsilon is not None), default=None),
+        delta=None if records[0].plan is None else float(records[0].plan["delta"]),
+        rate=records[0].rate,
+        seconds=spread([record.seconds for record in records])[0],
+    )
+
+
+def _markdown(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], reduced: bool) -> str:
+    trained = any(row.delta is not None for row in rows)
+    columns = ["arm", *(_OF_A_TRAINING if trained else ())]
+    compared = {metric for row in rows for metric, found in row.metrics.items() if found.reported is not None}
+    for metric in recipe.metrics:
+        columns += [metric.replace("_", " "), *["the paper's"] * (metric in compared)]
+    columns += ["runs", "seconds a run"]
+    lines = [_line(columns), _line(["---"] * len(columns)), *(_line(_cells(row, compared, trained)) for row in rows)]
+    header = [f"# {recipe.title}", "", f"Source: {recipe.source}.", "", *_facts(recipe, records, reduced), ""]
+    return "\n".join((*header, *lines, *_studied(recipe, rows, records))) + "\n"
+
+
+_OF_A_TRAINING = ("ε", "δ", "learning rate")
+
+
+def _facts(recipe: Recipe, records: Sequence[RunRecord], reduced: bool) -> Iterable[str]:
+    first, last = (edge(record.finished for record in records)[:10] for edge in (min, max))
+    sizes = _all(f"{record.examples:,}" for record in records)
+    versions = _all(f"{name} {version}" for record in records for name, version in record.versions.items())
+    plans = [record.plan for record in records if record.plan is not None]
+    yield f"- Recipe `{recipe.name}`: {len(records)} runs" + (f" on {sizes} examples of {recipe.data}." if recipe.data else ".")
+    if reduced:
+        yield "- **Reduced**: fewer examples or epochs than the recipe's; not to be compared with the paper."
+    yield f"- {first}{f' to {last}' if last != first else ''}; {versions}; {_all(record.machine for record in records)}."
+    if plans:
+        sampling, neighbours = _all(plan["sampling"]["kind"] for plan in plans), _all(plan["adjacency"] for plan in plans)
+        yield (
+            f"- ε is an upper bound by PLD for what was sampled ({sampling}), neighbours: {neighbours}; ∞ where there is no "
+            "noise or no clipping. Mean ± standard deviation over the seeds of the initial parameters; noise and sampling have "
+            "no seed."
+        )
+    if recipe.tuned:
+        yield (
+            "- Learning rates were chosen by test accuracy, on a seed that is not reported: this compares arms, and is not "
+            "what a private search would find."
+        )
+    if recipe.note:
+        yield f"- {recipe.note.strip()}"
+
+
+def _cells(row: Row, compared: set[str], trained: bool) -> Iterable[str]:
+    yield row.arm
+    if trained:
+        assert row.epsilon is not None
+        assert row.delta is not None
+        yield from (numbers.epsilon(row.epsilon), numbers.power_of_ten(float(f"{row.delta:.3g}")), f"{row.rate:g}")
+    for metric, found in row.metrics.items():
+        if metric in VERDICTS:
+            yield f"{found.mean * row.runs:.0f}/{row.runs}"
+        else:
+            yield shown(metric, found.mean) + ("" if found.deviation is None else f" ± {shown(metric, found.deviation)}")
+        if metric in compared:
+            yield _reported(metric, found.reported)
+    yield from (str(row.runs), f"{row.seconds:.1f}")
+
+
+def _reported(metric: str, number: float | None) -> str:
+    if number is None:
+        return "—"
+    return ("yes" if number else "no") if metric in VERDICTS else shown(metric, number)
+
+
+def _studied(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord]) -> Iterable[str]:
+    """Yield a table of what studies saw, under its warning."""
+    studies = {record.arm: record.study for record in records if record.study is not None}
+    if not studies:
+        return
+    names = numbers_of(recipe.studies)
+    looks = _all(str(len(study["looks"])) for study in studies.values())
+    yield from ("", "## Gradients", "")
+    yield (
+        f"**{WARNING}**, on random batches of the training set, {looks} looks over the last {recipe.study_epochs:g} epochs of "
+        "one run of each arm: median, with the middle 80 % of the looks."
+    )
+    yield from ("", _line(["arm", *(name.replace("_", " ") for name in names)]), _line(["---"] * (len(names) + 1)))
+    for row in rows:
+        if study := studies.get(row.arm):
+            found = [np.nanquantile(values(study, name), (0.5, 0.1, 0.9)) for name in names]
+            yield _line([row.arm, *(f"{median:.3g} ({low:.3g} to {high:.3g})" for median, low, high in found)])
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ("arm", "metric", "mean", "deviation", "runs", "reported", "epsilon", "delta", "learning_rate", "seconds")
+    )  # fmt: skip
+    for row in rows:
+        for metric, found in row.metrics.items():
+            cells = (
+                row.arm, metric, found.mean, found.deviation, row.runs, found.reported, row.epsilon, row.delta, row.rate,
+                row.seconds,
+            )  # fmt: skip
+            writer.writerow(["" if cell is None else cell for cell in cells])
+    return text.getvalue()
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _all(words: Iterable[str]) -> str:
+    return ", ".join(sorted(set(words)))

@@ -1,0 +1,160 @@
+"""What clipping guarantees of gradient flow, and whether runs agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from privet.clipping import PSAC, PSASC, Automatic, Flat, Layerwise, Rule
+from privet.clipping.base import NormRule
+from privet.evaluation.studies.marking import WARNING, NonPrivate
+from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
+from privet_experiments.tangent_kernel.flow import Flow, gradient_flow
+from privet_experiments.tangent_kernel.problems import Problem, problems
+
+# A loss counts as zero below this part of what it was at the start.
+_ZERO = 1e-3
+_LARGE = 1e6
+_LOOKS = 6
+# Of the rules that have such parameters.
+_STABILITY, _SCALE, _SLOWER = 0.5, 0.9, 8
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a property of the flow is guaranteed, and in how many of the runs it held.
+
+    Args:
+        guaranteed: by the theorems.
+        held: in this many runs, at every look.
+        runs: how many there were.
+    """
+
+    guaranteed: bool
+    held: int
+    runs: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the runs say what the theorem says: always where it is guaranteed, and not always where it is not."""
+        return (self.held == self.runs) == self.guaranteed
+
+    def __str__(self) -> str:
+        return f"{'yes' if self.guaranteed else 'no'} ({self.held}/{self.runs})"
+
+
+@dataclass(frozen=True, repr=False)
+class ClippingTable(NonPrivate):
+    """Kinds of clipping against properties of the flow; printed, a table in Markdown.
+
+    Args:
+        verdicts: kind of clipping → property → verdict.
+
+    Source:
+        Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Table 1 and
+        Theorems 1 and 2.
+    """
+
+    verdicts: Mapping[str, Mapping[str, Verdict]]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all verdicts agree with the theorems."""
+        return all(verdict.agrees for row in self.verdicts.values() for verdict in row.values())
+
+    def __str__(self) -> str:
+        head = ("guaranteed (held/runs)", *PROPERTIES)
+        rows = [(kind, *map(str, row.values())) for kind, row in self.verdicts.items()]
+        lines = (head, tuple("---" for _ in head), *rows)
+        return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", f"{WARNING}."])
+
+
+PROPERTIES: Mapping[str, Callable[[Flow], bool]] = {
+    "symmetric kernel": lambda flow: all(kernel.symmetric for kernel in flow.kernels),
+    "positive in quadratic form": lambda flow: all(kernel.positive_in_quadratic_form for kernel in flow.kernels),
+    "positive in eigenvalues": lambda flow: all(kernel.positive_in_eigenvalues for kernel in flow.kernels),
+    "monotone loss": lambda flow: flow.monotone,
+    "loss to zero": lambda flow: flow.losses[-1] <= _ZERO * flow.losses[0],
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of clipping.
+
+    Args:
+        rule: for a problem; None clips nothing.
+        guaranteed: which of the properties the theorems guarantee, in their order; None where the published table has no row.
+        slower: how many steps each of a problem's is divided into: weights above 1 would leave the flow's path otherwise.
+    """
+
+    rule: Callable[[Problem], Rule | None]
+    guaranteed: tuple[bool, ...] | None = None
+    slower: int = 1
+
+
+def _with(make: Callable[[float], NormRule]) -> Callable[[Problem], Rule]:
+    """Return for a problem the rule with the bound of its flat one."""
+    return lambda problem: make(problem.flat.bound)
+
+
+def _within(make: Callable[[float], NormRule]) -> Callable[[Problem], Rule]:
+    """Return for a problem its layerwise rule with other rules of the same bounds in it."""
+
+    def rule(problem: Problem) -> Rule:
+        inside: Any = problem.layerwise.rules
+        made = tuple(make(one.bound) for one in inside) if isinstance(inside, tuple) else make(inside.bound)
+        return replace(problem.layerwise, rules=made)
+
+    return rule
+
+
+_SOFTENED: Mapping[str, Callable[[float], NormRule]] = {
+    "Auto-S": lambda bound: Automatic(bound, _STABILITY),
+    "PSAC": lambda bound: PSAC(bound, _STABILITY),
+    "PSASC": lambda bound: PSASC(bound, _SCALE, _STABILITY),
+}
+_ALL, _FLAT, _LAYERWISE = (True,) * 5, (False, False, True, False, True), (False,) * 5
+KINDS: Mapping[str, Kind] = {
+    "no clipping": Kind(lambda problem: None, _ALL),
+    "batch clipping": Kind(lambda problem: BatchClipping(5.0), _ALL),
+    "large bound, flat": Kind(lambda problem: Flat(_LARGE), _ALL),
+    "large bound, layerwise": Kind(lambda problem: Layerwise(Flat(_LARGE)), _ALL),
+    "small bound, flat": Kind(lambda problem: problem.flat, _FLAT),
+    "small bound, layerwise": Kind(lambda problem: problem.layerwise, _LAYERWISE),
+    **{f"{name}, flat": Kind(_with(make), slower=_SLOWER) for name, make in _SOFTENED.items()},
+    **{f"{name}, layerwise": Kind(_within(make), slower=_SLOWER) for name, make in _SOFTENED.items()},
+}
+
+
+def clipping_table(cases: Sequence[Problem] | None = None) -> ClippingTable:
+    """Return what every kind of clipping in the published table does to gradient flow, from runs.
+
+    A run can break what is not guaranteed, and must not break what is. Which of the two a single problem shows depends on it; the
+    built-in ones together show every entry of the published table.
+
+    Args:
+        cases: problems whose kernel without clipping is positive definite, as the theorems ask; the built-in ones if None.
+    """
+    chosen = problems() if cases is None else tuple(cases)
+    return ClippingTable(
+        {name: _verdicts(name, kind.guaranteed, chosen) for name, kind in KINDS.items() if kind.guaranteed is not None}
+    )
+
+
+def flow_of(kind: str, problem: Problem) -> Flow:
+    """Return the flow of a problem under a kind of clipping, one of `KINDS`, with looks at its kernel on the way."""
+    how = KINDS[kind]
+    return gradient_flow(
+        problem.model, problem.criterion, problem.inputs, problem.targets, how.rule(problem),
+        learning_rate=problem.learning_rate / how.slower, steps=problem.steps * how.slower, looks=_LOOKS,
+    )  # fmt: skip
+
+
+def _verdicts(kind: str, guaranteed: Sequence[bool], cases: Sequence[Problem]) -> Mapping[str, Verdict]:
+    flows = [flow_of(kind, case) for case in cases]
+    return {
+        name: Verdict(promised, sum(holds(flow) for flow in flows), len(flows))
+        for (name, holds), promised in zip(PROPERTIES.items(), guaranteed, strict=True)
+    }

@@ -1,0 +1,101 @@
+"""Gradient flow with clipping and noise, followed in small steps on a copy of the model."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privet.clipping import Rule
+from privet.errors import InvalidArgumentError, count, positive, real
+from privet.evaluation.studies.gradients import clipped_gradients
+from privet.evaluation.studies.marking import NonPrivate
+from privet.gradients import trainable
+from privet_experiments.tangent_kernel.kernel import UNCLIPPED, Criterion, TangentKernel, loss_of, mean_loss, tangent_kernel
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Flow(NonPrivate):
+    """Where gradient flow led, with noise or without.
+
+    Args:
+        losses: mean loss before each step and after the last.
+        kernels: tangent kernels on the way, as many as were asked for, the first before the first step.
+        model: the copy that was moved.
+    """
+
+    losses: tuple[float, ...]
+    kernels: tuple[TangentKernel, ...]
+    model: nn.Module
+
+    def summary(self) -> str:
+        """Return how the loss changed."""
+        return f"{len(self.losses) - 1} steps, loss from {self.losses[0]:.4g} to {self.losses[-1]:.4g}, monotone: {self.monotone}"
+
+    @property
+    def monotone(self) -> bool:
+        """Whether no step raised the loss, up to rounding."""
+        first = max(abs(self.losses[0]), 1e-300)
+        return all(after <= before + 1e-12 * first for before, after in zip(self.losses, self.losses[1:], strict=False))
+
+    def parameters(self) -> Tensor:
+        """Return all trainable parameters at the end as one vector in float64."""
+        return torch.cat([value.detach().double().flatten() for value in trainable(self.model).values()])
+
+
+def gradient_flow(
+    model: nn.Module,
+    criterion: Criterion,
+    inputs: Any,
+    targets: Tensor,
+    rule: Rule | None = None,
+    *,
+    learning_rate: float,
+    steps: int,
+    noise_multiplier: float = 0.0,
+    seed: int = 0,
+    looks: int = 0,
+) -> Flow:
+    """Take full-batch steps w ← w − η/n·(Σ wᵢgᵢ + σ·sensitivity·z) on a copy of the model.
+
+    The noise is drawn from a seed and the losses are recorded: this is an instrument for public or made-up data, and no private
+    training.
+
+    Args:
+        model, criterion, inputs, targets, rule: as for `tangent_kernel`; the tape has to be able to follow the model.
+        learning_rate: η > 0; the smaller, the closer to the flow.
+        steps: how many, ≥ 1.
+        noise_multiplier: σ ≥ 0.
+        seed: of the noise.
+        looks: how many tangent kernels to keep, spread evenly over the steps.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or noise is asked for with a rule that has no sensitivity.
+
+    Source:
+        Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Eq. 4.1.
+    """
+    positive("learning_rate", learning_rate)
+    count("steps", steps)
+    count("looks", looks, minimum=0)
+    if real("noise_multiplier", noise_multiplier) < 0:
+        raise InvalidArgumentError("noise_multiplier", noise_multiplier, "at least 0")
+    moved, chosen = deepcopy(model), rule or UNCLIPPED
+    deviation = noise_multiplier * chosen.sensitivity / len(targets) if noise_multiplier else 0.0
+    generator = torch.Generator().manual_seed(seed)
+    seen = {look * steps // looks for look in range(looks)}
+    losses, kernels = [], []
+    for step in range(steps):
+        losses.append(mean_loss(moved, criterion, inputs, targets))
+        if step in seen:
+            kernels.append(tangent_kernel(moved, criterion, inputs, targets, rule))
+        mean = clipped_gradients(moved, loss_of(criterion), (inputs, targets), chosen, method="ghost").clipped
+        with torch.no_grad():
+            for name, parameter in trainable(moved).items():
+                noise = deviation * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.sub_(learning_rate * (mean[name] + noise.to(mean[name].device)))
+    losses.append(mean_loss(moved, criterion, inputs, targets))
+    return Flow(tuple(losses), tuple(kernels), moved)

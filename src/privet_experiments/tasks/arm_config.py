@@ -1,0 +1,148 @@
+"""How an arm of a recipe trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
+
+import torch
+
+from privet._utils.encoding import decode, encode
+from privet.errors import InvalidArgumentError, choice, positive
+from privet.models.features import FEATURES
+from privet.optim import scheduled_learning_rate
+from privet.plan import FORMAT, PARTS, Epochs, Plan
+from privet.runs.config import Setup
+from privet.schedules import SCHEDULES, Schedule
+
+
+def table(name: str, value: object) -> Mapping[str, Any]:
+    """Return `value` if it is a mapping."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(name, value, "a table")
+    return value
+
+
+def word(name: str, value: object) -> str:
+    """Return `value` if it is text."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(name, value, "text")
+    return value
+
+
+class ArmSettings(Protocol):
+    """What the runner asks of an arm's settings, whatever the task."""
+
+    @property
+    def features(self) -> str:
+        """One of `FEATURES`."""
+
+    @property
+    def learning_rate(self) -> float | None:
+        """Where a search for it starts; None if it is no choice."""
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the bound is found while training."""
+
+    def steps(self, examples: int) -> int:
+        """Return how many steps a run takes."""
+
+    def described(self) -> dict[str, Any]:
+        """Return everything but the learning rate as plain JSON values."""
+
+    def lasting(self, epochs: float | None) -> ArmSettings:
+        """Return the settings with another length; None leaves it."""
+
+    def shortened(self, part: float) -> ArmSettings:
+        """Return the settings with this part of the length."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that, with the data and a seed, decides a run.
+
+    Args:
+        plan: fields of `privet.Plan` but `examples`, as values or as plan.json has them.
+        model: name of one of Privet's networks.
+        learning_rate: > 0; where the search starts, if the recipe is tuned.
+        epsilon: what the plan is calibrated to; None takes the noise as the plan has it.
+        model_options: of the network.
+        features: one of `FEATURES`, what the network sees of an example.
+        optimizer: one of `privet.runs.config.OPTIMIZERS`.
+        momentum: of "sgd" and "nesterov", in [0, 1).
+        average: one of `privet.runs.config.AVERAGES`, to evaluate an average of the parameters over the steps; or None.
+        rate_schedule: factor of the learning rate at every step, such as `privet.schedules.ToZero()`; None keeps the rate.
+    """
+
+    plan: Mapping[str, Any]
+    model: str
+    learning_rate: float
+    epsilon: float | None = None
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    features: str = "as they are"
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    average: str | None = None
+    rate_schedule: Schedule | Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        table("model_options", self.model_options)
+        object.__setattr__(self, "plan", {name: encode(value) for name, value in self.plan.items()})
+        choice("features", self.features, FEATURES)
+        object.__setattr__(self, "rate_schedule", decode("rate_schedule", self.rate_schedule, SCHEDULES))
+        if not isinstance(self.rate_schedule, Schedule | None):
+            raise InvalidArgumentError("rate_schedule", self.rate_schedule, "a schedule, such as privet.schedules.ToZero()")
+        if self.epsilon is not None:
+            positive("epsilon", self.epsilon)
+        self.setup("", self.learning_rate, seed=0)
+
+    def setup(self, data: str, rate: float, seed: int) -> Setup:
+        """Return what does not change the guarantee of a run."""
+        return Setup(
+            data=data, model=self.model, learning_rate=rate, optimizer=self.optimizer, momentum=self.momentum,
+            average=self.average, seed=seed,
+        )  # fmt: skip
+
+    def build_scheduler(self, optimizer: torch.optim.Optimizer, plan: Plan) -> torch.optim.lr_scheduler.LRScheduler | None:
+        """Return what changes the learning rate from step to step, if anything does."""
+        schedule = self.rate_schedule
+        return scheduled_learning_rate(optimizer, schedule, plan.total_steps) if isinstance(schedule, Schedule) else None
+
+    def plan_for(self, examples: int) -> Plan:
+        """Return the plan for so many examples, not calibrated yet; a batch size above that number becomes that number."""
+        named = dict(self.plan)
+        sampling = named.get("sampling", {})
+        if sampling.get("batch_size", 0) > examples:
+            named["sampling"] = {**sampling, "batch_size": examples}
+        return Plan.from_dict({"format": FORMAT, "examples": examples, **named})
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the bound is found while training."""
+        rule = self.plan.get("clipping")
+        return rule is not None and PARTS[rule["kind"]].adaptive
+
+    def steps(self, examples: int) -> int:
+        """Return how many steps a run takes."""
+        return self.plan_for(examples).total_steps
+
+    def described(self) -> dict[str, Any]:
+        """Return everything but the learning rate, which is a run's own, as plain JSON values."""
+        found = {one.name: encode(getattr(self, one.name)) for one in fields(self) if one.name != "learning_rate"}
+        if self.rate_schedule is None:
+            del found["rate_schedule"]  # which runs from before there was one do not have
+        return found
+
+    def lasting(self, epochs: float | None) -> Settings:
+        """Return the settings with another length; None leaves it."""
+        return self if epochs is None else replace(self, plan={**self.plan, "steps": Epochs(epochs)})
+
+    def shortened(self, part: float) -> Settings:
+        """Return the settings with this part of the length, one step at least."""
+        if part == 1:
+            return self
+        steps = decode("plan.steps", self.plan["steps"], {"Epochs": Epochs})
+        shorter = Epochs(steps.epochs * part) if isinstance(steps, Epochs) else max(1, round(steps * part))
+        return replace(self, plan={**self.plan, "steps": shorter})

@@ -1,0 +1,74 @@
+"""Gradient flow on problems that are made up, for what clipping does to its tangent kernel: no data, no noise, no privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from privet.errors import InvalidArgumentError, choice
+from privet_experiments import tangent_kernel
+from privet_experiments.tasks.job import Advance, Found, Job
+
+
+@dataclass(frozen=True)
+class FlowSettings:
+    """How an arm clips.
+
+    Args:
+        clipping: one of `privet_experiments.tangent_kernel.KINDS`.
+    """
+
+    clipping: str
+
+    def __post_init__(self) -> None:
+        choice("clipping", self.clipping, tangent_kernel.KINDS)
+
+    @property
+    def features(self) -> str:
+        """None: problems have inputs of their own."""
+        return "as they are"
+
+    @property
+    def learning_rate(self) -> None:
+        """None: every problem has its own."""
+        return
+
+    @property
+    def adaptive(self) -> bool:
+        """False."""
+        return False
+
+    def steps(self, examples: int) -> int:
+        """Return 1: problems are of different lengths, and short."""
+        return 1
+
+    def described(self) -> dict[str, Any]:
+        """Return the settings as plain JSON values."""
+        return {"clipping": self.clipping}
+
+    def lasting(self, epochs: float | None) -> FlowSettings:
+        """Return the settings; refuse another length, as what is shown takes a problem's own."""
+        if epochs is not None:
+            raise InvalidArgumentError("epochs", epochs, "left out for gradient flow", "Every problem has its own length.")
+        return self
+
+    def shortened(self, part: float) -> FlowSettings:
+        """Return the settings: nothing is searched for."""
+        return self
+
+
+def flow(job: Job, advance: Advance) -> Found:
+    """Follow the flow of the problem whose number is the job's seed, and say which properties held."""
+    problems = tangent_kernel.problems()
+    if job.seed > len(problems):
+        raise InvalidArgumentError("seeds", job.seed, f"at most {len(problems)}", "A seed is the number of a problem here.")
+    found = tangent_kernel.flow_of(job.settings.clipping, problems[job.seed - 1])
+    advance(1)
+    verdicts = {name.replace(" ", "_"): float(holds(found)) for name, holds in tangent_kernel.PROPERTIES.items()}
+    numbers = {
+        "smallest_quadratic": min(kernel.smallest_quadratic for kernel in found.kernels),
+        "smallest_real_part": min(kernel.smallest_real for kernel in found.kernels),
+        "final_loss": found.losses[-1] / found.losses[0],
+    }
+    metrics = {name: (verdicts | numbers)[name] for name in job.metrics}
+    return Found(metrics=metrics, curve=[{"step": len(found.losses) - 1, **metrics}])

@@ -1,0 +1,77 @@
+"""What the runs of a recipe do: train for labels or targets, or follow gradient flow."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from privet_experiments.tasks.arm_config import Settings
+from privet_experiments.tasks.gradient_flow import FlowSettings, flow
+from privet_experiments.tasks.job import Advance, Found, Job
+from privet_experiments.tasks.run_record import RunRecord
+from privet_experiments.tasks.train_task import CLASSIFICATION, REGRESSION
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run does.
+
+    Args:
+        settings: what an arm's are made of: a frozen dataclass with what `ArmSettings` asks for.
+        perform: does it.
+        trains: whether it trains on a data set, by a plan.
+    """
+
+    settings: type[Any]
+    perform: Callable[[Job, Advance], Found]
+    trains: bool = True
+
+
+TASKS = {
+    "classification": Task(Settings, CLASSIFICATION),
+    "regression": Task(Settings, REGRESSION),
+    "gradient flow": Task(FlowSettings, flow, trains=False),
+}
+
+
+def perform(job: Job, advance: Advance) -> RunRecord:
+    """Do a run and return its record.
+
+    Args:
+        job: what to do.
+        advance: told the number of steps taken since it was called last.
+    """
+    started = time.monotonic()
+    found = TASKS[job.task].perform(job, advance)
+    return RunRecord(
+        recipe=job.recipe,
+        arm=job.arm,
+        settings=job.settings.described(),
+        rate=job.rate,
+        seed=job.seed,
+        examples=job.size,
+        seconds=round(time.monotonic() - started, 2),
+        machine=machine(),
+        versions={"privet": importlib.metadata.version("privet"), "torch": torch.__version__},
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        **vars(found),
+    )
+
+
+def machine() -> str:
+    """Return the processor's name and the number of cores."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"

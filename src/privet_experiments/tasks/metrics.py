@@ -1,0 +1,33 @@
+"""How numbers of a run are read: shares, verdicts, and plain numbers; and those that no evaluation has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from privet.report import numbers
+from privet_experiments.tasks import cost
+
+if TYPE_CHECKING:
+    from privet.data import DataSet
+    from privet.plan import Plan
+    from privet_experiments.tasks.job import Job
+
+# Shown in per cent.
+SHARES = {"accuracy", "expected_calibration_error", "maximum_calibration_error"}
+# 1 where a property held and 0 where it did not; the paper says whether it is guaranteed.
+VERDICTS = {
+    "symmetric_kernel", "positive_in_quadratic_form", "positive_in_eigenvalues", "monotone_loss", "loss_to_zero",
+}  # fmt: skip
+# Of the run and not of its evaluation: measured once, and only for recipes that ask. The last argument is how the training
+# computed gradients.
+OF_THE_RUN: dict[str, Callable[[Job, Plan, DataSet, str], float]] = {
+    "noise_multiplier": lambda job, plan, data, method: plan.noise.multiplier or 0.0,
+    "time_ratio": cost.time_ratio,
+    "memory_ratio": cost.memory_ratio,
+}
+
+
+def shown(metric: str, value: float) -> str:
+    """Return a metric's value as people read it: shares in per cent, other numbers with four digits."""
+    return numbers.percent(value) if metric in SHARES else f"{value:.4g}"

@@ -1,0 +1,150 @@
+"""What is kept of a run: a line of JSON that says how it came about and what it came to."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from privet._utils.documents import from_json
+from privet.errors import InvalidArgumentError
+
+# What makes two runs the same: arm, settings, learning rate, seed, number of examples.
+Key = tuple[str, str, float | None, int, int]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run.
+
+    Args:
+        recipe: its name.
+        arm: its name.
+        settings: what `Settings.described` says.
+        rate: learning rate; None where there is no choice of it.
+        seed: of the initial parameters.
+        examples: that were trained on.
+        plan: as plan.json has it; None where nothing was trained on data.
+        epsilon: at the plan's δ, by PLD; infinite without privacy, None without a plan.
+        metrics: name → value at the end.
+        curve: metrics with `step` and `epsilon` during training, the end included.
+        seconds: that training and evaluation took.
+        machine: processor and number of cores.
+        versions: library → version.
+        finished: date and time, ISO 8601, UTC.
+        study: what was seen of the gradients, NOT PRIVATE, as `privet_experiments.tasks.studies` keeps it; None if nobody asked.
+    """
+
+    recipe: str
+    arm: str
+    settings: dict[str, Any]
+    rate: float | None
+    seed: int
+    examples: int
+    plan: dict[str, Any] | None
+    epsilon: float | None
+    metrics: dict[str, float]
+    curve: list[dict[str, float]]
+    seconds: float
+    machine: str
+    versions: dict[str, str]
+    finished: str
+    study: dict[str, Any] | None = None
+
+    def value(self, metric: str) -> float:
+        """Return a metric at the end, or ε by the name "epsilon"."""
+        if metric != "epsilon":
+            return self.metrics[metric]
+        return math.inf if self.epsilon is None else self.epsilon
+
+    @property
+    def key(self) -> Key:
+        """What makes it the run that it is."""
+        return key(self.arm, self.settings, self.rate, self.seed, self.examples)
+
+    def to_json(self) -> str:
+        """Return one line of JSON; numbers that JSON has not are words."""
+        return json.dumps(worded(asdict(self)), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> RunRecord:
+        """Return the record that `to_json` wrote."""
+        values = from_json(line)
+        return cls(
+            **{
+                **values,
+                "epsilon": None if values["epsilon"] is None else float(values["epsilon"]),
+                "metrics": _numbers(values["metrics"]),
+                "curve": [_numbers(point) for point in values["curve"]],
+            }
+        )
+
+
+def key(arm: str, settings: dict[str, Any], rate: float | None, seed: int, examples: int) -> Key:
+    """Return what tells runs apart."""
+    return arm, json.dumps(settings, sort_keys=True), rate, seed, examples
+
+
+class Records:
+    """The runs in a file of JSON lines, which grows by a line a run.
+
+    Args:
+        path: of the file; need not exist. What an interrupted write left of a last line is cut off.
+
+    Raises:
+        InvalidArgumentError: a whole line is no record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found: dict[Key, RunRecord] = {}
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                self._remember(RunRecord.from_json(line.decode("utf-8")))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                fix = f"Line {number} is damaged ({error}); delete it, or choose another directory."
+                raise InvalidArgumentError("runs", str(path), "lines that this version wrote", fix) from None
+        if len(whole) < len(content):
+            path.write_bytes(whole)
+
+    def get(self, wanted: Key) -> RunRecord | None:
+        """Return the run, if there is one."""
+        return self._found.get(wanted)
+
+    def add(self, record: RunRecord) -> None:
+        """Append a run, at once and durably enough for another process to see it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(record.to_json() + "\n")
+        self._remember(record)
+
+    def __iter__(self) -> Iterator[RunRecord]:
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def _remember(self, record: RunRecord) -> None:
+        self._found[record.key] = record
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+def worded(value: Any) -> Any:
+    """Return a plain value with the words "inf" and "nan" for numbers that JSON has not."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: worded(one) for name, one in value.items()}
+        case list() | tuple():
+            return [worded(one) for one in value]
+        case _:
+            return value

@@ -1,0 +1,94 @@
+"""Training a network on data for a recipe, and measuring it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from privet import models
+from privet.data import DataSet
+from privet.evaluation import evaluate, evaluate_regression
+from privet.gradients.core.losses import LossFunction
+from privet.models.features import of_sequences
+from privet.runs.config import cross_entropy
+from privet.training import Training
+from privet_experiments.tasks.job import Advance, Found, Job, load
+from privet_experiments.tasks.metrics import OF_THE_RUN
+from privet_experiments.tasks.studies import Watch
+
+# Examples that go through a model at once: bounds memory, and the padding of sequences.
+_AT_ONCE, _SEQUENCES_AT_ONCE = 512, 64
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What a network learns.
+
+    Args:
+        loss: (model, batch) → (B,).
+        measure: (model, examples) → a value whose attributes are metrics.
+    """
+
+    loss: LossFunction
+    measure: Callable[[nn.Module, TensorDataset], object]
+
+    def __call__(self, job: Job, advance: Advance) -> Found:
+        """Train and evaluate, and look at gradients if the job asks for it."""
+        examples, settings = load(job.examples, job.settings.features), job.settings
+        assert examples.test is not None  # `load` refuses others
+        plan = settings.plan_for(len(examples.train))
+        if settings.epsilon is not None:
+            plan = plan.calibrate(settings.epsilon)
+        setup = settings.setup(str(job.examples.data), job.rate, job.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(job.seed)
+            model = models.build(settings.model, examples.input_shape, outputs(examples), **settings.model_options)
+        average = setup.build_average(model)
+        trained = model if average is None else average.module
+        measured = [metric for metric in job.metrics if metric not in OF_THE_RUN]
+        curve: list[dict[str, float]] = []
+        marks, watch = job.marks, Watch(job.studies, job.study_epochs, plan, model, self.loss, examples.train)
+        optimizer = setup.build_optimizer(plan, model)
+        at_once = _SEQUENCES_AT_ONCE if of_sequences(settings.features) else _AT_ONCE
+        with Training(
+            plan, model, self.loss, optimizer, examples.train, physical_batch_size=at_once, average=average,
+            scheduler=settings.build_scheduler(optimizer, plan),
+        ) as training:  # fmt: skip
+            for step in training:
+                advance(1)
+                watch.look(step.number)
+                if step.number in marks:
+                    evaluation = self.measure(trained, examples.test)
+                    found = {metric: float(getattr(evaluation, metric)) for metric in measured}
+                    curve.append({"step": step.number, "epsilon": training.epsilon(), **found})
+        final = {
+            metric: OF_THE_RUN[metric](job, plan, examples, training.method) for metric in job.metrics if metric in OF_THE_RUN
+        }
+        return Found(
+            metrics={metric: (curve[-1] | final)[metric] for metric in job.metrics},
+            curve=curve,
+            plan=plan.to_dict(),
+            epsilon=curve[-1]["epsilon"],
+            study=watch.kept(),
+        )
+
+
+def squared_error(model: nn.Module, batch: Any) -> Tensor:
+    """Return the squared error of every example, (B,), of a model with one output."""
+    inputs, targets = batch
+    return F.mse_loss(model(inputs)[:, 0], targets, reduction="none")
+
+
+CLASSIFICATION = Learning(cross_entropy, evaluate)
+REGRESSION = Learning(squared_error, evaluate_regression)
+
+
+def outputs(data: DataSet) -> int:
+    """Return how many outputs a network for this data needs: one for each label, or one target."""
+    return 1 if data.classes is None else data.classes

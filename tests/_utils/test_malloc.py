@@ -1,0 +1,61 @@
+"""Memory that tensors free is kept for the next ones, unless the environment says otherwise."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from privet._utils import malloc
+
+COUNT = """
+import ctypes, json, resource, sys, torch
+from privet._utils import malloc
+
+# No huge pages, of which some systems hand out one instead of 512: PR_SET_THP_DISABLE of prctl(2).
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
+
+# Of a few megabytes, and above the 32 MB from which on glibc maps every block by itself.
+def step():
+    tensors = [torch.ones(megabytes, 1 << 18) for megabytes in (1, 8, 48)]
+
+torch.set_num_threads(1)
+kept = sys.argv[1] == "kept" and malloc.keep_freed()
+# The heap takes its shape.
+for _ in range(5):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    step()
+print(json.dumps([kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before]))
+"""
+
+
+def pages(mode):
+    """Return whether memory is kept, and how often the system handed out pages in four steps, in a fresh process."""
+    undecided = {name: value for name, value in os.environ.items() if name not in malloc._DECIDED}
+    done = subprocess.run([sys.executable, "-c", COUNT, mode], capture_output=True, text=True, check=True, env=undecided)
+    kept, number = json.loads(done.stdout)
+    return kept, number
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_a_step_takes_the_memory_that_the_one_before_freed():
+    (_, usual), (kept, fewer) = pages("usual"), pages("kept")
+    assert kept
+    if not usual:
+        pytest.skip("this system does not count the pages that it hands out")
+    assert 8 * fewer < usual
+
+
+@pytest.mark.parametrize("variable", malloc._DECIDED)
+def test_what_the_environment_has_decided_stays(variable, monkeypatch):
+    monkeypatch.setenv(variable, "65536")
+    assert malloc.keep_freed() is False
+
+
+def test_another_c_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert malloc.keep_freed() is False

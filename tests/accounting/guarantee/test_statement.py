@@ -1,0 +1,156 @@
+import json
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.accounting import ADJACENCIES, DIRECTIONS, Event
+from privet.accounting.guarantee import tradeoff
+from privet.accounting.guarantee.statement import NOT_COVERED, Guarantee, explained
+from privet.accounting.privacy_unit import group_unit
+
+
+def guarantee(**changes):
+    values = {
+        "epsilon": 2.9341,
+        "delta": 1.2345678e-5,
+        "adjacency": "add-remove",
+        "unit": "one example",
+        "examples": 60_000,
+        "sampling": "Poisson",
+        "sampling_rate": 0.0085,
+        "assumed": "coins fall fairly",
+        "steps": 2343,
+        "noise_multiplier": 2.3,
+        "sensitivity": 0.7,
+        "accountant": "pld",
+        "discretisation": {"grid_width": 0.00123},
+        "epsilon_by_accountant": {"pld": 2.9341, "rdp": 3.21011, "gdp": 2.71801},
+        "epsilon_without_sampling": 1683.2,
+        "meaning": tradeoff.meaning([Event(1.0, 1.3)]),
+        "random_source": "words from a hat",
+        "reasons": (),
+        "warnings": (),
+        "versions": {"privet": "0.0"},
+    }
+    return Guarantee(**{**values, **changes})
+
+
+def displayed(value):
+    """Return the ε that a statement shows for this value, as a number."""
+    return float(re.match(r"\(([^,]+), ", str(guarantee(epsilon=value)))[1])
+
+
+@given(st.floats(1e-12, 1e12))
+def test_epsilon_is_never_displayed_smaller_than_it_is(value):
+    assert value <= displayed(value) <= value * (1 + 1.01e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2.0001, "2.001"),
+        (2.9999, "3.000"),
+        (2.997, "2.997"),
+        (3.0, "3.0"),
+        (0.00123411, "0.001235"),
+        (12345.1, "12350"),
+        (4.21234e11, "4.213e+11"),
+        (0.0, "0.0"),
+    ],
+)
+def test_epsilon_has_four_digits_rounded_up(value, shown):
+    assert str(guarantee(epsilon=value)).startswith(f"({shown}, ")
+
+
+def test_other_accountants_are_rounded_up_too():
+    assert "rdp 3.211 (upper bound), gdp 2.719 (approximation that can be too small)" in str(guarantee())
+
+
+def test_delta_is_displayed_exactly():
+    assert "(2.935, 1.2345678e-05)-differential privacy" in str(guarantee())
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("accountant", DIRECTIONS)
+def test_the_prose_says_what_is_promised_to_whom_and_by_what(adjacency, accountant):
+    prose = str(guarantee(adjacency=adjacency, accountant=accountant))
+    expected = [
+        f'one example that is {ADJACENCIES[adjacency]} ("{adjacency}")',
+        f'"{accountant}" ({DIRECTIONS[accountant]})',
+        "one example",
+        "60,000",
+        "2,343 steps",
+        "0.0085",
+        "2.3 times",
+        "0.7",
+        "words from a hat",
+        "privet 0.0: grid width 0.00123",
+        "Without amplification by sampling it would be 1684",
+        "Sampling assumed: coins fall fairly. Performed: nothing yet",
+        "central",
+        *NOT_COVERED,
+    ]
+    assert [text for text in expected if text not in prose] == []
+
+
+def test_warnings_are_part_of_the_prose():
+    assert "that is weak." in str(guarantee(warnings=("that is weak",)))
+
+
+@pytest.mark.parametrize("reasons", [(), ("the moon is full",)])
+def test_without_privacy_the_first_words_say_so(reasons):
+    statement = guarantee(epsilon=math.inf, reasons=reasons, epsilon_by_accountant={"pld": math.inf})
+    prose = str(statement)
+    assert prose.startswith("NO PRIVACY (ε = ∞): ")
+    assert all(reason in prose for reason in reasons)
+    assert "differential privacy" not in prose
+    data = json.loads(statement.to_json())
+    assert (data["epsilon"], data["epsilon_by_accountant"]) == ("inf", {"pld": "inf"})
+
+
+def test_json_has_every_field_and_is_strict():
+    statement = guarantee()
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    data = json.loads(statement.to_json(), parse_constant=refuse)
+    derived = {"prose", "direction", "accountant_version", "setting", "delta_times_people", "tuning"}
+    assert set(data) == {*Guarantee.__dataclass_fields__, *derived}
+    assert data["epsilon"] == statement.epsilon
+    assert data["prose"] == str(statement)
+    assert data["direction"] == "upper bound"
+    assert data["accountant_version"] == "privet 0.0"
+    assert data["delta_times_people"] == pytest.approx(1.2345678e-5 * 60_000)
+    assert (data["tuning"], data["performed"]) == ("not covered", None)
+    assert data["meaning"]["tpr_at_fpr_1%"] == statement.meaning.found_at_one_in_a_hundred
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_what_is_left_to_an_attacker_is_rounded_to_their_favour(adjacency):
+    meaning = tradeoff.meaning([Event(1.0, 1.3)])
+    words = explained(meaning, "one user", adjacency)
+    assert "one user" in words
+    advantage, at_thousand, at_hundred = (float(found) / 100 for found in re.findall(r"at most ([\d.]+)", words))
+    assert meaning.advantage <= advantage <= meaning.advantage * 1.1
+    assert meaning.found_at_one_in_a_thousand <= at_thousand <= meaning.found_at_one_in_a_thousand * 1.1
+    assert meaning.found_at_one_in_a_hundred <= at_hundred <= meaning.found_at_one_in_a_hundred * 1.1
+    wrong = float(re.search(r"at least ([\d.]+)", words)[1]) / 100
+    assert meaning.bayes_risk * 0.9 <= wrong <= meaning.bayes_risk
+
+
+def test_delta_is_compared_with_the_people_in_all_groups():
+    prose = str(guarantee(unit=group_unit(4), adjacency="replace-one", delta=1e-6))
+    assert "δ is 0.24 times 1/240,000." in prose
+
+
+def test_no_amplification_is_not_called_one():
+    assert "No amplification by sampling is claimed." in str(guarantee(epsilon_without_sampling=2.9341))
+
+
+def test_what_a_run_did_is_part_of_the_prose():
+    prose = str(guarantee(performed="dice", assumptions=("the earth is round",), beside=("a postcard",)))
+    assert all(words in prose for words in ("Performed: dice.", "- the earth is round", "drawn); a postcard."))

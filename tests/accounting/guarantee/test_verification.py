@@ -1,0 +1,110 @@
+"""dp-accounting is asked on demand, says when it has no answer, and is not needed for anything else."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from privet import Plan
+from privet.accounting import ADJACENCIES, BallsInBins, Event, FixedSize, TruncatedPoisson, composed_epsilon
+from privet.accounting.guarantee.verification import TOLERANCE, verified
+from privet.clipping import Flat
+from privet.errors import InvalidArgumentError
+from privet.noise import Gaussian
+from privet.sampling import Poisson
+from privet.sampling import TruncatedPoisson as Truncated
+
+TRUNCATED = Plan(
+    examples=5000, sampling=Truncated(50, cap=100), steps=20, clipping=Flat(0.3), delta=1e-5, noise=Gaussian(1.7)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_ours_is_not_below_theirs(adjacency):
+    events = [Event(0.01, 1.3, 400), Event(1.0, 30.0, 5), BallsInBins(20.0, 2)]
+    ours = composed_epsilon(events, delta=1e-6, adjacency=adjacency)
+    found = verified(events, epsilon=ours, delta=1e-6, adjacency=adjacency)
+    assert found.agrees
+    assert found.theirs == pytest.approx(ours, rel=2e-3)
+    assert json.loads(json.dumps(found.to_dict())) == {
+        "dp_accounting_epsilon": found.theirs, "verified": True, "tolerance": TOLERANCE,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "moments", "strong", "basic"])
+def test_looser_bounds_are_above(accountant):
+    events = [Event(0.01, 0.7, 500)]
+    assert verified(events, epsilon=composed_epsilon(events, delta=1e-5, accountant=accountant), delta=1e-5).agrees
+
+
+def test_the_approximation_is_caught():
+    events = [Event(0.01, 0.7, 500)]
+    caught = verified(events, epsilon=composed_epsilon(events, delta=1e-5, accountant="gdp"), delta=1e-5)
+    assert caught.agrees is False
+    assert "is below it by more than 2%" in str(caught)
+
+
+def test_tiny_noise_releases_are_asked_on_a_grid_as_fine_as_ours():
+    events = [Event(0.01, 50.0, 100)]
+    ours = composed_epsilon(events, delta=1e-5)
+    assert verified(events, epsilon=ours, delta=1e-5).theirs == pytest.approx(ours, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency", "what"),
+    [(FixedSize(0.01, 2.0, 10), "replace-one", "FixedSize"), (Event(0.01, 2.0, 10, 30), "add-remove", "norms estimated")],
+)
+def test_no_answer_is_said(event, adjacency, what):
+    found = verified([event], epsilon=1.0, delta=1e-5, adjacency=adjacency)
+    assert (found.theirs, found.agrees) == (None, None)
+    assert f"no privacy loss distribution for {what}" in str(found)
+    assert "Nothing was verified" in str(found)
+
+
+def test_without_noise_both_say_infinity():
+    found = verified([Event(0.1, 0.0)], epsilon=float("inf"), delta=1e-5)
+    assert found.agrees
+    assert found.to_dict()["dp_accounting_epsilon"] == "inf"
+
+
+def test_a_delta_at_which_theirs_is_too_small_is_remarked_on():
+    events = [Event(0.01, 1.0, 500)]
+    assert "its own number is too small" in str(verified(events, epsilon=9.0, delta=1e-10))
+    assert "its own number" not in str(verified(events, epsilon=9.0, delta=1e-7))
+
+
+@pytest.fixture
+def without_dp_accounting(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+
+
+@pytest.mark.usefixtures("without_dp_accounting")
+def test_what_needs_it_says_how_to_install_it():
+    for ask in (
+        lambda: verified([Event(0.1, 2.0)], epsilon=1.0, delta=1e-5),
+        lambda: composed_epsilon([TruncatedPoisson(0.011, 2.1, 5, 4999, 90)], delta=1e-5),
+        TRUNCATED.check_covered,
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"pip install 'privet\[verify\]'"):
+            ask()
+
+
+@pytest.mark.usefixtures("without_dp_accounting")
+def test_nothing_else_needs_it():
+    for event, adjacency in ((Event(0.013, 1.9, 7), "replace-one"), (FixedSize(0.013, 1.9, 7), "replace-one")):
+        assert composed_epsilon([event], delta=1e-5, adjacency=adjacency) > 0
+
+
+def test_the_statement_names_its_version_where_it_priced_something():
+    assert "dp-accounting" in TRUNCATED.guarantee().versions
+    assert set(replace(TRUNCATED, sampling=Poisson(50)).guarantee().versions) == {"privet", "torch", "numpy", "scipy"}
+
+
+def test_asking_for_epsilon_does_not_load_it():
+    code = (
+        "import sys, privet; privet.accounting.epsilon(sampling_rate=0.1, noise_multiplier=2.0, steps=3, delta=1e-5); "
+        "print('dp_accounting' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -1,0 +1,89 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.accounting import steps
+from privet.accounting.root_finding import HIGHEST, LOWEST, MOST_STEPS, largest_count, smallest_multiplier
+from privet.errors import InvalidArgumentError
+
+SPENDING = {
+    "power": lambda sigma: 3 * sigma**-1.4,
+    "steep": lambda sigma: math.exp(min(700.0, 5 / sigma)) - 1,
+    "two regimes": lambda sigma: 1 / sigma + 1e-4 * sigma**-6,
+    "unbounded below one half": lambda sigma: math.inf if sigma < 0.5 else 5 - math.log(sigma) if sigma < 140 else 0.0,
+    "in steps": lambda sigma: math.ceil(200 / sigma) / 20,
+}
+
+
+@pytest.mark.parametrize("spent", SPENDING.values(), ids=SPENDING)
+@settings(deadline=None, max_examples=60)
+@given(target=st.floats(0.06, 50), guess=st.floats(0.05, 300))
+def test_the_root_is_met_from_above_in_few_questions(spent, target, guess):
+    asked = []
+
+    def counted(sigma):
+        asked.append(sigma)
+        return spent(sigma)
+
+    found = smallest_multiplier(counted, target, guess)
+    assert spent(found) <= target < spent(found * (1 - 2e-5))
+    assert len(asked) <= 80
+
+
+def test_a_good_guess_is_quick():
+    asked = []
+    smallest_multiplier(lambda sigma: asked.append(sigma) or 3 * sigma**-1.4, 2.0, guess=1.4)
+    assert len(asked) <= 12
+
+
+def test_targets_out_of_reach_say_what_is_in_reach():
+    with pytest.raises(
+        InvalidArgumentError, match=f"epsilon is 0.001; it must be at least 7, which noise multiplier {HIGHEST:g}"
+    ):
+        smallest_multiplier(lambda _: 7.0, 0.001)
+    with pytest.raises(InvalidArgumentError, match="epsilon is 9; it must be at most 7"):
+        smallest_multiplier(lambda _: 7.0, 9)
+    for edge in (LOWEST * 1.01, HIGHEST / 1.01):
+        assert smallest_multiplier(lambda sigma: 1 / sigma, 1 / edge) == pytest.approx(edge, rel=2e-5)
+
+
+@given(limit=st.integers(1, MOST_STEPS - 1), power=st.sampled_from([0.5, 0.7, 1.0, 3.0]), free=st.integers(0, 1000))
+def test_the_largest_count_is_found_in_few_questions(limit, power, free):
+    """Also where the first steps cost nothing, as they do while δ covers them."""
+    asked = []
+
+    def spent(number):
+        asked.append(number)
+        return max(0, number - free) ** power
+
+    assert largest_count(spent, spent(limit) + 1e-9 if limit > free else 0.0) == max(limit, free)
+    assert len(asked) <= 50
+
+
+def test_a_target_that_no_number_of_steps_reaches_is_said_at_once():
+    asked = []
+
+    def spent(number):
+        asked.append(number)
+        return 1e-12 * number
+
+    with pytest.raises(
+        InvalidArgumentError, match=r"epsilon is 3; it must be below 0.00215, which 2,147,483,647 steps cost: any number"
+    ):
+        largest_count(spent, 3)
+    assert len(asked) <= 8
+    assert largest_count(spent, 1e-12 * (MOST_STEPS - 1)) == MOST_STEPS - 1
+    with pytest.raises(InvalidArgumentError, match=r"which 1,000 steps cost"):
+        largest_count(spent, 3, most=1000)
+
+
+def test_a_budget_that_training_cannot_spend_is_said_to_be_none():
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 10\.0; it must be below 0\.148, which 2,147,483,647 steps cost"):
+        steps(epsilon=10.0, sampling_rate=1e-2, noise_multiplier=1e4, delta=1e-5)
+
+
+def test_one_step_too_many_is_refused():
+    with pytest.raises(InvalidArgumentError, match="epsilon is 1; it must be at least 2, the cost of one step"):
+        largest_count(lambda number: 2.0 * number, 1)

@@ -1,0 +1,166 @@
+"""What is asked of the user's own model: right ones pass, and the usual mistakes are named."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+import privet
+from privet import audit
+from privet.audit.program import guarantee
+from privet.audit.program.subject import Subject
+from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projected
+from privet.errors import InvalidArgumentError
+from privet.noise import Gaussian
+from privet.sampling import Poisson
+from privet.training import loop
+from privet.training.clipped_sums import ClippedSummer
+
+PLAN = privet.Plan(
+    examples=500, sampling=Poisson(25), steps=100, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(1.7)
+)  # fmt: skip
+RULES = [
+    Flat(0.7), Layerwise(Automatic(0.3), by="parameter", noise="per group"), AdaptiveQuantile(Flat(0.7)),
+    Projected(Flat(0.7), projections=20),
+]  # fmt: skip
+
+
+def loss_fn(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+class Coupled(nn.Module):
+    """Subtracts the mean over the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(5, 3)
+
+    def forward(self, x):
+        out = self.map(x)
+        return out - out.mean(0)
+
+
+def subject(model=None, rule=None, loss=loss_fn, examples=6):
+    torch.manual_seed(0)
+    model = model or nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Dropout(0.5), nn.Linear(40, 3))
+    plan = PLAN if rule is None else replace(PLAN, clipping=rule)
+    return Subject.of_batch(model, loss, (torch.randn(examples, 5), torch.arange(examples) % 3), plan)
+
+
+@pytest.mark.parametrize("family", guarantee.FAMILIES)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_right_model_passes_in_every_family(family, rule):
+    if isinstance(rule, Projected):
+        model = nn.Linear(5, 3)
+        assert not guarantee.rejected(guarantee.family_checks(subject(model, rule), family))
+        return
+    found = guarantee.family_checks(subject(rule=rule), family)
+    assert found
+    assert not guarantee.rejected(found), found
+    assert all(check.name.startswith(family + ": ") for check in found)
+
+
+def test_models_on_words_have_no_real_numbers_to_spoil():
+    model = nn.Sequential(nn.EmbeddingBag(11, 4), nn.Linear(4, 3))
+    words = Subject.of_batch(model, loss_fn, (torch.randint(0, 11, (5, 7)), torch.arange(5) % 3), PLAN)
+    for family in guarantee.FAMILIES:
+        assert not guarantee.rejected(guarantee.family_checks(words, family))
+
+
+@pytest.mark.parametrize("module", [Coupled, lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))], ids=["centring", "norm"])
+def test_examples_that_influence_each_other_are_named(module):
+    found = guarantee.family_checks(subject(module()), "ISOLATION")
+    findings = {check.name: check.finding for check in found if check.name in guarantee.rejected(found)}
+    refused = findings["ISOLATION: training accepts the program"]
+    assert "changes with its neighbours" in refused or "normalises over the batch" in refused
+    assert len(findings) == 2  # losses in a batch, or buffers
+
+
+def test_a_loss_of_the_whole_batch_is_named():
+    found = guarantee.family_checks(subject(loss=lambda model, batch: loss_fn(model, batch).mean()), "ISOLATION")
+    assert guarantee.rejected(found)
+
+
+@pytest.mark.parametrize("family", ["ORACLE", "SENS"])
+@pytest.mark.parametrize("factor", [1.001, 2])
+def test_a_sum_that_is_too_long_is_seen_on_the_path_of_training(family, factor, monkeypatch):
+    right = ClippedSummer.sum_draw
+
+    def wrong(*arguments):
+        summed = right(*arguments)
+        return replace(summed, tensors={name: factor * tensor for name, tensor in summed.tensors.items()})
+
+    monkeypatch.setattr(ClippedSummer, "sum_draw", wrong)
+    assert guarantee.rejected(guarantee.family_checks(subject(rule=Flat(0.01)), family))
+
+
+def test_an_example_that_changes_what_others_contribute_is_seen(monkeypatch):
+    right = ClippedSummer.sum_draw
+
+    def wrong(*arguments):
+        summed = right(*arguments)
+        return replace(summed, tensors={name: tensor / summed.norms.shape[-1] for name, tensor in summed.tensors.items()})
+
+    monkeypatch.setattr(ClippedSummer, "sum_draw", wrong)
+    assert "SENS: what the others contribute" in guarantee.rejected(guarantee.family_checks(subject(), "SENS"))
+
+
+def test_a_parameter_without_noise_is_seen(monkeypatch):
+    release = loop.release
+
+    def wrong(clipped, token, source):
+        noised = release(clipped, token, source)
+        return replace(noised, tensors={**noised.tensors, "3.bias": clipped.tensors["3.bias"]})
+
+    monkeypatch.setattr(loop, "release", wrong)
+    assert "NOISE: noise of every parameter" in guarantee.rejected(guarantee.family_checks(subject(), "NOISE"))
+
+
+def test_everything_together_is_one_certificate():
+    one = subject()
+    parts = []
+    found = audit.check(one.model, loss_fn, one.dataset.batch, PLAN, observations=10_000, progress=parts.append)
+    assert found.passed, found
+    assert parts[:4] == list(guarantee.FAMILIES)
+    values = json.loads(found.to_json())
+    assert values["epsilon_lower_bound"] <= values["epsilon_claimed"]
+    assert values["mechanism"]["passed"]
+    assert str(found).startswith("PASSED")
+    assert all(parameter.grad is None for parameter in one.model.parameters())
+    assert one.model.training
+
+
+@pytest.mark.parametrize(("given", "says"), [
+    ({}, "neither of batch and dataset"),
+    ({"batch": torch.zeros(4, 5), "dataset": [1, 2]}, "both of batch and dataset"),
+    ({"batch": torch.zeros(4, 5)}, "plan is None"),
+    ({"batch": torch.zeros(1, 5), "plan": PLAN}, "at least two examples"),
+    ({"batch": torch.zeros(4, 5), "plan": PLAN, "collate": list}, "left out with a batch"),
+])  # fmt: skip
+def test_what_cannot_be_asked_is_refused(given, says):
+    with pytest.raises(InvalidArgumentError, match=says):
+        audit.check(nn.Linear(5, 3), loss_fn, **given)
+
+
+def test_entries_of_several_rows_are_read_as_training_reads_them():
+    data = TensorDataset(torch.randn(90, 5), torch.randint(0, 3, (90,)))
+    users = privet.units.Users(data, torch.arange(90) % 30, cap=2)
+    plan = replace(PLAN, examples=len(users), sampling=Poisson(5), delta=1e-3, unit=users.privacy_unit)
+    one = Subject(nn.Linear(5, 3), privet.units.grouped(loss_fn), users, plan)
+    for family in ("ISOLATION", "ORACLE", "SENS"):
+        found = guarantee.family_checks(one, family)
+        assert not guarantee.rejected(found), found
+
+
+def test_a_usual_plan_meets_its_epsilon():
+    plan = audit.usual_plan(1000, epsilon=2.0)
+    assert 1.9 < plan.epsilon() <= 2.0
+    assert math.isclose(plan.delta, 1e-4)

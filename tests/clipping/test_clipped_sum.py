@@ -1,0 +1,176 @@
+import math
+import operator
+
+import pytest
+import torch
+
+from privet._utils.tensors import total_size
+from privet.clipping.clipped_sum import ClippedSum, Part
+from privet.errors import InvalidArgumentError
+from privet.noise.noised_sum import NoisedSum
+
+C = 0.7
+
+
+def clipped(part=None, value=1.0, sensitivity=C, examples=2):
+    tensors = {"a": torch.full((2, 3), value), "b": torch.full((), value, dtype=torch.float64)}
+    return ClippedSum(tensors, sensitivity, torch.full((examples,), value, dtype=torch.float64), part)
+
+
+def noised():
+    return NoisedSum({"a": torch.ones(2, 3)}, C, 2.3 * C)
+
+
+BOTH = pytest.mark.parametrize("make", [clipped, noised])
+
+
+@BOTH
+@pytest.mark.parametrize("other", [1.0, torch.ones(2, 3), clipped(), noised()], ids=["number", "tensor", "clipped", "noised"])
+@pytest.mark.parametrize("operation", [operator.add, operator.sub, operator.iadd, lambda a, b: operator.add(b, a)])
+def test_adding_is_refused_in_words(make, other, operation):
+    with pytest.raises(TypeError, match=r"use \.join\(\)|post-processing"):
+        operation(make(), other)
+
+
+@BOTH
+def test_summing_a_list_is_refused(make):
+    with pytest.raises(TypeError, match=r"use \.join\(\)|post-processing"):
+        sum([make(), make()])
+
+
+@BOTH
+@pytest.mark.parametrize("factor", [torch.tensor(2.0), True, "2", None, 1j])
+@pytest.mark.parametrize("operation", [operator.mul, operator.truediv, lambda a, b: operator.mul(b, a)])
+def test_only_public_numbers_scale(make, factor, operation):
+    with pytest.raises(TypeError, match="takes a public number, not"):
+        operation(make(), factor)
+
+
+@pytest.mark.parametrize("factor", [2.3, -0.4, 3])
+def test_scaling_a_clipped_sum_scales_its_sensitivity(factor):
+    for scaled in (clipped(value=1.5) * factor, factor * clipped(value=1.5), clipped(value=1.5) / (1 / factor)):
+        assert scaled.sensitivity == pytest.approx(C * abs(factor))
+        assert scaled.tensors["a"] == pytest.approx(1.5 * factor, rel=1e-6)
+        assert scaled.norms.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("factor", [2.3, -0.4, 3])
+def test_scaling_a_noised_sum_scales_sensitivity_and_deviation(factor):
+    for scaled in (noised() * factor, factor * noised(), noised() / (1 / factor)):
+        assert scaled.sensitivity == pytest.approx(C * abs(factor))
+        assert scaled.standard_deviation == pytest.approx(2.3 * C * abs(factor))
+        assert scaled.tensors["a"] == pytest.approx(factor, rel=1e-6)
+
+
+def test_scaling_leaves_the_original_alone():
+    total = clipped()
+    _ = total * 2.3
+    assert total.tensors["a"].eq(1).all()
+    assert total.sensitivity == C
+
+
+@pytest.mark.parametrize("sensitivity", [0.0, -C, math.nan, math.inf, "0.7", None, True, torch.tensor(C)])
+def test_a_clipped_sum_has_a_positive_sensitivity(sensitivity):
+    with pytest.raises(InvalidArgumentError, match=r"^sensitivity is"):
+        clipped(sensitivity=sensitivity)
+
+
+@pytest.mark.parametrize("factor", [0, math.nan, math.inf])
+def test_scaling_to_no_sensitivity_is_refused(factor):
+    with pytest.raises(InvalidArgumentError, match=r"^sensitivity is"):
+        clipped() * factor
+
+
+def test_neighbouring_parts_of_a_draw_join():
+    joined = clipped(Part(3, 0, 2), 1.0).join(clipped(Part(3, 2, 5), 2.0, 0.9, examples=3))
+    assert joined.part == Part(3, 0, 5)
+    assert joined.sensitivity == 0.9
+    assert joined.norms.tolist() == [1, 1, 2, 2, 2]
+    assert joined.tensors["a"].eq(3).all()
+    assert joined.tensors["b"] == 3
+
+
+def test_group_norms_join_along_the_examples():
+    def layerwise(part, value):
+        return ClippedSum({"a": torch.ones(2)}, C, torch.full((3, 2), value), part)
+
+    assert layerwise(Part(0, 0, 2), 1.0).join(layerwise(Part(0, 2, 4), 2.0)).norms.tolist() == [[1, 1, 2, 2]] * 3
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (None, None),
+        (Part(1, 0, 2), None),
+        (None, Part(1, 0, 2)),
+        (Part(1, 0, 2), Part(2, 2, 4)),
+        (Part(1, 0, 2), Part(1, 1, 3)),
+        (Part(1, 0, 2), Part(1, 0, 2)),
+        (Part(1, 0, 2), Part(1, 3, 4)),
+        (Part(1, 2, 4), Part(1, 0, 2)),
+    ],
+)
+def test_parts_that_may_share_an_example_do_not_join(mine, theirs):
+    with pytest.raises(TypeError, match="only neighbouring positions of one draw"):
+        clipped(mine).join(clipped(theirs))
+
+
+def test_a_part_joins_once_only():
+    first, second = clipped(Part(1, 0, 2)), clipped(Part(1, 2, 4))
+    first.join(second)
+    with pytest.raises(TypeError, match="only neighbouring positions of one draw"):
+        first.join(second)
+
+
+@pytest.mark.parametrize("other", [torch.ones(2, 3), noised(), None])
+def test_only_clipped_sums_join(other):
+    with pytest.raises(TypeError, match="joined with another part of its draw only"):
+        clipped(Part(1, 0, 2)).join(other)
+
+
+def test_the_sum_over_nobody_is_zero_shaped_like_the_parameters():
+    parameters = {"w": torch.nn.Parameter(torch.ones(2, 3)), "b": torch.nn.Parameter(torch.ones(2, dtype=torch.float64))}
+    empty = ClippedSum.zero(parameters, C, Part(0, 0, 0))
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in empty.tensors.items()} == {
+        "w": (torch.Size([2, 3]), torch.float32),
+        "b": (torch.Size([2]), torch.float64),
+    }
+    assert all(tensor.eq(0).all() and not tensor.requires_grad for tensor in empty.tensors.values())
+    assert (empty.sensitivity, len(empty.norms), empty.part) == (C, 0, Part(0, 0, 0))
+    assert total_size(empty.tensors.values()) == 8
+
+
+@BOTH
+def test_values_are_frozen(make):
+    with pytest.raises(AttributeError):
+        make().sensitivity = 0.1
+
+
+# --- support ----------------------------------------------------------------------------------------------------------
+
+
+def masked_part(start, mask):
+    return ClippedSum(
+        {"w": torch.ones(3)}, C, torch.zeros(2), Part(0, start, start + 2), support=mask and {"w": torch.tensor(mask)}
+    )
+
+
+@pytest.mark.parametrize("masks", [([True, False, True], [True, True, False]), (None, [True] * 3), ([True] * 3, None)])
+def test_parts_with_different_masks_do_not_join(masks):
+    """A mask that changes within a step would release coordinates with data and no noise."""
+    with pytest.raises(TypeError, match="different masks"):
+        masked_part(0, masks[0]).join(masked_part(2, masks[1]))
+
+
+def test_parts_with_equal_masks_join_and_keep_it():
+    one = masked_part(0, [True, False, True])
+    assert one.join(masked_part(2, [True, False, True])).support is one.support
+    assert (one * 2).support is one.support
+
+
+@pytest.mark.parametrize(
+    "support", [{"v": torch.ones(3, dtype=torch.bool)}, {"w": torch.ones(2, dtype=torch.bool)}, {"w": torch.ones(3)}]
+)
+def test_a_support_that_does_not_fit_is_refused(support):
+    with pytest.raises(TypeError, match="the support of"):
+        ClippedSum({"w": torch.ones(3)}, C, torch.zeros(2), support=support)

