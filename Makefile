@@ -73,8 +73,10 @@ dist: $(VENV)/dev.stamp  ## build wheel and sdist, and try each in an environmen
 	for archive in dist/*; do \
 	  rm -rf build/smoke && $(PYTHON) -m venv build/smoke && $(call torch_cpu,build/smoke/bin) \
 	  && $(call pip,build/smoke/bin) --constraint constraints.txt "$$archive[data]" \
-	  && (cd build && smoke/bin/privet --version && smoke/bin/privet train --data digits --epsilon 3 --delta 1e-4 --epochs 2 \
-	    --out smoke/run --quiet) || exit 1; done
+	  && cp tests/dist/smoke.py build/smoke \
+	  && (cd build && smoke/bin/privet --version && smoke/bin/python smoke/smoke.py ../src \
+	    && smoke/bin/privet train --data digits --epsilon 3 --delta 1e-4 --epochs 2 --out smoke/run --quiet \
+	    && smoke/bin/privet ledger verify smoke/run) || exit 1; done
 
 clean:  ## forget the environment
 	rm -rf $(VENV)

@@ -1,11 +1,13 @@
 """A resumed run has the public state that was saved, to the last bit, and randomness that was never there before."""
 
 import copy
+import errno
 import functools
 import os
 import pickle
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
-from privet.ledger import read
+from privet.ledger import journal, read
 from privet.momentum import InnerOuter
 from privet.training import checkpoint
 from privet.training.state.clipping import ClippingState
@@ -256,6 +258,19 @@ def test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp
     assert not (tmp_path / "exploded").exists()
     assert not list((tmp_path / "run").iterdir())
     privet.Training(*arguments).run()  # without a directory there is nothing to resume
+
+
+def test_a_refused_run_leaves_room_where_open_files_cannot_be_removed(tmp_path, monkeypatch):
+    """As on Windows."""
+    unlink = Path.unlink
+
+    def removed(path, missing_ok=False):
+        if any(chain.held and chain.path == path for chain in journal._OPEN if isinstance(chain, journal.Journal)):
+            raise PermissionError(errno.EACCES, "in use", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", removed)
+    test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp_path)
 
 
 def test_a_run_is_not_resumed_with_other_parts_than_it_began_with(tmp_path):

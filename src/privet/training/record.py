@@ -85,7 +85,11 @@ class RunRecorder(Unique):
         try:
             return cls(plan, directory, ledger, budget, state)
         except BaseException:
-            forget(directory, files)
+            try:
+                forget(directory, files)
+            except PermissionError:  # Windows removes no file that is open, whoever has it open
+                ledger.close()
+                forget(directory, files)
             ledger.close()
             raise
 
