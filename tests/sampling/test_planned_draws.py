@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from privet._utils.registry import kinds_of
 from privet.errors import InvalidArgumentError
-from privet.sampling import SCHEMES, BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
+from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
 
 N, RATE, BOUND = 60, 0.31, 0.7
 
@@ -91,7 +92,7 @@ def test_a_plan_derives_its_numbers_from_the_scheme(scheme):
 
 
 def test_every_scheme_is_tried_here():
-    assert {type(scheme).__name__ for scheme in SCHEMES_HERE} == set(SCHEMES)
+    assert {type(scheme).__name__ for scheme in SCHEMES_HERE} == set(kinds_of(Scheme))
 
 
 def test_a_full_batch_is_poisson_sampling_of_rate_one():

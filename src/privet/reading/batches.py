@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from privet._utils.randomness import Seeds, generators_kept, seed_generators
+from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import Part
 from privet.collate import own_batch
@@ -206,7 +207,7 @@ def privacy_unit(dataset: object) -> str:
     return str(getattr(dataset, "privacy_unit", EXAMPLE))
 
 
-def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
+def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) -> None:
     """Refuse a data set that is not map-style, not of the plan's size, that repeats an entry, or of another unit than the plan's.
 
     Args:
@@ -219,9 +220,9 @@ def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
     """
     entries = check_map_style(dataset)
     held = privacy_unit(dataset)
-    if held != unit:
+    if held != str(unit):
         raise InvalidArgumentError(
-            "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {unit!r}",
+            "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {str(unit)!r}",
             "Make it by privet.units, or give it an attribute privacy_unit that says whose data an entry is, as in Plan.unit.",
         )  # fmt: skip
     if entries != examples:

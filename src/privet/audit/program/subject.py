@@ -63,7 +63,7 @@ class Subject:
     @staticmethod
     def of_batch(model: nn.Module, loss_fn: LossFunction, batch: Any, plan: Plan, probe_batch: Any = None) -> Subject:
         """Return a subject with the examples of a batch, which stand along the first dimension of its tensors."""
-        return Subject(model, loss_fn, BatchData(batch, plan.unit), plan, whole=False, probe_batch=probe_batch)
+        return Subject(model, loss_fn, BatchData(batch, str(plan.unit)), plan, whole=False, probe_batch=probe_batch)
 
     @cached_property
     def indices(self) -> Indices:
