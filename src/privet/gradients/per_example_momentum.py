@@ -44,6 +44,11 @@ class Averages:
         }
         self._begun = torch.zeros(examples, dtype=torch.bool, device=next(iter(parameters.values())).device)
 
+    @classmethod
+    def of(cls, momentum: Momentum | None, examples: int, parameters: Mapping[str, Tensor]) -> Averages | None:
+        """Return the averages that a momentum asks for; None if it asks for none."""
+        return None if momentum is None or momentum.averaging is None else cls(momentum, examples, parameters)
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("the averages of single examples' gradients are private: they are not saved, sent or copied")
 

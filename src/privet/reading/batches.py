@@ -18,7 +18,7 @@ from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import Part
 from privet.collate import own_batch
-from privet.errors import InvalidArgumentError, UnsupportedModelError, count
+from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, split_batch, stack_flat, stackable
 from privet.reading.entries import check_distinct
 from privet.sampling import Indices, Words
@@ -231,9 +231,3 @@ def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) ->
             "The guarantee is stated for that number; make the plan for this data set.",
         )  # fmt: skip
     check_distinct(dataset)
-
-
-def check_sizes(physical_batch_size: object, workers: object) -> None:
-    """Refuse impossible sizes."""
-    count("physical_batch_size", physical_batch_size, fix="It bounds memory only and does not change the result.")
-    count("workers", workers, minimum=0)
