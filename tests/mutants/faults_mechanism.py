@@ -167,9 +167,9 @@ MASKS = [
 ]  # fmt: skip
 
 MOMENTUM = [
-    Mutant("the outer momentum forgets nothing", "state/iterates.py",
-           "kept * self._velocity[name] + released[name]", "self._velocity[name] + released[name]",
-           among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum"), "training"),
+    Mutant("the outer momentum forgets nothing", "momentum.py",
+           "(1 - self.outer) * before + released", "before + released",
+           among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum"), ""),
     Mutant("the past is weighted alike", "momentum.py",
            "self.inner**age for age in", "self.inner for age in",
            among("test_momentum", "test_steps_are_those_of_the_paper"), ""),
