@@ -183,7 +183,7 @@ def test_of_a_plan_it_subtracts_the_noise_that_is_released(changes, holds_twice)
     ({}, {"bound_schedule": Geometric()}, "at step 2"),
     ({"bound_schedule": Geometric()}, {}, "at step 2"),
     ({}, {"noise": Gaussian(1.7, schedule=Table((1.0, 1.0, 1.0, 1.1)))}, "at step 4"),
-    ({}, {"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum.outer is 0.1"),
+    ({}, {"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum is InnerOuter.*outer=1 for an optimizer"),
     ({}, {"sparsification": Random(0.5)}, "sparsification is"),
     ({}, {"clipping": AdaptiveQuantile(Flat(0.6))}, "bound is known ahead"),
 ])  # fmt: skip

@@ -192,7 +192,7 @@ class Training(Unique):
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
         check_optimizer(optimizer, self._parameters, fresh=fresh)
         check_plan_suits(optimizer, plan, self._parameters)
-        rows = Rows(dataset, collate)
+        self._rows = Rows(dataset, collate)
         if scheduler is not None:
             check_scheduler(scheduler, optimizer, fresh=fresh)
         if average is not None:
@@ -201,16 +201,16 @@ class Training(Unique):
         averages = Averages.of(plan.momentum, plan.examples, self._parameters)
         self._preflight: Preflight | None = None
         if reading.probe:
-            self._preflight = Preflight(plan, model, loss_fn, rows, method, reading.probe_batch, reading.spec)
+            self._preflight = Preflight(plan, model, loss_fn, self._rows, method, reading.probe_batch, reading.spec)
             method = self._preflight.check()
         # Two sources: what is drawn for sampling and noise does not depend on what user code draws.
         self._source, self._seeds = plan.noise.make_source(), plan.noise.make_source()
         self._summer = ClippedSummer(
             model, loss_fn, self._parameters, method, self._source.words, self._seeds.words, self._state.iterates, averages
         )
-        seeds = self._seeds.words if rows.runs_user_code else None
+        seeds = self._seeds.words if self._rows.runs_user_code else None
         self._reader = DrawReader(
-            plan.sampling, plan.examples, self._source.words, seeds, rows, physical_batch_size, reading.workers
+            plan.sampling, plan.examples, self._source.words, seeds, self._rows, physical_batch_size, reading.workers
         )
         self._loops, self._stepping = 0, threading.Lock()
 
