@@ -10,25 +10,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privet_experiments.claims import Claim, Published, judge
     from privet_experiments.recipe import Arm, Chart, Recipe, read
     from privet_experiments.registry import RECIPES, find
     from privet_experiments.reproduction.reproduction import Extent, Reproduction, reproduce
     from privet_experiments.reproduction.selection import finished
-    from privet_experiments.tasks.arm_config import Settings
+    from privet_experiments.tasks.arm_config import ArmConfig
     from privet_experiments.tasks.run_record import Records, RunRecord, worded
 
 __all__ = [
     "RECIPES",
     "Arm",
+    "ArmConfig",
     "Chart",
+    "Claim",
     "Extent",
+    "Published",
     "Recipe",
     "Records",
     "Reproduction",
     "RunRecord",
-    "Settings",
     "find",
     "finished",
+    "judge",
     "read",
     "reproduce",
     "worded",
@@ -38,15 +42,18 @@ __all__ = [
 _PLACES = {
     "RECIPES": "registry",
     "Arm": "recipe",
+    "ArmConfig": "tasks.arm_config",
     "Chart": "recipe",
+    "Claim": "claims",
     "Extent": "reproduction.reproduction",
+    "Published": "claims",
     "Recipe": "recipe",
     "Records": "tasks.run_record",
     "Reproduction": "reproduction.reproduction",
     "RunRecord": "tasks.run_record",
-    "Settings": "tasks.settings",
     "find": "registry",
     "finished": "reproduction.selection",
+    "judge": "claims",
     "read": "recipe",
     "reproduce": "reproduction.reproduction",
     "worded": "tasks.run_record",

@@ -13,7 +13,7 @@ from privet.models.features.catalogue import NORMALISED
 from privet.plan import Epochs
 from privet.runs.config import OPTIMIZERS
 from privet.schedules import ToZero
-from privet_experiments import RECIPES, Arm, Chart, Settings, find, read
+from privet_experiments import RECIPES, Arm, ArmConfig, Chart, find, read
 from privet_experiments.recipe import CHARTS
 from privet_experiments.tasks.metrics import VERDICTS
 
@@ -199,7 +199,7 @@ def test_reported_numbers_are_in_the_unit_of_their_metric(recipe):
 
 
 def test_the_description_of_settings_leaves_nothing_out_but_the_rate():
-    settings = Settings(plan={"clipping": Flat(0.5)}, model="mlp", learning_rate=0.3, average="ema")
+    settings = ArmConfig(plan={"clipping": Flat(0.5)}, model="mlp", learning_rate=0.3, average="ema")
     assert settings.described() == {
         "plan": {"clipping": {"kind": "Flat", "bound": 0.5}}, "model": "mlp", "epsilon": None, "model_options": {},
         "features": "as they are", "optimizer": "sgd", "momentum": 0.0, "average": "ema",
@@ -208,6 +208,6 @@ def test_the_description_of_settings_leaves_nothing_out_but_the_rate():
 
 def test_a_rate_schedule_is_part_of_the_description_whichever_way_it_was_given():
     common = {"plan": {"clipping": Flat(0.5)}, "model": "mlp", "learning_rate": 0.3}
-    settings = [Settings(**common, rate_schedule=schedule) for schedule in (ToZero(), {"kind": "ToZero"})]
+    settings = [ArmConfig(**common, rate_schedule=schedule) for schedule in (ToZero(), {"kind": "ToZero"})]
     assert [one.described()["rate_schedule"] for one in settings] == [{"kind": "ToZero"}] * 2
-    assert "rate_schedule" not in Settings(**common).described(), "runs from before there were schedules would be orphans"
+    assert "rate_schedule" not in ArmConfig(**common).described(), "runs from before there were schedules would be orphans"

@@ -1,10 +1,10 @@
-"""Which runs a recipe asks for, and which of them there are."""
+"""Selection of runs: those that a recipe asks for, and those of them that are finished."""
 
 from __future__ import annotations
 
 from privet.data import catalogue
 from privet_experiments.recipe import Arm, Recipe
-from privet_experiments.tasks.arm_config import ArmSettings
+from privet_experiments.tasks.arm_config import TaskConfig
 from privet_experiments.tasks.job import Examples, Job
 from privet_experiments.tasks.run_record import Records, RunRecord
 
@@ -13,7 +13,7 @@ _STUDIED_SEED = 1
 
 
 def job_of(
-    recipe: Recipe, arm: Arm, settings: ArmSettings, examples: Examples, size: int, rate: float | None, seed: int
+    recipe: Recipe, arm: Arm, settings: TaskConfig, examples: Examples, size: int, rate: float | None, seed: int
 ) -> Job:  # fmt: skip
     """Return the run of an arm with this seed.
 
@@ -26,9 +26,10 @@ def job_of(
         rate: learning rate; None where there is no choice of it.
         seed: of the initial parameters.
     """
+    studies, new_studies = (recipe.studies, recipe.new_studies) if seed == _STUDIED_SEED else ((), ())
     return Job(
-        recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed,
-        recipe.studies if seed == _STUDIED_SEED else (), recipe.study_epochs,
+        recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed, studies,
+        recipe.study_epochs, new_studies,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a run: a line of JSON that says how it came about and what it came to."""
+"""Records of runs: lines of JSON with what decided each run and what came of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RunRecord:
     Args:
         recipe: its name.
         arm: its name.
-        settings: what `Settings.described` says.
+        settings: what `ArmConfig.described` says.
         rate: learning rate; None where there is no choice of it.
         seed: of the initial parameters.
         examples: that were trained on.
@@ -36,6 +36,8 @@ class RunRecord:
         versions: library → version.
         finished: date and time, ISO 8601, UTC.
         study: what was seen of the gradients, NOT PRIVATE, as `privet_experiments.tasks.studies` keeps it; None if nobody asked.
+        confidence: bin tables of a classifier's final test predictions, as `BinTable.to_dict` writes them: "predicted", of the
+            confidence in the predicted class, and "true_class"; None for other tasks and in runs from before they were recorded.
     """
 
     recipe: str
@@ -53,6 +55,7 @@ class RunRecord:
     versions: dict[str, str]
     finished: str
     study: dict[str, Any] | None = None
+    confidence: dict[str, Any] | None = None
 
     def value(self, metric: str) -> float:
         """Return a metric at the end, or ε by the name "epsilon"."""
