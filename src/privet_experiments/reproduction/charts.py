@@ -1,36 +1,59 @@
-"""The figures of a reproduction, drawn from its records."""
+"""The figures of a reproduction, drawn from its records: final metrics, sweeps, panels, and curves."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from typing import TYPE_CHECKING, Any
 
 from privet._utils.files import write_text
-from privet.evaluation.colours import BLUE, INK, ORANGE
+from privet.evaluation.colours import BLUE, ORANGE
 from privet.report.figures.svg import render
 from privet_experiments.recipe import Arm, Chart, Recipe
-from privet_experiments.reproduction.more_charts import distribution, logarithmic, verdicts
-from privet_experiments.reproduction.table import spread
-from privet_experiments.tasks.metrics import OF_THE_RUN, SHARES
+from privet_experiments.reproduction.chart_axes import (
+    WIDTH,
+    Runs,
+    final,
+    grid_of,
+    label_of,
+    legend,
+    logarithmic,
+    mean_and_deviation,
+    scaled,
+    styles,
+)
+from privet_experiments.reproduction.property_chart import draw_properties
+from privet_experiments.reproduction.reliability_chart import COLUMNS, draw_reliability, has_confidence
+from privet_experiments.reproduction.study_charts import draw_histograms, draw_traces, has_study
 from privet_experiments.tasks.run_record import RunRecord
 
-_WIDTH = 6.4  # inches, as the report's
-# Told apart by hue, marker and dashes, so that print and colour blindness leave one of them.
-_STYLES = (
-    (BLUE, "o", "-"), (ORANGE, "s", "--"), ("#009e73", "^", "-."), ("#a2407c", "D", ":"), ("#56b4e9", "v", "-"), (INK, "x", "--"),
-)  # fmt: skip
-Runs = Mapping[str, Sequence[RunRecord]]
-# Kinds with a line for every arm, which are as high as there are arms.
-BY_ARM = ("arms", "distribution", "verdicts")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+_PANELS_IN_A_ROW = 3
 
 
-def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], directory: Path) -> None:
+@dataclass(frozen=True)
+class _Kind:
+    """How a kind of chart is drawn.
+
+    Args:
+        draw: onto a canvas.
+        size: width and height in inches, by the number of arms or panels.
+        count: how many arms or panels the size is of.
+        shows: whether a run has what is drawn.
+    """
+
+    draw: Callable[[Canvas, Chart, Sequence[Arm], Runs], None]
+    size: Callable[[int], tuple[float, float]] = lambda _: (WIDTH, 3.4)
+    count: Callable[[Chart, Sequence[Arm]], int] = lambda _, arms: len(arms)
+    shows: Callable[[Chart, RunRecord], bool] = lambda *_: True
+
+
+def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], directory: Path) -> tuple[Chart, ...]:
     """Write the recipe's charts as SVG files, as far as there are runs for them; the same records give the same bytes.
 
     Args:
@@ -38,58 +61,55 @@ def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], dire
         arms: that have runs.
         records: the runs.
         directory: where to.
+
+    Returns:
+        The charts that could not be drawn, as no run has what they show.
     """
-    runs = {arm.name: [record for record in records if record.arm == arm.name] for arm in arms}
+    missing = []
     for chart in recipe.charts:
-        shown = [arm for arm in arms if chart.shows(arm) and runs[arm.name]]
-        if chart.kind == "distribution":
-            shown = [arm for arm in shown if any(record.study for record in runs[arm.name])]
-        if shown:
-            height = 0.8 + 0.3 * len(shown) if chart.kind in BY_ARM else 3.4
-            svg = render(chart.name, partial(_drawn, chart=chart, arms=shown, runs=runs), (_WIDTH, height))
-            write_text(directory / f"{chart.name}.svg", svg)
+        runs, shown = shown_by(chart, arms, records)
+        if not shown:
+            missing.append(chart)
+            continue
+        kind = _KINDS[chart.kind]
+        svg = render(chart.name, partial(kind.draw, chart=chart, arms=shown, runs=runs), kind.size(kind.count(chart, shown)))
+        write_text(directory / f"{chart.name}.svg", svg)
+    return tuple(missing)
 
 
-def _drawn(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
+def shown_by(chart: Chart, arms: Sequence[Arm], records: Sequence[RunRecord]) -> tuple[Runs, list[Arm]]:
+    """Return the runs of each arm that have what a chart shows, and the arms that it shows."""
+    kind = _KINDS[chart.kind]
+    runs = {arm.name: [one for one in records if one.arm == arm.name and kind.shows(chart, one)] for arm in arms}
+    return runs, [arm for arm in arms if chart.shows(arm) and runs[arm.name]]
+
+
+def _arms(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
     axes = canvas.subplots()
-    if chart.kind in ("distribution", "verdicts"):
-        {"distribution": distribution, "verdicts": verdicts}[chart.kind](axes, chart, arms, runs)
-        return
-    {"arms": _arms, "sweep": _sweep, "curve": _curve}[chart.kind](axes, chart, arms, runs)
-    (axes.set_xlabel if chart.kind == "arms" else axes.set_ylabel)(_label(chart.metric))
-    axes.grid(axis="x" if chart.kind == "arms" else "y")
-
-
-def _arms(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    means, deviations = zip(*(_final(chart, runs[arm.name]) for arm in arms), strict=True)
+    means, deviations = zip(*(final(chart, runs[arm.name]) for arm in arms), strict=True)
     axes.errorbar(
         means, range(len(arms)), xerr=deviations, color=BLUE, marker="o", markersize=4, linestyle="", capsize=3, label="ours"
     )
     reported = [
-        (_scaled(chart, arm.reported[chart.metric]), place) for place, arm in enumerate(arms) if chart.metric in arm.reported
+        (scaled(chart, arm.reported[chart.metric]), place) for place, arm in enumerate(arms) if chart.metric in arm.reported
     ]
     if reported:
-        style: dict[str, Any] = {"color": ORANGE, "marker": "D", "markersize": 5, "fillstyle": "none", "linestyle": ""}
-        axes.plot(*zip(*reported, strict=True), label="paper", **style)
-        _legend(axes)
+        axes.plot(*zip(*reported, strict=True), label="published", **_PUBLISHED)
+        legend(axes)
     if chart.logarithmic:
         logarithmic(axes)
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
     axes.margins(y=0.15)
     axes.invert_yaxis()
+    axes.set_xlabel(label_of(chart.metric))
+    axes.grid(axis="x")
 
 
-def _sweep(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    lines: dict[float | str, list[Arm]] = {}
-    for arm in arms:
-        lines.setdefault("" if chart.series is None else arm.at[chart.series], []).append(arm)
-    for (name, members), (colour, marker, dashes) in zip(lines.items(), _styles(len(lines)), strict=True):
-        members.sort(key=lambda arm: float(arm.at[chart.x]))
-        means, deviations = zip(*(_final(chart, runs[arm.name]) for arm in members), strict=True)
-        axes.errorbar(
-            [float(arm.at[chart.x]) for arm in members], means, yerr=deviations, color=colour, marker=marker, markersize=4,
-            linestyle=dashes, linewidth=1.2, capsize=3, label=f"{chart.series} {name}",
-        )  # fmt: skip
+def _sweep(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
+    axes = canvas.subplots()
+    lines = _series(chart, arms)
+    for (name, members), style in zip(lines.items(), styles(len(lines)), strict=True):
+        _line(axes, chart, members, runs, style, label=f"{chart.series} {name}")
     if chart.logarithmic:
         places = sorted({float(arm.at[chart.x]) for arm in arms})
         axes.set_xscale("log")
@@ -97,52 +117,105 @@ def _sweep(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.minorticks_off()
     axes.set_xlabel(chart.x)
+    axes.set_ylabel(label_of(chart.metric))
+    axes.grid(axis="y")
     if chart.series is not None:
-        _legend(axes)
+        legend(axes)
 
 
-def _curve(axes: Axes, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    for arm, (colour, _, dashes) in zip(arms, _styles(len(arms)), strict=True):
+def _panels(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
+    lines = _series(chart, arms)
+    published = any(chart.metric in arm.reported for arm in arms)
+    for axes, (name, members) in zip(
+        grid_of(canvas, len(lines), _in_a_row(len(lines)), shared=False), lines.items(), strict=True
+    ):
+        _line(axes, chart, members, runs, styles(1)[0], label="ours")
+        reported = [(float(arm.at[chart.x]), scaled(chart, arm.reported[chart.metric])) for arm in members if arm.reported]
+        if reported:
+            axes.plot(*zip(*reported, strict=True), label="published", **_PUBLISHED)
+        axes.set_title(str(name))
+        places = [float(arm.at[chart.x]) for arm in members]
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.margins(x=0.08, y=0.12)
+        axes.grid(axis="y")
+    canvas.supxlabel(chart.x)
+    canvas.supylabel(label_of(chart.metric))
+    if published:
+        canvas.axes[0].legend(frameon=False)
+
+
+def _curve(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
+    axes = canvas.subplots()
+    left_out = []
+    for arm, (colour, _, dashes) in zip(arms, styles(len(arms)), strict=True):
         points = [[record.curve[index] for record in runs[arm.name]] for index in range(len(runs[arm.name][0].curve))]
         places = [at[0][chart.x] for at in points]
-        means, lows, highs = zip(*(_band([_scaled(chart, point[chart.metric]) for point in at]) for at in points), strict=True)
+        means, lows, highs = zip(*(_band([scaled(chart, point[chart.metric]) for point in at]) for at in points), strict=True)
         axes.plot(places, means, color=colour, linestyle=dashes, linewidth=1.4, label=arm.name)
         axes.fill_between(places, lows, highs, color=colour, alpha=0.18, linewidth=0)
+        if chart.top is not None and max(means) > chart.top:
+            left_out.append(f"{arm.name} up to {max(means):.3g}")
+    if chart.top is not None:
+        axes.set_ylim(top=chart.top)
+    if chart.logarithmic:
+        logarithmic(axes, "y")
     axes.set_xlabel({"step": "training step", "epsilon": "privacy loss ε"}[chart.x])
-    _legend(axes)
+    axes.set_ylabel(label_of(chart.metric))
+    axes.grid(axis="y")
+    legend(axes)
+    if left_out:
+        axes.text(0.99, 0.97, f"above the axis: {', '.join(left_out)}", transform=axes.transAxes, ha="right", va="top")
 
 
-def _legend(axes: Axes) -> None:
-    # Above the axes, where no line can be.
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+def _line(axes: Axes, chart: Chart, arms: list[Arm], runs: Runs, style: tuple[str, str, str], label: str) -> None:
+    """Draw final means with their deviations against a coordinate."""
+    colour, marker, dashes = style
+    arms.sort(key=lambda arm: float(arm.at[chart.x]))
+    means, deviations = zip(*(final(chart, runs[arm.name]) for arm in arms), strict=True)
+    axes.errorbar(
+        [float(arm.at[chart.x]) for arm in arms], means, yerr=deviations, color=colour, marker=marker, markersize=4,
+        linestyle=dashes, linewidth=1.2, capsize=3, label=label,
+    )  # fmt: skip
 
 
-def _final(chart: Chart, records: Sequence[RunRecord]) -> tuple[float, float]:
-    return _spread([_scaled(chart, record.value(chart.metric)) for record in records])
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float]:
-    mean, deviation = spread(values)
-    return mean, deviation or 0.0
+def _series(chart: Chart, arms: Sequence[Arm]) -> dict[float | str, list[Arm]]:
+    lines: dict[float | str, list[Arm]] = {}
+    for arm in arms:
+        lines.setdefault("" if chart.series is None else arm.at[chart.series], []).append(arm)
+    return lines
 
 
 def _band(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean, and a standard deviation below and above it as far as any run went: one that leaps moves both ends."""
-    mean, deviation = _spread(values)
+    mean, deviation = mean_and_deviation(values)
     return mean, max(mean - deviation, min(values)), min(mean + deviation, max(values))
 
 
-def _scaled(chart: Chart, value: float) -> float:
-    # What is not finite has no place in a figure, and a gap says so.
-    return math.nan if not math.isfinite(value) else 100 * value if chart.metric in SHARES else value
+def _in_a_row(number: int) -> int:
+    return 2 if number in (2, 4) else _PANELS_IN_A_ROW
 
 
-def _label(metric: str) -> str:
-    if metric == "epsilon":
-        return "privacy loss ε"
-    where = "" if metric in OF_THE_RUN else "test "
-    return f"{where}{metric.replace('_', ' ')}{' in %' if metric in SHARES else ''}"
+def _compared(chart: Chart, arms: Sequence[Arm]) -> int:
+    """Return how many panels a histogram has: one for each arm that is compared, or one for all."""
+    return 1 if chart.against is None else sum(arm.name != chart.against for arm in arms)
 
 
-def _styles(number: int) -> list[tuple[str, str, str]]:
-    return [_STYLES[index % len(_STYLES)] for index in range(number)]
+_PUBLISHED: dict[str, Any] = {"color": ORANGE, "marker": "D", "markersize": 5, "fillstyle": "none", "linestyle": ""}
+_KINDS = {
+    "arms": _Kind(_arms, lambda number: (WIDTH, 0.8 + 0.3 * number)),
+    "sweep": _Kind(_sweep),
+    "panels": _Kind(
+        _panels,
+        lambda number: (WIDTH, 0.5 + 1.9 * -(-number // _in_a_row(number))),
+        count=lambda chart, arms: len(_series(chart, arms)),
+    ),
+    "curve": _Kind(_curve),
+    "histogram": _Kind(draw_histograms, lambda number: (WIDTH, 0.7 + 1.9 * -(-number // 2)), _compared, has_study),
+    "trace": _Kind(draw_traces, shows=has_study),
+    "reliability": _Kind(
+        draw_reliability,
+        lambda number: (2.1 * min(number, COLUMNS), 5.2 * -(-number // COLUMNS)),
+        shows=has_confidence,
+    ),
+    "verdicts": _Kind(draw_properties, lambda number: (WIDTH, 0.8 + 0.3 * number)),
+}

@@ -1,0 +1,144 @@
+"""The index of results: a row for each recipe with its setting, its verdicts, and the strongest published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from privet._utils.files import write_text
+from privet.data import catalogue
+from privet.report import numbers
+from privet_experiments.claims import RULE
+from privet_experiments.recipe import Recipe
+from privet_experiments.reproduction.claims_table import findings, ours, verdict_of
+from privet_experiments.reproduction.selection import finished
+from privet_experiments.reproduction.table import line, wrapped
+from privet_experiments.tasks.arm_config import ArmConfig
+from privet_experiments.tasks.metrics import shown
+from privet_experiments.tasks.run_record import Records, RunRecord
+
+_COLUMNS = (
+    "experiment", "runs", "setting", "model", "features", "examples", "optimizer", "learning rate", "verdict", "ours", "published",
+)  # fmt: skip
+_BREAK = "<br>"
+# As many values as a cell lists before it gives their range.
+_FEW = 3
+_BEFORE = (
+    "Experiments of five papers, repeated here, with what came of them. Each row is a recipe "
+    "(`privet reproduce NAME`, see [recipes](../recipes.md)). Its folder holds `runs.jsonl`, and the page and figures made from it: "
+    "every arm, every claim with its verdict, and the caveats. `make results` writes all pages and figures, and this one, from the "
+    "runs alone. All runs: torch 2.13 (CPU), two cores of a shared x86 server. ε is by PLD for Poisson samples.",
+    "[What the papers did and this project has not attempted](not-attempted.md) is listed separately. Two experiments have more "
+    "to say: [linear models on scattering coefficients](better.md) and [all algorithms in one setting](algorithms.md).",
+)
+_CAUTION = (
+    "Intervals are not corrected for the number of claims: where nothing is true, about one in twenty would still be called "
+    "reproduced or contradicted. Standard errors cover initial parameters, noise and sampling of three to thirty runs; they do "
+    "not cover the choice of learning rates, nor what a paper leaves open. *Not* means that our runs do not resolve a difference."
+)
+_AFTER = (
+    "Measurements rather than experiments: [the cost of a step](gradients.md), [of momentum before the weight](momentum.md), "
+    "[of masks](sparsification.md), and [accountants](accounting.md)."
+)
+
+
+def write_index(recipes: Iterable[Recipe], root: Path) -> None:
+    """Write README.md of a folder of results.
+
+    Args:
+        recipes: those of the index; a recipe without claims, such as an ablation, has no row.
+        root: with a folder for each recipe, which holds its runs.jsonl.
+    """
+    write_text(root / "README.md", index(recipes, root))
+
+
+def index(recipes: Iterable[Recipe], root: Path) -> str:
+    """Return the page of the index; see `write_index`."""
+    shown_recipes = [recipe for recipe in recipes if recipe.claims]
+    runs = {recipe.name: finished(recipe, Records(root / recipe.name / "runs.jsonl")) for recipe in shown_recipes}
+    lines = ["# Results"]
+    for paragraph in _BEFORE:
+        lines += ["", *wrapped(paragraph)]
+    lines += ["", line(_COLUMNS), line(["---"] * len(_COLUMNS))]
+    lines += [line(_cells(recipe, runs[recipe.name])) for recipe in shown_recipes]
+    lines += ["", *wrapped("“Ours” is mean ± standard deviation of the arm that is named, “published” the strongest numbers known "
+                           "to us at the same or a smaller ε, whether ours is higher or lower; — where a paper shows curves only.")]  # fmt: skip
+    lines += ["", "## Verdicts", "", *wrapped("A verdict is computed from the runs, by one rule:")]
+    for paragraph in RULE:
+        lines += ["", *wrapped(paragraph, "- ")]
+    lines += ["", *wrapped(_CAUTION), "", "## Remarks"]
+    for recipe in shown_recipes:
+        lines += ["", f"### {recipe.title}", "", *wrapped(f"{recipe.remark.strip()} [All numbers]({recipe.name}/table.md).")]
+    return "\n".join((*lines, "", *wrapped(_AFTER))) + "\n"
+
+
+def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
+    settings = [recipe.settings(arm) for arm in recipe.arms]
+    yield f"[{recipe.title}]({recipe.name}/table.md) (`{recipe.name}`)"
+    yield f"{len(records)} of {recipe.runs}"
+    trained = [one for one in settings if isinstance(one, ArmConfig)]
+    if trained:
+        yield _setting(recipe, trained, records)
+        yield _listed(one.model for one in trained)
+        yield _listed(one.features.replace("as they are", "raw inputs") for one in trained)
+        yield _examples(recipe)
+        yield _listed(_optimizer(one) for one in trained)
+    else:
+        yield from ("gradient flow without noise", "small networks", "synthetic inputs", "—", "gradient flow")
+    yield _rates(recipe)
+    yield _BREAK.join(
+        f"{row}: {verdict_of(some)}" if row else verdict_of(some) for row, some in findings(recipe, records).items()
+    )
+    yield _BREAK.join(dict.fromkeys(ours(one.arm, one.metric, records) for one in recipe.published)) or "—"
+    yield _BREAK.join(
+        f"{shown(one.metric, one.value)} (ε = {'∞' if one.epsilon is None else f'{one.epsilon:g}'}; {one.method}; {one.source})"
+        for one in recipe.published
+    ) or "—"  # fmt: skip
+
+
+def _setting(recipe: Recipe, settings: Sequence[ArmConfig], records: Sequence[RunRecord]) -> str:
+    private = sorted({round(one.epsilon, 3) for one in records if one.epsilon is not None and one.epsilon != float("inf")})
+    deltas = sorted({float(one.plan["delta"]) for one in settings})
+    batches = {one.plan["sampling"].get("batch_size") for one in settings} - {None}
+    parts = [
+        str(recipe.data),
+        f"ε = {_range(private)}",
+        f"δ = {', '.join(numbers.power_of_ten(float(f'{delta:.3g}')) for delta in deltas)}",
+        f"batches of {_range(sorted(batches))}" if batches else "full batches",
+        _range(sorted({_length(one) for one in settings})),
+    ]
+    return "; ".join(parts)
+
+
+def _length(settings: ArmConfig) -> str:
+    steps = settings.plan["steps"]
+    return f"{steps['epochs']:g} epochs" if isinstance(steps, dict) else f"{steps} steps"
+
+
+def _optimizer(settings: ArmConfig) -> str:
+    if settings.optimizer in ("sgd", "nesterov"):
+        kind = "Nesterov" if settings.optimizer == "nesterov" else "SGD"
+        return f"{kind}, momentum {settings.momentum:g}"
+    return {"adam": "Adam", "adam-bc": "Adam with the noise's variance subtracted"}.get(settings.optimizer, settings.optimizer)
+
+
+def _examples(recipe: Recipe) -> str:
+    (entry,) = (entry for entry in catalogue() if entry.name == recipe.data)
+    return f"{recipe.examples:,} of {entry.train:,}" if recipe.examples else f"all {entry.train:,}"
+
+
+def _rates(recipe: Recipe) -> str:
+    if not recipe.tuned:
+        return recipe.rates or "—"
+    length = "" if recipe.trial == 1 else f", in runs of {recipe.trial:g} of the length"
+    return f"searched for each arm: doubled or halved while the test accuracy of one further seed rose{length}"
+
+
+def _listed(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
+def _range(values: Sequence[object]) -> str:
+    if len(values) <= _FEW:
+        return ", ".join(f"{value:,}" if isinstance(value, int) else f"{value}" for value in values)
+    return f"{values[0]} to {values[-1]}"
