@@ -67,7 +67,8 @@ class Chart:
         where: coordinates that an arm must have, with these values, to be shown; of several values, one of them.
         logarithmic: whether the x of a sweep is, or the metric of arms, curves, histograms and traces.
         against: arm that every panel of a histogram shows beside one other; None overlays all arms.
-        top: where the metric's axis of a curve ends; higher values leave the figure, and the figure says so. None shows all.
+        bottom: lower end of the metric's axis, for arms and curves; what lies below is named in the figure. None shows all.
+        top: upper end, likewise.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Chart:
     where: Mapping[str, float | str | tuple[float | str, ...]] = field(default_factory=dict)
     logarithmic: bool = False
     against: str | None = None
+    bottom: float | None = None
     top: float | None = None
 
     def __post_init__(self) -> None:
@@ -85,8 +87,9 @@ class Chart:
         for name in ("name", "metric", "x"):
             word(f"chart.{name}", getattr(self, name))
         table("chart.where", self.where)
-        if self.top is not None:
-            real("chart.top", self.top)
+        for name in ("bottom", "top"):
+            if getattr(self, name) is not None:
+                real(f"chart.{name}", getattr(self, name))
 
     def shows(self, arm: Arm) -> bool:
         """Return whether the arm has all coordinates that the chart asks for."""

@@ -63,7 +63,7 @@ ALGORITHMS_FASHION = Recipe(
     ),
     metrics=("accuracy",),
     tuned=True,
-    charts=(Chart("accuracy", "arms", "accuracy"),),
+    charts=(Chart("accuracy", "arms", "accuracy", bottom=80.0),),
     claims=(
         _better("Auto-S"), _better("PSAC"), _better("PSASC"), _better("PSASC", "PSAC"),
         _better("PSASC, inner momentum", "PSASC"),

@@ -25,13 +25,13 @@ _NOTE = (
 
 
 _RATES = "chosen by hand with the other settings, on the last 10,000 training images; the choice is not paid for in ε"
-_REPOSITORY = f"{TRAMER_BONEH}; also in the README of their repository, ftramer/Handcrafted-DP"
 
 
 def _above(epsilon: float, published: float, method: str) -> Claim:
     return Claim(
-        f"Ours: more accurate than the strongest published number at ε ≤ {epsilon:g} ({method})", "accuracy",
+        f"More accurate than the strongest published number at ε ≤ {epsilon:g} ({method})", "accuracy",
         f"ε = {epsilon:g}", "higher", published,
+        row="Our own claim, above the strongest published number",
     )  # fmt: skip
 
 
@@ -75,10 +75,10 @@ BETTER_FASHION = Recipe(
         _above(9.0, 0.897, "scattering + linear at ε = 3, 89.7 %"),
     ),
     published=(
-        Published(0.897, "linear model on scattering coefficients", 3.0, _REPOSITORY, "ε = 3"),
+        Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
         Published(0.895, "H-CNN/S with random sparsification", 3.0, f"{ZHU}, Table 2", "ε = 3"),
         Published(0.882, "H-CNN/S with random sparsification", 1.0, f"{ZHU}, Table 2", "ε = 1"),
-        Published(0.897, "linear model on scattering coefficients", 3.0, _REPOSITORY, "ε = 9"),
+        Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 9"),
         Published(0.8722, "PSASC* on a CNN, 40,000 examples", 9.0, f"{HUANG}, Table III", "ε = 9"),
     ),
     rates=_RATES,
@@ -120,18 +120,18 @@ BETTER_MNIST = Recipe(
     arms=(_goal(3.0, 0.987),),
     metrics=("accuracy",),
     points=4,
-    charts=(Chart("accuracy", "curve", "accuracy"),),
+    charts=(Chart("accuracy", "curve", "accuracy"), Chart("published", "arms", "accuracy")),
     note=_NOTE.format(before="the same features of images that were not made upright, in 100 steps, with a bound of 2.5")
     + " Every digit is sheared upright before its coefficients are computed; that looks at one image at a time and costs no ε.",
     claims=(_above(3.0, 0.987, "scattering + linear, 98.7 %"),),
     published=(
-        Published(0.987, "linear model on scattering coefficients", 3.0, _REPOSITORY, "ε = 3"),
+        Published(0.987, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
         Published(0.9865, "PSASC* on a CNN", 3.0, f"{HUANG}, Table III", "ε = 3"),
     ),
     rates=_RATES,
     remark=(
         "This is not a reproduction: the features are ours, and include a preprocessing step (upright digits) that the others "
-        "lack."
+        "lack. The margin over 98.7 % is at the edge of what five runs resolve."
     ),
     hours=0.2,
 )

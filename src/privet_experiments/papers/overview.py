@@ -7,7 +7,7 @@ from privet.noise import Gaussian
 from privet.plan import epochs
 from privet.sampling import Poisson
 from privet_experiments.claims import Claim, Published
-from privet_experiments.papers.sources import TRAMER_BONEH
+from privet_experiments.papers.sources import OVERVIEW, TRAMER_BONEH
 from privet_experiments.recipe import Arm, Chart, Recipe
 
 _NOISE, _BATCH, _BOUND = 0.7, 256, 0.5
@@ -28,7 +28,7 @@ def _name(noise: float = _NOISE, batch: int = _BATCH, bound: float = _BOUND) -> 
 OVERVIEW_FASHION_LOGISTIC = Recipe(
     name="overview-fashion-logistic",
     title="Noise, batch size and clip bound of logistic regression on Fashion-MNIST",
-    source="“Differentially private stochastic gradient descent: an overview”, experimental results and effects of batch size",
+    source=f"{OVERVIEW}, “Experimental results” and “Effects of batch size”",
     data="fashion-mnist",
     task="classification",
     common={"plan": {"steps": epochs(10), "delta": 1e-5}, "model": "logistic", "learning_rate": 0.5},

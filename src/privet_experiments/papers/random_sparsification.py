@@ -58,7 +58,7 @@ def _table() -> list[Arm]:
             {"accuracy": reported[rate]} if rate in reported else {},
             {
                 "study": "table",
-                "final rate": rate,
+                "final sparsification rate r": rate,
                 "network": f"{network}, ε = {epsilon:g}",
                 **_at(network, epsilon, rate, _LEARNING_RATE),
             },
@@ -90,7 +90,7 @@ def _noise() -> list[Arm]:
         Arm(
             f"σC/B = {multiplier * _BOUND / 512:.3g}, r = {rate:g}",
             {"model": "cnn", **_sparse(rate, **plan, noise=Gaussian(multiplier))},
-            at={"study": "grid", "final rate": rate, "panel": f"CNN, σC/B = {multiplier * _BOUND / 512:.3g}"},
+            at={"study": "grid", "final sparsification rate r": rate, "panel": f"CNN, σC/B = {multiplier * _BOUND / 512:.3g}"},
             seeds=_SWEPT,
         )
         for multiplier in _MULTIPLIERS
@@ -104,7 +104,7 @@ def _dimension() -> list[Arm]:
         Arm(
             f"MLP of width {width}, r = {rate:g}",
             {"model": "mlp", "model_options": {"width": width}, **_sparse(rate, **plan)},
-            at={"study": "grid", "final rate": rate, "panel": f"MLP of width {width}, σ = 4"},
+            at={"study": "grid", "final sparsification rate r": rate, "panel": f"MLP of width {width}, σ = 4"},
             seeds=_SWEPT,
         )
         for width in _WIDTHS
@@ -121,7 +121,7 @@ def _ablations() -> list[Arm]:
         Arm(
             f"{name}, r = {rate:g}",
             {"model": "cnn", "learning_rate": learning_rate, **_sparse(rate, steps=_SHORT, sampling=Poisson(512), **plan)},
-            at={"study": "ablation", "final rate": rate, "with": name},
+            at={"study": "ablation", "final sparsification rate r": rate, "with": name},
             seeds=_SWEPT,
         )
         for name, (learning_rate, plan) in kinds.items()
@@ -138,7 +138,7 @@ def _sampling() -> list[Arm]:
         Arm(
             f"{name}, the same noise, r = {rate:g}",
             {"model": "cnn", **_sparse(rate, noise=Gaussian(_MULTIPLIER), **plan)},
-            at={"study": "sampling", "final rate": rate, "sampling": name},
+            at={"study": "sampling", "final sparsification rate r": rate, "sampling": name},
             seeds=_SWEPT,
         )
         for name, plan in schemes.items()
@@ -224,7 +224,7 @@ _GRID = "Figure 2: gains by noise and number of parameters"
 
 
 def _panels(name: str, study: str, series: str) -> Chart:
-    return Chart(name, "panels", "accuracy", x="final rate", series=series, where={"study": study})
+    return Chart(name, "panels", "accuracy", x="final sparsification rate r", series=series, where={"study": study})
 
 
 RS_FASHION = Recipe(
@@ -242,9 +242,9 @@ RS_FASHION = Recipe(
     metrics=("accuracy",),
     charts=(
         _panels("table", "table", "network"), _panels("grid", "grid", "panel"), _panels("ablation", "ablation", "with"),
-        _panels("sampling", "sampling", "sampling"),
+        Chart("sampling", "sweep", "accuracy", x="final sparsification rate r", series="sampling", where={"study": "sampling"}),
         Chart("learning-rate", "sweep", "accuracy", x="learning rate", series="model", logarithmic=True),
-        Chart("reliability", "reliability", where={"study": "table", "final rate": (0.0, 0.9)}),
+        Chart("reliability", "reliability", where={"study": "table", "final sparsification rate r": (0.0, 0.9)}),
     ),
     claims=(
         *_claims_of_table(), *_claims_of_best_rate(), *_claims_of_grid(), *_claims_of_ablations(), *_claims_of_sampling(),

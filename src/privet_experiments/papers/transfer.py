@@ -127,7 +127,7 @@ TRANSFER_CIFAR10 = Recipe(
         Published(0.9717, "ViT-base, fine-tuned", 1.96, f"{BU}, §5.3", "last block, R = 0.1"),
         Published(0.9336, "linear model on SimCLRv2 features, PSASC*", 2.0, f"{HUANG}, Table III", "linear probe, PSASC*"),
         Published(0.924, "linear model on SimCLRv2 features, DP-SGD", 2.0,
-                  "the README of Tramèr and Boneh's repository, ftramer/Handcrafted-DP", "linear probe, R = 0.1"),
+                  "Tramèr and Boneh 2021, README of the repository", "linear probe, R = 0.1"),
     ),
     rates=(
         "η·R fixed by hand for the linear probe and for the last block; the scaling rules run at the rate of flat clipping, "
@@ -194,7 +194,8 @@ TRANSFER_SST2 = Recipe(
     seeds=3,
     points=5,
     charts=(
-        *_CHARTS[:4],
+        Chart("arms", "arms", "accuracy", bottom=74.0),
+        *_CHARTS[1:4],
         Chart("likelihood", "curve", "negative_log_likelihood", where={"trained": "last layer"}),
         Chart("reliability", "reliability", where={"trained": "last layer"}),
     ),

@@ -24,8 +24,10 @@ WIDTH = 6.4  # inches, as the report's
 _STYLES = (
     (BLUE, "o", "-"), (ORANGE, "s", "--"), ("#009e73", "^", "-."), ("#a2407c", "D", ":"), ("#56b4e9", "v", "-"), (INK, "x", "--"),
 )  # fmt: skip
-# Ticks of a logarithmic axis: at 1, 2 and 5 over so many decades, and else at so many powers of ten.
+# Ticks of a logarithmic axis: at 1, 2 and 5 over so many decades, and otherwise at so many powers of ten.
 _FEW_DECADES, _MOST_TICKS = 2, 8
+# Below so many decades 1, 2 and 5 are too few.
+_FEWEST_DECADES = 0.6
 
 
 def styles(number: int) -> list[tuple[str, str, str]]:
@@ -72,7 +74,10 @@ def logarithmic(axes: Axes, which: Literal["x", "y"] = "x") -> None:
     """Make an axis logarithmic, with few enough ticks for plain numbers: powers of ten would be formulas."""
     getattr(axes, f"set_{which}scale")("log")
     low, high = np.log10(getattr(axes, f"get_{which}lim")())
+    digits: tuple[int, ...]
     digits, step = ((1, 2, 5), 1) if high - low <= _FEW_DECADES else ((1,), int((high - low) // _MOST_TICKS) + 1)
+    if high - low < _FEWEST_DECADES:
+        digits = tuple(range(1, 10))
     powers = range(math.floor(low / step) * step, math.ceil(high) + 1, step)
     places = [digit * 10.0**power for power in powers for digit in digits if low <= math.log10(digit) + power <= high]
     getattr(axes, f"set_{which}ticks")(places, [f"{place:g}" for place in places])

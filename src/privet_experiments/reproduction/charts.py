@@ -21,6 +21,7 @@ from privet_experiments.reproduction.chart_axes import (
     legend,
     logarithmic,
     mean_and_deviation,
+    name_arms,
     scaled,
     styles,
 )
@@ -98,9 +99,11 @@ def _arms(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None
         legend(axes)
     if chart.logarithmic:
         logarithmic(axes)
-    axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
-    axes.margins(y=0.15)
-    axes.invert_yaxis()
+    name_arms(axes, arms)
+    axes.set_xlim(chart.bottom, chart.top)
+    for place, mean in enumerate(means):
+        if chart.bottom is not None and mean < chart.bottom:
+            axes.text(chart.bottom, place, f" ← {mean:.1f}", va="center")
     axes.set_xlabel(label_of(chart.metric))
     axes.grid(axis="x")
 
@@ -109,7 +112,7 @@ def _sweep(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Non
     axes = canvas.subplots()
     lines = _series(chart, arms)
     for (name, members), style in zip(lines.items(), styles(len(lines)), strict=True):
-        _line(axes, chart, members, runs, style, label=f"{chart.series} {name}")
+        _line(axes, chart, members, runs, style, label=name if isinstance(name, str) else f"{chart.series} {name:g}")
     if chart.logarithmic:
         places = sorted({float(arm.at[chart.x]) for arm in arms})
         axes.set_xscale("log")
@@ -126,9 +129,8 @@ def _sweep(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Non
 def _panels(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
     lines = _series(chart, arms)
     published = any(chart.metric in arm.reported for arm in arms)
-    for axes, (name, members) in zip(
-        grid_of(canvas, len(lines), _in_a_row(len(lines)), shared=False), lines.items(), strict=True
-    ):
+    panels = grid_of(canvas, len(lines), _in_a_row(len(lines)), shared=False)
+    for axes, (name, members) in zip(panels, lines.items(), strict=True):
         _line(axes, chart, members, runs, styles(1)[0], label="ours")
         reported = [(float(arm.at[chart.x]), scaled(chart, arm.reported[chart.metric])) for arm in members if arm.reported]
         if reported:
@@ -138,33 +140,37 @@ def _panels(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> No
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.margins(x=0.08, y=0.12)
         axes.grid(axis="y")
-    canvas.supxlabel(chart.x)
-    canvas.supylabel(label_of(chart.metric))
+    canvas.supxlabel(chart.x, fontsize="medium")
+    canvas.supylabel(label_of(chart.metric), fontsize="medium")
     if published:
         canvas.axes[0].legend(frameon=False)
 
 
 def _curve(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
     axes = canvas.subplots()
-    left_out = []
+    drawn, ends = {}, []
     for arm, (colour, _, dashes) in zip(arms, styles(len(arms)), strict=True):
         points = [[record.curve[index] for record in runs[arm.name]] for index in range(len(runs[arm.name][0].curve))]
         places = [at[0][chart.x] for at in points]
         means, lows, highs = zip(*(_band([scaled(chart, point[chart.metric]) for point in at]) for at in points), strict=True)
         axes.plot(places, means, color=colour, linestyle=dashes, linewidth=1.4, label=arm.name)
         axes.fill_between(places, lows, highs, color=colour, alpha=0.18, linewidth=0)
-        if chart.top is not None and max(means) > chart.top:
-            left_out.append(f"{arm.name} up to {max(means):.3g}")
-    if chart.top is not None:
-        axes.set_ylim(top=chart.top)
+        drawn[arm.name] = means
+        ends += [*lows, *highs]
+    if chart.top is not None or chart.bottom is not None:
+        # The end that is not cut follows from what is shown.
+        low = min(ends) * 0.97 if chart.bottom is None else chart.bottom
+        high = max(ends) + 0.03 * (max(ends) - low) if chart.top is None else chart.top
+        axes.set_ylim(low, high)
     if chart.logarithmic:
         logarithmic(axes, "y")
     axes.set_xlabel({"step": "training step", "epsilon": "privacy loss ε"}[chart.x])
     axes.set_ylabel(label_of(chart.metric))
     axes.grid(axis="y")
     legend(axes)
-    if left_out:
-        axes.text(0.99, 0.97, f"above the axis: {', '.join(left_out)}", transform=axes.transAxes, ha="right", va="top")
+    if beyond := [name for name, values in drawn.items() if min(values) < axes.get_ylim()[0] or max(values) > axes.get_ylim()[1]]:
+        which = "all arms" if len(beyond) == len(drawn) else ", ".join(beyond)
+        axes.text(0.99, 0.97, f"the axis is cut: {which} start beyond it", transform=axes.transAxes, ha="right", va="top")
 
 
 def _line(axes: Axes, chart: Chart, arms: list[Arm], runs: Runs, style: tuple[str, str, str], label: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from privet._utils.files import write_text
 from privet.data import catalogue
 from privet.report import numbers
-from privet_experiments.claims import RULE
+from privet_experiments.claims import RULE, Published
+from privet_experiments.papers.sources import SOURCES
 from privet_experiments.recipe import Recipe
 from privet_experiments.reproduction.claims_table import findings, ours, verdict_of
 from privet_experiments.reproduction.selection import finished
@@ -18,16 +20,20 @@ from privet_experiments.tasks.metrics import shown
 from privet_experiments.tasks.run_record import Records, RunRecord
 
 _COLUMNS = (
-    "experiment", "runs", "setting", "model", "features", "examples", "optimizer", "learning rate", "verdict", "ours", "published",
+    "experiment", "runs", "setting", "model", "features", "examples", "optimizer", "learning rate", "verdict",
+    "ours against the strongest published numbers",
 )  # fmt: skip
 _BREAK = "<br>"
+_OPTIMIZERS = {
+    "sgd": "SGD", "nesterov": "Nesterov", "adam": "Adam", "adam-bc": "Adam with the noise's variance subtracted",
+}  # fmt: skip
 # As many values as a cell lists before it gives their range.
 _FEW = 3
 _BEFORE = (
-    "Experiments of five papers, repeated here, with what came of them. Each row is a recipe "
-    "(`privet reproduce NAME`, see [recipes](../recipes.md)). Its folder holds `runs.jsonl`, and the page and figures made from it: "
-    "every arm, every claim with its verdict, and the caveats. `make results` writes all pages and figures, and this one, from the "
-    "runs alone. All runs: torch 2.13 (CPU), two cores of a shared x86 server. ε is by PLD for Poisson samples.",
+    "Experiments of papers, repeated here, with what came of them. Each row is a recipe (`privet reproduce NAME`, see "
+    "[recipes](../recipes.md)). Its folder holds `runs.jsonl`, and the page and figures made from it: every arm, every claim "
+    "with its verdict, and the caveats. `make results` writes all pages and figures, and this one, from the runs alone. All "
+    "runs: torch 2.13 (CPU), two cores of a shared x86 server. ε is by PLD for Poisson samples.",
     "[What the papers did and this project has not attempted](not-attempted.md) is listed separately. Two experiments have more "
     "to say: [linear models on scattering coefficients](better.md) and [all algorithms in one setting](algorithms.md).",
 )
@@ -35,6 +41,11 @@ _CAUTION = (
     "Intervals are not corrected for the number of claims: where nothing is true, about one in twenty would still be called "
     "reproduced or contradicted. Standard errors cover initial parameters, noise and sampling of three to thirty runs; they do "
     "not cover the choice of learning rates, nor what a paper leaves open. *Not* means that our runs do not resolve a difference."
+)
+_COMPARED = (
+    "Our numbers are mean ± standard deviation of the arm that is named. The published ones are the strongest that we know of "
+    "at the same or a smaller ε, up to rounding, whether ours is higher or lower. A dash stands where a paper shows curves "
+    "only."
 )
 _AFTER = (
     "Measurements rather than experiments: [the cost of a step](gradients.md), [of momentum before the weight](momentum.md), "
@@ -61,14 +72,14 @@ def index(recipes: Iterable[Recipe], root: Path) -> str:
         lines += ["", *wrapped(paragraph)]
     lines += ["", line(_COLUMNS), line(["---"] * len(_COLUMNS))]
     lines += [line(_cells(recipe, runs[recipe.name])) for recipe in shown_recipes]
-    lines += ["", *wrapped("“Ours” is mean ± standard deviation of the arm that is named, “published” the strongest numbers known "
-                           "to us at the same or a smaller ε, whether ours is higher or lower; — where a paper shows curves only.")]  # fmt: skip
+    lines += ["", *wrapped(_COMPARED)]
     lines += ["", "## Verdicts", "", *wrapped("A verdict is computed from the runs, by one rule:")]
     for paragraph in RULE:
         lines += ["", *wrapped(paragraph, "- ")]
     lines += ["", *wrapped(_CAUTION), "", "## Remarks"]
     for recipe in shown_recipes:
         lines += ["", f"### {recipe.title}", "", *wrapped(f"{recipe.remark.strip()} [All numbers]({recipe.name}/table.md).")]
+    lines += ["", "## Sources", "", *(cited for title in SOURCES.values() for cited in wrapped(title, "- "))]
     return "\n".join((*lines, "", *wrapped(_AFTER))) + "\n"
 
 
@@ -82,18 +93,20 @@ def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
         yield _listed(one.model for one in trained)
         yield _listed(one.features.replace("as they are", "raw inputs") for one in trained)
         yield _examples(recipe)
-        yield _listed(_optimizer(one) for one in trained)
+        yield _optimizers(trained)
     else:
         yield from ("gradient flow without noise", "small networks", "synthetic inputs", "—", "gradient flow")
     yield _rates(recipe)
     yield _BREAK.join(
         f"{row}: {verdict_of(some)}" if row else verdict_of(some) for row, some in findings(recipe, records).items()
     )
-    yield _BREAK.join(dict.fromkeys(ours(one.arm, one.metric, records) for one in recipe.published)) or "—"
-    yield _BREAK.join(
-        f"{shown(one.metric, one.value)} (ε = {'∞' if one.epsilon is None else f'{one.epsilon:g}'}; {one.method}; {one.source})"
-        for one in recipe.published
-    ) or "—"  # fmt: skip
+    yield _BREAK.join(_compared(one, records) for one in recipe.published) or "—"
+
+
+def _compared(number: Published, records: Sequence[RunRecord]) -> str:
+    epsilon = "" if number.epsilon is None else f"ε = {number.epsilon:g}, "
+    there = f"{shown(number.metric, number.value)} ({epsilon}{number.method}; {number.source})"
+    return f"{ours(number.arm, number.metric, records)} against {there}"
 
 
 def _setting(recipe: Recipe, settings: Sequence[ArmConfig], records: Sequence[RunRecord]) -> str:
@@ -102,7 +115,7 @@ def _setting(recipe: Recipe, settings: Sequence[ArmConfig], records: Sequence[Ru
     batches = {one.plan["sampling"].get("batch_size") for one in settings} - {None}
     parts = [
         str(recipe.data),
-        f"ε = {_range(private)}",
+        f"ε = {_range([f'{epsilon:g}' for epsilon in private])}",
         f"δ = {', '.join(numbers.power_of_ten(float(f'{delta:.3g}')) for delta in deltas)}",
         f"batches of {_range(sorted(batches))}" if batches else "full batches",
         _range(sorted({_length(one) for one in settings})),
@@ -115,11 +128,13 @@ def _length(settings: ArmConfig) -> str:
     return f"{steps['epochs']:g} epochs" if isinstance(steps, dict) else f"{steps} steps"
 
 
-def _optimizer(settings: ArmConfig) -> str:
-    if settings.optimizer in ("sgd", "nesterov"):
-        kind = "Nesterov" if settings.optimizer == "nesterov" else "SGD"
-        return f"{kind}, momentum {settings.momentum:g}"
-    return {"adam": "Adam", "adam-bc": "Adam with the noise's variance subtracted"}.get(settings.optimizer, settings.optimizer)
+def _optimizers(settings: Sequence[ArmConfig]) -> str:
+    found: dict[str, list[str]] = {}
+    for one in settings:
+        momenta = found.setdefault(_OPTIMIZERS.get(one.optimizer, one.optimizer), [])
+        if one.optimizer in ("sgd", "nesterov"):
+            momenta.append(f"{one.momentum:g}")
+    return "; ".join(f"{name}, momentum {_listed(momenta)}" if momenta else name for name, momenta in found.items())
 
 
 def _examples(recipe: Recipe) -> str:
@@ -130,8 +145,10 @@ def _examples(recipe: Recipe) -> str:
 def _rates(recipe: Recipe) -> str:
     if not recipe.tuned:
         return recipe.rates or "—"
-    length = "" if recipe.trial == 1 else f", in runs of {recipe.trial:g} of the length"
-    return f"searched for each arm: doubled or halved while the test accuracy of one further seed rose{length}"
+    # As much noise adds up in a shorter run with a higher rate, so the rate that is found is scaled back by the root.
+    shorter = f", in runs of {recipe.trial:g} of the length; full runs use {math.sqrt(recipe.trial):g} times the rate found"
+    searched = "searched for each arm: doubled or halved while the test accuracy of one further seed rose"
+    return searched + ("" if recipe.trial == 1 else shorter)
 
 
 def _listed(values: Iterable[str]) -> str:

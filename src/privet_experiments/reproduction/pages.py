@@ -57,7 +57,7 @@ def _missing(charts: Sequence[Chart]) -> Iterable[str]:
         yield from (
             "", "## Figures that these runs cannot show", "",
             *wrapped(
-                f"{names}: the kept runs did not record what these figures need. New runs of the recipe record it, and the figures are "
-                "then drawn."
+                f"{names}: the kept runs did not record what these figures need. New runs of the recipe record it, and the "
+                "figures are then drawn."
             ),
         )  # fmt: skip

@@ -32,4 +32,4 @@ def draw_properties(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Run
     for side in axes.spines.values():
         side.set_visible(False)
     name_arms(axes, arms)
-    axes.set_title("number of runs in which it held, and whether the paper guarantees it")
+    canvas.suptitle("number of runs in which a property held, and whether the paper guarantees it", fontsize="medium")

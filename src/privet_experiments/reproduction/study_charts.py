@@ -45,18 +45,30 @@ def draw_histograms(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Run
     names = [arm.name for arm in arms]
     pairs = [tuple(names)] if chart.against is None else [(name, chart.against) for name in names if name != chart.against]
     for axes, shown in zip(grid_of(canvas, len(pairs), 2, shared=True), pairs, strict=True):
-        for name, (colour, _, _) in zip(shown, styles(len(shown)), strict=True):
+        for name, (colour, _, dashes) in zip(shown, styles(len(shown)), strict=True):
             values, weights = found[name]
-            axes.hist(
-                np.clip(values, edges[0], edges[-1]), edges.tolist(), weights=weights, color=colour, alpha=0.45, label=name,
-                linewidth=0.6, edgecolor=colour,
-            )  # fmt: skip
+            counted = np.clip(values, edges[0], edges[-1])
+            if chart.against is None:  # outlines, as more than two fillings hide each other
+                shares = np.histogram(counted, edges, weights=weights)[0]
+                axes.step(edges, [*shares, shares[-1]], where="post", color=colour, linestyle=dashes, linewidth=1.3, label=name)
+            else:
+                axes.hist(
+                    counted,
+                    edges.tolist(),
+                    weights=weights,
+                    color=colour,
+                    alpha=0.45,
+                    label=name,
+                    linewidth=0.6,
+                    edgecolor=colour,
+                )
         if chart.logarithmic:
             logarithmic(axes)
         axes.tick_params(labelbottom=True)
         axes.legend(frameon=False)
-    canvas.supxlabel(_LABELS[chart.metric])
-    canvas.supylabel("share of examples" if chart.metric == "norm" else "share of looks")
+    smaller = " (smaller ones are in the first bin)" if chart.logarithmic else ""
+    canvas.supxlabel(f"{_LABELS[chart.metric]}{smaller}", fontsize="medium")
+    canvas.supylabel("share of examples" if chart.metric == "norm" else "share of looks", fontsize="medium")
     canvas.suptitle(WARNING, fontsize="medium")
 
 
@@ -65,7 +77,7 @@ def draw_traces(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -
     axes = canvas.subplots()
     for arm, (colour, _, dashes) in zip(arms, styles(len(arms)), strict=True):
         steps, values = _by_step(_study(runs, arm), chart.metric)
-        axes.plot(steps, values, ".", color=colour, markersize=2.5, alpha=0.4, markeredgewidth=0)
+        axes.plot(steps, values, "o", color=colour, markersize=2, alpha=0.4, markeredgewidth=0)
         window = min(_WINDOW, len(values))
         kernel = np.full(window, 1 / window)
         axes.plot(
@@ -117,6 +129,3 @@ def _edges(samples: Sequence[Floats], *, log: bool) -> Floats:
     high = float(positive.max()) if len(positive) else 1.0
     low = max(float(positive.min()) if len(positive) else 0.1, high * 10.0**-_DECADES)
     return np.geomspace(low, high if high > low else 10 * low, _BINS + 1)
-
-
-__all__ = ["draw_histograms", "draw_traces", "has_study"]

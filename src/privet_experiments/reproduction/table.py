@@ -133,8 +133,8 @@ def _facts(recipe: Recipe, records: Sequence[RunRecord], reduced: bool) -> Itera
         sampling, neighbours = _all(plan["sampling"]["kind"] for plan in plans), _all(plan["adjacency"] for plan in plans)
         yield (
             f"ε is an upper bound by PLD for what was sampled ({sampling}), neighbours: {neighbours}; ∞ where there is no "
-            "noise or no clipping. Mean ± standard deviation over the seeds of the initial parameters; noise and sampling are not "
-            "seeded."
+            "noise or no clipping. Mean ± standard deviation over the seeds of the initial parameters; noise and sampling are "
+            "not seeded."
         )
     if recipe.tuned:
         yield (
