@@ -133,8 +133,8 @@ def test_a_recipe_that_is_not_there_is_answered(name):
         ({"data": None}, "data is None"),
         ({"studies": ("colours",)}, "study is 'colours'"),
         ({"studies": ("similarity",), "study_epochs": 0.0}, "study_epochs is 0"),
-        ({"studies": ("similarity",), "charts": (Chart("one", "distribution", "mean_weight"),)}, "chart.metric is 'mean_weight'"),
-        ({"charts": (Chart("one", "distribution", "noised_similarity"),)}, "chart.metric is 'noised_similarity'"),
+        ({"studies": ("similarity",), "charts": (Chart("one", "trace", "mean_weight"),)}, "chart.metric is 'mean_weight'"),
+        ({"charts": (Chart("one", "histogram", "noised_similarity"),)}, "chart.metric is 'noised_similarity'"),
         (
             {"studies": ("norms",), "arms": (Arm("one", {"plan": {"clipping": AdaptiveQuantile(Flat(0.5), quantile=0.5)}}),)},
             "studies is 'one'; it must be of arms whose rule does not adapt",
@@ -142,6 +142,11 @@ def test_a_recipe_that_is_not_there_is_answered(name):
         (
             {"metrics": ("accuracy", "time_ratio"), "charts": (Chart("one", "curve", "time_ratio"),)},
             "chart.metric is 'time_ratio'",
+        ),
+        ({"new_studies": ("colours",)}, "study is 'colours'"),
+        (
+            {"studies": ("norms",), "charts": (Chart("one", "histogram", "norm", against="round"),)},
+            "chart.against is 'round'",
         ),
         ({"arms": (Arm("one", {"rate_schedule": 0.5}),)}, "rate_schedule is 0.5"),
         ({"arms": (Arm("one", {"rate_schedule": {"kind": "Cosine"}}),)}, "rate_schedule.kind is 'Cosine'"),
@@ -178,6 +183,8 @@ def test_every_chart_of_the_catalogue_shows_arms(recipe):
     for chart in recipe.charts:
         assert chart.kind in CHARTS
         assert sum(map(chart.shows, recipe.arms)) >= (1 if chart.kind == "curve" else min(2, len(recipe.arms))), chart.name
+        if chart.against is not None:
+            assert chart.shows(next(arm for arm in recipe.arms if arm.name == chart.against))
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)

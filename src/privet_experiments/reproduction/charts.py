@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +72,14 @@ def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], dire
             missing.append(chart)
             continue
         kind = _KINDS[chart.kind]
-        svg = render(chart.name, partial(kind.draw, chart=chart, arms=shown, runs=runs), kind.size(kind.count(chart, shown)))
+        drawing = _drawing(kind, chart, shown, runs)
+        svg = render(chart.name, drawing, kind.size(kind.count(chart, shown)))
         write_text(directory / f"{chart.name}.svg", svg)
     return tuple(missing)
+
+
+def _drawing(kind: _Kind, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Callable[[Canvas], None]:
+    return lambda canvas: kind.draw(canvas, chart, arms, runs)
 
 
 def shown_by(chart: Chart, arms: Sequence[Arm], records: Sequence[RunRecord]) -> tuple[Runs, list[Arm]]:
