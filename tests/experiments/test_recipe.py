@@ -9,6 +9,7 @@ import torch
 from privet import models
 from privet.clipping import AdaptiveQuantile, Flat
 from privet.errors import InvalidArgumentError
+from privet.models import networks
 from privet.models.features.catalogue import NORMALISED
 from privet.plan import Epochs
 from privet.runs.config import OPTIMIZERS
@@ -171,7 +172,7 @@ def test_every_arm_of_the_catalogue_has_a_plan_and_a_network_that_fit_its_data(r
     shape = SHAPES.get(settings.features, entry.input_shape)
     assert settings.optimizer in OPTIMIZERS
     if settings.model in PRETRAINED:  # whose weights need not be here
-        assert models.catalogue._NETWORKS[settings.model].fits(shape)
+        assert networks._NETWORKS[settings.model].fits(shape)
         return
     network = models.build(settings.model, shape, entry.classes or 1, **settings.model_options)
     assert network(torch.zeros(2, *shape)).shape == (2, entry.classes or 1)

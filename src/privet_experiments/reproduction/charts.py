@@ -207,7 +207,8 @@ def _in_a_row(number: int) -> int:
 
 def _compared(chart: Chart, arms: Sequence[Arm]) -> int:
     """Return how many panels a histogram has: one for each arm that is compared, or one for all."""
-    return 1 if chart.against is None else sum(arm.name != chart.against for arm in arms)
+    names = {arm.name for arm in arms}
+    return max(1, len(names) - 1) if chart.against in names else 1
 
 
 _PUBLISHED: dict[str, Any] = {"color": ORANGE, "marker": "D", "markersize": 5, "fillstyle": "none", "linestyle": ""}

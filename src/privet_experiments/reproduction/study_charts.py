@@ -42,13 +42,15 @@ def draw_histograms(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Run
     """Overlay the distributions of a number over the looks: all arms, or one arm beside each of the others."""
     found = {arm.name: _weighted(_study(runs, arm), chart.metric) for arm in arms}
     edges = _edges([values for values, _ in found.values()], log=chart.logarithmic)
-    names = [arm.name for arm in arms]
-    pairs = [tuple(names)] if chart.against is None else [(name, chart.against) for name in names if name != chart.against]
+    others = [name for name in found if name != chart.against]
+    # One arm alone, or all of them where the one that they are compared with has no runs.
+    paired = chart.against in found and bool(others)
+    pairs = [(name, str(chart.against)) for name in others] if paired else [tuple(found)]
     for axes, shown in zip(grid_of(canvas, len(pairs), 2, shared=True), pairs, strict=True):
         for name, (colour, _, dashes) in zip(shown, styles(len(shown)), strict=True):
             values, weights = found[name]
             counted = np.clip(values, edges[0], edges[-1])
-            if chart.against is None:  # outlines, as more than two fillings hide each other
+            if not paired:  # outlines, as more than two fillings hide each other
                 shares = np.histogram(counted, edges, weights=weights)[0]
                 axes.step(edges, [*shares, shares[-1]], where="post", color=colour, linestyle=dashes, linewidth=1.3, label=name)
             else:

@@ -30,9 +30,8 @@ def record(arm, accuracy, seed=1, **changes):
 
 def drawn(tmp_path, chart, records, arms=None, **changes):
     """Return the numbers and the text of a chart of made-up records."""
-    recipe = small.recipe(
-        **{"charts": (chart,), "metrics": ("accuracy",), "studies": ("scaling_weight", "similarity", "norms")} | changes
-    )
+    common = {"charts": (chart,), "metrics": ("accuracy",), "studies": ("scaling_weight", "similarity", "norms")}
+    recipe = small.recipe(**common | changes)
     missing = draw(recipe, recipe.arms if arms is None else arms, records, tmp_path)
     path = tmp_path / f"{chart.name}.svg"
     assert path.exists() == (chart not in missing)
@@ -94,6 +93,15 @@ def test_histograms_overlay_one_arm_with_each_other(tmp_path):
     assert bars[:, 0].min() == pytest.approx(0.1)
     assert (bars[:, 0] + bars[:, 2]).max() == pytest.approx(0.9)
     assert "NOT PRIVATE" in text
+
+
+def test_without_the_arm_to_compare_with_the_others_are_overlaid(tmp_path):
+    study = {"private": False, "warning": "", "studies": [], "looks": LOOKS}
+    chart = Chart("similarity", "histogram", "noised_similarity", against="flat")
+    for name in ("normalised", "flat"):
+        marks, text = drawn(tmp_path, chart, [record(name, 0.5, study=study)])
+        assert len(marks) == 1
+        assert name in text
 
 
 def test_norms_are_counted_by_the_quantiles_that_were_kept(tmp_path):
