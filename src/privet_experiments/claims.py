@@ -60,6 +60,9 @@ class Claim:
     row: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("arm", "baseline", "beyond"):  # files have lists
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
         choice("claim.direction", self.direction, DIRECTIONS)
         if (self.baseline is None) != self.of_a_property:
             raise InvalidArgumentError("claim.baseline", self.baseline, "given for a comparison, and left out for a property")

@@ -14,7 +14,7 @@ from privet.models.features.catalogue import NORMALISED
 from privet.plan import Epochs
 from privet.runs.config import OPTIMIZERS
 from privet.schedules import ToZero
-from privet_experiments import RECIPES, Arm, ArmConfig, Chart, find, read
+from privet_experiments import RECIPES, Arm, ArmConfig, Chart, Claim, Published, find, read
 from privet_experiments.recipe import CHARTS
 from privet_experiments.tasks.metrics import VERDICTS
 
@@ -62,6 +62,21 @@ kind = "sweep"
 metric = "accuracy"
 x = "bound"
 logarithmic = true
+
+[[claims]]
+statement = "The large bound is better"
+metric = "accuracy"
+arm = ["large", "small"]
+direction = "higher"
+baseline = "small"
+size = 0.01
+
+[[published]]
+value = 0.95
+method = "a network"
+epsilon = 2.5
+source = "somebody"
+arm = "large"
 """
 
 
@@ -89,6 +104,9 @@ def test_a_file_says_the_same_as_python(tmp_path):
     assert (recipe.name, [arm.name for arm in recipe.arms]) == ("bounds", ["small", "large"])
     assert recipe.settings(recipe.arms[1]).plan_for(1437).clipping == Flat(2.0)
     assert recipe.charts == (Chart("bounds", "sweep", "accuracy", x="bound", logarithmic=True),)
+    statement = "The large bound is better"
+    assert recipe.claims == (Claim(statement, "accuracy", ("large", "small"), "higher", "small", size=0.01),)
+    assert recipe.published == (Published(0.95, "a network", 2.5, "somebody", "large"),)
 
 
 BAD_FILES = {

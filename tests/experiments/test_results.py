@@ -105,7 +105,7 @@ def test_a_digit_more_than_rounding_is_seen():
 
 
 def test_another_number_or_word_in_a_figure_is_seen(tmp_path):
-    recipe, records = RECIPES["psasc-mnist"], runs("psasc-mnist")
+    recipe, records = replace(RECIPES["psasc-mnist"], charts=RECIPES["psasc-mnist"].charts[:1]), runs("psasc-mnist")
     first, *rest = records
     better = replace(first, metrics=first.metrics | {"accuracy": first.metrics["accuracy"] + 1e-3})
     renamed = [replace(arm, name=f"{arm.name}'") for arm in recipe.arms]

@@ -262,7 +262,7 @@ RS_FASHION = Recipe(
     remark=(
         "The paper states that without noise or without clipping random sparsification always slows convergence (Figure 3, "
         "Theorems 3.2 and 3.4). Without noise it does here. Without clipping it does the opposite: masks raise the accuracy of "
-        "noisy SGD, which contradicts the paper. A likely reason is the learning rate of that ablation, chosen once and not "
+        "noisy SGD, which contradicts the paper. A possible reason is the learning rate of that ablation, chosen once and not "
         "tuned: masks also shorten the steps. The same holds for Table 2 at ε = 1. At the published learning rate of 4 masks "
         "gain about what the paper reports, but that rate is too large at this noise; at the best of three rates each, the "
         "gain is not resolved. The paper tunes the bound and the epochs of baseline and sparsified runs, which is not repeated "

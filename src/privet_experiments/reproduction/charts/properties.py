@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from privet.evaluation.colours import BLUE, ORANGE
 from privet_experiments.recipe import Arm, Chart
-from privet_experiments.reproduction.chart_axes import Runs, name_arms
+from privet_experiments.reproduction.charts.axes import Runs, name_arms
 from privet_experiments.tasks.metrics import VERDICTS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from privet._utils.files import write_text
 from privet.evaluation.colours import BLUE, ORANGE
 from privet.report.figures.svg import render
 from privet_experiments.recipe import Arm, Chart, Recipe
-from privet_experiments.reproduction.chart_axes import (
+from privet_experiments.reproduction.charts.axes import (
     WIDTH,
     Runs,
     final,
@@ -24,9 +24,9 @@ from privet_experiments.reproduction.chart_axes import (
     scaled,
     styles,
 )
-from privet_experiments.reproduction.property_chart import draw_properties
-from privet_experiments.reproduction.reliability_chart import COLUMNS, draw_reliability, has_confidence
-from privet_experiments.reproduction.study_charts import draw_histograms, draw_traces, has_study
+from privet_experiments.reproduction.charts.properties import draw_properties
+from privet_experiments.reproduction.charts.reliability import COLUMNS, draw_reliability, has_confidence
+from privet_experiments.reproduction.charts.studies import draw_histograms, draw_traces, has_study
 from privet_experiments.tasks.run_record import RunRecord
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privet.evaluation.studies import WARNING
 from privet_experiments.recipe import Arm, Chart
-from privet_experiments.reproduction.chart_axes import Runs, grid_of, legend, logarithmic, styles
+from privet_experiments.reproduction.charts.axes import Runs, grid_of, legend, logarithmic, styles
 from privet_experiments.tasks.run_record import RunRecord
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from privet.evaluation import BinTable, ConfidenceDisplay, ReliabilityDisplay, TrueClassDisplay
 from privet_experiments.recipe import Arm, Chart
-from privet_experiments.reproduction.chart_axes import Runs
+from privet_experiments.reproduction.charts.axes import Runs
 from privet_experiments.tasks.run_record import RunRecord
 
 if TYPE_CHECKING:
