@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from privet_experiments.recipe import Arm, Chart, Recipe, read
     from privet_experiments.registry import RECIPES, find
     from privet_experiments.reproduction.reproduction import Extent, Reproduction, reproduce
-    from privet_experiments.reproduction.selection import finished
+    from privet_experiments.reproduction.selection import finished_runs
     from privet_experiments.tasks.arm_config import ArmConfig
-    from privet_experiments.tasks.run_record import Records, RunRecord, worded
+    from privet_experiments.tasks.run_record import Records, RunRecord, spell_nonfinite
 
 __all__ = [
     "RECIPES",
@@ -31,11 +31,11 @@ __all__ = [
     "Reproduction",
     "RunRecord",
     "find",
-    "finished",
+    "finished_runs",
     "judge",
     "read",
     "reproduce",
-    "worded",
+    "spell_nonfinite",
 ]
 
 # Imported when they are first used, so that `privet --help` can name the verb without PyTorch.
@@ -52,11 +52,11 @@ _PLACES = {
     "Reproduction": "reproduction.reproduction",
     "RunRecord": "tasks.run_record",
     "find": "registry",
-    "finished": "reproduction.selection",
+    "finished_runs": "reproduction.selection",
     "judge": "claims",
     "read": "recipe",
     "reproduce": "reproduction.reproduction",
-    "worded": "tasks.run_record",
+    "spell_nonfinite": "tasks.run_record",
 }
 
 

@@ -118,17 +118,17 @@ class Recipe:
         note: what to know when reading the table: what the paper leaves open, and where its accounting differs.
         examples: how many of the training set are used, the first ones; None takes all.
         classes: of an .npz file: their number, or their labels in order with commas between them; None for the catalogue's.
-        tuned: whether each arm looks for its own learning rate first, on a seed that is not among the others. The search looks at
+        tuned: whether each arm searches for its own learning rate first, on a seed that is not among the others. The search uses
             the test set, so the table compares arms and is not what a private search would find.
         trial: part of a run's length, in (0, 1], that a run of the search has; it is calibrated to the same ε, and its learning
             rate is the one that is asked about over the root of the part, so that as much noise adds up.
         points: how often a run is evaluated, at equal distances; 1 is at the end only.
         charts: figures to draw.
-        studies: names in `privet_experiments.tasks.studies.STUDIES`: what is looked at in the gradients of each
+        studies: names in `privet_experiments.tasks.studies.STUDIES`: what is observed of the gradients of each
             arm's first seed. NOT PRIVATE.
         new_studies: the same, of new runs only: finished runs count without them, and their charts wait for runs that have them.
         study_epochs: how many of the last epochs are studied, > 0.
-        hours: what all runs took, or are estimated to take, on two cores; None if nobody knows.
+        hours: what all runs took, or are estimated to take, on two cores; None if unknown.
         claims: of the paper, for the runs to confirm or contradict.
         published: the strongest published numbers that ours compare with.
         rates: how the learning rates were chosen, where the recipe is not tuned.
@@ -209,7 +209,7 @@ class Recipe:
         """Return how an arm does its task."""
         plan = {**table("common.plan", self.common.get("plan", {})), **table("arms.settings.plan", arm.settings.get("plan", {}))}
         merged = {**self.common, **arm.settings, **({"plan": plan} if TASKS[self.task].trains else {})}
-        made: TaskConfig = _made(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
+        made: TaskConfig = _build(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
         return made
 
     @property
@@ -254,13 +254,13 @@ def read(path: Path) -> Recipe:
     except DocumentError as error:
         raise InvalidArgumentError("recipe", str(path), "a file that can be read: TOML", f"{error}.") from None
     made = {
-        "arms": tuple(_made(Arm, "arms", one) for one in _list(content, "arms")),
-        "charts": tuple(_made(Chart, "charts", one) for one in _list(content, "charts")),
-        "claims": tuple(_made(Claim, "claims", one) for one in _list(content, "claims")),
-        "published": tuple(_made(Published, "published", one) for one in _list(content, "published")),
+        "arms": tuple(_build(Arm, "arms", one) for one in _list(content, "arms")),
+        "charts": tuple(_build(Chart, "charts", one) for one in _list(content, "charts")),
+        "claims": tuple(_build(Claim, "claims", one) for one in _list(content, "claims")),
+        "published": tuple(_build(Published, "published", one) for one in _list(content, "published")),
         "metrics": tuple(_list(content, "metrics")),
     }
-    return _made(Recipe, "recipe", {"name": path.stem, **content, **made})
+    return _build(Recipe, "recipe", {"name": path.stem, **content, **made})
 
 
 def _list(content: Mapping[str, Any], name: str) -> list[Any]:
@@ -270,7 +270,7 @@ def _list(content: Mapping[str, Any], name: str) -> list[Any]:
     return found
 
 
-def _made(kind: type[T], name: str, values: Mapping[str, Any]) -> T:
+def _build(kind: type[T], name: str, values: Mapping[str, Any]) -> T:
     table(name, values)
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - known):

@@ -11,7 +11,7 @@ import small
 from scipy.stats import ttest_ind
 
 from privet.errors import InvalidArgumentError
-from privet_experiments import RECIPES, Claim, Published, Records, RunRecord, finished, judge
+from privet_experiments import RECIPES, Claim, Published, Records, RunRecord, finished_runs, judge
 from privet_experiments.claims import contrast, overall
 from privet_experiments.reproduction.claims_table import findings, verdict_of
 from privet_experiments.reproduction.index import index
@@ -155,7 +155,7 @@ def test_impossible_claims_are_refused(made, message):
 
 
 def kept(name):
-    return finished(RECIPES[name], Records(RESULTS / name / "runs.jsonl"))
+    return finished_runs(RECIPES[name], Records(RESULTS / name / "runs.jsonl"))
 
 
 @pytest.mark.parametrize("name", CLAIMING)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from drawings import numbers, words
 
-from privet_experiments import RECIPES, Records, finished
+from privet_experiments import RECIPES, Records, finished_runs
 from privet_experiments.reproduction.charts import draw
 from privet_experiments.reproduction.pages import rebuild
 
@@ -20,7 +20,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def runs(name):
-    return finished(RECIPES[name], Records(RESULTS / name / "runs.jsonl"))
+    return finished_runs(RECIPES[name], Records(RESULTS / name / "runs.jsonl"))
 
 
 def test_every_run_is_there():

@@ -81,7 +81,7 @@ ALGORITHMS_FASHION = Recipe(
     ),
     remark=(
         "Each arm's rate was searched with one seed, which is good for about a factor of two. Five seeds resolve differences of "
-        "about half a point. [The page of its own](algorithms.md) has a second, smaller setting and the details."
+        "about half a point. `algorithms.md`, beside the index, has a second, smaller setting and the details."
     ),
     hours=2,
 )  # fmt: skip

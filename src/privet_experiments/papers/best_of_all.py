@@ -46,7 +46,7 @@ def _less() -> tuple[Arm, ...]:
         "not whitened": {"features": "normalised scattering, not whitened"},
         "not local": {"features": "normalised scattering, not local"},
         "groups normalised instead": {"features": "scattering in groups of length 10"},
-        "rate that falls to nought": {"rate_schedule": ToZero(), "learning_rate": 0.3},
+        "rate that decays to zero": {"rate_schedule": ToZero(), "learning_rate": 0.3},
         "averaged parameters": {"average": "ema"},
         "no momentum": {"momentum": 0.0, "learning_rate": 1.5},
         "batches of 8,192": {"plan": {"sampling": Poisson(8192), "steps": 100}, "learning_rate": 0.6},

@@ -9,7 +9,7 @@ from privet.report import numbers
 from privet_experiments.claims import VERDICTS, Claim, Finding, judge, overall
 from privet_experiments.recipe import Recipe
 from privet_experiments.reproduction.table import line, spread
-from privet_experiments.tasks.metrics import SHARES, shown
+from privet_experiments.tasks.metrics import SHARES, format_metric
 from privet_experiments.tasks.run_record import RunRecord
 
 Rows = dict[str, tuple[Finding, ...]]
@@ -59,7 +59,13 @@ def published_section(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[
     for number in recipe.published:
         epsilon = "∞" if number.epsilon is None else f"{number.epsilon:g}"
         yield line(
-            [shown(number.metric, number.value), epsilon, number.method, number.source, ours(number.arm, number.metric, records)]
+            [
+                format_metric(number.metric, number.value),
+                epsilon,
+                number.method,
+                number.source,
+                ours(number.arm, number.metric, records),
+            ]
         )
 
 
@@ -70,7 +76,7 @@ def ours(arm: str, metric: str, records: Sequence[RunRecord]) -> str:
         return "—"
     mean, deviation = spread([record.value(metric) for record in found])
     epsilon = max((record.epsilon for record in found if record.epsilon is not None), default=None)
-    text = shown(metric, mean) + ("" if deviation is None else f" ± {shown(metric, deviation)}")
+    text = format_metric(metric, mean) + ("" if deviation is None else f" ± {format_metric(metric, deviation)}")
     return f"{text} ({arm}{'' if epsilon is None or 'ε =' in arm else f', ε = {numbers.epsilon(epsilon)}'})"
 
 

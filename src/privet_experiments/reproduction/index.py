@@ -13,10 +13,10 @@ from privet_experiments.claims import RULE, Published
 from privet_experiments.papers.sources import SOURCES
 from privet_experiments.recipe import Recipe
 from privet_experiments.reproduction.claims_table import findings, ours, verdict_of
-from privet_experiments.reproduction.selection import finished
-from privet_experiments.reproduction.table import line, wrapped
+from privet_experiments.reproduction.selection import finished_runs
+from privet_experiments.reproduction.table import line, wrap
 from privet_experiments.tasks.arm_config import ArmConfig
-from privet_experiments.tasks.metrics import shown
+from privet_experiments.tasks.metrics import format_metric
 from privet_experiments.tasks.run_record import Records, RunRecord
 
 _COLUMNS = (
@@ -66,21 +66,21 @@ def write_index(recipes: Iterable[Recipe], root: Path) -> None:
 def index(recipes: Iterable[Recipe], root: Path) -> str:
     """Return the page of the index; see `write_index`."""
     shown_recipes = [recipe for recipe in recipes if recipe.claims]
-    runs = {recipe.name: finished(recipe, Records(root / recipe.name / "runs.jsonl")) for recipe in shown_recipes}
+    runs = {recipe.name: finished_runs(recipe, Records(root / recipe.name / "runs.jsonl")) for recipe in shown_recipes}
     lines = ["# Results"]
     for paragraph in _BEFORE:
-        lines += ["", *wrapped(paragraph)]
+        lines += ["", *wrap(paragraph)]
     lines += ["", line(_COLUMNS), line(["---"] * len(_COLUMNS))]
     lines += [line(_cells(recipe, runs[recipe.name])) for recipe in shown_recipes]
-    lines += ["", *wrapped(_COMPARED)]
-    lines += ["", "## Verdicts", "", *wrapped("A verdict is computed from the runs, by one rule:")]
+    lines += ["", *wrap(_COMPARED)]
+    lines += ["", "## Verdicts", "", *wrap("A verdict is computed from the runs, by one rule:")]
     for paragraph in RULE:
-        lines += ["", *wrapped(paragraph, "- ")]
-    lines += ["", *wrapped(_CAUTION), "", "## Remarks"]
+        lines += ["", *wrap(paragraph, "- ")]
+    lines += ["", *wrap(_CAUTION), "", "## Remarks"]
     for recipe in shown_recipes:
-        lines += ["", f"### {recipe.title}", "", *wrapped(f"{recipe.remark.strip()} [All numbers]({recipe.name}/table.md).")]
-    lines += ["", "## Sources", "", *(cited for title in SOURCES.values() for cited in wrapped(title, "- "))]
-    return "\n".join((*lines, "", *wrapped(_AFTER))) + "\n"
+        lines += ["", f"### {recipe.title}", "", *wrap(f"{recipe.remark.strip()} [All numbers]({recipe.name}/table.md).")]
+    lines += ["", "## Sources", "", *(cited for title in SOURCES.values() for cited in wrap(title, "- "))]
+    return "\n".join((*lines, "", *wrap(_AFTER))) + "\n"
 
 
 def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
@@ -105,7 +105,7 @@ def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
 
 def _compared(number: Published, records: Sequence[RunRecord]) -> str:
     epsilon = "" if number.epsilon is None else f"ε = {number.epsilon:g}, "
-    there = f"{shown(number.metric, number.value)} ({epsilon}{number.method}; {number.source})"
+    there = f"{format_metric(number.metric, number.value)} ({epsilon}{number.method}; {number.source})"
     return f"{ours(number.arm, number.metric, records)} against {there}"
 
 

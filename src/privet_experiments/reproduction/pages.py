@@ -9,8 +9,8 @@ from privet._utils.files import write_text
 from privet_experiments.recipe import Arm, Chart, Recipe
 from privet_experiments.reproduction.charts import draw
 from privet_experiments.reproduction.claims_table import claims_section, published_section
-from privet_experiments.reproduction.selection import finished
-from privet_experiments.reproduction.table import Row, as_csv, results_section, studies_section, summary, wrapped
+from privet_experiments.reproduction.selection import finished_runs
+from privet_experiments.reproduction.table import Row, as_csv, results_section, studies_section, summary, wrap
 from privet_experiments.tasks.run_record import Records, RunRecord
 
 
@@ -43,12 +43,12 @@ def write(
 
 def rebuild(recipe: Recipe, directory: Path) -> tuple[Row, ...]:
     """Write a recipe's page and figures from the finished runs in its runs.jsonl; trains nothing and loads no data."""
-    return write(recipe, recipe.arms, finished(recipe, Records(directory / "runs.jsonl")), directory)
+    return write(recipe, recipe.arms, finished_runs(recipe, Records(directory / "runs.jsonl")), directory)
 
 
 def _remark(recipe: Recipe) -> Iterable[str]:
     if recipe.remark:
-        yield from ("", "## Remarks", "", *wrapped(recipe.remark.strip()))
+        yield from ("", "## Remarks", "", *wrap(recipe.remark.strip()))
 
 
 def _missing(charts: Sequence[Chart]) -> Iterable[str]:
@@ -56,7 +56,7 @@ def _missing(charts: Sequence[Chart]) -> Iterable[str]:
         names = ", ".join(f"`{chart.name}.svg`" for chart in charts)
         yield from (
             "", "## Figures that these runs cannot show", "",
-            *wrapped(
+            *wrap(
                 f"{names}: the kept runs did not record what these figures need. New runs of the recipe record it, and the "
                 "figures are then drawn."
             ),

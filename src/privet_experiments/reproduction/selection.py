@@ -8,7 +8,7 @@ from privet_experiments.tasks.arm_config import TaskConfig
 from privet_experiments.tasks.job import Examples, Job
 from privet_experiments.tasks.run_record import Records, RunRecord
 
-# Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
+# The seed whose gradients are studied, where a recipe asks for studies: they take time, and one run per arm illustrates.
 _STUDIED_SEED = 1
 
 
@@ -33,7 +33,7 @@ def job_of(
     )  # fmt: skip
 
 
-def finished(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
+def finished_runs(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
     """Return the runs of a recipe of the catalogue that there are, by seed; the search and reduced runs are left out.
 
     A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.

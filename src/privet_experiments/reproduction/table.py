@@ -13,7 +13,7 @@ import numpy as np
 from privet.evaluation.studies import WARNING
 from privet.report import numbers
 from privet_experiments.recipe import Arm, Recipe
-from privet_experiments.tasks.metrics import VERDICTS, shown
+from privet_experiments.tasks.metrics import VERDICTS, format_metric
 from privet_experiments.tasks.run_record import RunRecord
 from privet_experiments.tasks.studies import numbers_of, values
 
@@ -97,15 +97,15 @@ def results_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRe
     for metric in recipe.metrics:
         columns += [metric.replace("_", " "), *["the paper's"] * (metric in compared)]
     columns += ["runs", "seconds a run"]
-    yield from (f"# {recipe.title}", "", *wrapped(f"Source: {recipe.source}."), "")
+    yield from (f"# {recipe.title}", "", *wrap(f"Source: {recipe.source}."), "")
     for fact in _facts(recipe, records, reduced):
-        yield from wrapped(fact, "- ")
+        yield from wrap(fact, "- ")
     yield from ("", line(columns), line(["---"] * len(columns)))
     for row in rows:
         yield line(_cells(row, compared, trained))
 
 
-def wrapped(text: str, bullet: str = "") -> list[str]:
+def wrap(text: str, bullet: str = "") -> list[str]:
     """Return a paragraph as lines of Markdown that can be read in an editor."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet), break_long_words=False, break_on_hyphens=False
@@ -157,7 +157,9 @@ def _cells(row: Row, compared: set[str], trained: bool) -> Iterable[str]:
         if metric in VERDICTS:
             yield f"{found.mean * row.runs:.0f}/{row.runs}"
         else:
-            yield shown(metric, found.mean) + ("" if found.deviation is None else f" ± {shown(metric, found.deviation)}")
+            yield format_metric(metric, found.mean) + (
+                "" if found.deviation is None else f" ± {format_metric(metric, found.deviation)}"
+            )
         if metric in compared:
             yield _reported(metric, found.reported)
     yield from (str(row.runs), f"{row.seconds:.1f}")
@@ -166,7 +168,7 @@ def _cells(row: Row, compared: set[str], trained: bool) -> Iterable[str]:
 def _reported(metric: str, number: float | None) -> str:
     if number is None:
         return "—"
-    return ("yes" if number else "no") if metric in VERDICTS else shown(metric, number)
+    return ("yes" if number else "no") if metric in VERDICTS else format_metric(metric, number)
 
 
 def studies_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord]) -> Iterable[str]:
@@ -177,7 +179,7 @@ def studies_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRe
     names = numbers_of((*recipe.studies, *recipe.new_studies))
     looks = _all(str(len(study["looks"])) for study in studies.values())
     yield from ("", "## Gradients", "")
-    yield from wrapped(
+    yield from wrap(
         f"**{WARNING}**, on random batches of the training set, {looks} looks over the last {recipe.study_epochs:g} epochs of "
         "one run of each arm: median, with the middle 80 % of the looks."
     )

@@ -1,4 +1,4 @@
-"""Gradient flow on problems that are made up, for what clipping does to its tangent kernel: no data, no noise, no privacy."""
+"""Gradient flow on synthetic problems, for the effect of clipping on its tangent kernel: no data, no noise, no privacy."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class RunRecord:
         machine: processor and number of cores.
         versions: library → version.
         finished: date and time, ISO 8601, UTC.
-        study: what was seen of the gradients, NOT PRIVATE, as `privet_experiments.tasks.studies` keeps it; None if nobody asked.
+        study: what was seen of the gradients, NOT PRIVATE, as `privet_experiments.tasks.studies` keeps it; None without a study.
         confidence: bin tables of a classifier's final test predictions, as `BinTable.to_dict` writes them: "predicted", of the
             confidence in the predicted class, and "true_class"; None for other tasks and in runs from before they were recorded.
     """
@@ -70,7 +70,7 @@ class RunRecord:
 
     def to_json(self) -> str:
         """Return one line of JSON; numbers that JSON has not are words."""
-        return json.dumps(worded(asdict(self)), ensure_ascii=False, allow_nan=False)
+        return json.dumps(spell_nonfinite(asdict(self)), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> RunRecord:
@@ -140,14 +140,14 @@ def _numbers(values: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-def worded(value: Any) -> Any:
+def spell_nonfinite(value: Any) -> Any:
     """Return a plain value with the words "inf" and "nan" for numbers that JSON has not."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)
         case dict():
-            return {name: worded(one) for name, one in value.items()}
+            return {name: spell_nonfinite(one) for name, one in value.items()}
         case list() | tuple():
-            return [worded(one) for one in value]
+            return [spell_nonfinite(one) for one in value]
         case _:
             return value

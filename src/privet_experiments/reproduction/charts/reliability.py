@@ -40,9 +40,11 @@ def draw_reliability(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Ru
             display(_pooled(runs[arms[index].name], table)).plot(axes)
             if column > 0:
                 axes.set_ylabel("")
-            if (legend := axes.get_legend()) is not None and (index > 0 or axes is not column_axes[1]):
+            if (legend := axes.get_legend()) is not None:
                 legend.remove()
         column_axes[0].set_title(arms[index].name)
+    # One legend for all histograms, where it hides none.
+    canvas.legend(*places[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
 
 
 def _pooled(records: Sequence[RunRecord], table: str) -> BinTable:
