@@ -20,7 +20,7 @@ from privet_experiments.tasks.metrics import format_metric
 from privet_experiments.tasks.run_record import Records, RunRecord
 
 _COLUMNS = (
-    "experiment", "runs", "setting", "model", "features", "examples", "optimizer", "learning rate", "verdict",
+    "experiment", "runs", "setting", "model", "features", "examples", "optimizer and momentum", "learning rate", "verdict",
     "ours against the strongest published numbers",
 )  # fmt: skip
 _BREAK = "<br>"

@@ -24,14 +24,13 @@ def write(
         arms: of the recipe, in its order.
         records: the runs, those of the search left out.
         directory: where to.
-        reduced: whether the runs are smaller than the recipe's.
+        reduced: whether the runs are smaller than the recipe's, which then say nothing of its claims.
     """
     rows = summary(recipe, arms, records)
     missing = draw(recipe, arms, records, directory / "figures")
     lines = (
         *results_section(recipe, rows, records, reduced=reduced),
-        *claims_section(recipe, records),
-        *published_section(recipe, records),
+        *(() if reduced else (*claims_section(recipe, records), *published_section(recipe, records))),
         *_remark(recipe),
         *_missing(missing),
         *studies_section(recipe, rows, records),

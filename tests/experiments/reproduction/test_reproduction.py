@@ -14,7 +14,7 @@ from drawings import numbers
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
-from privet_experiments import RECIPES, Chart, Extent, Records, reproduce
+from privet_experiments import RECIPES, Chart, Claim, Extent, Published, Records, judge, reproduce
 from privet_experiments.reproduction import reproduction, workers
 from privet_experiments.reproduction.reproduction import TUNING_SEED
 
@@ -38,6 +38,23 @@ def performed(monkeypatch):
 
     monkeypatch.setattr(workers, "perform", counted)
     return done
+
+
+def test_the_page_judges_claims_of_whole_runs_only(tmp_path):
+    claims = (Claim("One is better", "accuracy", "flat", "higher", "normalised", size=0.02),)
+    published = (Published(0.987, "a linear model", 3.0, "somebody, Table 1", "flat"),)
+    recipe = small.recipe(claims=claims, published=published, remark="Read with care.")
+    reproduce(recipe, tmp_path / "reduced", Extent(epochs=0.2))
+    assert "## Claims" not in (tmp_path / "reduced" / "table.md").read_text(encoding="utf-8")
+    reproduce(recipe, tmp_path / "one", Extent(arms=("flat",)))
+    assert "Verdict: runs are missing." in (tmp_path / "one" / "table.md").read_text(encoding="utf-8")
+    reproduce(recipe, tmp_path / "whole")
+    page = (tmp_path / "whole" / "table.md").read_text(encoding="utf-8")
+    found = judge(claims[0], Records(tmp_path / "whole" / "runs.jsonl"))
+    assert f"| One is better (accuracy) | 2.00 points | {100 * found.difference:+.2f}".replace("-", "−") in page
+    assert f"Verdict: **{found.verdict}**." in page
+    assert "| 98.70 % | 3 | a linear model | somebody, Table 1 |" in page
+    assert "Read with care." in page
 
 
 def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(tmp_path):
