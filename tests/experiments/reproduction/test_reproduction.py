@@ -49,7 +49,7 @@ def test_the_page_judges_claims_of_whole_runs_only(tmp_path):
     reproduce(recipe, tmp_path / "one", Extent(arms=("flat",)))
     assert "Verdict: runs are missing." in (tmp_path / "one" / "table.md").read_text(encoding="utf-8")
     reproduce(recipe, tmp_path / "whole")
-    page = (tmp_path / "whole" / "table.md").read_text(encoding="utf-8")
+    page = (tmp_path / "whole" / "table.md").read_text(encoding="utf-8").replace("\u00a0", " ")
     found = judge(claims[0], Records(tmp_path / "whole" / "runs.jsonl"))
     assert f"| One is better (accuracy) | 2.00 points | {100 * found.difference:+.2f}".replace("-", "−") in page
     assert f"Verdict: **{found.verdict}**." in page
