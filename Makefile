@@ -11,7 +11,7 @@ torch_cpu = { $(call pip,$(1)) "torch==$(TORCH)+cpu" 2>/dev/null \
 	  || $(call pip,$(1)) "torch==$(TORCH)" --index-url https://download.pytorch.org/whl/cpu; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint bench docs dist clean
+.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint results bench docs dist clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ fuzz: $(VENV)/dev.stamp  ## damage what a user or a disk can hand in, and compos
 
 alarms: $(VENV)/dev.stamp  ## how often the statistical tests cry wolf: 1,000 runs of each
 	$(BIN)/python -m benchmarks.false_alarms
+
+results: $(VENV)/dev.stamp  ## write tables, figures and the index of docs/results again from the runs that are kept there
+	$(BIN)/python -m privet_experiments.reproduction docs/results
 
 bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 	$(BIN)/python -m benchmarks.step

@@ -10,46 +10,53 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privet_experiments.claims import Claim, Published, judge
     from privet_experiments.recipe import Arm, Chart, Recipe, read
     from privet_experiments.registry import RECIPES, find
     from privet_experiments.reproduction.reproduction import Extent, Reproduction, reproduce
-    from privet_experiments.reproduction.selection import finished
-    from privet_experiments.tasks.arm_config import Settings
-    from privet_experiments.tasks.run_record import Records, RunRecord, worded
+    from privet_experiments.reproduction.selection import finished_runs
+    from privet_experiments.tasks.arm_config import ArmConfig
+    from privet_experiments.tasks.run_record import Records, RunRecord, spell_nonfinite
 
 __all__ = [
     "RECIPES",
     "Arm",
+    "ArmConfig",
     "Chart",
+    "Claim",
     "Extent",
+    "Published",
     "Recipe",
     "Records",
     "Reproduction",
     "RunRecord",
-    "Settings",
     "find",
-    "finished",
+    "finished_runs",
+    "judge",
     "read",
     "reproduce",
-    "worded",
+    "spell_nonfinite",
 ]
 
 # Imported when they are first used, so that `privet --help` can name the verb without PyTorch.
 _PLACES = {
     "RECIPES": "registry",
     "Arm": "recipe",
+    "ArmConfig": "tasks.arm_config",
     "Chart": "recipe",
+    "Claim": "claims",
     "Extent": "reproduction.reproduction",
+    "Published": "claims",
     "Recipe": "recipe",
     "Records": "tasks.run_record",
     "Reproduction": "reproduction.reproduction",
     "RunRecord": "tasks.run_record",
-    "Settings": "tasks.settings",
     "find": "registry",
-    "finished": "reproduction.selection",
+    "finished_runs": "reproduction.selection",
+    "judge": "claims",
     "read": "recipe",
     "reproduce": "reproduction.reproduction",
-    "worded": "tasks.run_record",
+    "spell_nonfinite": "tasks.run_record",
 }
 
 

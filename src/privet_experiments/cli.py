@@ -54,7 +54,7 @@ def reproduce(
         {
             "recipe": recipe.name,
             "directory": str(found.directory),
-            "rows": experiments.worded([asdict(row) for row in found.rows]),
+            "rows": experiments.spell_nonfinite([asdict(row) for row in found.rows]),
         },
         f"{table.read_text(encoding='utf-8')}\nTable: {table.resolve().as_uri()}",
     )
@@ -64,7 +64,7 @@ def _list(place: Path, as_json: bool) -> None:
     rows = [
         {
             "name": recipe.name, "title": recipe.title, "runs": recipe.runs, "hours": recipe.hours,
-            "done": len(experiments.finished(recipe, experiments.Records(place / recipe.name / "runs.jsonl"))),
+            "done": len(experiments.finished_runs(recipe, experiments.Records(place / recipe.name / "runs.jsonl"))),
         }
         for recipe in experiments.RECIPES.values()
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a recipe is: an experiment of a paper as data, with the numbers that the paper reports."""
+"""Recipes: experiments of papers as data, with the numbers and the claims that the papers state."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 from privet._utils.documents import DocumentError, from_toml, read_text
 from privet.data.classes import declared
 from privet.errors import InvalidArgumentError, choice, count, positive, real
-from privet_experiments.tasks.arm_config import ArmSettings, table, word
+from privet_experiments.claims import OF_THE_CURVE, Claim, Published
+from privet_experiments.tasks.arm_config import TaskConfig, table, word
 from privet_experiments.tasks.kinds import TASKS
 from privet_experiments.tasks.metrics import OF_THE_RUN
 from privet_experiments.tasks.studies import STUDIES, numbers_of
 
-CHARTS = ("arms", "sweep", "curve", "distribution", "verdicts")
+CHARTS = ("arms", "sweep", "panels", "curve", "histogram", "trace", "reliability", "verdicts")
+# Those of numbers that studies keep, and those that have no metric of their own.
+_OF_STUDIES, _WITHOUT_METRIC = ("histogram", "trace"), ("reliability", "verdicts")
 T = TypeVar("T")
 
 
@@ -25,7 +28,7 @@ class Arm:
 
     Args:
         name: as the table has it.
-        settings: fields of `Settings` that differ from the recipe's; those of `plan` are merged one by one.
+        settings: fields of `ArmConfig` that differ from the recipe's; those of `plan` are merged one by one.
         reported: metric → the paper's number, in the metric's own unit (an accuracy of 98.37 % is 0.9837).
         at: coordinate → where the arm stands in charts, such as {"final rate": 0.9}.
         seeds: number of its runs, if it is another than the recipe's.
@@ -53,13 +56,19 @@ class Chart:
 
     Args:
         name: of its file, a word.
-        kind: "arms", the final metric of every arm beside the paper's; "sweep", against a coordinate of the arms; "curve", during
-            training; "distribution", of a number of the recipe's studies over the looks; or "verdicts", of every arm and metric.
-        metric: one of the recipe's, or "epsilon"; for "distribution" a number that its studies keep; left out for "verdicts".
-        x: the coordinate of a sweep; "step" or "epsilon" for a curve.
-        series: coordinate whose values are the lines of a sweep; None draws one line.
-        where: coordinates that an arm must have, with these values, to be shown.
-        logarithmic: whether the x of a sweep is, or the metric of arms, or the number of a distribution.
+        kind: "arms", the final metric of every arm beside the paper's; "sweep", against a coordinate of the arms; "panels", a
+            sweep with axes of its own for each series; "curve", during training; "histogram", of a number that the recipe's
+            studies keep, overlaid; "trace", the same during training; "reliability", reliability diagrams above histograms of
+            the confidence and of the probability of the true class; or "verdicts", of every arm and metric.
+        metric: one of the recipe's, or "epsilon"; for "histogram" and "trace" a number that its studies keep; left out for
+            "reliability" and "verdicts".
+        x: the coordinate of a sweep or of panels; "step" or "epsilon" for a curve.
+        series: coordinate whose values are the lines of a sweep, or the panels; None draws one line.
+        where: coordinates that an arm must have, with these values, to be shown; of several values, one of them.
+        logarithmic: whether the x of a sweep is, or the metric of arms, curves, histograms and traces.
+        against: arm that every panel of a histogram shows beside one other; None overlays all arms.
+        bottom: lower end of the metric's axis, for arms and curves; what lies below is named in the figure. None shows all.
+        top: upper end, likewise.
     """
 
     name: str
@@ -67,19 +76,28 @@ class Chart:
     metric: str = ""
     x: str = "step"
     series: str | None = None
-    where: Mapping[str, float | str] = field(default_factory=dict)
+    where: Mapping[str, float | str | tuple[float | str, ...]] = field(default_factory=dict)
     logarithmic: bool = False
+    against: str | None = None
+    bottom: float | None = None
+    top: float | None = None
 
     def __post_init__(self) -> None:
         choice("chart.kind", self.kind, CHARTS)
         for name in ("name", "metric", "x"):
             word(f"chart.{name}", getattr(self, name))
         table("chart.where", self.where)
+        for name in ("bottom", "top"):
+            if getattr(self, name) is not None:
+                real(f"chart.{name}", getattr(self, name))
 
     def shows(self, arm: Arm) -> bool:
         """Return whether the arm has all coordinates that the chart asks for."""
-        needed = [name for name in (self.x, self.series) if name is not None] if self.kind == "sweep" else []
-        return all(name in arm.at for name in needed) and all(arm.at.get(name) == value for name, value in self.where.items())
+        needed = [name for name in (self.x, self.series) if name is not None] if self.kind in ("sweep", "panels") else []
+        asked = ((arm.at.get(name), value) for name, value in self.where.items())
+        return all(name in arm.at for name in needed) and all(
+            found in value if isinstance(value, tuple | list) else found == value for found, value in asked
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +110,7 @@ class Recipe:
         source: paper and table or figure.
         data: name in the catalogue, or a path to an .npz file, which has a test part; None for a task that trains on none.
         task: one of `TASKS`.
-        common: fields of `Settings` that all arms share.
+        common: fields of `ArmConfig` that all arms share.
         arms: at least one, of different names.
         metrics: names of numbers that the task's evaluation has, or that `tasks.metrics.OF_THE_RUN` measures; accuracy first if
             the recipe is tuned.
@@ -100,16 +118,21 @@ class Recipe:
         note: what to know when reading the table: what the paper leaves open, and where its accounting differs.
         examples: how many of the training set are used, the first ones; None takes all.
         classes: of an .npz file: their number, or their labels in order with commas between them; None for the catalogue's.
-        tuned: whether each arm looks for its own learning rate first, on a seed that is not among the others. The search looks at
+        tuned: whether each arm searches for its own learning rate first, on a seed that is not among the others. The search uses
             the test set, so the table compares arms and is not what a private search would find.
         trial: part of a run's length, in (0, 1], that a run of the search has; it is calibrated to the same ε, and its learning
             rate is the one that is asked about over the root of the part, so that as much noise adds up.
         points: how often a run is evaluated, at equal distances; 1 is at the end only.
         charts: figures to draw.
-        studies: names in `privet_experiments.tasks.studies.STUDIES`: what is looked at in the gradients of each
+        studies: names in `privet_experiments.tasks.studies.STUDIES`: what is observed of the gradients of each
             arm's first seed. NOT PRIVATE.
+        new_studies: the same, of new runs only: finished runs count without them, and their charts wait for runs that have them.
         study_epochs: how many of the last epochs are studied, > 0.
-        hours: what all runs took, or are estimated to take, on two cores; None if nobody knows.
+        hours: what all runs took, or are estimated to take, on two cores; None if unknown.
+        claims: of the paper, for the runs to confirm or contradict.
+        published: the strongest published numbers that ours compare with.
+        rates: how the learning rates were chosen, where the recipe is not tuned.
+        remark: what the verdicts do not say: the caveats under which to read them.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or two arms or charts share a name.
@@ -132,11 +155,16 @@ class Recipe:
     points: int = 1
     charts: tuple[Chart, ...] = ()
     studies: tuple[str, ...] = ()
+    new_studies: tuple[str, ...] = ()
     study_epochs: float = 10.0
     hours: float | None = None
+    claims: tuple[Claim, ...] = ()
+    published: tuple[Published, ...] = ()
+    rates: str = ""
+    remark: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("name", "title", "source", "note"):
+        for name in ("name", "title", "source", "note", "rates", "remark"):
             word(name, getattr(self, name))
         if self.data is not None:
             word("data", self.data)
@@ -165,20 +193,23 @@ class Recipe:
             )
         if (self.data is not None) != TASKS[self.task].trains:
             raise InvalidArgumentError("data", self.data, "given for a task that trains, and left out for others")
-        for study in self.studies:
+        for study in (*self.studies, *self.new_studies):
             choice("study", study, STUDIES)
         positive("study_epochs", self.study_epochs)
         for chart in self.charts:
-            if chart.kind != "verdicts":
+            if chart.kind not in _WITHOUT_METRIC:
                 choice("chart.metric", chart.metric, self._drawable(chart.kind))
+            if chart.against is not None:
+                choice("chart.against", chart.against, [arm.name for arm in self.arms])
+        self._check_claims()
         for arm in self.arms:
             self._check_studies(arm, self.settings(arm))
 
-    def settings(self, arm: Arm) -> ArmSettings:
+    def settings(self, arm: Arm) -> TaskConfig:
         """Return how an arm does its task."""
         plan = {**table("common.plan", self.common.get("plan", {})), **table("arms.settings.plan", arm.settings.get("plan", {}))}
         merged = {**self.common, **arm.settings, **({"plan": plan} if TASKS[self.task].trains else {})}
-        made: ArmSettings = _made(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
+        made: TaskConfig = _build(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
         return made
 
     @property
@@ -191,19 +222,29 @@ class Recipe:
         return arm.seeds or self.seeds
 
     def _drawable(self, kind: str) -> tuple[str, ...]:
-        if kind == "distribution":
-            return numbers_of(self.studies)
+        if kind in _OF_STUDIES:
+            return numbers_of((*self.studies, *self.new_studies))
         during = tuple(metric for metric in self.metrics if kind != "curve" or metric not in OF_THE_RUN)
         return (*during, "epsilon")
 
-    def _check_studies(self, arm: Arm, settings: ArmSettings) -> None:
-        if self.studies and settings.adaptive:
+    def _check_claims(self) -> None:
+        names = [arm.name for arm in self.arms]
+        for claim in self.claims:
+            choice("claim.metric", claim.metric, (*self.metrics, "epsilon", *OF_THE_CURVE))
+            for name in claim.arms:
+                choice("claim.arm", name, names)
+        for number in self.published:
+            choice("published.metric", number.metric, self.metrics)
+            choice("published.arm", number.arm, names)
+
+    def _check_studies(self, arm: Arm, settings: TaskConfig) -> None:
+        if (self.studies or self.new_studies) and settings.adaptive:
             fix = "Nobody knows its bound ahead; leave the arm or the studies out."
             raise InvalidArgumentError("studies", arm.name, "of arms whose rule does not adapt its bound", fix)
 
 
 def read(path: Path) -> Recipe:
-    """Return the recipe of a TOML file, whose keys are the fields of `Recipe`, `Arm` and `Chart`.
+    """Return the recipe of a TOML file, whose keys are the fields of `Recipe`, `Arm`, `Chart`, `Claim` and `Published`.
 
     Raises:
         InvalidArgumentError: the file cannot be read, does not parse, or has fields that recipes have not.
@@ -213,11 +254,13 @@ def read(path: Path) -> Recipe:
     except DocumentError as error:
         raise InvalidArgumentError("recipe", str(path), "a file that can be read: TOML", f"{error}.") from None
     made = {
-        "arms": tuple(_made(Arm, "arms", one) for one in _list(content, "arms")),
-        "charts": tuple(_made(Chart, "charts", one) for one in _list(content, "charts")),
+        "arms": tuple(_build(Arm, "arms", one) for one in _list(content, "arms")),
+        "charts": tuple(_build(Chart, "charts", one) for one in _list(content, "charts")),
+        "claims": tuple(_build(Claim, "claims", one) for one in _list(content, "claims")),
+        "published": tuple(_build(Published, "published", one) for one in _list(content, "published")),
         "metrics": tuple(_list(content, "metrics")),
     }
-    return _made(Recipe, "recipe", {"name": path.stem, **content, **made})
+    return _build(Recipe, "recipe", {"name": path.stem, **content, **made})
 
 
 def _list(content: Mapping[str, Any], name: str) -> list[Any]:
@@ -227,7 +270,7 @@ def _list(content: Mapping[str, Any], name: str) -> list[Any]:
     return found
 
 
-def _made(kind: type[T], name: str, values: Mapping[str, Any]) -> T:
+def _build(kind: type[T], name: str, values: Mapping[str, Any]) -> T:
     table(name, values)
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - known):

@@ -57,7 +57,7 @@ def test_the_recipe_comes_to_a_table(recipe, tmp_path, short_test_part, nothing_
     arms = tuple(names[:: -(-len(names) // _ARMS)])
     metrics = tuple(metric for metric in recipe.metrics if metric not in COSTS)
     charts = tuple(chart for chart in recipe.charts if chart.metric not in COSTS)
-    short = replace(recipe, tuned=False, metrics=metrics, charts=charts)
+    short = replace(recipe, tuned=False, metrics=metrics, charts=charts, claims=())
     found = reproduce(short, tmp_path, Extent(seeds=1, examples=_EXAMPLES, epochs=1, arms=arms))
     assert [row.arm for row in found.rows] == list(arms)
     assert all(set(row.metrics) == set(metrics) for row in found.rows)

@@ -9,11 +9,12 @@ import torch
 from privet import models
 from privet.clipping import AdaptiveQuantile, Flat
 from privet.errors import InvalidArgumentError
+from privet.models import networks
 from privet.models.features.catalogue import NORMALISED
 from privet.plan import Epochs
 from privet.runs.config import OPTIMIZERS
 from privet.schedules import ToZero
-from privet_experiments import RECIPES, Arm, Chart, Settings, find, read
+from privet_experiments import RECIPES, Arm, ArmConfig, Chart, Claim, Published, find, read
 from privet_experiments.recipe import CHARTS
 from privet_experiments.tasks.metrics import VERDICTS
 
@@ -61,6 +62,21 @@ kind = "sweep"
 metric = "accuracy"
 x = "bound"
 logarithmic = true
+
+[[claims]]
+statement = "The large bound is better"
+metric = "accuracy"
+arm = ["large", "small"]
+direction = "higher"
+baseline = "small"
+size = 0.01
+
+[[published]]
+value = 0.95
+method = "a network"
+epsilon = 2.5
+source = "somebody"
+arm = "large"
 """
 
 
@@ -88,6 +104,9 @@ def test_a_file_says_the_same_as_python(tmp_path):
     assert (recipe.name, [arm.name for arm in recipe.arms]) == ("bounds", ["small", "large"])
     assert recipe.settings(recipe.arms[1]).plan_for(1437).clipping == Flat(2.0)
     assert recipe.charts == (Chart("bounds", "sweep", "accuracy", x="bound", logarithmic=True),)
+    statement = "The large bound is better"
+    assert recipe.claims == (Claim(statement, "accuracy", ("large", "small"), "higher", "small", size=0.01),)
+    assert recipe.published == (Published(0.95, "a network", 2.5, "somebody", "large"),)
 
 
 BAD_FILES = {
@@ -133,8 +152,8 @@ def test_a_recipe_that_is_not_there_is_answered(name):
         ({"data": None}, "data is None"),
         ({"studies": ("colours",)}, "study is 'colours'"),
         ({"studies": ("similarity",), "study_epochs": 0.0}, "study_epochs is 0"),
-        ({"studies": ("similarity",), "charts": (Chart("one", "distribution", "mean_weight"),)}, "chart.metric is 'mean_weight'"),
-        ({"charts": (Chart("one", "distribution", "noised_similarity"),)}, "chart.metric is 'noised_similarity'"),
+        ({"studies": ("similarity",), "charts": (Chart("one", "trace", "mean_weight"),)}, "chart.metric is 'mean_weight'"),
+        ({"charts": (Chart("one", "histogram", "noised_similarity"),)}, "chart.metric is 'noised_similarity'"),
         (
             {"studies": ("norms",), "arms": (Arm("one", {"plan": {"clipping": AdaptiveQuantile(Flat(0.5), quantile=0.5)}}),)},
             "studies is 'one'; it must be of arms whose rule does not adapt",
@@ -142,6 +161,11 @@ def test_a_recipe_that_is_not_there_is_answered(name):
         (
             {"metrics": ("accuracy", "time_ratio"), "charts": (Chart("one", "curve", "time_ratio"),)},
             "chart.metric is 'time_ratio'",
+        ),
+        ({"new_studies": ("colours",)}, "study is 'colours'"),
+        (
+            {"studies": ("norms",), "charts": (Chart("one", "histogram", "norm", against="round"),)},
+            "chart.against is 'round'",
         ),
         ({"arms": (Arm("one", {"rate_schedule": 0.5}),)}, "rate_schedule is 0.5"),
         ({"arms": (Arm("one", {"rate_schedule": {"kind": "Cosine"}}),)}, "rate_schedule.kind is 'Cosine'"),
@@ -166,7 +190,7 @@ def test_every_arm_of_the_catalogue_has_a_plan_and_a_network_that_fit_its_data(r
     shape = SHAPES.get(settings.features, entry.input_shape)
     assert settings.optimizer in OPTIMIZERS
     if settings.model in PRETRAINED:  # whose weights need not be here
-        assert models.catalogue._NETWORKS[settings.model].fits(shape)
+        assert networks._NETWORKS[settings.model].fits(shape)
         return
     network = models.build(settings.model, shape, entry.classes or 1, **settings.model_options)
     assert network(torch.zeros(2, *shape)).shape == (2, entry.classes or 1)
@@ -178,6 +202,8 @@ def test_every_chart_of_the_catalogue_shows_arms(recipe):
     for chart in recipe.charts:
         assert chart.kind in CHARTS
         assert sum(map(chart.shows, recipe.arms)) >= (1 if chart.kind == "curve" else min(2, len(recipe.arms))), chart.name
+        if chart.against is not None:
+            assert chart.shows(next(arm for arm in recipe.arms if arm.name == chart.against))
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
@@ -199,7 +225,7 @@ def test_reported_numbers_are_in_the_unit_of_their_metric(recipe):
 
 
 def test_the_description_of_settings_leaves_nothing_out_but_the_rate():
-    settings = Settings(plan={"clipping": Flat(0.5)}, model="mlp", learning_rate=0.3, average="ema")
+    settings = ArmConfig(plan={"clipping": Flat(0.5)}, model="mlp", learning_rate=0.3, average="ema")
     assert settings.described() == {
         "plan": {"clipping": {"kind": "Flat", "bound": 0.5}}, "model": "mlp", "epsilon": None, "model_options": {},
         "features": "as they are", "optimizer": "sgd", "momentum": 0.0, "average": "ema",
@@ -208,6 +234,6 @@ def test_the_description_of_settings_leaves_nothing_out_but_the_rate():
 
 def test_a_rate_schedule_is_part_of_the_description_whichever_way_it_was_given():
     common = {"plan": {"clipping": Flat(0.5)}, "model": "mlp", "learning_rate": 0.3}
-    settings = [Settings(**common, rate_schedule=schedule) for schedule in (ToZero(), {"kind": "ToZero"})]
+    settings = [ArmConfig(**common, rate_schedule=schedule) for schedule in (ToZero(), {"kind": "ToZero"})]
     assert [one.described()["rate_schedule"] for one in settings] == [{"kind": "ToZero"}] * 2
-    assert "rate_schedule" not in Settings(**common).described(), "runs from before there were schedules would be orphans"
+    assert "rate_schedule" not in ArmConfig(**common).described(), "runs from before there were schedules would be orphans"

@@ -1,4 +1,4 @@
-"""Linear models on normalised scattering coefficients: beside what papers report at the same ε and δ, and part by part."""
+"""Linear models on normalised scattering coefficients: beside published accuracies at the same (ε, δ), and ablated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from privet.clipping import Flat
 from privet.sampling import Poisson
 from privet.schedules import ToZero
+from privet_experiments.claims import Claim, Published
+from privet_experiments.papers.sources import HUANG, TRAMER_BONEH, ZHU
 from privet_experiments.recipe import Arm, Chart, Recipe
 
 # Examples have length 10, so a gradient is 10 times as long as the error of the probabilities, which is at most √2.
@@ -17,9 +19,20 @@ _FASHION: dict[str, Any] = {
     "plan": {"sampling": Poisson(2048), "steps": 400, "delta": 1e-5, "clipping": Flat(_BOUND)},
 }  # fmt: skip
 _NOTE = (
-    "Settings were chosen on the last 10,000 training images, by models of the first 50,000. The test set had been looked at "
+    "Settings were chosen on the last 10,000 training images, by models of the first 50,000. The test set had been used "
     "once before, with {before}. That choice is not paid for in ε, nor is that of the papers."
 )
+
+
+_RATES = "chosen by hand with the other settings, on the last 10,000 training images; the choice is not paid for in ε"
+
+
+def _above(epsilon: float, published: float, method: str) -> Claim:
+    return Claim(
+        f"More accurate than the strongest published number at ε ≤ {epsilon:g} ({method})", "accuracy",
+        f"ε = {epsilon:g}", "higher", published,
+        row="Our own claim, above the strongest published number",
+    )  # fmt: skip
 
 
 def _goal(epsilon: float, reported: float, **settings: Any) -> Arm:
@@ -33,7 +46,7 @@ def _less() -> tuple[Arm, ...]:
         "not whitened": {"features": "normalised scattering, not whitened"},
         "not local": {"features": "normalised scattering, not local"},
         "groups normalised instead": {"features": "scattering in groups of length 10"},
-        "rate that falls to nought": {"rate_schedule": ToZero(), "learning_rate": 0.3},
+        "rate that decays to zero": {"rate_schedule": ToZero(), "learning_rate": 0.3},
         "averaged parameters": {"average": "ema"},
         "no momentum": {"momentum": 0.0, "learning_rate": 1.5},
         "batches of 8,192": {"plan": {"sampling": Poisson(8192), "steps": 100}, "learning_rate": 0.6},
@@ -43,26 +56,43 @@ def _less() -> tuple[Arm, ...]:
 
 BETTER_FASHION = Recipe(
     name="better-fashion",
-    title="Linear models on Fashion-MNIST beyond the papers' accuracies",
-    source="ours; beside it “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Table III (ε = 9), and "
-    "“Improving differentially private SGD via randomly sparsified gradients”, Table 2 (ε = 3 and 1)",
+    title="Linear models on scattering coefficients of Fashion-MNIST",
+    source=f"ours; beside it {TRAMER_BONEH} (ε = 3), {ZHU}, Table 2 (ε = 3 and 1), and {HUANG}, Table III (ε = 9)",
     data="fashion-mnist",
     task="classification",
     common=_FASHION,
     arms=(
-        _goal(3.0, 0.895),
+        _goal(3.0, 0.897),
         _goal(1.0, 0.882, learning_rate=0.04),
-        _goal(9.0, 0.8722, learning_rate=0.6, plan={"sampling": Poisson(8192), "steps": 200}),
+        _goal(9.0, 0.897, learning_rate=0.6, plan={"sampling": Poisson(8192), "steps": 200}),
     ),
     metrics=("accuracy",),
     charts=(Chart("accuracy", "arms", "accuracy"),),
-    note=_NOTE.format(before="rates that fell to nought and batches of 8,192 throughout"),
+    note=_NOTE.format(before="rates that decayed to zero and batches of 8,192 throughout")
+    + " Huang et al. state 40,000 training examples for their 87.22 %; ours use all 60,000.",
+    claims=(
+        _above(3.0, 0.897, "scattering + linear, 89.7 %"), _above(1.0, 0.882, "H-CNN/S with sparsification, 88.2 %"),
+        _above(9.0, 0.897, "scattering + linear at ε = 3, 89.7 %"),
+    ),
+    published=(
+        Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
+        Published(0.895, "H-CNN/S with random sparsification", 3.0, f"{ZHU}, Table 2", "ε = 3"),
+        Published(0.882, "H-CNN/S with random sparsification", 1.0, f"{ZHU}, Table 2", "ε = 1"),
+        Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 9"),
+        Published(0.8722, "PSASC* on a CNN, 40,000 examples", 9.0, f"{HUANG}, Table III", "ε = 9"),
+    ),
+    rates=_RATES,
+    remark=(
+        "This is not a reproduction: the features are ours, normalised with statistics of synthetic images. The model is "
+        "linear, as that of Tramèr and Boneh. A model at ε = 3 is one at ε = 9 too, so their 89.7 % is the number to beat at "
+        "both."
+    ),
     hours=0.3,
 )  # fmt: skip
 
 BETTER_FASHION_PARTS = Recipe(
     name="better-fashion-parts",
-    title="What each ingredient of better-fashion is worth at ε = 3",
+    title="Ablation of better-fashion at ε = 3",
     source="ours",
     data="fashion-mnist",
     task="classification",
@@ -71,33 +101,44 @@ BETTER_FASHION_PARTS = Recipe(
     metrics=("accuracy",),
     seeds=2,
     charts=(Chart("accuracy", "arms", "accuracy"),),
-    note="Arms leave one ingredient out; rates make up for what changes the length of steps, and are not tuned again.",
+    note="Each arm leaves one ingredient out. Rates compensate for what changes the length of steps, and are not tuned again.",
     hours=0.4,
 )
 
-# A small bound makes all examples count alike, however well they are told apart already.
+# A small bound gives all examples about the same weight, however well they are classified already.
 _MNIST: dict[str, Any] = {
     **_COMMON, "features": "normalised scattering, upright", "learning_rate": 250.0, "rate_schedule": ToZero(),
     "plan": {"sampling": Poisson(8192), "steps": 200, "delta": 1e-5, "clipping": Flat(0.1)},
 }  # fmt: skip
 BETTER_MNIST = Recipe(
     name="better-mnist",
-    title="A linear model on MNIST beyond the papers' accuracies",
-    source="ours; beside it “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”, Table II",
+    title="A linear model on scattering coefficients of upright MNIST digits",
+    source=f"ours; beside it {TRAMER_BONEH}, and {HUANG}, Table III",
     data="mnist",
     task="classification",
     common=_MNIST,
-    arms=(_goal(3.0, 0.9865),),
+    arms=(_goal(3.0, 0.987),),
     metrics=("accuracy",),
     points=4,
-    charts=(Chart("accuracy", "curve", "accuracy"),),
-    note=_NOTE.format(before="the same features of images that were not made upright, in 100 steps, with a bound of 2.5"),
+    charts=(Chart("accuracy", "curve", "accuracy"), Chart("published", "arms", "accuracy")),
+    note=_NOTE.format(before="the same features of images that were not made upright, in 100 steps, with a bound of 2.5")
+    + " Every digit is sheared upright before its coefficients are computed; that looks at one image at a time and costs no ε.",
+    claims=(_above(3.0, 0.987, "scattering + linear, 98.7 %"),),
+    published=(
+        Published(0.987, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
+        Published(0.9865, "PSASC* on a CNN", 3.0, f"{HUANG}, Table III", "ε = 3"),
+    ),
+    rates=_RATES,
+    remark=(
+        "This is not a reproduction: the features are ours, and include a preprocessing step (upright digits) that the others "
+        "lack. The margin over 98.7 % is at the edge of what five runs resolve."
+    ),
     hours=0.2,
 )
 
 BETTER_MNIST_PARTS = Recipe(
     name="better-mnist-parts",
-    title="What each ingredient of better-mnist is worth",
+    title="Ablation of better-mnist",
     source="ours",
     data="mnist",
     task="classification",
@@ -111,6 +152,6 @@ BETTER_MNIST_PARTS = Recipe(
     metrics=("accuracy",),
     seeds=2,
     charts=(Chart("accuracy", "arms", "accuracy"),),
-    note="Arms leave one ingredient out; rates make up for what changes the length of steps, and are not tuned again.",
+    note="Each arm leaves one ingredient out. Rates compensate for what changes the length of steps, and are not tuned again.",
     hours=0.2,
 )

@@ -1,4 +1,4 @@
-"""Carrying a recipe out: which runs are wanted, doing those that are not there yet, and writing what they come to."""
+"""Reproduce a recipe: find the runs that are missing, do them, and write pages and figures of all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from threading import Lock
 from privet.errors import InvalidArgumentError, choice, count, positive
 from privet.models.features import AS_THEY_ARE, check, extracted
 from privet_experiments.recipe import Arm, Recipe
-from privet_experiments.reproduction.charts import draw
+from privet_experiments.reproduction.pages import write
 from privet_experiments.reproduction.run_progress import track_runs
 from privet_experiments.reproduction.selection import job_of
-from privet_experiments.reproduction.table import Row, summary, write
+from privet_experiments.reproduction.table import Row
 from privet_experiments.reproduction.workers import performing
 from privet_experiments.tasks.job import Examples, Job, read
 from privet_experiments.tasks.run_record import Records, RunRecord
@@ -155,10 +155,7 @@ def reproduce(
         wanted = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
         expect(wanted)
         done = list(each(record, wanted))
-    rows = summary(recipe, arms, done)
-    write(recipe, rows, done, directory, reduced=extent.reduced)
-    draw(recipe, arms, done, directory / "figures")
-    return Reproduction(directory, rows)
+    return Reproduction(directory, write(recipe, arms, done, directory, reduced=extent.reduced))
 
 
 def highest(score: Callable[[float], float], start: float) -> float:

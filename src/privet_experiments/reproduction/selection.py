@@ -1,19 +1,19 @@
-"""Which runs a recipe asks for, and which of them there are."""
+"""Selection of runs: those that a recipe asks for, and those of them that are finished."""
 
 from __future__ import annotations
 
 from privet.data import catalogue
 from privet_experiments.recipe import Arm, Recipe
-from privet_experiments.tasks.arm_config import ArmSettings
+from privet_experiments.tasks.arm_config import TaskConfig
 from privet_experiments.tasks.job import Examples, Job
 from privet_experiments.tasks.run_record import Records, RunRecord
 
-# Whose gradients are looked at, where a recipe asks for studies: they take time, and one of an arm's runs shows what there is.
+# The seed whose gradients are studied, where a recipe asks for studies: they take time, and one run per arm illustrates.
 _STUDIED_SEED = 1
 
 
 def job_of(
-    recipe: Recipe, arm: Arm, settings: ArmSettings, examples: Examples, size: int, rate: float | None, seed: int
+    recipe: Recipe, arm: Arm, settings: TaskConfig, examples: Examples, size: int, rate: float | None, seed: int
 ) -> Job:  # fmt: skip
     """Return the run of an arm with this seed.
 
@@ -26,13 +26,14 @@ def job_of(
         rate: learning rate; None where there is no choice of it.
         seed: of the initial parameters.
     """
+    studies, new_studies = (recipe.studies, recipe.new_studies) if seed == _STUDIED_SEED else ((), ())
     return Job(
-        recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed,
-        recipe.studies if seed == _STUDIED_SEED else (), recipe.study_epochs,
+        recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed, studies,
+        recipe.study_epochs, new_studies,
     )  # fmt: skip
 
 
-def finished(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
+def finished_runs(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
     """Return the runs of a recipe of the catalogue that there are, by seed; the search and reduced runs are left out.
 
     A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.

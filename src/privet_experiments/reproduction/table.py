@@ -1,22 +1,23 @@
-"""The table of a reproduction: mean, standard deviation and number of runs, with the paper's number beside them."""
+"""Tables of a reproduction: mean, standard deviation and number of runs, with the paper's number beside them."""
 
 from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from privet._utils.files import write_text
 from privet.evaluation.studies import WARNING
 from privet.report import numbers
 from privet_experiments.recipe import Arm, Recipe
-from privet_experiments.tasks.metrics import VERDICTS, shown
+from privet_experiments.tasks.metrics import VERDICTS, format_metric
 from privet_experiments.tasks.run_record import RunRecord
 from privet_experiments.tasks.studies import numbers_of, values
+
+_WIDTH = 116  # characters of a line of prose
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,6 @@ def summary(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord]) -
     return tuple(_row(recipe, arm, found) for arm in arms if (found := [record for record in records if record.arm == arm.name]))
 
 
-def write(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], directory: Path, *, reduced: bool) -> None:
-    """Write table.md and table.csv.
-
-    Args:
-        recipe: that was carried out.
-        rows: of its arms.
-        records: of all its runs.
-        directory: where to.
-        reduced: whether the runs are smaller than the recipe's.
-    """
-    write_text(directory / "table.md", _markdown(recipe, rows, records, reduced))
-    write_text(directory / "table.csv", _csv(rows))
-
-
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
     """Return mean and sample standard deviation, None of one value; not finite if a value is not."""
     with np.errstate(invalid="ignore"):
@@ -95,16 +82,39 @@ def _row(recipe: Recipe, arm: Arm, records: Sequence[RunRecord]) -> Row:
     )
 
 
-def _markdown(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], reduced: bool) -> str:
+def results_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], *, reduced: bool) -> Iterable[str]:
+    """Yield the lines of a page's title, what the runs have in common, and the table of the arms.
+
+    Args:
+        recipe: that was carried out.
+        rows: of its arms.
+        records: of all its runs.
+        reduced: whether the runs are smaller than the recipe's.
+    """
     trained = any(row.delta is not None for row in rows)
     columns = ["arm", *(_OF_A_TRAINING if trained else ())]
     compared = {metric for row in rows for metric, found in row.metrics.items() if found.reported is not None}
     for metric in recipe.metrics:
         columns += [metric.replace("_", " "), *["the paper's"] * (metric in compared)]
     columns += ["runs", "seconds a run"]
-    lines = [_line(columns), _line(["---"] * len(columns)), *(_line(_cells(row, compared, trained)) for row in rows)]
-    header = [f"# {recipe.title}", "", f"Source: {recipe.source}.", "", *_facts(recipe, records, reduced), ""]
-    return "\n".join((*header, *lines, *_studied(recipe, rows, records))) + "\n"
+    yield from (f"# {recipe.title}", "", *wrap(f"Source: {recipe.source}."), "")
+    for fact in _facts(recipe, records, reduced):
+        yield from wrap(fact, "- ")
+    yield from ("", line(columns), line(["---"] * len(columns)))
+    for row in rows:
+        yield line(_cells(row, compared, trained))
+
+
+def wrap(text: str, bullet: str = "") -> list[str]:
+    """Return a paragraph as lines of Markdown that can be read in an editor."""
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet), break_long_words=False, break_on_hyphens=False
+    )
+
+
+def line(cells: Iterable[str]) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
 
 
 _OF_A_TRAINING = ("ε", "δ", "learning rate")
@@ -115,24 +125,26 @@ def _facts(recipe: Recipe, records: Sequence[RunRecord], reduced: bool) -> Itera
     sizes = _all(f"{record.examples:,}" for record in records)
     versions = _all(f"{name} {version}" for record in records for name, version in record.versions.items())
     plans = [record.plan for record in records if record.plan is not None]
-    yield f"- Recipe `{recipe.name}`: {len(records)} runs" + (f" on {sizes} examples of {recipe.data}." if recipe.data else ".")
+    yield f"Recipe `{recipe.name}`: {len(records)} runs" + (f" on {sizes} examples of {recipe.data}." if recipe.data else ".")
     if reduced:
-        yield "- **Reduced**: fewer examples or epochs than the recipe's; not to be compared with the paper."
-    yield f"- {first}{f' to {last}' if last != first else ''}; {versions}; {_all(record.machine for record in records)}."
+        yield "**Reduced**: fewer examples or epochs than the recipe's; not to be compared with the paper."
+    yield f"{first}{f' to {last}' if last != first else ''}; {versions}; {_all(record.machine for record in records)}."
     if plans:
         sampling, neighbours = _all(plan["sampling"]["kind"] for plan in plans), _all(plan["adjacency"] for plan in plans)
         yield (
-            f"- ε is an upper bound by PLD for what was sampled ({sampling}), neighbours: {neighbours}; ∞ where there is no "
-            "noise or no clipping. Mean ± standard deviation over the seeds of the initial parameters; noise and sampling have "
-            "no seed."
+            f"ε is an upper bound by PLD for what was sampled ({sampling}), neighbours: {neighbours}; ∞ where there is no "
+            "noise or no clipping. Mean ± standard deviation over the seeds of the initial parameters; noise and sampling are "
+            "not seeded."
         )
     if recipe.tuned:
         yield (
-            "- Learning rates were chosen by test accuracy, on a seed that is not reported: this compares arms, and is not "
-            "what a private search would find."
+            "Learning rates were searched by test accuracy, on a seed that is not reported. This compares arms; it is not what a "
+            "private search would find."
         )
+    elif recipe.rates:
+        yield f"Learning rates: {recipe.rates}."
     if recipe.note:
-        yield f"- {recipe.note.strip()}"
+        yield recipe.note.strip()
 
 
 def _cells(row: Row, compared: set[str], trained: bool) -> Iterable[str]:
@@ -145,7 +157,9 @@ def _cells(row: Row, compared: set[str], trained: bool) -> Iterable[str]:
         if metric in VERDICTS:
             yield f"{found.mean * row.runs:.0f}/{row.runs}"
         else:
-            yield shown(metric, found.mean) + ("" if found.deviation is None else f" ± {shown(metric, found.deviation)}")
+            yield format_metric(metric, found.mean) + (
+                "" if found.deviation is None else f" ± {format_metric(metric, found.deviation)}"
+            )
         if metric in compared:
             yield _reported(metric, found.reported)
     yield from (str(row.runs), f"{row.seconds:.1f}")
@@ -154,29 +168,30 @@ def _cells(row: Row, compared: set[str], trained: bool) -> Iterable[str]:
 def _reported(metric: str, number: float | None) -> str:
     if number is None:
         return "—"
-    return ("yes" if number else "no") if metric in VERDICTS else shown(metric, number)
+    return ("yes" if number else "no") if metric in VERDICTS else format_metric(metric, number)
 
 
-def _studied(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord]) -> Iterable[str]:
-    """Yield a table of what studies saw, under its warning."""
+def studies_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord]) -> Iterable[str]:
+    """Yield the lines of what the gradient studies saw, under their warning."""
     studies = {record.arm: record.study for record in records if record.study is not None}
     if not studies:
         return
-    names = numbers_of(recipe.studies)
+    names = numbers_of((*recipe.studies, *recipe.new_studies))
     looks = _all(str(len(study["looks"])) for study in studies.values())
     yield from ("", "## Gradients", "")
-    yield (
+    yield from wrap(
         f"**{WARNING}**, on random batches of the training set, {looks} looks over the last {recipe.study_epochs:g} epochs of "
         "one run of each arm: median, with the middle 80 % of the looks."
     )
-    yield from ("", _line(["arm", *(name.replace("_", " ") for name in names)]), _line(["---"] * (len(names) + 1)))
+    yield from ("", line(["arm", *(name.replace("_", " ") for name in names)]), line(["---"] * (len(names) + 1)))
     for row in rows:
         if study := studies.get(row.arm):
             found = [np.nanquantile(values(study, name), (0.5, 0.1, 0.9)) for name in names]
-            yield _line([row.arm, *(f"{median:.3g} ({low:.3g} to {high:.3g})" for median, low, high in found)])
+            yield line([row.arm, *(f"{median:.3g} ({low:.3g} to {high:.3g})" for median, low, high in found)])
 
 
-def _csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[Row]) -> str:
+    """Return the numbers of all arms, unrounded, as comma-separated values."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
@@ -190,10 +205,6 @@ def _csv(rows: Sequence[Row]) -> str:
             )  # fmt: skip
             writer.writerow(["" if cell is None else cell for cell in cells])
     return text.getvalue()
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _all(words: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ def word(name: str, value: object) -> str:
     return value
 
 
-class ArmSettings(Protocol):
+class TaskConfig(Protocol):
     """What the runner asks of an arm's settings, whatever the task."""
 
     @property
@@ -52,15 +52,15 @@ class ArmSettings(Protocol):
     def described(self) -> dict[str, Any]:
         """Return everything but the learning rate as plain JSON values."""
 
-    def lasting(self, epochs: float | None) -> ArmSettings:
+    def lasting(self, epochs: float | None) -> TaskConfig:
         """Return the settings with another length; None leaves it."""
 
-    def shortened(self, part: float) -> ArmSettings:
+    def shortened(self, part: float) -> TaskConfig:
         """Return the settings with this part of the length."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class ArmConfig:
     """All that, with the data and a seed, decides a run.
 
     Args:
@@ -135,11 +135,11 @@ class Settings:
             del found["rate_schedule"]  # which runs from before there was one do not have
         return found
 
-    def lasting(self, epochs: float | None) -> Settings:
+    def lasting(self, epochs: float | None) -> ArmConfig:
         """Return the settings with another length; None leaves it."""
         return self if epochs is None else replace(self, plan={**self.plan, "steps": Epochs(epochs)})
 
-    def shortened(self, part: float) -> Settings:
+    def shortened(self, part: float) -> ArmConfig:
         """Return the settings with this part of the length, one step at least."""
         if part == 1:
             return self

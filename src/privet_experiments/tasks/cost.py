@@ -1,4 +1,4 @@
-"""What a private step costs over a plain one: time and peak memory, of clipping alone.
+"""Cost of a private step over a plain one: time and peak memory, of clipping alone.
 
 Noise is left out, as it is the same whatever the norms come from.
 """
@@ -53,7 +53,7 @@ def _described(job: Job, plan: Plan, data: DataSet, method: str) -> dict[str, An
 
 
 def _step(described: dict[str, Any], *, private: bool) -> TimedStep:
-    """Return a step on made-up examples, clipped or plain."""
+    """Return a step on synthetic examples, clipped or plain."""
     plan, shape, classes = Plan.from_dict(described["plan"]), tuple(described["shape"]), described["classes"]
     examples = max(1, round(plan.examples * plan.sampling_rate))
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""Gradient flow on problems that are made up, for what clipping does to its tangent kernel: no data, no noise, no privacy."""
+"""Gradient flow on synthetic problems, for the effect of clipping on its tangent kernel: no data, no noise, no privacy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privet_experiments.tasks.job import Advance, Found, Job
 
 
 @dataclass(frozen=True)
-class FlowSettings:
+class FlowConfig:
     """How an arm clips.
 
     Args:
@@ -46,13 +46,13 @@ class FlowSettings:
         """Return the settings as plain JSON values."""
         return {"clipping": self.clipping}
 
-    def lasting(self, epochs: float | None) -> FlowSettings:
+    def lasting(self, epochs: float | None) -> FlowConfig:
         """Return the settings; refuse another length, as what is shown takes a problem's own."""
         if epochs is not None:
             raise InvalidArgumentError("epochs", epochs, "left out for gradient flow", "Every problem has its own length.")
         return self
 
-    def shortened(self, part: float) -> FlowSettings:
+    def shortened(self, part: float) -> FlowConfig:
         """Return the settings: nothing is searched for."""
         return self
 

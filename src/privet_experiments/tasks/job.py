@@ -50,8 +50,9 @@ class Job:
         settings: of the arm, of the task's kind.
         rate: learning rate; None where there is no choice of it.
         seed: of the initial parameters.
-        studies: names of studies of its gradients.
+        studies: names of studies of its gradients, which its record must have.
         study_epochs: how many of the last epochs are studied.
+        new_studies: names of studies that it makes too, and without which a record counts all the same.
     """
 
     recipe: str
@@ -66,6 +67,7 @@ class Job:
     seed: int
     studies: tuple[str, ...] = ()
     study_epochs: float = 10.0
+    new_studies: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -98,6 +100,7 @@ class Found:
     plan: dict[str, Any] | None = None
     epsilon: float | None = None
     study: dict[str, Any] | None = None
+    confidence: dict[str, Any] | None = None
 
 
 @functools.lru_cache(maxsize=1)

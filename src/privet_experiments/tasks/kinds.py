@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from privet_experiments.tasks.arm_config import Settings
-from privet_experiments.tasks.gradient_flow import FlowSettings, flow
+from privet_experiments.tasks.arm_config import ArmConfig
+from privet_experiments.tasks.gradient_flow import FlowConfig, flow
 from privet_experiments.tasks.job import Advance, Found, Job
 from privet_experiments.tasks.run_record import RunRecord
 from privet_experiments.tasks.train_task import CLASSIFICATION, REGRESSION
@@ -26,7 +26,7 @@ class Task:
     """What a run does.
 
     Args:
-        settings: what an arm's are made of: a frozen dataclass with what `ArmSettings` asks for.
+        settings: what an arm's are made of: a frozen dataclass with what `TaskConfig` asks for.
         perform: does it.
         trains: whether it trains on a data set, by a plan.
     """
@@ -37,9 +37,9 @@ class Task:
 
 
 TASKS = {
-    "classification": Task(Settings, CLASSIFICATION),
-    "regression": Task(Settings, REGRESSION),
-    "gradient flow": Task(FlowSettings, flow, trains=False),
+    "classification": Task(ArmConfig, CLASSIFICATION),
+    "regression": Task(ArmConfig, REGRESSION),
+    "gradient flow": Task(FlowConfig, flow, trains=False),
 }
 
 

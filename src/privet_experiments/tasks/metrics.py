@@ -28,6 +28,6 @@ OF_THE_RUN: dict[str, Callable[[Job, Plan, DataSet, str], float]] = {
 }
 
 
-def shown(metric: str, value: float) -> str:
+def format_metric(metric: str, value: float) -> str:
     """Return a metric's value as people read it: shares in per cent, other numbers with four digits."""
     return numbers.percent(value) if metric in SHARES else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""What is kept of a run: a line of JSON that says how it came about and what it came to."""
+"""Records of runs: lines of JSON with what decided each run and what came of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RunRecord:
     Args:
         recipe: its name.
         arm: its name.
-        settings: what `Settings.described` says.
+        settings: what `ArmConfig.described` says.
         rate: learning rate; None where there is no choice of it.
         seed: of the initial parameters.
         examples: that were trained on.
@@ -35,7 +35,9 @@ class RunRecord:
         machine: processor and number of cores.
         versions: library → version.
         finished: date and time, ISO 8601, UTC.
-        study: what was seen of the gradients, NOT PRIVATE, as `privet_experiments.tasks.studies` keeps it; None if nobody asked.
+        study: what was seen of the gradients, NOT PRIVATE, as `privet_experiments.tasks.studies` keeps it; None without a study.
+        confidence: bin tables of a classifier's final test predictions, as `BinTable.to_dict` writes them: "predicted", of the
+            confidence in the predicted class, and "true_class"; None for other tasks and in runs from before they were recorded.
     """
 
     recipe: str
@@ -53,6 +55,7 @@ class RunRecord:
     versions: dict[str, str]
     finished: str
     study: dict[str, Any] | None = None
+    confidence: dict[str, Any] | None = None
 
     def value(self, metric: str) -> float:
         """Return a metric at the end, or ε by the name "epsilon"."""
@@ -67,7 +70,7 @@ class RunRecord:
 
     def to_json(self) -> str:
         """Return one line of JSON; numbers that JSON has not are words."""
-        return json.dumps(worded(asdict(self)), ensure_ascii=False, allow_nan=False)
+        return json.dumps(spell_nonfinite(asdict(self)), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> RunRecord:
@@ -137,14 +140,14 @@ def _numbers(values: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-def worded(value: Any) -> Any:
+def spell_nonfinite(value: Any) -> Any:
     """Return a plain value with the words "inf" and "nan" for numbers that JSON has not."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)
         case dict():
-            return {name: worded(one) for name, one in value.items()}
+            return {name: spell_nonfinite(one) for name, one in value.items()}
         case list() | tuple():
-            return [worded(one) for one in value]
+            return [spell_nonfinite(one) for one in value]
         case _:
             return value

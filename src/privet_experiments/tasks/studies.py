@@ -1,4 +1,4 @@
-"""Studies of gradients inside the runs of a recipe: what is looked at, when, and what is kept. NOT PRIVATE, all of it."""
+"""Gradient studies within the runs of a recipe: what they observe, when, and what they keep. All of it is NOT PRIVATE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privet.evaluation.studies import WARNING, Mechanism, Observation, observe
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 
-# How often a run is looked at, spread evenly over the epochs that are studied.
+# Number of looks at a run, spread evenly over the epochs that are studied.
 LOOKS = 100
 # Of the norms of a batch's gradients, these are kept: of all looks together they give the distribution.
 _QUANTILES = np.linspace(0, 1, 21)
@@ -49,7 +49,7 @@ class Watch:
     noise on plain gradients; momentum inside the weight and masks are no part of it.
 
     Args:
-        studies: names in `STUDIES`; none looks at nothing and costs nothing.
+        studies: names in `STUDIES`; with none, nothing is observed, at no cost.
         epochs: how many of the last ones are studied.
         plan: of the training, calibrated.
         model: that is trained.
@@ -65,7 +65,7 @@ class Watch:
         self._seen: list[dict[str, Any]] = []
 
     def look(self, step: int) -> None:
-        """Look, if this step is one of those that are looked at.
+        """Look, if this step is one of those to observe.
 
         Args:
             step: that was taken, from 1.
@@ -81,7 +81,7 @@ class Watch:
         self._seen.append({"step": step, **kept})
 
     def kept(self) -> dict[str, Any] | None:
-        """Return what was seen as plain JSON values, marked; None if nobody asked."""
+        """Return what was seen as plain JSON values, marked; None if no study was requested."""
         if not self._studies:
             return None
         return {"private": False, "warning": WARNING, "studies": list(self._studies), "looks": plain(self._seen)}

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from privet import models
 from privet.data import DataSet
-from privet.evaluation import evaluate, evaluate_regression
+from privet.evaluation import Evaluation, evaluate, evaluate_regression
 from privet.gradients.core.losses import LossFunction
 from privet.models.features import of_sequences
 from privet.runs.config import cross_entropy
@@ -53,7 +53,9 @@ class Learning:
         trained = model if average is None else average.module
         measured = [metric for metric in job.metrics if metric not in OF_THE_RUN]
         curve: list[dict[str, float]] = []
-        marks, watch = job.marks, Watch(job.studies, job.study_epochs, plan, model, self.loss, examples.train)
+        confidence: dict[str, Any] | None = None
+        studies = (*job.studies, *(study for study in job.new_studies if study not in job.studies))
+        marks, watch = job.marks, Watch(studies, job.study_epochs, plan, model, self.loss, examples.train)
         optimizer = setup.build_optimizer(plan, model)
         at_once = _SEQUENCES_AT_ONCE if of_sequences(settings.features) else _AT_ONCE
         with Training(
@@ -67,6 +69,7 @@ class Learning:
                     evaluation = self.measure(trained, examples.test)
                     found = {metric: float(getattr(evaluation, metric)) for metric in measured}
                     curve.append({"step": step.number, "epsilon": training.epsilon(), **found})
+                    confidence = _confidence(evaluation)
         final = {
             metric: OF_THE_RUN[metric](job, plan, examples, training.method) for metric in job.metrics if metric in OF_THE_RUN
         }
@@ -76,6 +79,7 @@ class Learning:
             plan=plan.to_dict(),
             epsilon=curve[-1]["epsilon"],
             study=watch.kept(),
+            confidence=confidence,
         )
 
 
@@ -87,6 +91,13 @@ def squared_error(model: nn.Module, batch: Any) -> Tensor:
 
 CLASSIFICATION = Learning(cross_entropy, evaluate)
 REGRESSION = Learning(squared_error, evaluate_regression)
+
+
+def _confidence(evaluation: object) -> dict[str, Any] | None:
+    """Return the bin tables behind reliability diagrams and histograms of confidence, of an evaluation that has them."""
+    if not isinstance(evaluation, Evaluation) or evaluation.calibration is None or evaluation.true_class is None:
+        return None
+    return {"predicted": evaluation.calibration.to_dict(), "true_class": evaluation.true_class.to_dict()}
 
 
 def outputs(data: DataSet) -> int:

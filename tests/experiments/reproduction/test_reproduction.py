@@ -14,7 +14,7 @@ from drawings import numbers
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
-from privet_experiments import RECIPES, Chart, Extent, Records, reproduce
+from privet_experiments import RECIPES, Chart, Claim, Extent, Published, Records, judge, reproduce
 from privet_experiments.reproduction import reproduction, workers
 from privet_experiments.reproduction.reproduction import TUNING_SEED
 
@@ -38,6 +38,23 @@ def performed(monkeypatch):
 
     monkeypatch.setattr(workers, "perform", counted)
     return done
+
+
+def test_the_page_judges_claims_of_whole_runs_only(tmp_path):
+    claims = (Claim("One is better", "accuracy", "flat", "higher", "normalised", size=0.02),)
+    published = (Published(0.987, "a linear model", 3.0, "somebody, Table 1", "flat"),)
+    recipe = small.recipe(claims=claims, published=published, remark="Read with care.")
+    reproduce(recipe, tmp_path / "reduced", Extent(epochs=0.2))
+    assert "## Claims" not in (tmp_path / "reduced" / "table.md").read_text(encoding="utf-8")
+    reproduce(recipe, tmp_path / "one", Extent(arms=("flat",)))
+    assert "Verdict: runs are missing." in (tmp_path / "one" / "table.md").read_text(encoding="utf-8")
+    reproduce(recipe, tmp_path / "whole")
+    page = (tmp_path / "whole" / "table.md").read_text(encoding="utf-8").replace("\u00a0", " ")
+    found = judge(claims[0], Records(tmp_path / "whole" / "runs.jsonl"))
+    assert f"| One is better (accuracy) | 2.00 points | {100 * found.difference:+.2f}".replace("-", "−") in page
+    assert f"Verdict: **{found.verdict}**." in page
+    assert "| 98.70 % | 3 | a linear model | somebody, Table 1 |" in page
+    assert "Read with care." in page
 
 
 def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(tmp_path):
@@ -168,9 +185,9 @@ def test_figures_are_drawn_from_the_records(tmp_path):
     figures = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "figures").iterdir()}
     assert sorted(figures) == ["arms.svg", "curve.svg", "sweep.svg"]
     assert "normalised" in figures["arms.svg"]
-    assert "paper" in figures["arms.svg"]
+    assert "published" in figures["arms.svg"]
     assert "privacy loss" in figures["curve.svg"]
-    assert "rule other" in figures["sweep.svg"]
+    assert ">other<" in figures["sweep.svg"]
     flat, normalised = ([100 * run["metrics"]["accuracy"] for run in lines(tmp_path) if run["arm"] == arm] for arm in ARMS)
     ours, *_, papers, _ = numbers(figures["arms.svg"])
     assert ours == pytest.approx([statistics.mean(flat), 0, statistics.mean(normalised), 1], rel=1e-5)
@@ -244,7 +261,8 @@ def test_the_command_line_carries_out_a_file_and_lists_the_catalogue(tmp_path, m
 
 def test_the_list_counts_what_is_done_where_it_is_told_to_look(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    reproduce(RECIPES["ntk-table"], tmp_path / "elsewhere" / "ntk-table", Extent(seeds=1))
+    arms = ("no clipping", "small bound, flat")
+    reproduce(RECIPES["ntk-table"], tmp_path / "elsewhere" / "ntk-table", Extent(seeds=1, arms=arms))
 
     def counted(command):
         with pytest.raises(SystemExit):
@@ -253,7 +271,7 @@ def test_the_list_counts_what_is_done_where_it_is_told_to_look(tmp_path, monkeyp
         return next(row["done"] for row in listed if row["name"] == "ntk-table")
 
     assert counted("reproduce --list --json") == 0
-    assert counted("reproduce --list --out elsewhere --json") == len(RECIPES["ntk-table"].arms)
+    assert counted("reproduce --list --out elsewhere --json") == len(arms)
 
 
 def test_the_command_line_asks_for_a_name(capsys):

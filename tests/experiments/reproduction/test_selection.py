@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import small
 
-from privet_experiments import Extent, Records, finished, reproduce
+from privet_experiments import Extent, Records, finished_runs, reproduce
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
 
@@ -18,7 +18,7 @@ def carried_out(tmp_path_factory):
 
 
 def done(recipe, records):
-    return len(finished(recipe, records))
+    return len(finished_runs(recipe, records))
 
 
 def kept(carried_out, tmp_path, change=lambda record: [record]):

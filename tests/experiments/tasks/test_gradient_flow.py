@@ -4,7 +4,7 @@ import pytest
 
 from privet.errors import InvalidArgumentError
 from privet_experiments import Arm, Extent, Recipe, reproduce, tangent_kernel
-from privet_experiments.tasks.gradient_flow import FlowSettings, flow
+from privet_experiments.tasks.gradient_flow import FlowConfig, flow
 from privet_experiments.tasks.job import Examples, Job
 
 RECIPE = Recipe(
@@ -15,7 +15,7 @@ RECIPE = Recipe(
 
 def job(kind, seed):
     metrics = ("symmetric_kernel", "monotone_loss", "smallest_real_part", "final_loss")
-    return Job("", "gradient flow", metrics, 1, Examples(None), 0, kind, FlowSettings(kind), None, seed)
+    return Job("", "gradient flow", metrics, 1, Examples(None), 0, kind, FlowConfig(kind), None, seed)
 
 
 def test_a_run_says_of_its_problem_what_its_flow_shows():
@@ -52,4 +52,4 @@ def test_what_has_no_meaning_there_is_refused(tmp_path, extent, message):
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(InvalidArgumentError, match="clipping is 'tiny'"):
-        FlowSettings("tiny")
+        FlowConfig("tiny")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from drawings import numbers
 
 from privet import clipping
 from privet.data import load
@@ -20,9 +21,9 @@ from privet_experiments.tasks.studies import LOOKS, STUDIES, Watch, moments, num
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
 
 CHARTS = (
-    Chart("weights", "distribution", "mean_weight", logarithmic=True),
-    Chart("similarity", "distribution", "noised_similarity"),
-    Chart("norms", "distribution", "norm", logarithmic=True),
+    Chart("weights", "trace", "mean_weight", logarithmic=True),
+    Chart("similarity", "histogram", "noised_similarity", against="flat"),
+    Chart("norms", "histogram", "norm", logarithmic=True),
 )
 STUDIED = {"studies": ("scaling_weight", "similarity", "norms"), "study_epochs": 0.2, "charts": CHARTS}
 
@@ -90,3 +91,23 @@ def test_who_asks_for_nothing_gets_nothing():
     watch = Watch((), 10, small.recipe().settings(small.recipe().arms[0]).plan_for(1437).calibrate(4.0), None, None, None)
     watch.look(13)
     assert watch.kept() is None
+
+
+NEW = {"new_studies": ("norms",), "study_epochs": 0.3, "charts": (Chart("trend", "trace", "gradient_norm"),)}
+
+
+def test_a_study_that_came_later_is_made_by_new_runs_and_not_asked_of_old_ones(tmp_path):
+    extent = Extent(seeds=1, arms=("flat",))
+    reproduce(small.recipe(), tmp_path / "old", extent)
+    reproduce(small.recipe(**NEW), tmp_path / "old", extent)
+    assert len((tmp_path / "old" / "runs.jsonl").read_text(encoding="utf-8").splitlines()) == 1
+    page = (tmp_path / "old" / "table.md").read_text(encoding="utf-8")
+    assert "`trend.svg`: the kept runs did not record what these figures need." in page
+    assert not (tmp_path / "old" / "figures" / "trend.svg").exists()
+    reproduce(small.recipe(**NEW), tmp_path / "new", extent)
+    assert "cannot show" not in (tmp_path / "new" / "table.md").read_text(encoding="utf-8")
+    (record,) = Records(tmp_path / "new" / "runs.jsonl")
+    points, line = numbers((tmp_path / "new" / "figures" / "trend.svg").read_text(encoding="utf-8"))
+    assert points.reshape(-1, 2)[:, 1] == pytest.approx(values(record.study, "gradient_norm"), rel=1e-4)
+    assert points.reshape(-1, 2)[:, 0].tolist() == list(range(1, 14))
+    assert line.reshape(-1, 2)[0, 1] == pytest.approx(values(record.study, "gradient_norm")[:10].mean(), rel=1e-4)

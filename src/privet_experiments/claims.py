@@ -1,0 +1,263 @@
+"""Claims of papers as data, and the rule that turns the runs of a recipe into verdicts on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from scipy.stats import t as student
+
+from privet.errors import InvalidArgumentError, choice, positive, real
+from privet_experiments.tasks.run_record import RunRecord
+
+REPRODUCED, HALF, NOT, CONTRADICTED = VERDICTS = ("reproduced", "half", "not", "contradicted")
+DIRECTIONS = ("higher", "lower", "not higher", "not lower", "always", "not always")
+CONFIDENCE = 0.95
+# The rule in words, for the pages that show its verdicts.
+RULE = (
+    "Let *d* be the difference of two means in the claimed direction, with its 95 % confidence interval by Welch's t: standard "
+    "errors are those of the runs of each arm, and a published number has none.",
+    "*reproduced*: the interval lies above 0 and, where the paper states a size, reaches half of it at least; "
+    "*half*: it lies above 0 but below half of the stated size; *contradicted*: it lies below 0; *not*: it contains 0. A claim "
+    "that something is *not worse* is reproduced unless the interval lies on the wrong side of 0. A property that a theorem "
+    "guarantees is reproduced if it holds in every run and contradicted otherwise; one that is not guaranteed is reproduced if "
+    "some run breaks it.",
+    "A row is *reproduced* if all its claims are; *half* if some are, or are half; and otherwise *contradicted* if at least half "
+    "of its claims are contradicted, else *not*.",
+)  # fmt: skip
+Arms = str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about arms that runs confirm or contradict.
+
+    Args:
+        statement: what is claimed, in one sentence without numbers of ours.
+        metric: one of the recipe's, or a name in `OF_THE_CURVE`.
+        arm: whose mean is compared; of several names, the arm with the best mean.
+        direction: "higher" or "lower" than the baseline; "not higher" or "not lower"; or, for properties, which are 1 where they
+            held and 0 elsewhere, "always" or "not always".
+        baseline: arm to compare with, of several names the one with the best mean; or a published number. "always" has none.
+        size: the difference that the paper states, > 0, in the metric's unit; None if it states none.
+        beyond: arm and baseline of a second difference; what is compared is then the first difference less the second.
+        row: which row of the index the claim belongs to, where a recipe has several.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+    """
+
+    statement: str
+    metric: str
+    arm: Arms
+    direction: str
+    baseline: Arms | float | None = None
+    size: float | None = None
+    beyond: tuple[str, str] | None = None
+    row: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("arm", "baseline", "beyond"):  # files have lists
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
+        choice("claim.direction", self.direction, DIRECTIONS)
+        if (self.baseline is None) != self.of_a_property:
+            raise InvalidArgumentError("claim.baseline", self.baseline, "given for a comparison, and left out for a property")
+        if isinstance(self.baseline, int | float):
+            real("claim.baseline", self.baseline)
+        if self.size is not None:
+            positive("claim.size", self.size)
+
+    @property
+    def of_a_property(self) -> bool:
+        """Whether it says in how many runs something holds."""
+        return self.direction in ("always", "not always")
+
+    @property
+    def sign(self) -> int:
+        """1 if more of the metric speaks for the claim, −1 if less does."""
+        return 1 if self.direction in ("higher", "not lower") else -1
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of all arms that it is about."""
+        sides = (self.arm, self.baseline if isinstance(self.baseline, str | tuple) else ())
+        return (*(name for side in sides for name in _names(side)), *(self.beyond or ()))
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published number to stand beside ours, whether higher or lower.
+
+    Args:
+        value: in the metric's own unit (an accuracy of 98.7 % is 0.987).
+        method: model and features.
+        epsilon: at which it was reached; None if it was without privacy.
+        source: paper and table.
+        arm: of the recipe, whose mean stands beside it.
+        metric: what it is.
+    """
+
+    value: float
+    method: str
+    epsilon: float | None
+    source: str
+    arm: str
+    metric: str = "accuracy"
+
+    def __post_init__(self) -> None:
+        real("published.value", self.value)
+        if self.epsilon is not None:
+            positive("published.epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What runs say of a claim.
+
+    Args:
+        claim: the claim.
+        verdict: one of `VERDICTS`; None if an arm has too few runs.
+        difference: of the means, arm less baseline, in the metric's unit; for a property the number of runs in which it held.
+        low: lower end of its confidence interval.
+        high: upper end.
+        runs: number of runs of the arm that was compared.
+    """
+
+    claim: Claim
+    verdict: str | None
+    difference: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    runs: int = 0
+
+
+def judge(claim: Claim, records: Iterable[RunRecord]) -> Finding:
+    """Return the verdict of runs on a claim.
+
+    With d the difference of the means, arm less baseline, times −1 where "lower" is claimed, and [l, h] its 95 % confidence
+    interval (Welch's t with the degrees of freedom of Welch and Satterthwaite; a published number counts as exact):
+
+    - reproduced: l > 0, and h ≥ size / 2 if the paper states a size;
+    - half: l > 0 and h < size / 2;
+    - contradicted: h < 0;
+    - not: otherwise, as the interval contains 0.
+
+    "not higher" and "not lower" are contradicted if the interval lies on the wrong side of 0, and reproduced otherwise. "always"
+    is reproduced if the metric is 1 in every run of the arm, and contradicted otherwise; "not always" is reproduced if it is 0 in
+    some run, and "not" otherwise.
+
+    Args:
+        claim: to judge.
+        records: runs of the recipe, those of the search left out.
+
+    Returns:
+        The finding; its verdict is None if an arm that is compared has fewer than two runs, or none where a property is counted.
+    """
+    samples = {name: [_value(one, claim.metric) for one in found] for name, found in _by_arm(records, claim.arms).items()}
+    if claim.of_a_property:
+        return _judge_property(claim, samples)
+    if any(len(found) < 2 for found in samples.values()):
+        return Finding(claim, None)
+    arm = _best(claim.arm, samples, claim.sign)
+    sides = [(1, samples[arm])]
+    if isinstance(claim.baseline, int | float):
+        sides.append((-1, [float(claim.baseline)]))
+    elif claim.baseline is not None:
+        sides.append((-1, samples[_best(claim.baseline, samples, claim.sign)]))
+    if claim.beyond is not None:
+        sides += [(-1, samples[claim.beyond[0]]), (1, samples[claim.beyond[1]])]
+    difference, low, high = contrast(sides)
+    ends = sorted((claim.sign * low, claim.sign * high))
+    return Finding(claim, _verdict(claim, *ends), difference, low, high, len(samples[arm]))
+
+
+def overall(verdicts: Sequence[str | None]) -> str | None:
+    """Return the verdict on a row of several claims.
+
+    Reproduced if all claims are; half if one is reproduced or half; contradicted if none is and at least half of them are
+    contradicted; else not. None if there are no claims, or runs are missing.
+
+    >>> overall(["reproduced", "not"]), overall(["contradicted", "not"]), overall(["contradicted", "not", "not"])
+    ('half', 'contradicted', 'not')
+    """
+    if not verdicts or None in verdicts:
+        return None
+    if set(verdicts) == {REPRODUCED}:
+        return REPRODUCED
+    if {REPRODUCED, HALF} & set(verdicts):
+        return HALF
+    return CONTRADICTED if 2 * verdicts.count(CONTRADICTED) >= len(verdicts) else NOT
+
+
+def contrast(sides: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float, float]:
+    """Return a signed sum of means with its confidence interval.
+
+    Args:
+        sides: pairs of a sign and a sample; a sample of one value is taken as exact.
+
+    Returns:
+        The sum and the ends of its 95 % interval by Welch's t; all NaN if a value is not finite.
+    """
+    difference = math.fsum(sign * float(np.mean(values)) for sign, values in sides)
+    if not math.isfinite(difference):
+        return math.nan, math.nan, math.nan
+    parts = [(float(np.var(values, ddof=1)) / len(values), len(values) - 1) for _, values in sides if len(values) > 1]
+    variance = math.fsum(part for part, _ in parts)
+    if variance == 0:
+        return difference, difference, difference
+    freedom = variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
+    reach = float(student.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance)
+    return difference, difference - reach, difference + reach
+
+
+def _verdict(claim: Claim, low: float, high: float) -> str:
+    if claim.direction.startswith("not"):
+        return CONTRADICTED if high < 0 else REPRODUCED
+    if high < 0:
+        return CONTRADICTED
+    if not low > 0:  # a NaN decides nothing
+        return NOT
+    return HALF if claim.size is not None and high < claim.size / 2 else REPRODUCED
+
+
+def _judge_property(claim: Claim, samples: Mapping[str, Sequence[float]]) -> Finding:
+    (held,) = samples.values()
+    if not held:
+        return Finding(claim, None)
+    everywhere = all(value == 1 for value in held)
+    broken = CONTRADICTED if claim.direction == "always" else NOT
+    return Finding(claim, REPRODUCED if everywhere == (claim.direction == "always") else broken, sum(held), runs=len(held))
+
+
+def _best(names: Arms, samples: Mapping[str, Sequence[float]], sign: int) -> str:
+    # Both sides of a comparison get the rate that suits them best, so "best" is what the claim's arm is praised for.
+    return max(_names(names), key=lambda name: sign * float(np.mean(samples[name])))
+
+
+def _names(side: Arms) -> tuple[str, ...]:
+    return (side,) if isinstance(side, str) else side
+
+
+def _by_arm(records: Iterable[RunRecord], names: Sequence[str]) -> dict[str, list[RunRecord]]:
+    found: dict[str, list[RunRecord]] = {name: [] for name in names}
+    for record in records:
+        if record.arm in found:
+            found[record.arm].append(record)
+    return found
+
+
+def _value(record: RunRecord, metric: str) -> float:
+    return OF_THE_CURVE[metric](record) if metric in OF_THE_CURVE else record.value(metric)
+
+
+def _largest_rise(record: RunRecord) -> float:
+    losses = [point["mean_squared_error"] for point in record.curve]
+    return max(loss - lowest for loss, lowest in zip(losses, accumulate(losses, min), strict=True))
+
+
+# Metric → how it is read off the course of a run.
+OF_THE_CURVE: Mapping[str, Callable[[RunRecord], float]] = {"largest rise of the mean squared error": _largest_rise}

@@ -1,0 +1,17 @@
+"""Sources that several recipes cite, by the short names that their pages use."""
+
+TRAMER_BONEH = "Tramèr and Boneh 2021, Table 1"
+BU, HUANG, ZHU, YU = "Bu et al.", "Huang et al.", "Zhu and Blaschko", "Yu et al. 2020"
+OVERVIEW = "Matthews, Foster and Sunray 2023"
+# Short name → what it stands for.
+SOURCES = {
+    BU: f"{BU}: “On the convergence and calibration of deep learning with differential privacy”.",
+    HUANG: f"{HUANG}: “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”.",
+    ZHU: f"{ZHU}: “Improving differentially private SGD via randomly sparsified gradients”.",
+    YU: f"{YU}: “Improve the gradient perturbation approach for differentially private optimization”.",
+    OVERVIEW: f"{OVERVIEW}: “Differentially private stochastic gradient descent”, slides of an overview.",
+    TRAMER_BONEH: (
+        "Tramèr and Boneh 2021: “Differentially private learning needs better features (or much more data)”; its main results, "
+        "at (3, 1e-5), are also in the README of the authors' repository, ftramer/Handcrafted-DP."
+    ),
+}

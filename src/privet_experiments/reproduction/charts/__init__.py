@@ -1,0 +1,5 @@
+"""Charts of a reproduction, drawn from its records as SVG files."""
+
+from privet_experiments.reproduction.charts.drawing import draw
+
+__all__ = ["draw"]
