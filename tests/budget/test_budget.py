@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.accounting import composed_epsilon
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 from privet.budget import Budget, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import Ledger, journal
@@ -333,7 +333,7 @@ def test_the_statement_says_what_everything_came_to(tmp_path):
     trainings = [training(shared) for _ in range(3)]
     for one in trainings:
         one.run()
-    expected = legible(cost(*[plan()] * 3))
+    expected = format_up(cost(*[plan()] * 3))
     assert f"together with 2 other runs that drew from it, ε ≤ {expected} at δ = 1e-05" in str(trainings[0].guarantee())
 
 

@@ -53,7 +53,7 @@ ONE_RELEASE = [
 
 TOGETHER = [
     Mutant("one release of each kind is forgotten", "pld/composition.py",
-           "self.fixed + self._whole(logs, part.count)", "self.fixed + self._whole(logs, part.count - 1)",
+           "self.fixed + self._to_quanta(logs, part.count)", "self.fixed + self._to_quanta(logs, part.count - 1)",
            among("accounting/pld/test_composition", "test_no_tail_is_lost_and_hardly_any_added"), "accounting"),
     Mutant("a phase replaces the one before", "events.py",
            "counts[key] = counts.get(key, 0) + event.count", "counts[key] = event.count",
@@ -106,7 +106,7 @@ ANSWERS = [
            "return ORDERS * (reach / s) ** 2 / 2", "return ORDERS * (reach / s) / 2",
            REFERENCE("test_without_sampling_pld_and_gdp_are_the_analytic_gaussian"), "accounting"),
     Mutant("every release has the whole of δ", "classic/composition_theorems.py",
-           "_amplified(event, delta / total, adjacency)", "_amplified(event, delta, adjacency)",
+           "_amplified_epsilon(event, delta / total, adjacency)", "_amplified_epsilon(event, delta, adjacency)",
            among("accounting/classic/test_composition_theorems", "test_different_releases_share_delta_equally"), "accounting"),
     Mutant("noise is just too little", "root_finding.py",
            "return high\n", "return low\n",

@@ -58,7 +58,7 @@ SHARED = [
            "steps = ledger.spent if ledger.spent == 0 or account.returns(share) else share.steps", "steps = ledger.spent",
            BUDGET("test_a_plan_that_fits_only_alone_returns_nothing_as_stopping_may_depend_on_results"), "budget"),
     Mutant("every run chooses an order for all", "account.py",
-           "if self.spending(part) or not filterable(plan.events()):", "if not filterable(plan.events()):",
+           "if self.spending(part) or not is_filterable(plan.events()):", "if not is_filterable(plan.events()):",
            BUDGET("test_the_order_is_fixed_by_the_first_run_and_stays"), "budget"),
     Mutant("parts are not told apart", "account.py",
            "if share.part == part and share.steps)", "if share.steps)",

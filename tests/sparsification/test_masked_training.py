@@ -211,7 +211,7 @@ def test_without_clipping_nothing_is_promised_in_words_that_nobody_can_miss():
     statement = str(made.guarantee())
     assert statement.startswith("NO PRIVACY (ε = ∞): NOTHING IS CLIPPED")
     assert "no example contributing more than" not in statement
-    assert "a bound of 0.6 in name only" in statement
+    assert "the bound of 0.6 is nominal" in statement
     assert privet.Plan.from_json(made.to_json()) == made
     with pytest.raises(InvalidArgumentError, match="non_private is False"):
         Unclipped(BOUND)

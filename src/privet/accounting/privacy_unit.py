@@ -1,4 +1,4 @@
-"""Whose privacy is promised: the unit in which neighbouring data sets differ, and what is clipped as one because of it."""
+"""The privacy unit: the part of the data in which neighbouring data sets differ, and which is clipped as one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from privet.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Unit:
-    """Whose data may differ between neighbours.
+    """A privacy unit.
 
     Args:
-        name: as statements say it.
-        counted: what is sampled, clipped and counted: "example", "user" or "group".
-        size: most examples whose privacy is promised in one of those.
-        refused: adjacency → why clipping what is counted does not bound the change between such neighbours.
+        name: its name in statements.
+        counted: the entity that is sampled, clipped and counted: "example", "user" or "group".
+        size: number of separately protected examples in one such entity.
+        refused: unsupported adjacency → why clipping does not bound the change between such neighbours.
     """
 
     name: str
@@ -26,10 +26,10 @@ class Unit:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def check_adjacency(self, adjacency: str) -> None:
-        """Refuse neighbours that this unit does not suit.
+        """Refuse adjacencies that this unit does not support.
 
         Raises:
-            InvalidArgumentError: naming the fix.
+            InvalidArgumentError: the adjacency is not supported; names the fix.
         """
         if adjacency in self.refused:
             raise InvalidArgumentError(
@@ -42,7 +42,7 @@ _GROUP = re.compile(r"one example \(in a group of ([1-9]\d*); groups fixed in ad
 
 
 def group_unit(size: int) -> str:
-    """Return the name of the unit for groups of so many examples, each clipped as one.
+    """Return the name of the unit for groups of `size` examples, each group clipped as one.
 
     >>> group_unit(4)
     'one example (in a group of 4; groups fixed in advance)'
@@ -53,9 +53,9 @@ def group_unit(size: int) -> str:
 def unit(name: object) -> Unit:
     """Return the unit with this name.
 
-    An example that is replaced replaces its group by another one, so the sum moves by up to twice the bound, which is what
-    "replace-one" accounts for. An example that becomes a placeholder does the same: the rest of its group stays and can be
-    clipped to something quite different. An example that is added or removed would move others to other groups.
+    Groups only support "replace-one". Replacing an example replaces its group's contribution, so the sum moves by up to twice
+    the bound, as "replace-one" accounts for. So does zeroing out an example: the rest of its group stays, and its clipped
+    contribution can be quite different. Adding or removing an example would move others to other groups.
 
     Raises:
         InvalidArgumentError: there is no such unit.
@@ -66,12 +66,12 @@ def unit(name: object) -> Unit:
     if group is not None:
         return Unit(group[0], "group", int(group[1]), {
             "zero-out": "The other examples of the group stay, so the group's contribution is replaced, not zeroed; the ε of "
-            "'replace-one' holds for a placeholder too.",
-            "add-remove": "Groups are fixed by position: with one example more or less, others would change groups.",
+            "'replace-one' also holds for placeholders.",
+            "add-remove": "Groups are fixed by position: adding or removing an example would move others to other groups.",
         })  # fmt: skip
     raise InvalidArgumentError(
         "unit",
         name,
         f"'one example', 'one user', or for groups a name such as {group_unit(4)!r}",
-        "privet.units makes the data sets.",
+        "privet.units builds the matching data sets.",
     )

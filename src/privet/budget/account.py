@@ -8,7 +8,7 @@ from typing import Any
 
 from privet import accounting
 from privet._utils.unique import Unique
-from privet.accounting.composition.filters import filter_order, filterable, filtered_epsilon
+from privet.accounting.composition.filters import filter_order, filtered_epsilon, is_filterable
 from privet.budget.terms import Terms
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger.journal import Record
@@ -97,11 +97,11 @@ class Account(Unique):
         if self.terms.plans == "fixed":
             return True
         events, order = Plan.from_dict(share.plan).events(), self.orders.get(share.part)
-        return order is not None and filterable(events) and _within_filter(events, self.terms, order) <= self.terms.epsilon
+        return order is not None and is_filterable(events) and _within_filter(events, self.terms, order) <= self.terms.epsilon
 
     def order(self, plan: Plan, part: str | None) -> float | None:
         """Return the Rényi order to fix for a part with this plan; None if it is fixed, or there is none for the plan."""
-        if self.spending(part) or not filterable(plan.events()):
+        if self.spending(part) or not is_filterable(plan.events()):
             return None
         return filter_order(plan.events(), epsilon=self.terms.epsilon, delta=self.terms.delta, adjacency=self.terms.adjacency)
 
@@ -167,7 +167,7 @@ def _filtered(shares: Sequence[Share], terms: Terms, order: float | None) -> flo
     if len(shares) < 2:
         return _composed(shares, terms, order)
     events = _together(shares)
-    if order is None or not filterable(events):
+    if order is None or not is_filterable(events):
         raise InvalidArgumentError(
             "plans", "adaptive", "'fixed' for a budget with several runs one of which has no bound in Rényi divergences",
             "No other composition is known to hold when plans depend on results; or give that run a budget of its own.",

@@ -11,7 +11,7 @@ from typing import Any
 
 from privet._utils.files import make_folder
 from privet._utils.unique import Unique
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 from privet.budget.account import Account, Share, drawn, opening, replay
 from privet.budget.terms import PLANS, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
@@ -156,7 +156,7 @@ class Budget(Unique):
                 others = account.without(ledger.run).epsilon(self.part)
                 raise BudgetExhaustedError(
                     f"{account.name} allows ε = {account.terms.epsilon:g} at δ = {account.terms.delta:g}; with this run it would "
-                    f"be {legible(total)}, without it it is {legible(others)}: plan fewer steps or more noise"
+                    f"be {format_up(total)}, without it it is {format_up(others)}: plan fewer steps or more noise"
                 )
             journal.append(drawn(share))
 
@@ -177,7 +177,7 @@ class Budget(Unique):
     def remark(self, run: str) -> str:
         """Return what the statement of a run says of the budget."""
         account = self.account()
-        terms, total = account.terms, legible(account.epsilon(self.part))
+        terms, total = account.terms, format_up(account.epsilon(self.part))
         others = sum(share.run != run for share in account.spending(self.part))
         where = "" if self.part is None else f", on the part {self.part!r} of the data, which shares nobody with the others"
         runs = f"{others or 'no'} other run{'' if others <= 1 else 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from privet._utils.progress import progress_bar
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 
 # ε takes some milliseconds to compute: often enough to watch, seldom enough not to slow training.
 _SECONDS_BETWEEN = 3.0
@@ -38,7 +38,7 @@ def track(steps: Iterable[Taken], total: int, epsilon: Callable[[], float]) -> I
         for step in steps:
             now = time.monotonic()
             if now - shown_at >= _SECONDS_BETWEEN or step.number == total:
-                bar.update(task, completed=step.number, epsilon=legible(epsilon()))
+                bar.update(task, completed=step.number, epsilon=format_up(epsilon()))
                 shown_at = now
             else:
                 bar.update(task, completed=step.number)
