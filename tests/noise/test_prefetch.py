@@ -12,7 +12,7 @@ from scipy import stats
 
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import SecureSource, Token, release, sources
-from privet.noise.prefetch import Ahead
+from privet.noise.prefetch import Prefetcher
 from privet.noise.sources import BLOCK
 
 SIZE = 5 * BLOCK - 3
@@ -37,9 +37,9 @@ def wait_until(true):
 
 def full(source):
     """Wait until the source has drawn all that it may for releases of SIZE, and return how many blocks that is."""
-    wait_until(lambda: source._ahead.full.qsize() >= 3)
+    wait_until(lambda: source._prefetcher.full.qsize() >= 3)
     time.sleep(0.02)  # for a block too many
-    return source._ahead.full.qsize()
+    return source._prefetcher.full.qsize()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_what_is_drawn_ahead_is_standard_normal_and_used_once(source, holds_twic
 
 def test_every_block_is_drawn_anew_before_it_is_taken_again():
     drawn = iter(range(10**6))
-    ahead = Ahead.start(lambda block: block.fill_(next(drawn)), [torch.empty(2) for _ in range(3)])
+    ahead = Prefetcher.start(lambda block: block.fill_(next(drawn)), [torch.empty(2) for _ in range(3)])
     taken = []
     while len(taken) < 50:
         block = ahead.take()
@@ -102,7 +102,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_where_noise_is_asked_for(monkey
 
     monkeypatch.setattr(sources, "_draw", fails_elsewhere)
     source.draw_ahead(SIZE)
-    wait_until(lambda: not source._ahead.full.empty())
+    wait_until(lambda: not source._prefetcher.full.empty())
     with pytest.raises(MemoryError, match="no room in the thread"):
         source.normal(SIZE)
     assert len(source.normal(SIZE)) == SIZE  # from now on by itself
