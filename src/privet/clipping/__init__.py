@@ -1,4 +1,4 @@
-"""Clipping: how much one example may contribute to a step, and the sensitivity that follows."""
+"""Clipping: rules that bound one example's contribution to a step, and their sensitivity."""
 
 from privet.clipping.ablations import Unclipped, unbounded
 from privet.clipping.adaptive import AdaptiveQuantile, count_share
@@ -8,12 +8,12 @@ from privet.clipping.layerwise import Layerwise
 from privet.clipping.psac import PSAC, PSASC
 from privet.clipping.rules import Automatic, Flat, Global, Normalize
 
-# Weights that are functions of one norm, which every style is made of; and all that a plan can hold.
+# Rules of a single norm, from which layerwise and adaptive rules are built; and all rules for training.
 NORM_RULES: dict[str, type[NormRule]] = {rule.__name__: rule for rule in (Flat, Automatic, Normalize, PSAC, PSASC, Global)}
 RULES: dict[str, type[Rule]] = {**NORM_RULES, Layerwise.__name__: Layerwise, AdaptiveQuantile.__name__: AdaptiveQuantile}
-# For studies of what clipping does: no rules to train with, and no choice of the command line.
+# For studies of the effect of clipping only: not for private training, and not offered on the command line.
 ABLATIONS: dict[str, type[Rule]] = {"Unclipped": Unclipped}
-# What a plan may hold: rules, and what is made of other rules.
+# Everything that a plan may hold.
 KINDS: dict[str, type[Rule]] = {**RULES, **ABLATIONS, "Projected": Projected}
 
 __all__ = [
