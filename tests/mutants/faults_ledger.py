@@ -27,7 +27,7 @@ COUNTED = [
            "synchronise_folder(path.parent)", "pass",
            LEDGER("test_the_file_and_its_place_in_the_folder_are_durable_before_anything_is_reserved"), "ledger"),
     Mutant("an interrupted write is gone on with", "journal.py",
-           'self._refusal = "a write was interrupted; open it again"', "self._refusal = None",
+           'self._refusal = "a write was interrupted; reopen it"', "self._refusal = None",
            LEDGER("test_an_interrupt_in_the_middle_of_a_write_leaves_a_ledger_that_can_be_opened_again"), "ledger"),
     Mutant("two may have it", "journal.py",
            "fcntl.LOCK_EX |", "fcntl.LOCK_SH |",
@@ -43,7 +43,7 @@ COUNTED = [
            LEDGER("test_records_that_make_no_sense_are_refused_though_nothing_is_damaged"), "ledger"),
     Mutant("a copy that fell behind is believed", "anchor.py",
            'not includes(str(records[-1].get("tip")))', "False",
-           LEDGER("test_a_copy_of_a_run_that_went_on_is_refused"), "ledger"),
+           LEDGER("test_a_copy_of_a_run_that_continued_is_refused"), "ledger"),
     Mutant("a ledger that was rolled back is believed", "checkpoint.py",
            'if not ledger.includes(state["ledger"]):', "if False:",
            among("training/test_checkpoint", "test_a_newer_checkpoint_than_the_ledger_is_refused_though_an_older_one_would_do"),
@@ -52,7 +52,7 @@ COUNTED = [
 
 SHARED = [
     Mutant("what others drew is forgotten", "budget.py",
-           "total = account.having(share)", "total = replace(account, shares={}).having(share)",
+           "total = account.with_share(share)", "total = replace(account, shares={}).with_share(share)",
            BUDGET("test_fixed_plans_compose_exactly"), "budget"),
     Mutant("what fits only alone is returned", "budget.py",
            "steps = ledger.spent if ledger.spent == 0 or account.returns(share) else share.steps", "steps = ledger.spent",

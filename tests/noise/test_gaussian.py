@@ -84,7 +84,7 @@ def test_a_release_lies_on_the_public_grid(dtype):
         assert (tensor.dtype, int((x != (x / GRID).round() * GRID).sum())) == (dtype, 0), name
 
 
-def test_tensors_with_noise_of_very_different_size_lie_on_grids_of_their_own():
+def test_tensors_with_very_different_noise_levels_lie_on_separate_grids():
     """On one grid, as fine as the smallest needs, the others' sums of cells would be beyond what float64 holds exactly."""
     scales = {"tiny": 1e-9, "common": 1.0, "huge": 3e9}
     sums = {name: 7.7 * scale * torch.randn(1 << 16, dtype=torch.float64) for name, scale in scales.items()}
@@ -244,7 +244,7 @@ def test_non_private_is_yes_or_no(non_private):
         Gaussian(SIGMA, non_private=non_private)
 
 
-def test_no_noise_has_to_be_asked_for_in_words():
+def test_no_noise_must_be_requested_explicitly():
     assert Gaussian(0.0, non_private=True).multiplier == 0
     with pytest.raises(InvalidArgumentError, match="set non_private=True"):
         Gaussian(0.0)

@@ -1,4 +1,4 @@
-"""Frozen values as plain JSON values and back: a dataclass is an object whose `kind` names it in a table."""
+"""Conversion of frozen values to plain JSON values and back; a dataclass becomes an object with its name as `kind`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privet.errors import InvalidArgumentError, choice
 
 
 def encode(value: object) -> Any:
-    """Return the plain JSON value of a frozen value made of dataclasses, tuples, numbers and text."""
+    """Encode a frozen value of dataclasses, tuples, numbers and text as a plain JSON value."""
     if is_dataclass(value) and not isinstance(value, type):
         return {"kind": type(value).__name__, **{field.name: encode(getattr(value, field.name)) for field in fields(value)}}
     if isinstance(value, tuple | list):
@@ -19,15 +19,15 @@ def encode(value: object) -> Any:
 
 
 def decode(name: str, value: object, kinds: Mapping[str, type]) -> Any:
-    """Return the value that `encode` was given.
+    """Decode a value from `encode`.
 
     Args:
-        name: what errors call it.
+        name: its name in errors.
         value: plain JSON value.
         kinds: name → dataclass.
 
     Raises:
-        InvalidArgumentError: a kind, or a field of one, is not known, or a value is out of its range.
+        InvalidArgumentError: a kind or field is unknown, or a value is out of range.
     """
     if isinstance(value, list):
         return tuple(decode(name, item, kinds) for item in value)
@@ -38,7 +38,7 @@ def decode(name: str, value: object, kinds: Mapping[str, type]) -> Any:
 
 
 def construct(kind: type, name: str, values: Mapping[str, object], kinds: Mapping[str, type]) -> Any:
-    """Return a dataclass from the plain JSON values of its fields; errors as for `decode`."""
+    """Construct a dataclass from the plain JSON values of its fields; errors as for `decode`."""
     known = {field.name for field in fields(kind)}
     unknown = sorted(set(values) - known)
     if unknown:

@@ -1,4 +1,4 @@
-"""Releases that may be chosen by earlier results: their price is a bound, whatever order was fixed, and not far from the best."""
+"""Rényi filters: the cost of adaptively chosen releases is a bound for any fixed order, and close to the best."""
 
 import math
 
@@ -53,7 +53,7 @@ def test_the_gaussian_mechanism_has_its_closed_form():
     assert filtered_epsilon([Event(1.0, sigma, 7)], order=order, delta=delta, adjacency="add-remove") == pytest.approx(expected)
 
 
-def test_what_has_no_divergences_is_said_to_have_none():
+def test_events_without_divergences_are_refused():
     assert is_filterable([Event(0.1, 2.0, 3), BallsInBins(2.0, 3)])
     for event in (TruncatedPoisson(0.1, 2.0, 3, 100, 20), Event(0.1, 2.0, 3, projections=30)):
         assert not is_filterable([event])

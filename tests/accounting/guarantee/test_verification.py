@@ -56,7 +56,7 @@ def test_tiny_noise_releases_are_asked_on_a_grid_as_fine_as_ours():
     ("event", "adjacency", "what"),
     [(FixedSize(0.01, 2.0, 10), "replace-one", "FixedSize"), (Event(0.01, 2.0, 10, 30), "add-remove", "norms estimated")],
 )
-def test_no_answer_is_said(event, adjacency, what):
+def test_a_missing_answer_is_explained(event, adjacency, what):
     found = verify_epsilon([event], epsilon=1.0, delta=1e-5, adjacency=adjacency)
     assert (found.theirs, found.agrees) == (None, None)
     assert f"no privacy loss distribution for {what}" in str(found)

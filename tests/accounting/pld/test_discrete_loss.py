@@ -1,4 +1,4 @@
-"""Moving masses to nodes never helps the defender, and keeps what must be kept."""
+"""Discretisation on nodes is pessimistic and preserves the masses of P and Q."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every way of drawing a batch: what it costs, for whom it is covered, and what is refused with which words."""
+"""Every kind of event: its cost, its supported adjacencies, and its refusals."""
 
 import math
 from dataclasses import replace
@@ -220,7 +220,7 @@ def test_random_allocation_costs_no_more_than_full_batches_and_less_the_more_ste
         )
 
 
-def test_what_is_released_together_is_one_release():
+def test_releases_from_one_subsample_are_one_release():
     assert combined([2.0]) == 2.0
     assert combined([1.0] * 10) == pytest.approx(1 / math.sqrt(10))
     # The count of how many are clipped, centred, has sensitivity 1/2 and noise 5.
@@ -235,12 +235,12 @@ def test_what_is_released_together_is_one_release():
 
 
 @pytest.mark.parametrize("event", [Event(0.02, 1.3, 40), Event(1.0, 9.0, 5), BallsInBins(9.0, 5), TRUNCATED])
-def test_dp_accounting_gives_the_same_second_opinion(event):
+def test_dp_accounting_gives_the_same_epsilon(event):
     ours = composed_epsilon([event], delta=1e-5)
     assert ours == pytest.approx(verification.dp_accounting_epsilon([event], delta=1e-5, width=5e-4), rel=1e-3)
 
 
-def test_there_is_no_second_opinion_on_what_only_we_price():
+def test_dp_accounting_does_not_cover_every_event():
     with pytest.raises(InvalidArgumentError, match=r"^events is FixedSize"):
         verification.dp_accounting_epsilon([FixedSize(0.1, 1.0)], delta=1e-5, adjacency="replace-one")
 
