@@ -169,7 +169,8 @@ MASKS = [
 MOMENTUM = [
     Mutant("the outer momentum forgets nothing", "state/iterates.py",
            "kept * self._velocity[name] + released[name]", "self._velocity[name] + released[name]",
-           among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum"), "training"),
+           among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum"),
+           "training"),
     Mutant("the past is weighted alike", "momentum.py",
            "self.inner**age for age in", "self.inner for age in",
            among("test_momentum", "test_steps_are_those_of_the_paper"), ""),

@@ -190,7 +190,7 @@ def test_privacy_is_that_of_the_same_plan_without_masks():
     statement = str(plan(KINDS[0], source="secure").guarantee())
     assert "no privacy gain is claimed" in statement
     assert "to every coordinate that the step's public mask keeps" in statement
-    assert "on every coordinate, divided" in str(plan(Ranked(0.5), source="secure").guarantee())
+    assert "to every coordinate, and divides" in str(plan(Ranked(0.5), source="secure").guarantee())
 
 
 @pytest.mark.parametrize("kind", [*KINDS, None], ids=str)
