@@ -210,7 +210,7 @@ def test_without_clipping_the_statement_says_that_there_is_no_privacy():
     assert made.epsilon() == math.inf
     statement = str(made.guarantee())
     assert statement.startswith("NO PRIVACY (ε = ∞): NOTHING IS CLIPPED")
-    assert "no example contributing more than" not in statement
+    assert "bounds the contribution" not in statement
     assert "the bound of 0.6 is nominal" in statement
     assert privet.Plan.from_json(made.to_json()) == made
     with pytest.raises(InvalidArgumentError, match="non_private is False"):
