@@ -122,7 +122,7 @@ class Shuffled:
     def __post_init__(self) -> None:
         _check(self.noise_multiplier, self.count)
         if self.steps is not None:
-            count("steps", self.steps, minimum=2, fix="One step takes everybody: leave it out.")
+            count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class BallsInBins:
     def __post_init__(self) -> None:
         _check(self.noise_multiplier, self.count)
         if self.steps is not None:
-            count("steps", self.steps, minimum=2, fix="One step takes everybody: leave it out.")
+            count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
 Release = Event | FixedSize | TruncatedPoisson | Shuffled | BallsInBins

@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 _START = "0" * 64
 _FORKED = "it was opened by another process; a fork must not spend from the same budget"
-# What flock says when somebody else has the lock, rather than that there are no locks.
+# Error codes of flock for a lock that is held by another process, as opposed to missing lock support.
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
