@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from privet._utils.malloc import keep_freed
+from privet._utils.malloc import keep_freed_memory
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.gradient import KEEP, ConvGrad
 from privet.gradients.layers.convolution.norms import WAYS, cheapest, keeping_is_cheaper, measured
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--keep-freed", action="store_true", help="keep memory that is freed, as the commands of privet do")
     options = parser.parse_args()
     if options.keep_freed:
-        keep_freed()
+        keep_freed_memory()
     torch.set_num_threads(1)
     print(f"{platform.machine()}, {os.cpu_count()} cores, 1 thread, torch {torch.__version__}")
     worst = 1.0

@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks.arms import ARMS, NORM_ARMS, Step
 from benchmarks.models import CASES
 from privet import cost
-from privet._utils.malloc import keep_freed
+from privet._utils.malloc import keep_freed_memory
 from privet.errors import PrivetError
 
 _PATIENCE = 20  # seconds for an arm
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--peak-of", nargs=2, metavar=("CASE", "ARM"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if options.keep_freed and not keep_freed():
+    if options.keep_freed and not keep_freed_memory():
         parser.error("freed memory cannot be kept here")
     if options.peak_of:
         print(peak(int(options.peak_of[0]), options.peak_of[1]))

@@ -1,7 +1,7 @@
-"""What Privet raises, and the checks that raise it.
+"""Exceptions and argument checks.
 
-Every error about an argument names the argument, the value it had, what is allowed and the fix. Only public things are
-checked here (settings, shapes, counts): a private value never decides whether something is raised.
+Every error about an argument names the argument, its value, the allowed range and the fix. Only public values are checked
+(settings, shapes, counts): a private value never decides whether an exception is raised.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable
 
 
 class PrivetError(Exception):
-    """Base of every error that Privet raises on purpose."""
+    """Base class of all exceptions that Privet raises deliberately."""
 
 
 class InvalidArgumentError(PrivetError, ValueError):
-    """A setting is outside what is allowed; the message says which, what it was, what is allowed and the fix.
+    """An argument is not allowed; the message names the argument, its value, the allowed values and the fix.
 
     Args:
-        name: the argument as its caller spells it.
-        value: what was given.
-        allowed: what would have been accepted, in words.
-        fix: what to do about it.
+        name: name of the argument, as the caller spells it.
+        value: its value.
+        allowed: the allowed values, in words.
+        fix: how to fix it.
     """
 
     def __init__(self, name: str, value: object, allowed: str, fix: str = "") -> None:
@@ -33,23 +33,23 @@ class InvalidArgumentError(PrivetError, ValueError):
 
 
 class UnsupportedModelError(PrivetError):
-    """This model or loss cannot be trained with the promised guarantee; the message names the culprit."""
+    """The model or loss cannot be trained with the guarantee; the message names the culprit."""
 
 
 class LedgerError(PrivetError):
-    """The record of spent privacy is damaged, locked, used up or belongs to something else."""
+    """The record of spent privacy is damaged, locked, exhausted or belongs to something else."""
 
 
 class BudgetExhaustedError(LedgerError):
-    """What is asked for would spend more than there is."""
+    """The request would exceed the privacy budget."""
 
 
 class PrivetWarning(UserWarning):
-    """Something that is right but that its user would want to know."""
+    """A valid setting or event that users should know about."""
 
 
 def real(name: str, value: object, fix: str = "") -> float:
-    """Return `value` as a float, refusing what is not a finite real number (booleans and strings included)."""
+    """Return `value` as a float, refusing anything but finite real numbers (booleans and strings are refused)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgumentError(name, value, "a real number", fix)
     try:

@@ -1,4 +1,4 @@
-"""Momentum against the bias of weighting by norm: averages of an example's gradients, taken before they are weighted."""
+"""Momentum against clipping bias: averages of an example's gradients, taken before clipping."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from privet.clipping import Projected
 from privet.errors import InvalidArgumentError, count, real
 
 
-def _part(name: str, value: object, fix: str) -> None:
-    """Refuse what is not in (0, 1]."""
+def _check_fraction(name: str, value: object, fix: str) -> None:
+    """Refuse a number outside (0, 1]."""
     if not 0 < real(name, value, fix) <= 1:
         raise InvalidArgumentError(name, value, "greater than 0 and at most 1", fix)
 
@@ -85,20 +85,19 @@ class Momentum(Part, ABC):
 class InnerOuter(Momentum):
     """Momentum inside and outside of the private sum.
 
-    Inner: what an example is weighted by is mᵢ = Σₗ γ₀^(k−1−l)·gₗ,ᵢ, the sum of its gradients at the current parameters (with
-    coefficient 1) and at those of the last K₀ steps, as far as there were so many. Outer: the optimizer is handed
-    Mₖ = (1 − γ₁)·Mₖ₋₁ + the step's release, in place of the release; it grows to 1/γ₁ times as much, so the learning rate is to
-    shrink accordingly.
+    Inner: clipping applies to mᵢ = Σₗ γ₀^(k−1−l)·gₗ,ᵢ, the sum of an example's gradients at the current parameters (with
+    coefficient 1) and at those of up to K₀ previous steps. Outer: the optimizer receives Mₖ = (1 − γ₁)·Mₖ₋₁ + the step's release
+    instead of the release; it grows to 1/γ₁ times the size, so the learning rate should decrease accordingly.
 
     Args:
         inner: γ₀, in (0, 1].
         outer: γ₁, in (0, 1]; 1 is no outer momentum.
-        length: K₀ ≥ 0, past parameter sets; a step costs K₀ more passes, and keeps K₀ + 1 times the size of the parameters (with
-            γ₁ = 1: K₀ times) beside them, on their device.
+        length: K₀ ≥ 0, number of past parameter sets; a step costs K₀ more passes, and K₀ + 1 times the memory of the parameters
+            (with γ₁ = 1: K₀ times) in addition, on their device.
 
     Guarantee:
-        Past parameters were released, so mᵢ is a function of the example alone and weighting bounds it as it does a gradient:
-        sensitivity and accounting are those of a step without momentum. The outer momentum is post-processing.
+        Past parameters were released, so given them mᵢ is a function of the example alone, and clipping bounds it like a
+        gradient: sensitivity and accounting are those of a step without momentum. The outer momentum is post-processing.
 
     Source:
         "DP-PSASC", Algorithm 3.
@@ -112,8 +111,10 @@ class InnerOuter(Momentum):
     length: int
 
     def __post_init__(self) -> None:
-        _part("momentum.inner", self.inner, "It is the weight of the last step's parameters; those before weigh powers of it.")
-        _part("momentum.outer", self.outer, "1 takes every release as it is; 0.1 is like a momentum of 0.9.")
+        _check_fraction(
+            "momentum.inner", self.inner, "It is the weight of the previous parameters; older ones have powers of it."
+        )
+        _check_fraction("momentum.outer", self.outer, "1 is no outer momentum; 0.1 is like a momentum of 0.9.")
         count("momentum.length", self.length, minimum=0, fix="It is the number of past parameter sets; each costs a pass.")
 
     @property
@@ -134,28 +135,28 @@ class InnerOuter(Momentum):
 @register
 @dataclass(frozen=True)
 class PerExample(Momentum):
-    """Momentum of every example by itself: mₖ,ᵢ = γ·gₖ,ᵢ + (1 − γ)·mₖ₋₁,ᵢ from m₀,ᵢ = g₀,ᵢ on, which is then weighted.
+    """Separate momentum for every example: clipping applies to mₖ,ᵢ = γ·gₖ,ᵢ + (1 − γ)·mₖ₋₁,ᵢ, starting from m₀,ᵢ = g₀,ᵢ.
 
-    For full batches only, as every example's average must see every step. The averages are private and are kept for all N
-    examples: they are never saved, so that a resumed training begins them anew, which changes the path but not the guarantee.
+    For full batches only, because every example's average must see every step. The averages of all N examples are private and
+    never saved, so a resumed training restarts them, which changes the trajectory but not the guarantee.
 
     Args:
         decay: γ, in (0, 1]; 1 is no momentum.
-        memory_limit: bytes that the averages may take, N times the size of the parameters; training refuses more by name.
+        memory_limit: memory limit of the averages in bytes; they take N times the size of the parameters.
 
     Guarantee:
-        mₖ,ᵢ depends on the example and on released parameters alone, and weighting bounds it as it does a gradient: sensitivity
-        and accounting are those of a step without momentum.
+        mₖ,ᵢ depends only on the example and on released parameters, and clipping bounds it like a gradient: sensitivity and
+        accounting are those of a step without momentum.
 
     Source:
-        "DP-PSASC", Algorithm 2; as mₖ,ᵢ already has gₖ,ᵢ in it when step k weights it.
+        "DP-PSASC", Algorithm 2; here mₖ,ᵢ already includes gₖ,ᵢ when step k clips it.
     """
 
     decay: float
     memory_limit: int = 2**30
 
     def __post_init__(self) -> None:
-        _part("momentum.decay", self.decay, "It is the weight of the current gradient.")
+        _check_fraction("momentum.decay", self.decay, "It is the weight of the current gradient.")
         limit = self.memory_limit
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InvalidArgumentError("momentum.memory_limit", limit, "a positive number of bytes")

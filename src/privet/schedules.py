@@ -1,7 +1,7 @@
-"""Quantities that change from step to step: public functions of the step's number, and of nothing else.
+"""Schedules: public functions of the step number alone.
 
-A schedule gives a factor for every step; what it multiplies (a clip bound, a noise multiplier, a learning rate) has its own
-owner. Factors are numbers that everybody may know: they are part of the plan, and the accountant is told of every one.
+A schedule gives a factor for every step, by which its owner multiplies a clip bound, a noise multiplier or a learning rate.
+Factors are public: they are part of the plan, and the accountant uses every one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Factors = NDArray[np.float64]
 
 
 class Schedule(Part, ABC):
-    """What every schedule answers."""
+    """A schedule."""
 
     @abstractmethod
     def factors(self, total: int) -> Factors:
@@ -30,7 +30,7 @@ class Schedule(Part, ABC):
 @register
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The same at every step.
+    """A factor of 1 at every step.
 
     >>> Constant().factors(3)
     array([1., 1., 1.])
@@ -44,11 +44,11 @@ class Constant(Schedule):
 @register
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """Shrink as 1/(1 + t/T) for step t = 0, 1, …, so that the inverse grows linearly, until `final` is reached.
+    """Decrease as 1/(1 + t/T) at step t = 0, 1, …, so that the inverse grows linearly, until `final` is reached.
 
     Args:
-        final: smallest factor, in (0, 1); the paper's is ½, which is what step T would have.
-        over: number of steps T after which 1/(1 + t/T) is ½; None takes the length of the training.
+        final: smallest factor, in (0, 1); ½ in the paper, the value at step T.
+        over: number of steps T after which 1/(1 + t/T) is ½; None means the length of the training.
 
     Source:
         "Differentially Private SGD with Momentum and Varying Clipping Bound": C_t = C/min(2, 1 + t/T).
@@ -74,9 +74,9 @@ class Linear(Schedule):
 @register
 @dataclass(frozen=True)
 class ToZero(Schedule):
-    """Shrink as 1 − t/T for step t = 0, …, T − 1: in equal parts, to 1/T at the last step.
+    """Decrease linearly as 1 − t/T at step t = 0, …, T − 1, to 1/T at the last step.
 
-    For learning rates: the noise of late steps, which nothing comes after to average out, counts for less.
+    For learning rates: it reduces the noise of late steps, which no later steps average out.
 
     >>> ToZero().factors(4)
     array([1.  , 0.75, 0.5 , 0.25])
@@ -90,10 +90,10 @@ class ToZero(Schedule):
 @register
 @dataclass(frozen=True)
 class Geometric(Schedule):
-    """Shrink by the same part at every step until `final` is reached.
+    """Decrease by the same fraction at every step until `final` is reached.
 
     Args:
-        rate: part that is taken away at each step, in (0, 1); the paper's is 1/1000.
+        rate: fraction subtracted at each step, in (0, 1); 1/1000 in the paper.
         final: smallest factor, in (0, 1).
 
     Source:
@@ -107,7 +107,7 @@ class Geometric(Schedule):
     final: float = 0.5
 
     def __post_init__(self) -> None:
-        between("schedule.rate", self.rate, 0.0, 1.0, "The usual part is 0.001 a step.")
+        between("schedule.rate", self.rate, 0.0, 1.0, "0.001 per step is usual.")
         _check_final(self.final)
 
     def factors(self, total: int) -> Factors:
@@ -119,11 +119,11 @@ class Geometric(Schedule):
 @register
 @dataclass(frozen=True)
 class Piecewise(Schedule):
-    """Constant pieces: one factor up to each share of the training, as in the mix-up of a small bound and a large one.
+    """Piecewise constant factors, as in the combination of a small bound early with a large bound late.
 
     Args:
         values: the factor of each piece, > 0.
-        until: where each piece but the last ends, as a share of all steps, increasing in (0, 1).
+        until: the end of each piece but the last, as a fraction of all steps, increasing in (0, 1).
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy": a small bound for the
@@ -149,12 +149,12 @@ class Piecewise(Schedule):
         for value in self.values:
             positive("schedule.values", value)
         for share in self.until:
-            between("schedule.until", share, 0.0, 1.0, "It is a share of all steps.")
+            between("schedule.until", share, 0.0, 1.0, "It is a fraction of all steps.")
         if list(self.until) != sorted(set(self.until)):
             raise InvalidArgumentError("schedule.until", self.until, "increasing")
 
     def factors(self, total: int) -> Factors:
-        """Return each step's piece's value."""
+        """Return the value of each step's piece."""
         piece = np.searchsorted(np.asarray(self.until), np.arange(total) / total, side="right")
         return np.asarray(self.values, dtype=np.float64)[piece]
 
@@ -162,7 +162,7 @@ class Piecewise(Schedule):
 @register
 @dataclass(frozen=True)
 class Table(Schedule):
-    """A factor for every step, written out; the last one holds for all steps after it.
+    """An explicit factor for every step; the last one holds for all later steps.
 
     Args:
         values: factors > 0, at least one.
@@ -191,11 +191,11 @@ class Table(Schedule):
 
 
 def tabulate(function: Callable[[int], float], steps: int) -> Table:
-    """Return the schedule of any function of the step, evaluated now, so that the plan holds numbers and not code.
+    """Tabulate any function of the step as a schedule, so that the plan holds numbers instead of code.
 
     Args:
         function: step 0, 1, … → factor > 0.
-        steps: for how many steps.
+        steps: number of steps.
 
     >>> tabulate(lambda step: 0.5**step, 3)
     Table(values=(1.0, 0.5, 0.25))

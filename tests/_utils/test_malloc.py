@@ -22,7 +22,7 @@ def step():
     tensors = [torch.ones(megabytes, 1 << 18) for megabytes in (1, 8, 48)]
 
 torch.set_num_threads(1)
-kept = sys.argv[1] == "kept" and malloc.keep_freed()
+kept = sys.argv[1] == "kept" and malloc.keep_freed_memory()
 # The heap takes its shape.
 for _ in range(5):
     step()
@@ -53,9 +53,9 @@ def test_a_step_takes_the_memory_that_the_one_before_freed():
 @pytest.mark.parametrize("variable", malloc._DECIDED)
 def test_what_the_environment_has_decided_stays(variable, monkeypatch):
     monkeypatch.setenv(variable, "65536")
-    assert malloc.keep_freed() is False
+    assert malloc.keep_freed_memory() is False
 
 
 def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert malloc.keep_freed() is False
+    assert malloc.keep_freed_memory() is False

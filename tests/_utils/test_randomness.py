@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from privet._utils.randomness import Seeds, generators_kept, seed_generators
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 
 
 def drawn():
@@ -20,7 +20,7 @@ def test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_t
     assert len(set(numbers)) == 12
     for start in range(9):
         assert seeds.after(start).numbers(3) == numbers[start : start + 3]
-    assert seeds.after(2).several(3).numbers(3) == numbers[6:9]
+    assert seeds.after(2).for_rows(3).numbers(3) == numbers[6:9]
     assert seeds.numbers(0) == seeds.after(1).numbers(0) == []
     assert Seeds.draw().key != Seeds.draw().key
 
@@ -32,7 +32,7 @@ def test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_t
 
 
 def test_a_number_is_all_that_the_generators_hold():
-    with generators_kept():
+    with preserve_generators():
         seed_generators(2**63 + 5)
         first = drawn()
         for _ in range(3):
@@ -53,7 +53,7 @@ def test_the_generators_are_as_they_were(fails):
     random.gauss(0, 1), np.random.randn()
     assert drawn() == expected[0]
     try:
-        with generators_kept():
+        with preserve_generators():
             seed_generators(7)
             drawn()
             torch.manual_seed(0), random.seed(0), np.random.seed(0)
@@ -65,9 +65,9 @@ def test_the_generators_are_as_they_were(fails):
 
 def test_inside_of_another_one_nothing_is_put_back():
     """What a whole step does is put back once."""
-    with generators_kept():
+    with preserve_generators():
         seed_generators(3)
-        with generators_kept():
+        with preserve_generators():
             drawn()
         following = drawn()
         seed_generators(3)
@@ -81,7 +81,7 @@ def test_another_generator_of_numpys_is_kept_too():
         np.random.set_bit_generator(np.random.PCG64(5))
         expected = np.random.rand(4).tolist()
         np.random.set_bit_generator(np.random.PCG64(5))
-        with generators_kept():
+        with preserve_generators():
             seed_generators(1)
             np.random.rand(3)
         assert np.random.rand(4).tolist() == expected
@@ -100,7 +100,7 @@ def test_torch_and_numpy_do_not_draw_the_same():
     torch.manual_seed(5), np.random.seed(5)
     of_torch, of_numpy = raw()
     assert of_torch == of_numpy
-    with generators_kept():
+    with preserve_generators():
         seed_generators(Seeds(bytes(32)).numbers(1)[0])
         of_torch, of_numpy = raw()
     assert of_torch != of_numpy

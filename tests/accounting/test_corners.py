@@ -1,4 +1,4 @@
-"""Everywhere that plans may be: an answer in numbers, no warning, and never below what an attacker is known to reach."""
+"""Corners of the parameter space: a numerical answer without warnings, and never below a known attack."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ def check(kind, adjacency, q, sigma, steps, delta):
         found = composed_epsilon([kind(q, sigma, steps)], delta=delta, adjacency=adjacency)
     least = summed(q, sigma, steps, delta, adjacency)
     if kind is FixedSize:
-        # Everybody else contributes C, and who is replaced turns from C to −C: the sum falls by 2C where they are drawn.
+        # All others contribute C, and the replaced example changes from C to −C: the sum falls by 2C where it is drawn.
         least = max(least, summed(q, sigma / 2, steps, delta))
     most = gaussian.epsilon((2 if adjacency == "replace-one" else 1) * math.sqrt(steps) / sigma, delta)
     assert least * (1 - 1e-9) <= found <= most * (1 + 1e-9), (kind, adjacency, q, sigma, steps, delta)

@@ -107,7 +107,7 @@ FEW = (0.0001103523623979514, 0.868195699385467, 1.1702552230270075e-10)
         (8.760200203906097e-06, 0.7027314776441831, 5.796506854413792e-12, 108, 4e-3),
     ],
 )  # fmt: skip
-def test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found(rate, multiplier, delta, steps, tolerance):
+def test_an_epsilon_far_below_its_guess_is_refined(rate, multiplier, delta, steps, tolerance):
     """ε ≈ 0.05 where moments promise 1.
 
     Read with what was planned for 1, losses far above counted e^74 times, and rounding was half of δ: ε was 0.07 and 0.06.
@@ -141,7 +141,7 @@ def test_answers_depend_neither_on_what_was_asked_before_nor_on_the_order(asked,
         assert ask((backwards, *rest)) == first[place]
 
 
-def test_threads_that_ask_at_once_are_each_answered_as_if_alone():
+def test_concurrent_threads_get_the_same_answers_as_alone():
     settled = [([Event(0.01, 1.0 + 0.1 * number, 40 * number)], 1e-5) for number in range(1, 13)]
     alone = [composed_epsilon(plan, delta=delta) for plan, delta in settled]
     places = random.choices(range(len(settled)), k=60)

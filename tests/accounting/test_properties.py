@@ -179,7 +179,9 @@ def test_a_bad_target_is_refused_by_name(target):
 
 
 def test_impossible_targets_are_refused_with_what_is_possible():
-    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 1000000000\.0; it must be at most .* no private noise so small"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"^epsilon is 1000000000\.0; it must be at most .* the smallest noise multiplier"
+    ):
         noise_multiplier(epsilon=1e9, sampling_rate=0.01, steps=10, delta=1e-5)
     with pytest.raises(InvalidArgumentError, match=r"^epsilon is 1e-06; it must be at least .* Take fewer steps"):
         noise_multiplier(epsilon=1e-6, sampling_rate=1.0, steps=10**9, delta=1e-5, accountant="gdp")

@@ -1,4 +1,4 @@
-"""Published and independently computed values, the claims that they correct, and other people's accountants."""
+"""Published and independently computed reference values, corrections of published claims, and other libraries' accountants."""
 
 import math
 

@@ -38,9 +38,9 @@ def test_a_good_guess_is_quick():
     assert len(asked) <= 12
 
 
-def test_targets_out_of_reach_say_what_is_in_reach():
+def test_unreachable_targets_are_refused_with_the_reachable_range():
     with pytest.raises(
-        InvalidArgumentError, match=f"epsilon is 0.001; it must be at least 7, which noise multiplier {HIGHEST:g}"
+        InvalidArgumentError, match=f"epsilon is 0.001; it must be at least 7, the ε of noise multiplier {HIGHEST:g}"
     ):
         smallest_multiplier(lambda _: 7.0, 0.001)
     with pytest.raises(InvalidArgumentError, match="epsilon is 9; it must be at most 7"):
@@ -62,7 +62,7 @@ def test_the_largest_count_is_found_in_few_questions(limit, power, free):
     assert len(asked) <= 50
 
 
-def test_a_target_that_no_number_of_steps_reaches_is_said_at_once():
+def test_a_target_beyond_the_largest_number_of_steps_is_refused_quickly():
     asked = []
 
     def spent(number):
@@ -70,17 +70,19 @@ def test_a_target_that_no_number_of_steps_reaches_is_said_at_once():
         return 1e-12 * number
 
     with pytest.raises(
-        InvalidArgumentError, match=r"epsilon is 3; it must be below 0.00215, which 2,147,483,647 steps cost: any number"
+        InvalidArgumentError, match=r"epsilon is 3; it must be below 0.00215, the cost of 2,147,483,647 steps: any number"
     ):
         largest_count(spent, 3)
     assert len(asked) <= 8
     assert largest_count(spent, 1e-12 * (MOST_STEPS - 1)) == MOST_STEPS - 1
-    with pytest.raises(InvalidArgumentError, match=r"which 1,000 steps cost"):
+    with pytest.raises(InvalidArgumentError, match=r"the cost of 1,000 steps"):
         largest_count(spent, 3, most=1000)
 
 
-def test_a_budget_that_training_cannot_spend_is_said_to_be_none():
-    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 10\.0; it must be below 0\.148, which 2,147,483,647 steps cost"):
+def test_a_budget_that_no_training_can_spend_is_refused():
+    with pytest.raises(
+        InvalidArgumentError, match=r"^epsilon is 10\.0; it must be below 0\.148, the cost of 2,147,483,647 steps"
+    ):
         steps(epsilon=10.0, sampling_rate=1e-2, noise_multiplier=1e4, delta=1e-5)
 
 

@@ -69,7 +69,7 @@ def sampled_vectors(q, steps, contribution, deviations):
 
 
 @pytest.mark.parametrize("noise", ["shared", "per group", (1.0, 2.5, 0.7)])
-def test_groups_with_noise_of_their_own_cost_what_one_multiplier_says(holds_twice, noise):
+def test_groups_with_different_noise_cost_what_one_multiplier_says(holds_twice, noise):
     q, sigma, steps = 0.2, 1.1, 4
     rule = Layerwise(rules=[Flat(0.3), Flat(1.2), Flat(0.6)], by="parameter", noise=noise)
     bounds, scales = np.array([0.3, 1.2, 0.6]), rule.noise_scales(NAMES)
@@ -82,7 +82,7 @@ def test_groups_with_noise_of_their_own_cost_what_one_multiplier_says(holds_twic
 def test_counts_of_an_adaptive_bound_are_part_of_the_same_release(holds_twice, share):
     q, sigma, steps = 0.3, 1.4, 3
     rule = AdaptiveQuantile(Layerwise(Flat(0.8), by="parameter"), share=share)
-    scales, clipped = rule.noise_scales(NAMES), [one.sensitivity for one in rule.rule.each(3)]
+    scales, clipped = rule.noise_scales(NAMES), [one.sensitivity for one in rule.rule.group_rules(3)]
     # An example at every group's bound is within it, which moves its count by a half.
     norms = torch.tensor(clipped, dtype=torch.float64)[:, None]
     contribution = np.concatenate([clipped, rule.statistics(norms * (1 - 1e-9))[COUNTS].numpy()])

@@ -1,4 +1,4 @@
-"""Runs draw from a budget before they spend, concurrent ones cannot overdraw it, and what comes back is what a ledger shows."""
+"""Runs draw from a budget before they spend, concurrent runs cannot overdraw it, and ledgers decide what is returned."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.accounting import composed_epsilon
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 from privet.budget import Budget, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import Ledger, journal
@@ -108,7 +108,7 @@ def test_the_order_is_fixed_by_the_first_run_and_stays(tmp_path):
     assert list(shared.account().orders.values()) == [order]
 
 
-def test_runs_without_divergences_need_fixed_plans_or_a_budget_of_their_own(tmp_path):
+def test_runs_without_divergences_need_fixed_plans_or_a_separate_budget(tmp_path):
     truncated = plan(sampling=privet.sampling.TruncatedPoisson(50, cap=90))
     shared = budget(tmp_path)
     drawn(shared, truncated)
@@ -176,7 +176,7 @@ def test_a_resumed_run_draws_again_what_it_had_returned_and_is_refused_if_it_is_
     shared.draw(again, the_plan)
 
 
-def test_a_copy_of_a_run_that_went_on_is_refused(tmp_path):
+def test_a_copy_of_a_run_that_continued_is_refused(tmp_path):
     shared, path, copy = budget(tmp_path), tmp_path / "ledger", tmp_path / "copy"
     ledger = drawn(shared, plan(), path)
     copy.write_bytes(path.read_bytes())
@@ -201,7 +201,7 @@ def test_disjoint_parts_do_not_add_up_and_runs_on_one_part_do(tmp_path):
     assert shared.account().epsilon("finetuning") == shared.account().total() == cost(other, other)
 
 
-def test_a_run_names_a_part_that_there_is(tmp_path):
+def test_a_run_names_an_existing_part(tmp_path):
     shared = budget(tmp_path, parts=("a", "b"))
     with pytest.raises(InvalidArgumentError, match="part"):
         drawn(shared, plan())
@@ -246,25 +246,25 @@ def test_impossible_terms_are_named_and_no_file_is_made(tmp_path, terms, says):
         (plan(examples=N + 1), "examples"),
     ],
 )
-def test_a_plan_for_other_people_is_refused(tmp_path, the_plan, says):
+def test_a_plan_for_other_data_is_refused(tmp_path, the_plan, says):
     with pytest.raises(InvalidArgumentError, match=says):
         drawn(budget(tmp_path), the_plan)
 
 
 def test_a_plan_that_protects_nobody_is_refused(tmp_path):
     nothing = dataclasses.replace(plan(), noise=privet.noise.Gaussian(3.0, source="fixed"))
-    with pytest.raises(InvalidArgumentError, match="protects nobody"):
+    with pytest.raises(InvalidArgumentError, match="without privacy"):
         drawn(budget(tmp_path), nothing)
 
 
-def test_what_is_no_budget_is_refused(tmp_path):
+def test_files_that_are_no_budgets_are_refused(tmp_path):
     with pytest.raises(LedgerError, match="No such file"):
         Budget(tmp_path / "budget")
     shared = budget(tmp_path)
     with pytest.raises(LedgerError, match="exists already"):
         budget(tmp_path)
     shared.path.unlink()
-    with pytest.raises(LedgerError, match="is gone"):
+    with pytest.raises(LedgerError, match="is missing"):
         drawn(shared, plan())
     assert not shared.path.exists()
     ledger_of(plan(), tmp_path / "ledger").close()
@@ -333,7 +333,7 @@ def test_the_statement_says_what_everything_came_to(tmp_path):
     trainings = [training(shared) for _ in range(3)]
     for one in trainings:
         one.run()
-    expected = legible(cost(*[plan()] * 3))
+    expected = format_up(cost(*[plan()] * 3))
     assert f"together with 2 other runs that drew from it, ε ≤ {expected} at δ = 1e-05" in str(trainings[0].guarantee())
 
 

@@ -128,7 +128,7 @@ def test_dp_accounting_is_asked_on_demand(capsys):
     assert found["verified"] is True
     assert found["dp_accounting_epsilon"] == pytest.approx(found["epsilon"], rel=3e-3)
     text = run(capsys, f"{SMALL} --verify")
-    assert "says ε = " in text
+    assert "computes ε = " in text
     silent = values(capsys, f"{SMALL} --sampling fixed-size --adjacency replace-one --verify")
     assert (silent["verified"], silent["dp_accounting_epsilon"]) == (None, None)
 

@@ -77,7 +77,7 @@ def test_parts_are_named(capsys, tmp_path):
     ("arguments", "says"),
     [
         (["budget", "create", "b", "--epsilon", "0", "--delta", "1e-5", "--examples", "9"], "epsilon"),
-        (["budget", "create", "b", "--epsilon", "1", "--delta", "1e-5"], "Say which data set"),
+        (["budget", "create", "b", "--epsilon", "1", "--delta", "1e-5"], "identify the budget's data set"),
         (["budget", "show", "b"], "cannot read the budget"),
         (["ledger", "verify", "nowhere"], "no plan.json"),
         (["ledger", "show", "nowhere"], "cannot read the ledger"),

@@ -11,7 +11,7 @@ from privet.cli import main
 @pytest.mark.parametrize(("arguments", "kept"), [(None, 1), (["data", "list"], 0)])
 def test_memory_is_kept_where_the_process_is_ours(arguments, kept, monkeypatch):
     calls = []
-    monkeypatch.setattr(malloc, "keep_freed", lambda: calls.append(True))
+    monkeypatch.setattr(malloc, "keep_freed_memory", lambda: calls.append(True))
     monkeypatch.setattr(sys, "argv", ["privet", "data", "list"])
     with pytest.raises(SystemExit) as stop:
         main(arguments)

@@ -70,7 +70,7 @@ def test_an_example_moves_the_counts_by_half_in_every_group_whatever_its_norms(n
 def test_the_counts_are_of_examples_within_each_groups_threshold(rule):
     made = AdaptiveQuantile(rule)
     groups = len(rule.groups(NAMES))
-    thresholds = [one.threshold for one in rule.each(groups)]
+    thresholds = [one.threshold for one in rule.group_rules(groups)]
     norms = torch.tensor([[t * 0.5, t, t * 1.5, math.inf, 0.0] for t in thresholds], dtype=torch.float64)
     assert made.statistics(norms)[COUNTS].tolist() == [3 - 2.5] * groups
     assert made.statistics(norms[:, :0])[COUNTS].tolist() == [0.0] * groups
@@ -81,11 +81,15 @@ def test_the_next_bounds_are_the_papers(rule):
     made = AdaptiveQuantile(rule, quantile=0.3, learning_rate=0.7)
     groups = len(rule.groups(NAMES))
     released = torch.linspace(-0.6, 0.9, groups)
-    after = made.adapted({COUNTS: released}, divisor=20.0)
-    expected = [one.bound * math.exp(-0.7 * (b + 0.5 - 0.3)) for one, b in zip(rule.each(groups), released.tolist(), strict=True)]
-    found = after.rule.each(groups)
+    after = made.adapt({COUNTS: released}, divisor=20.0)
+    expected = [
+        one.bound * math.exp(-0.7 * (b + 0.5 - 0.3)) for one, b in zip(rule.group_rules(groups), released.tolist(), strict=True)
+    ]
+    found = after.rule.group_rules(groups)
     assert [one.bound for one in found] == pytest.approx(expected, rel=1e-6)
-    assert [one.threshold / one.bound for one in found] == pytest.approx([one.threshold / one.bound for one in rule.each(groups)])
+    assert [one.threshold / one.bound for one in found] == pytest.approx(
+        [one.threshold / one.bound for one in rule.group_rules(groups)]
+    )
     assert (after.quantile, after.learning_rate, after.share) == (0.3, 0.7, made.share)
     assert after.groups(NAMES) == made.groups(NAMES)
 
@@ -96,18 +100,18 @@ def test_no_release_drives_a_bound_out_of_range_or_raises(rule, value):
     made = AdaptiveQuantile(rule, learning_rate=3.0)
     groups = len(rule.groups(NAMES))
     for _ in range(4):
-        made = made.adapted({COUNTS: torch.full((groups,), value, dtype=torch.float64)}, divisor=1e-9)
-        for one in made.rule.each(groups):
+        made = made.adapt({COUNTS: torch.full((groups,), value, dtype=torch.float64)}, divisor=1e-9)
+        for one in made.rule.group_rules(groups):
             assert BOUND_RANGE[0] <= min(one.bound, one.threshold)
             assert max(one.bound, one.threshold) <= BOUND_RANGE[1]
-    back = made.adapted({COUNTS: torch.full((groups,), -math.copysign(5.0, value))}, divisor=1e-9)
+    back = made.adapt({COUNTS: torch.full((groups,), -math.copysign(5.0, value))}, divisor=1e-9)
     assert back != made  # a bound at the end of the range can come back
 
 
 def test_bounds_at_both_ends_of_the_range_stay():
     made = AdaptiveQuantile(Global(1e12, cutoff=1e-12))
     for value in (5.0, -5.0):
-        assert made.adapted({COUNTS: torch.tensor([value])}, 1.0) == made
+        assert made.adapt({COUNTS: torch.tensor([value])}, 1.0) == made
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
@@ -115,7 +119,7 @@ def test_without_noise_the_bound_settles_at_the_quantile(quantile):
     norms = torch.distributions.LogNormal(1.0, 0.7).icdf(torch.linspace(0.001, 0.999, 999, dtype=torch.float64))[None]
     made = AdaptiveQuantile(Flat(1e-3), quantile=quantile)
     for _ in range(400):
-        made = made.adapted({COUNTS: made.statistics(norms)[COUNTS] / norms.shape[1]}, norms.shape[1])
+        made = made.adapt({COUNTS: made.statistics(norms)[COUNTS] / norms.shape[1]}, norms.shape[1])
     assert made.rule.bound == pytest.approx(norms.quantile(quantile).item(), rel=0.02)
 
 

@@ -27,7 +27,7 @@ BOTH = pytest.mark.parametrize("make", [clipped, noised])
 @BOTH
 @pytest.mark.parametrize("other", [1.0, torch.ones(2, 3), clipped(), noised()], ids=["number", "tensor", "clipped", "noised"])
 @pytest.mark.parametrize("operation", [operator.add, operator.sub, operator.iadd, lambda a, b: operator.add(b, a)])
-def test_adding_is_refused_in_words(make, other, operation):
+def test_adding_is_refused_with_an_explanation(make, other, operation):
     with pytest.raises(TypeError, match=r"use \.join\(\)|post-processing"):
         operation(make(), other)
 
@@ -93,7 +93,7 @@ def test_scaling_to_no_sensitivity_is_refused(factor):
         clipped() * factor
 
 
-def test_neighbouring_parts_of_a_draw_join():
+def test_adjacent_parts_of_a_draw_join():
     joined = clipped(Part(3, 0, 2), 1.0).join(clipped(Part(3, 2, 5), 2.0, 0.9, examples=3))
     assert joined.part == Part(3, 0, 5)
     assert joined.sensitivity == 0.9
@@ -123,24 +123,24 @@ def test_group_norms_join_along_the_examples():
     ],
 )
 def test_parts_that_may_share_an_example_do_not_join(mine, theirs):
-    with pytest.raises(TypeError, match="only neighbouring positions of one draw"):
+    with pytest.raises(TypeError, match="only adjacent positions of one draw"):
         clipped(mine).join(clipped(theirs))
 
 
-def test_a_part_joins_once_only():
+def test_a_part_joins_only_once():
     first, second = clipped(Part(1, 0, 2)), clipped(Part(1, 2, 4))
     first.join(second)
-    with pytest.raises(TypeError, match="only neighbouring positions of one draw"):
+    with pytest.raises(TypeError, match="only adjacent positions of one draw"):
         first.join(second)
 
 
 @pytest.mark.parametrize("other", [torch.ones(2, 3), noised(), None])
 def test_only_clipped_sums_join(other):
-    with pytest.raises(TypeError, match="joined with another part of its draw only"):
+    with pytest.raises(TypeError, match="only be joined with another part of its draw"):
         clipped(Part(1, 0, 2)).join(other)
 
 
-def test_the_sum_over_nobody_is_zero_shaped_like_the_parameters():
+def test_the_sum_over_no_examples_is_zero_shaped_like_the_parameters():
     parameters = {"w": torch.nn.Parameter(torch.ones(2, 3)), "b": torch.nn.Parameter(torch.ones(2, dtype=torch.float64))}
     empty = ClippedSum.zero(parameters, C, Part(0, 0, 0))
     assert {name: (tensor.shape, tensor.dtype) for name, tensor in empty.tensors.items()} == {

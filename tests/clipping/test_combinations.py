@@ -1,4 +1,4 @@
-"""Which rule goes with which style, with an adaptive bound and with schedules: every pair is legal and trains, or is refused."""
+"""Combinations of rules, layerwise styles, adaptive bounds and schedules: each is legal and trains, or is refused."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ STYLES = {
 BOUNDS = {"fixed": lambda rule: rule, "adaptive": AdaptiveQuantile}
 COMBINATIONS = list(itertools.product(INNER, STYLES, BOUNDS))
 SCHEDULES = [Geometric(), Linear(), Table((1.0, 0.5)), Piecewise((1.0, 2.0), (0.5,))]
-# One factor of the whole batch bounds nobody's contribution: whatever it is put into, or a plan, refuses it.
+# One factor for the whole batch bounds no single contribution: other rules and plans refuse it.
 LEGAL = {combination: combination[0] != "BatchClipping" for combination in COMBINATIONS}
 
 
@@ -94,7 +94,7 @@ def test_epsilon_does_not_depend_on_the_rule(combination):
 def test_the_statement_says_where_noise_is_not_one_multiple_of_one_bound(combination):
     _, style, bound = combination
     prose = str(plan(make(*combination)).guarantee(accountant="rdp"))
-    assert ("noise of different size" in prose) == (style == "own noise")
+    assert ("different noise levels" in prose) == (style == "own noise")
     assert ("follow a quantile" in prose) == (bound == "adaptive")
 
 
@@ -102,7 +102,7 @@ def test_groups_that_do_not_fit_the_model_are_refused_before_a_step_is_spent(tmp
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     data = TensorDataset(torch.randn(24, 3), torch.randn(24, 1))
-    with pytest.raises(InvalidArgumentError, match=r"^clipping\.rules is .*matches 'bias' as a whole"):
+    with pytest.raises(InvalidArgumentError, match=r"^clipping\.rules is .*fully matches 'bias'"):
         privet.Training(plan(Layerwise({"weight": Flat(1.0)})), model, squared_error, optimizer, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -136,7 +136,7 @@ def test_empty_draws_and_a_tiny_divisor_neither_stop_an_adaptive_run_nor_break_i
     training = privet.Training(made, model, squared_error, torch.optim.SGD(model.parameters(), lr=1e-12), data)
     training.run()
     assert training.steps_spent == 20
-    assert all(1e-12 <= rule.bound <= 1e12 for rule in training._state.at(20)[0].rule.each(2))
+    assert all(1e-12 <= rule.bound <= 1e12 for rule in training._state.at(20)[0].rule.group_rules(2))
 
 
 FEATURES = {

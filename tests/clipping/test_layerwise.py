@@ -1,4 +1,4 @@
-"""Layerwise styles: who forms a group, what its bound is, and what the noise on it is scaled to."""
+"""Layerwise clipping: the groups, their bounds, and the scale of their noise."""
 
 import json
 import math
@@ -47,7 +47,7 @@ def scales_of_groups(rule, groups):
 def test_groups_and_what_noise_they_get(style, groups, noise):
     rule = noised(style, groups, noise)
     assert rule.groups(NAMES) == groups
-    own = [one.sensitivity for one in rule.each(len(groups))]
+    own = [one.sensitivity for one in rule.group_rules(len(groups))]
     scales = scales_of_groups(rule, groups)
     # One Gaussian mechanism: with each group divided by its noise scale, nothing is longer than the sensitivity.
     assert rule.sensitivity == pytest.approx(math.hypot(*own), rel=1e-12)
@@ -69,7 +69,7 @@ def test_groups_and_what_noise_they_get(style, groups, noise):
 def test_one_rule_has_its_own_sensitivity_however_many_groups_share_it(kind, number):
     rule = Layerwise(kind(bound=0.7), by="parameter")
     assert rule.sensitivity == kind(bound=0.7).sensitivity
-    shares = rule.each(number)
+    shares = rule.group_rules(number)
     assert math.hypot(*(one.sensitivity for one in shares)) == pytest.approx(rule.sensitivity, rel=1e-12)
     assert len(set(shares)) == 1
     norms = torch.logspace(-8, 12, 40 * number, dtype=torch.float64).view(40, number).t()
@@ -107,7 +107,7 @@ def test_what_is_not_finite_in_a_group_has_weight_zero_there(style, groups):
 def test_groups_have_their_own_rules_weights(style, groups):
     rule = style("shared")
     norms = torch.rand(len(groups), 9, dtype=torch.float64)
-    expected = torch.stack([one.weight(row) for one, row in zip(rule.each(len(groups)), norms, strict=True)])
+    expected = torch.stack([one.weight(row) for one, row in zip(rule.group_rules(len(groups)), norms, strict=True)])
     for found in (rule.weights(norms), rule.weight(norms)):
         torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
 
@@ -117,18 +117,18 @@ def test_groups_have_their_own_rules_weights(style, groups):
 def test_scaling_scales_every_group(style, groups, noise):
     rule = noised(style, groups, noise)
     factors = [0.3 + k for k in range(len(groups))]
-    for other, expected in ((rule.scaled(0.4), [0.4] * len(groups)), (rule.regrouped(factors), factors)):
-        found = [one.sensitivity for one in other.each(len(groups))]
-        assert found == pytest.approx([f * r.sensitivity for f, r in zip(expected, rule.each(len(groups)), strict=True)])
+    for other, expected in ((rule.scale_bound(0.4), [0.4] * len(groups)), (rule.scale_bounds(factors), factors)):
+        found = [one.sensitivity for one in other.group_rules(len(groups))]
+        assert found == pytest.approx([f * r.sensitivity for f, r in zip(expected, rule.group_rules(len(groups)), strict=True)])
         assert (other.groups(NAMES), other.by, other.noise) == (groups, rule.by, rule.noise)
-    assert rule.scaled(0.4).noise_scales(NAMES) == pytest.approx(rule.noise_scales(NAMES))
+    assert rule.scale_bound(0.4).noise_scales(NAMES) == pytest.approx(rule.noise_scales(NAMES))
 
 
 @pytest.mark.parametrize("noise", NOISES)
 @every_style
 def test_a_rule_survives_json(style, groups, noise):
     rule = noised(style, groups, noise)
-    for made in (rule, AdaptiveQuantile(rule), rule.regrouped([0.5] * len(groups))):
+    for made in (rule, AdaptiveQuantile(rule), rule.scale_bounds([0.5] * len(groups))):
         assert decode("clipping", json.loads(json.dumps(encode(made))), Rule) == made
         assert hash(made) == hash(decode("clipping", encode(made), Rule))
         plan = Plan(examples=100, sampling=Poisson(10), steps=3, clipping=made, delta=1e-5, noise=Gaussian(1.3))
@@ -137,7 +137,7 @@ def test_a_rule_survives_json(style, groups, noise):
 
 def test_the_first_pattern_that_matches_a_whole_name_decides():
     rule = Layerwise([(r"head.*", Flat(1.0)), (r".*weight", Flat(2.0)), (r"conv\d", Flat(3.0)), (".*", Flat(4.0))])
-    with pytest.raises(InvalidArgumentError, match=r"^clipping\.rules is 'conv\\\\d'; it must be a pattern that matches a param"):
+    with pytest.raises(InvalidArgumentError, match=r"^clipping\.rules is 'conv\\\\d'; it must be a pattern that is the first"):
         rule.groups(NAMES)  # "conv1" is only the beginning of a name
     assert rule == Layerwise({"head.*": Flat(1.0), ".*weight": Flat(2.0), r"conv\d": Flat(3.0), ".*": Flat(4.0)})
     rest = Layerwise([("head.*", Flat(1.0)), (".*weight", Flat(2.0)), (".*", Flat(4.0))])
@@ -155,14 +155,14 @@ def test_a_mapping_that_is_changed_later_changes_nothing():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Layerwise(0.7), r"clipping\.rules is 0\.7; it must be made of rules that are functions of one norm"),
+        (lambda: Layerwise(0.7), r"clipping\.rules is 0\.7; it must be made of rules of one norm"),
         (lambda: Layerwise({}), r"clipping\.rules is \(\); it must be at least one rule"),
         (lambda: Layerwise(()), r"clipping\.rules is \(\); it must be at least one rule"),
         (lambda: Layerwise({"a": 0.7}), r"clipping\.rules is 0\.7"),
         (lambda: Layerwise({"(": Flat(1.0)}), r"clipping\.rules is '\('; it must be a regular expression\. It does not parse"),
         (lambda: Layerwise({3: Flat(1.0)}), r"clipping\.rules is \(3, .*pair of a regular expression and a rule"),
         (lambda: Layerwise((Flat(1.0), ("a", Flat(1.0)))), r"clipping\.rules is Flat\(bound=1\.0\); it must be a pair"),
-        (lambda: Layerwise((("a", Flat(1.0)), ("a", Flat(2.0)))), r"clipping\.rules is .*different patterns"),
+        (lambda: Layerwise((("a", Flat(1.0)), ("a", Flat(2.0)))), r"clipping\.rules is .*distinct patterns"),
         (lambda: Layerwise(("a", Flat(1.0))), r"clipping\.rules is 'a'"),
         (lambda: Layerwise({"a": Flat(1.0)}, by="module"), r"clipping\.by is 'module'; it must be left out for patterns"),
         (lambda: Layerwise(Flat(1.0), by="layer"), r"clipping\.by is 'layer'; it must be one of 'parameter', 'module'"),
@@ -187,8 +187,8 @@ def test_what_has_no_meaning_is_refused_by_name(make, message):
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (Layerwise({"conv.*": Flat(1.0)}), r"clipping\.rules is .*one matches 'head\.weight' as a whole"),
-        (Layerwise({".*": Flat(1.0), "conv.*": Flat(1.0)}), r"clipping\.rules is 'conv\.\*'.*matches a parameter first"),
+        (Layerwise({"conv.*": Flat(1.0)}), r"clipping\.rules is .*one fully matches 'head\.weight'"),
+        (Layerwise({".*": Flat(1.0), "conv.*": Flat(1.0)}), r"clipping\.rules is 'conv\.\*'.*first to match some parameter"),
         (Layerwise((Flat(1.0), Flat(2.0))), r"clipping\.rules is .*one rule for each of the 4 groups"),
         (Layerwise(Flat(1.0), noise=(1.0, 2.0)), r"clipping\.noise is .*one number for each of the 4 groups"),
         (Layerwise(Flat(1e-12)), r"clipping\.bound is 5e-13"),

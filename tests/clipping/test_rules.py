@@ -113,7 +113,7 @@ def test_one_group_of_all_parameters(rule, sensitivity, formula):
 @pytest.mark.parametrize("factor", [0.37, 1.9])
 def test_a_scaled_rule_has_the_scaled_sensitivity_and_threshold(rule, sensitivity, formula, factor):
     if factor * min(rule.bound, rule.threshold) >= 1e-12 and factor * max(rule.bound, rule.threshold) <= 1e12:
-        scaled = rule.scaled(factor)
+        scaled = rule.scale_bound(factor)
         assert scaled.sensitivity == pytest.approx(factor * sensitivity)
         assert scaled.threshold == pytest.approx(factor * rule.threshold)
 
@@ -213,7 +213,7 @@ def test_a_batch_factor_is_the_same_for_all_and_left_out_of_plans():
     rule = BatchClipping(0.7)
     norms = torch.tensor([0.1, math.nan, 14.0, math.inf], dtype=torch.float64)
     torch.testing.assert_close(rule.weight(norms), torch.tensor([0.05, 0, 0.05, 0], dtype=torch.float64))
-    assert rule.scaled(2.0) == BatchClipping(1.4)
+    assert rule.scale_bound(2.0) == BatchClipping(1.4)
     assert rule.weights(torch.zeros(1, 0)).shape == (1, 0)
     assert rule.weight(torch.zeros(3)).tolist() == [1, 1, 1]
     with pytest.raises(InvalidArgumentError, match=r"^clipping is BatchClipping.*depends on the whole batch"):

@@ -1,4 +1,4 @@
-"""Every rule, style and adaptive bound through `Training`, step by step beside a plain loop written from the papers.
+"""Every rule, layerwise style and adaptive bound through `Training`, step by step against a plain loop from the papers.
 
 Without noise, and with the numbers of the fixed source, which the loop draws for itself in the same order.
 """
@@ -36,7 +36,7 @@ STYLES = {
     "module": (Layerwise, [NAMES[:2], NAMES[2:]], False),
     "parameter": (lambda rule: Layerwise(rule, by="parameter"), [[name] for name in NAMES], False),
     "patterns": (
-        lambda rule: Layerwise({"0.*": rule.scaled(0.3), ".*": rule.scaled(1.7)}, noise="per group"),
+        lambda rule: Layerwise({"0.*": rule.scale_bound(0.3), ".*": rule.scale_bound(1.7)}, noise="per group"),
         [NAMES[:2], NAMES[2:]],
         True,
     ),
@@ -89,7 +89,7 @@ def test_training_is_the_papers_loop(name, style, adaptive, sigma):
     rule, *papers = WEIGHTS[name]
     arrange, groups, own_noise = STYLES[style]
     clipping = arrange(rule)
-    bounds = [one.bound for one in clipping.each(len(groups))]
+    bounds = [one.bound for one in clipping.group_rules(len(groups))]
     expected = [rule.bound / math.sqrt(len(groups))] * len(groups) if not own_noise else [0.3 * rule.bound, 1.7 * rule.bound]
     assert bounds == pytest.approx(expected)
     clipping = AdaptiveQuantile(clipping, quantile=GAMMA, learning_rate=ETA, share=SHARE) if adaptive else clipping
@@ -107,7 +107,7 @@ def test_training_is_the_papers_loop(name, style, adaptive, sigma):
     for parameter, found in net.named_parameters():
         torch.testing.assert_close(found, parameters[parameter], rtol=2e-5, atol=2e-5)
     if adaptive:
-        last = training._state.at(STEPS)[0].rule.each(len(groups))
+        last = training._state.at(STEPS)[0].rule.group_rules(len(groups))
         assert [one.bound for one in last] == pytest.approx(adapted, rel=1e-7)
         assert adapted != expected
     assert any(not torch.equal(before, after) for before, after in zip(model().parameters(), net.parameters(), strict=True))

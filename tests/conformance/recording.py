@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, seeds_of_torch
@@ -19,7 +19,7 @@ from privet.gradients.methods.passes import Passes
 def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=False):
     """The tape of a single pass over all examples, or what keeps one from being made."""
     subject, examples = Subject(model, loss_fn, parameters or trainable(model)), split_batch(batch)
-    with generators_kept():
+    with preserve_generators():
         draws = Draws(examples.count, seeds_of_torch)
         return ghost.record(subject, examples, draws, batched_from_the_start=batched_from_the_start)
 
@@ -42,7 +42,7 @@ def cover(model, loss_fn, batch, method="auto", forgiving=False, past=(), seeds=
     found = {name: torch.full((examples.count, *p.shape), torch.nan, dtype=p.dtype) for name, p in parameters.items()}
     norms = torch.full((examples.count,), torch.nan, dtype=torch.float64)
     produced: dict[str, Tensor] = {}
-    with generators_kept():
+    with preserve_generators():
         for index, tape in passes.tapes(examples):
             norms[index] = tape.group_norms((tuple(parameters),))[0]
             produced = tape.gradients()

@@ -42,12 +42,12 @@ STYLES = {
 
 def growing(rule, names):
     """A rule for each name, with bounds that grow by a quarter from one to the next."""
-    return tuple(rule.scaled(1.25**k) for k in range(len(names)))
+    return tuple(rule.scale_bound(1.25**k) for k in range(len(names)))
 
 
 def adapted(rule, names):
     """What a rule has become once a step released different counts for every group."""
-    return rule.adapted({"clipping:within bound": torch.linspace(-2.0, 3.0, len(names))}, divisor=7.0)
+    return rule.adapt({"clipping:within bound": torch.linspace(-2.0, 3.0, len(names))}, divisor=7.0)
 
 
 def heavy_tailed(case, examples, dtype):

@@ -1,4 +1,4 @@
-"""Ways in which a process or its disk can fail, each installed in a process that is then expected to end by it.
+"""Failures of a process or its disk, each installed in a process that is then expected to end because of it.
 
 A saboteur takes a random generator and the folder that the process writes to. Those whose process is not killed let an error
 come out instead, after which nothing more may be spent.

@@ -1,4 +1,4 @@
-"""Whatever ends a process, the ledger has counted at least what was drawn, at most a block more, and the run can go on."""
+"""However a process ends, the ledger counts at least the drawn steps and at most a block more, and the run can be resumed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAN = {"format": 1, "delta": 1e-5}
 
 @dataclass
 class Score:
-    """What a battery came to."""
+    """Results of a battery."""
 
     crashes: int = 0
     under_counts: int = 0
@@ -51,12 +51,12 @@ def drawn_in(folder: Path) -> int:
 
 
 def opened(folder: Path, anchored: bool) -> Ledger:
-    """Go on with a run, or begin it where it never began."""
+    """Resume a run, or start it if it never began."""
     path = folder / "run"
     try:
         return Ledger.open(PLAN, MULTIPLIERS, path, BLOCK)
     except LedgerError as error:
-        if drawn_in(folder) or not any(word in str(error) for word in ("lost its ledger", "never began")):
+        if drawn_in(folder) or not any(word in str(error) for word in ("has no ledger", "never began")):
             raise
     if anchored:
         (folder / "anchor").unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def opened(folder: Path, anchored: bool) -> Ledger:
 
 
 def spend(folder: Path, anchored: bool, saboteur: str, chance: random.Random) -> None:
-    """Take steps until something ends it, noting on the side each draw of noise."""
+    """Take steps until something ends the process, recording each draw of noise separately."""
     note, beside = os.write, os.open(folder / "drawn", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     SABOTEURS[saboteur](chance, folder)
     ledger = opened(folder, anchored)
@@ -192,7 +192,7 @@ def test_a_few_crashes_of_every_kind(tmp_path):
         crash(tmp_path / name, number, fresh()).tell(name, block)
 
 
-def test_a_ledger_that_forgets_is_found_out(tmp_path, monkeypatch):
+def test_a_ledger_that_forgets_is_detected(tmp_path, monkeypatch):
     real = Ledger._note
 
     def forgetful(self: Ledger, record: dict[str, object], steps: int = 0) -> None:

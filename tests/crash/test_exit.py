@@ -1,4 +1,4 @@
-"""A program that ends while the loop over its steps is open: no traceback, and all that was spent counts."""
+"""A program that ends while the loop over its steps is open leaves no traceback, and all spent steps count."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ next(steps), next(steps)
 """
 
 
-def test_a_loop_left_open_ends_in_silence(tmp_path):
+def test_a_loop_left_open_ends_silently(tmp_path):
     ended = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path / "run"], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert read_history(tmp_path / "run" / "ledger")[0].spent >= 2

@@ -1,4 +1,4 @@
-"""Crash trainings and print what came of it as JSON: `python trainings.py FOLDER CRASHES SEED`."""
+"""Crash trainings and print the results as JSON: `python trainings.py FOLDER CRASHES SEED`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def training(folder: Path) -> privet.Training:
 
 
 def resumed(folder: Path) -> None:
-    """Go on for a step and close."""
+    """Take one more step and close."""
     with training(folder) as one:
         if next(iter(one)).number != one.steps_spent:
             raise AssertionError("the step is not the last that counts")

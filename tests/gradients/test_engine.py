@@ -12,7 +12,7 @@ from recording import Seen, underlying
 from torch import nn
 from torch.nn import functional as F
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.clipping import Automatic, Flat
 from privet.clipping.clipped_sum import Part
 from privet.errors import InvalidArgumentError, UnsupportedModelError
@@ -222,7 +222,7 @@ def test_seeds_of_the_user_neither_repeat_nor_shift_what_is_drawn(method):
 
 def _gradients(model, loss, x, method, seeds):
     engine = Engine(model, loss, trainable(model), method, seeds=seeds)
-    with generators_kept():
+    with preserve_generators():
         return torch.cat([tape.gradients()["weight"][:, 0] for _, tape in engine.tapes(split_batch(x))])
 
 

@@ -1,4 +1,4 @@
-"""A journal takes whole lines in one unbroken chain, on file systems that keep what they are told, and nothing else."""
+"""A journal accepts complete lines in an unbroken chain, on file systems with locks and durable writes, and nothing else."""
 
 import errno
 import fcntl
@@ -33,7 +33,7 @@ def numbers(path):
     return [record["number"] for record in read(path, WHAT).records]
 
 
-def test_what_was_appended_is_read_again_and_goes_on(path):
+def test_appended_records_are_read_back_and_continued(path):
     written(path, 2)
     written(path, 1)
     assert numbers(path) == [0, 1, 0]
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_refused(path, monkeypatch):
         Journal(path, WHAT)
 
 
-def test_whoever_waits_gets_the_lock_when_it_is_free(path):
+def test_a_waiting_process_gets_the_lock_when_it_is_free(path):
     with Journal(path, WHAT) as journal:
         child = os.fork()
         if child == 0:
@@ -160,7 +160,7 @@ def test_whoever_waits_gets_the_lock_when_it_is_free(path):
 
 def test_nothing_is_appended_after_the_body_of_an_append_failed(path):
     with Journal(path, WHAT) as journal:
-        with pytest.raises(ZeroDivisionError), journal.appended({"record": "entry", "number": 0}):
+        with pytest.raises(ZeroDivisionError), journal.appending({"record": "entry", "number": 0}):
             raise ZeroDivisionError
         with pytest.raises(LedgerError, match="interrupted"):
             journal.append({"record": "entry", "number": 1})

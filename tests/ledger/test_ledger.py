@@ -1,4 +1,4 @@
-"""The ledger counts what was reserved, durably, and refuses whatever would let it count less."""
+"""The ledger counts reserved steps durably, and refuses everything that would let it count fewer."""
 
 import json
 import os
@@ -104,11 +104,11 @@ def test_a_ledger_in_memory_counts_alike():
         one.reserve()
 
 
-def test_a_begun_ledger_is_not_begun_again_and_a_missing_one_not_gone_on_with(path):
-    with pytest.raises(LedgerError, match="lost its ledger"):
+def test_an_existing_ledger_is_not_recreated_and_a_missing_one_not_resumed(path):
+    with pytest.raises(LedgerError, match="has no ledger"):
         reopened(path)
     made(path).close()
-    with pytest.raises(LedgerError, match="of a run already"):
+    with pytest.raises(LedgerError, match="already the ledger of a run"):
         made(path)
 
 
@@ -121,7 +121,7 @@ def test_what_prepares_a_run_is_done_under_the_lock_and_before_the_first_record(
     made(path, prepare=prepare)
 
 
-def test_a_run_that_ended_before_its_first_record_can_be_begun_but_not_gone_on_with(path):
+def test_a_run_that_ended_before_its_first_record_can_be_started_but_not_resumed(path):
     def pulled():
         raise KeyboardInterrupt
 
@@ -372,7 +372,7 @@ def copied(path):
     return copy
 
 
-def test_a_copy_of_a_run_that_went_on_is_refused(path, anchor):
+def test_a_copy_of_a_run_that_continued_is_refused(path, anchor):
     one = made(path, anchor=anchor)
     one.reserve()
     one.close()
@@ -385,21 +385,21 @@ def test_a_copy_of_a_run_that_went_on_is_refused(path, anchor):
     assert reopened(path).reserve().step == 3
 
 
-def test_two_copies_cannot_go_on_at_once(path, anchor):
+def test_two_copies_cannot_run_at_once(path, anchor):
     one = made(path, anchor=anchor)
     with pytest.raises(LedgerError, match=r"the anchor .* in use"):
         reopened(copied(path))
     assert one.reserve().step == 1
 
 
-def test_an_anchor_that_is_gone_is_missed_once_something_was_reserved(path, anchor):
+def test_a_missing_anchor_is_refused_once_a_step_was_reserved(path, anchor):
     made(path, anchor=anchor).close()
     anchor.unlink()
     one = reopened(path)
     one.reserve()
     one.close()
     anchor.unlink()
-    with pytest.raises(LedgerError, match="is gone"):
+    with pytest.raises(LedgerError, match="is missing"):
         reopened(path)
 
 

@@ -53,7 +53,7 @@ ONE_RELEASE = [
 
 TOGETHER = [
     Mutant("one release of each kind is forgotten", "pld/composition.py",
-           "self.fixed + self._whole(logs, part.count)", "self.fixed + self._whole(logs, part.count - 1)",
+           "self.fixed + self._to_quanta(logs, part.count)", "self.fixed + self._to_quanta(logs, part.count - 1)",
            among("accounting/pld/test_composition", "test_no_tail_is_lost_and_hardly_any_added"), "accounting"),
     Mutant("a phase replaces the one before", "events.py",
            "counts[key] = counts.get(key, 0) + event.count", "counts[key] = event.count",
@@ -70,7 +70,7 @@ TOGETHER = [
            RELEASES("test_epochs_take_the_smallest_multiplier_of_their_steps"), "accounting"),
     Mutant("deviations are added for variances", "events.py",
            "1 / math.sqrt(math.fsum(value**-2 for value in values))", "1 / math.fsum(value**-1 for value in values) ** 0.5",
-           RELEASES("test_what_is_released_together_is_one_release"), "accounting"),
+           RELEASES("test_releases_from_one_subsample_are_one_release"), "accounting"),
     Mutant("similar noise is rounded up", "events.py",
            "power = math.floor(math.log2(value) * per_octave)\n    rung = 2.0 ** (power / per_octave)\n"
            "    return float(rung if rung <= value else 2.0 ** ((power - 1) / per_octave))",
@@ -90,7 +90,7 @@ TOGETHER = [
            APART("test_wherever_far_losses_begin_nothing_is_lost"), "accounting"),
     Mutant("the dearest part is not what all cost", "composition/parallel.py",
            "return max(spent)", "return min(spent)",
-           among("accounting/composition/test_parallel", "test_the_dearest_part_is_what_all_parts_cost"), "accounting"),
+           among("accounting/composition/test_parallel", "test_all_parts_cost_as_much_as_the_most_expensive_one"), "accounting"),
 ]  # fmt: skip
 
 ANSWERS = [
@@ -106,7 +106,7 @@ ANSWERS = [
            "return ORDERS * (reach / s) ** 2 / 2", "return ORDERS * (reach / s) / 2",
            REFERENCE("test_without_sampling_pld_and_gdp_are_the_analytic_gaussian"), "accounting"),
     Mutant("every release has the whole of δ", "classic/composition_theorems.py",
-           "_amplified(event, delta / total, adjacency)", "_amplified(event, delta, adjacency)",
+           "_amplified_epsilon(event, delta / total, adjacency)", "_amplified_epsilon(event, delta, adjacency)",
            among("accounting/classic/test_composition_theorems", "test_different_releases_share_delta_equally"), "accounting"),
     Mutant("noise is just too little", "root_finding.py",
            "return high\n", "return low\n",
@@ -119,7 +119,7 @@ ANSWERS = [
            among("accounting/guarantee/test_tradeoff", "test_the_gaussians_curve_is_met_from_the_safe_side"), "accounting"),
 ]  # fmt: skip
 
-FAR_BELOW = among("accounting/test_monotone", "test_what_is_far_below_the_expectation_is_asked_again_where_it_was_found")
+FAR_BELOW = among("accounting/test_monotone", "test_an_epsilon_far_below_its_guess_is_refined")
 UNSTEADY = [
     Mutant("nothing is reserved for rounding", "pld/composition.py",
            "_RESERVED, _RESERVED_ONCE = 128, 2**19", "_RESERVED, _RESERVED_ONCE = 0, 0",

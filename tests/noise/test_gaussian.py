@@ -84,7 +84,7 @@ def test_a_release_lies_on_the_public_grid(dtype):
         assert (tensor.dtype, int((x != (x / GRID).round() * GRID).sum())) == (dtype, 0), name
 
 
-def test_tensors_with_noise_of_very_different_size_lie_on_grids_of_their_own():
+def test_tensors_with_very_different_noise_levels_lie_on_separate_grids():
     """On one grid, as fine as the smallest needs, the others' sums of cells would be beyond what float64 holds exactly."""
     scales = {"tiny": 1e-9, "common": 1.0, "huge": 3e9}
     sums = {name: 7.7 * scale * torch.randn(1 << 16, dtype=torch.float64) for name, scale in scales.items()}
@@ -186,7 +186,7 @@ def test_a_token_is_good_for_one_release():
     assert not token.spent
     release(clipped(w=torch.zeros(2)), token, source)
     assert token.spent
-    with pytest.raises(LedgerError, match="step 5 was spent already"):
+    with pytest.raises(LedgerError, match="step 5 is already spent"):
         release(clipped(w=torch.zeros(2)), token, source)
 
 
@@ -215,14 +215,14 @@ assert token.spend() == 2.3
 )
 def test_only_a_clipped_sum_is_noised_and_a_refusal_spends_nothing(value):
     token = Token(1, SIGMA)
-    with pytest.raises(TypeError, match="only a ClippedSum can be noised"):
+    with pytest.raises(TypeError, match="noise can only be added to a ClippedSum"):
         release(value, token, SecureSource())
     assert not token.spent
 
 
 @pytest.mark.parametrize("token", [None, 1, SIGMA])
 def test_noise_needs_a_token(token):
-    with pytest.raises(TypeError, match="against a Token from a ledger"):
+    with pytest.raises(TypeError, match="needs a Token from a ledger"):
         release(clipped(w=torch.zeros(3)), token, SecureSource())
 
 
@@ -244,9 +244,9 @@ def test_non_private_is_yes_or_no(non_private):
         Gaussian(SIGMA, non_private=non_private)
 
 
-def test_no_noise_has_to_be_asked_for_in_words():
+def test_no_noise_must_be_requested_explicitly():
     assert Gaussian(0.0, non_private=True).multiplier == 0
-    with pytest.raises(InvalidArgumentError, match="say non_private=True"):
+    with pytest.raises(InvalidArgumentError, match="set non_private=True"):
         Gaussian(0.0)
 
 

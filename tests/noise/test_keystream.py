@@ -53,7 +53,7 @@ def test_asking_twice_or_once_never_repeats_a_word():
     assert len(np.unique(words)) == len(words) == 51_004
 
 
-def test_instances_have_streams_of_their_own():
+def test_instances_have_separate_streams():
     words = np.concatenate([Keystream().words(1000) for _ in range(5)])
     assert len(np.unique(words)) == len(words)
 
@@ -97,7 +97,7 @@ print(os.read(read, 10000).decode())
 """
 
 
-def test_a_fork_gets_a_stream_of_its_own():
+def test_a_fork_gets_a_new_stream():
     result = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
     processes = [ast.literal_eval(line) for line in result.stdout.split("\n") if line]
     assert len(processes) == 3

@@ -1,4 +1,4 @@
-"""Noise is drawn ahead by a second thread, used once, by one process, and never at the price of a thread that stays."""
+"""Noise is prefetched by a second thread, used once, by one process, and the thread always ends."""
 
 import gc
 import subprocess
@@ -12,7 +12,7 @@ from scipy import stats
 
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import SecureSource, Token, release, sources
-from privet.noise.prefetch import Ahead
+from privet.noise.prefetch import Prefetcher
 from privet.noise.sources import BLOCK
 
 SIZE = 5 * BLOCK - 3
@@ -37,9 +37,9 @@ def wait_until(true):
 
 def full(source):
     """Wait until the source has drawn all that it may for releases of SIZE, and return how many blocks that is."""
-    wait_until(lambda: source._ahead.full.qsize() >= 3)
+    wait_until(lambda: source._prefetcher.full.qsize() >= 3)
     time.sleep(0.02)  # for a block too many
-    return source._ahead.full.qsize()
+    return source._prefetcher.full.qsize()
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_what_is_drawn_ahead_is_standard_normal_and_used_once(source, holds_twic
     holds_twice(experiment)
 
 
-def test_every_block_is_drawn_anew_before_it_is_taken_again():
+def test_every_block_is_redrawn_before_it_is_reused():
     drawn = iter(range(10**6))
-    ahead = Ahead.start(lambda block: block.fill_(next(drawn)), [torch.empty(2) for _ in range(3)])
+    ahead = Prefetcher.start(lambda block: block.fill_(next(drawn)), [torch.empty(2) for _ in range(3)])
     taken = []
     while len(taken) < 50:
         block = ahead.take()
@@ -92,7 +92,7 @@ def test_a_release_that_breaks_off_gives_its_block_back(source):
     assert not torch.isin(first, source.normal(SIZE)).any()
 
 
-def test_what_goes_wrong_in_the_thread_is_raised_where_noise_is_asked_for(monkeypatch):
+def test_errors_in_the_thread_are_raised_where_noise_is_drawn(monkeypatch):
     source, real = SecureSource(), sources._draw
 
     def fails_elsewhere(stream, block):
@@ -102,13 +102,13 @@ def test_what_goes_wrong_in_the_thread_is_raised_where_noise_is_asked_for(monkey
 
     monkeypatch.setattr(sources, "_draw", fails_elsewhere)
     source.draw_ahead(SIZE)
-    wait_until(lambda: not source._ahead.full.empty())
+    wait_until(lambda: not source._prefetcher.full.empty())
     with pytest.raises(MemoryError, match="no room in the thread"):
         source.normal(SIZE)
     assert len(source.normal(SIZE)) == SIZE  # from now on by itself
 
 
-def test_a_source_that_is_forgotten_takes_its_thread_along():
+def test_a_dropped_source_ends_its_thread():
     source = SecureSource()
     source.draw_ahead(SIZE)
     source.normal(SIZE)
@@ -117,7 +117,7 @@ def test_a_source_that_is_forgotten_takes_its_thread_along():
     assert threads() == []
 
 
-def test_drawing_ahead_starts_anew_and_ends_when_told(source):
+def test_prefetching_restarts_and_ends_on_request(source):
     source.draw_ahead(2 * SIZE)
     assert len(threads()) == 1
     source.draw_ahead(0)

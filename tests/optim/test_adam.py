@@ -1,4 +1,4 @@
-"""AdamBC takes the noise's share, and nothing else, out of the second moment."""
+"""AdamBC subtracts the noise variance, and nothing else, from the second moment."""
 
 import copy
 import math
@@ -64,7 +64,7 @@ def test_without_noise_it_is_adam():
     torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-10, atol=0)
 
 
-def test_the_bias_is_gone():
+def test_the_bias_is_removed():
     """Gradients of mean 0.3 under noise of deviation 2: the squares average to 4.09, the corrected moment to 0.09."""
     width, deviation, true, steps = 20_000, 2.0, 0.3, 300
 

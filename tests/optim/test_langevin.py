@@ -1,4 +1,4 @@
-"""SGLD draws from the law that its diffusion says, with the plan's noise and no other."""
+"""SGLD samples from the distribution of its diffusion, with the plan's noise and no other."""
 
 import math
 

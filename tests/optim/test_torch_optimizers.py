@@ -1,4 +1,4 @@
-"""Torch's optimizers, schedulers and averages are used as they are: Training gives them the gradients of a plain loop."""
+"""Torch's optimizers, schedulers and averages work unchanged: Training gives them the gradients of a plain loop."""
 
 import copy
 

@@ -67,7 +67,7 @@ def test_steps_that_are_solved_for_meet_the_target_and_are_as_many_as_fit(made, 
         return
     most = replace(asked, steps=MOST_WITH_SCHEDULE if not isinstance(made.noise.schedule, Constant) else MOST)
     if most.epsilon() < target:
-        with pytest.raises(InvalidArgumentError, match="any number up to that keeps to the target"):
+        with pytest.raises(InvalidArgumentError, match="any number of steps up to that meets the target"):
             asked.calibrate(target)
         return
     found = asked.calibrate(target)
@@ -79,14 +79,14 @@ def test_a_budget_that_no_training_spends_is_said_to_be_none():
     idle = Plan(
         examples=10**6, sampling=Poisson(1), steps=None, clipping=Flat(0.3), delta=1e-8, noise=Gaussian(1e5)
     )  # fmt: skip
-    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 3\.0; it must be below .* which 2,147,483,647 steps cost"):
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 3\.0; it must be below .* the cost of 2,147,483,647 steps"):
         idle.calibrate(3)
     moving = replace(idle, noise=Gaussian(1e5, schedule=Geometric(rate=0.1)))
-    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 3\.0; it must be below .* which 1,048,576 steps cost"):
+    with pytest.raises(InvalidArgumentError, match=r"^epsilon is 3\.0; it must be below .* the cost of 1,048,576 steps"):
         moving.calibrate(3)
 
 
-@pytest.mark.parametrize(("target", "words"), [(1e11, "there is no private noise so small"), (1e-7, "Take fewer steps")])
+@pytest.mark.parametrize(("target", "words"), [(1e11, "the smallest noise multiplier"), (1e-7, "Take fewer steps")])
 def test_targets_out_of_reach_of_any_noise_say_what_is_in_reach(target, words):
     asked = Plan(examples=2500, sampling=FullBatch(), steps=10**6, clipping=Flat(0.3), delta=1e-5)
     with pytest.raises(InvalidArgumentError, match=rf"^epsilon is .*{words}"):

@@ -54,8 +54,8 @@ def test_the_noise_on_the_gradient_follows_both_schedules(deviation, expected):
 
 def test_nobody_knows_the_noise_of_an_adaptive_bound_ahead():
     class Restless(Flat):
-        def adapted(self, statistics, divisor):
-            return self.scaled(0.9)
+        def adapt(self, statistics, divisor):
+            return self.scale_bound(0.9)
 
     with pytest.raises(InvalidArgumentError, match="known ahead"):
         plan(clipping=Restless(0.7)).gradient_deviations()

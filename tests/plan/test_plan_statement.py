@@ -148,7 +148,7 @@ def test_what_cannot_be_checked_is_said(unit, adjacency, words):
 def test_what_isolation_rests_on_is_said(words, unit):
     statement = plan(unit=unit).guarantee()
     assert sum(words in assumption for assumption in statement.assumptions) == 1
-    assert words in str(statement).partition("Assumed:\n")[2].partition("Released beside it")[0]
+    assert words in str(statement).partition("Assumed:\n")[2].partition("Also released")[0]
 
 
 def test_a_statement_is_the_same_however_often_it_is_asked_for():

@@ -14,7 +14,7 @@ import pytest
 from privet import report
 from privet.accounting import Event
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.rounding import share_down, share_up
+from privet.accounting.rounding import format_percent_down, format_percent_up
 from privet.errors import InvalidArgumentError
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -107,8 +107,8 @@ def test_what_is_left_to_an_attacker_is_drawn_and_told(report_of):
     assert page.tags["svg"] == 3
     assert max(page.ids.values()) == 1
     for share in (MEANING.advantage, MEANING.found_at_one_in_a_thousand, MEANING.found_at_one_in_a_hundred):
-        assert share_up(share).replace("\N{NO-BREAK SPACE}", " ") in page.text
-    assert share_down(MEANING.bayes_risk).replace("\N{NO-BREAK SPACE}", " ") in page.text
+        assert format_percent_up(share).replace("\N{NO-BREAK SPACE}", " ") in page.text
+    assert format_percent_down(MEANING.bayes_risk).replace("\N{NO-BREAK SPACE}", " ") in page.text
     assert "guessing" in page.text
     assert ">10⁻³</text>" in source
 

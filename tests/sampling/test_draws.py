@@ -1,4 +1,4 @@
-"""Draws from words have exactly the law that they are named after."""
+"""Draws from random words have exactly the distributions they are named after."""
 
 from collections import Counter
 from itertools import combinations, permutations

@@ -1,4 +1,4 @@
-"""Plans derive what they need from any scheme, and training performs it: also when it is broken off and gone on with."""
+"""Plans derive their numbers from any scheme, and training samples accordingly, also when it is interrupted and resumed."""
 
 import json
 import math
@@ -114,7 +114,7 @@ def test_a_full_batch_is_poisson_sampling_of_rate_one():
     ],
     ids=str,
 )
-def test_pairs_that_nobody_covers_are_refused_when_the_plan_is_made(scheme, adjacency):
+def test_pairs_that_no_accountant_covers_are_refused_when_the_plan_is_made(scheme, adjacency):
     with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'.*{type(scheme).__name__} sampling"):
         plan(scheme, adjacency=adjacency)
 
@@ -132,7 +132,7 @@ def test_every_scheme_trains_and_states_its_epsilon(scheme):
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("scheme", [BallsInBins(13), Shuffle(13)], ids=str)
 @pytest.mark.parametrize("stop", [4, 5, 7])
-def test_another_loop_goes_on_with_the_epoch_and_another_process_counts_it_as_spent(scheme, stop, workers, tmp_path):
+def test_another_loop_continues_the_epoch_and_another_process_counts_it_as_spent(scheme, stop, workers, tmp_path):
     training = setup(plan(scheme), tmp_path, reading=privet.Reading(workers=workers))
     first = participants(training, stop)
     rest = participants(training, 6)  # the same run, another loop
@@ -151,7 +151,7 @@ def test_another_loop_goes_on_with_the_epoch_and_another_process_counts_it_as_sp
         assert len(steps) < 5 or torch.stack(steps).sum(0).min() == 1
 
 
-def test_nothing_is_left_to_go_on_with_when_the_last_epoch_is_broken_off(tmp_path):
+def test_nothing_is_left_to_resume_when_the_last_epoch_is_interrupted(tmp_path):
     training = setup(plan(Shuffle(13)), tmp_path)
     participants(training, 17)
     assert training.steps_spent == 17
@@ -162,7 +162,7 @@ def test_nothing_is_left_to_go_on_with_when_the_last_epoch_is_broken_off(tmp_pat
     assert participants(again) == {}
 
 
-def test_a_scheme_of_ones_own_has_to_be_a_scheme():
+def test_a_custom_scheme_must_be_a_scheme():
     class Everybody:
         batch_size = 60
 

@@ -1,4 +1,4 @@
-"""Poisson sampling is an independent coin for every example and step."""
+"""Poisson sampling is an independent coin flip for every example and step."""
 
 import math
 
@@ -68,7 +68,7 @@ def test_tiny_rates_give_empty_draws(holds_twice):
     holds_twice(experiment)
 
 
-def test_the_full_batch_takes_everybody():
+def test_the_full_batch_takes_every_example():
     assert Poisson(25).draw(25, Keystream().words).tolist() == list(range(25))
 
 

@@ -1,4 +1,4 @@
-"""Every scheme draws what it says, takes part as often as it says, and is accounted for or refused by name."""
+"""Every scheme draws the samples that it documents, and is accounted for or refused by name."""
 
 import math
 from collections import Counter
@@ -57,14 +57,14 @@ def test_two_runs_share_nothing(scheme):
 
 
 @EVERY
-def test_nobody_takes_part_more_often_than_the_scheme_says(scheme):
+def test_no_example_takes_part_more_often_than_the_scheme_says(scheme):
     found = table(scheme, 60).cumsum(0)
     for steps in (1, 2, 5, 6, 7, 12, 13, 60):
         assert found[steps - 1].max() <= scheme.participation(N, steps)
 
 
 @EVERY
-def test_everybody_takes_part_as_often_as_everybody_else(scheme, holds_twice):
+def test_all_examples_take_part_equally_often(scheme, holds_twice):
     """Over whole epochs, each example's frequency is the rate of the scheme, or less where a batch is cut off or uneven."""
 
     def experiment():
@@ -99,7 +99,7 @@ def test_a_truncated_batch_has_the_law_of_a_cut_binomial(holds_twice):
     holds_twice(experiment)
 
 
-def test_whoever_stays_in_a_full_batch_is_chosen_uniformly(holds_twice):
+def test_the_members_of_a_full_batch_are_a_uniform_subset(holds_twice):
     scheme, subsets = TruncatedPoisson(4.0, cap=4), list(combinations(range(6), 4))
 
     def experiment():
@@ -131,7 +131,7 @@ def test_every_subset_of_the_size_is_equally_likely_at_every_step(size, holds_tw
     holds_twice(experiment)
 
 
-def test_a_full_batch_is_everybody_at_every_step():
+def test_a_full_batch_has_every_example_at_every_step():
     assert [draw.tolist() for draw in drawn(FullBatch(), 3)] == [list(range(N))] * 3
 
 
@@ -139,7 +139,7 @@ def test_a_full_batch_is_everybody_at_every_step():
 
 
 @BY_EPOCH
-def test_an_epoch_has_everybody_exactly_once(scheme):
+def test_an_epoch_has_every_example_exactly_once(scheme):
     length = scheme.epoch_length(N)
     found = table(scheme, 20 * length).reshape(20, length, N)
     assert (found.sum(1) == 1).all()
@@ -202,7 +202,7 @@ def test_shuffled_batches_have_the_size_and_every_split_is_equally_likely(holds_
 
 
 @BY_EPOCH
-def test_an_interrupted_epoch_is_not_gone_on_with(scheme):
+def test_an_interrupted_epoch_is_not_resumed(scheme):
     length = scheme.epoch_length(N)
     for step in range(1, 4 * length + 2):
         start = scheme.resumes_at(step, N)
@@ -213,7 +213,7 @@ def test_an_interrupted_epoch_is_not_gone_on_with(scheme):
 
 
 @pytest.mark.parametrize("scheme", [each for each in ALL if not isinstance(each, BallsInBins | Shuffle)], ids=str)
-def test_schemes_without_epochs_go_on_anywhere(scheme):
+def test_schemes_without_epochs_resume_anywhere(scheme):
     assert [scheme.resumes_at(step, N) for step in (1, 2, 17)] == [1, 2, 17]
 
 

@@ -1,4 +1,4 @@
-"""Masks drawn from public numbers: exactly as many zeros, anywhere alike, the same everywhere."""
+"""Masks drawn from public numbers: the exact number of zeros, uniformly placed, reproducible everywhere."""
 
 import hashlib
 import math
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privet.errors import InvalidArgumentError
-from privet.sparsification.drawing import Selection, kept_of_largest
+from privet.sparsification.drawing import Selection, keep_largest
 
 SHAPES = {"w": (20, 30), "b": (20,), "none": (0, 3), "scalar": ()}
 SIZE = 621
@@ -76,7 +76,7 @@ def test_every_coordinate_is_left_out_as_often_and_blocks_are_independent():
     assert abs(pairs - zeros * (zeros - 1) / SIZE / (SIZE - 1)) < 5 * 0.5 / math.sqrt(number * SIZE)
 
 
-def test_seeds_and_blocks_give_masks_of_their_own():
+def test_seeds_and_blocks_give_different_masks():
     masks = {flat(Selection(seed, block, 300).masks(SHAPES)).tobytes() for seed in range(30) for block in range(30)}
     assert len(masks) == 900
 
@@ -89,7 +89,7 @@ def test_more_zeros_leave_out_more_of_the_same():
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.0, math.inf]), min_size=1, max_size=30), st.data())
 def test_ties_leave_out_the_first(values, data):
     zeros = data.draw(st.integers(0, len(values)))
-    kept = kept_of_largest(np.array(values), zeros)
+    kept = keep_largest(np.array(values), zeros)
     assert np.flatnonzero(~kept).tolist() == sorted(np.argsort(values, kind="stable")[:zeros].tolist())
 
 

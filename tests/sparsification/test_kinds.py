@@ -1,4 +1,4 @@
-"""When masks change, how much they leave out, and what they are made of."""
+"""Kinds of sparsification: when masks change, how many coordinates they drop, and what they depend on."""
 
 from fractions import Fraction
 
@@ -108,7 +108,7 @@ def test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block():
 
 @pytest.mark.parametrize("stop", range(1, 12))
 @KINDS
-def test_saved_and_restored_masks_go_on_the_same(kind, stop, tmp_path):
+def test_restored_masks_continue_identically(kind, stop, tmp_path):
     named, times = parameters((4, 5), (6,)), Timetable(1, Fraction(3), 12)
     released = [{name: torch.randn(tensor.shape) for name, tensor in named.items()} for _ in range(12)]
 

@@ -189,8 +189,8 @@ def test_privacy_is_that_of_the_same_plan_without_masks():
     assert plan(KINDS[0], source="secure").epsilon() == plan(None, source="secure").epsilon() < math.inf
     statement = str(plan(KINDS[0], source="secure").guarantee())
     assert "no privacy gain is claimed" in statement
-    assert "on every coordinate that the step's public mask keeps" in statement
-    assert "on every coordinate, divided" in str(plan(Ranked(0.5), source="secure").guarantee())
+    assert "to every coordinate that the step's public mask keeps" in statement
+    assert "to every coordinate, and divides" in str(plan(Ranked(0.5), source="secure").guarantee())
 
 
 @pytest.mark.parametrize("kind", [*KINDS, None], ids=str)
@@ -205,13 +205,13 @@ def test_what_is_no_sparsification_is_refused_by_name(value):
         plan(value)
 
 
-def test_without_clipping_nothing_is_promised_in_words_that_nobody_can_miss():
+def test_without_clipping_the_statement_says_that_there_is_no_privacy():
     made = plan(KINDS[0], source="secure", clipping=Unclipped(BOUND, non_private=True))
     assert made.epsilon() == math.inf
     statement = str(made.guarantee())
     assert statement.startswith("NO PRIVACY (ε = ∞): NOTHING IS CLIPPED")
-    assert "no example contributing more than" not in statement
-    assert "a bound of 0.6 in name only" in statement
+    assert "bounds the contribution" not in statement
+    assert "the bound of 0.6 is nominal" in statement
     assert privet.Plan.from_json(made.to_json()) == made
     with pytest.raises(InvalidArgumentError, match="non_private is False"):
         Unclipped(BOUND)

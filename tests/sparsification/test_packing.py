@@ -1,4 +1,4 @@
-"""A sparse release takes the room of what is kept, and comes back to the last bit."""
+"""An encoded sparse release takes the space of its kept values, and decodes bit by bit."""
 
 import json
 import struct

@@ -18,7 +18,7 @@ from privet.ledger.anchor import Anchor
 from privet.ledger.journal import Chain, Journal
 from privet.noise import Token
 from privet.noise.keystream import Keystream
-from privet.noise.prefetch import Ahead
+from privet.noise.prefetch import Prefetcher
 from privet.noise.sources import SOURCES
 
 N, STEPS = 20, 5
@@ -53,7 +53,7 @@ UNIQUE = {
     "an anchor": lambda folder: Anchor(folder / "anchor", "run", lambda tip: True, begun=False),
     "a token": lambda folder: Token(1, 1.3),
     "a keystream": lambda folder: Keystream(),
-    "numbers drawn ahead": lambda folder: Ahead.start(lambda block: None, []),
+    "numbers drawn ahead": lambda folder: Prefetcher.start(lambda block: None, []),
     "a budget": budget,
     "an account": lambda folder: budget(folder).account(),
     **{f"the source {name}": lambda folder, kind=kind: kind() for name, kind in SOURCES.items()},

@@ -73,7 +73,7 @@ def test_resuming_without_a_ledger_is_refused(tmp_path):
     setup(plan(steps=10), x, tmp_path).close()
     (tmp_path / "ledger").unlink()
     model = Probe()
-    with pytest.raises(LedgerError, match="lost its ledger"):
+    with pytest.raises(LedgerError, match="has no ledger"):
         privet.Training.resume(tmp_path, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
 
 

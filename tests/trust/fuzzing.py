@@ -1,4 +1,4 @@
-"""What the fuzzers share: valid content that is damaged on purpose, and what a command may answer to it.
+"""Shared parts of the fuzzers: valid content that is damaged on purpose, and the allowed answers of a command.
 
 `make fuzz` runs the same tests with PRIVET_FUZZ times as many examples, other ones every time.
 """

@@ -199,7 +199,7 @@ def test_it_is_refused_by_name(number, attempt, says):
     ("damage", "says"),
     [
         (other_noise, "noise"),
-        (lambda folder: (folder / "ledger").unlink(), "lost its ledger"),
+        (lambda folder: (folder / "ledger").unlink(), "has no ledger"),
         (lambda folder: (folder / "plan.json").unlink(), "no plan.json"),
         (lambda folder: (folder / "ledger").write_bytes(b"00000000 {}\n"), "damaged"),
     ],

@@ -1,4 +1,4 @@
-"""Whatever stands on the command line: an answer and status 0, or one line and status 2 with nothing begun."""
+"""Any command line gives an answer and status 0, or one line and status 2 without side effects."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Damaged data files are loaded or refused by name, and no object that is pickled in one is ever made."""
+"""Damaged data files are loaded or refused by name, and no pickled object in them is ever created."""
 
 import gzip
 import io

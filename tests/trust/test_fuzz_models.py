@@ -1,4 +1,4 @@
-"""Whatever file `privet check` is given: a finding (status 0 or 1), or one line and status 2."""
+"""`privet check` answers any file with a finding (status 0 or 1), or one line and status 2."""
 
 import pytest
 from fuzzing import bomb, command, damaged, fuzzed
@@ -154,7 +154,7 @@ def checked(folder, content):
 
 
 def test_what_is_right_is_checked(tmp_path):
-    assert checked(tmp_path, (HEADER + "\n".join(WELL.values())).encode()) == 2  # for want of observations
+    assert checked(tmp_path, (HEADER + "\n".join(WELL.values())).encode()) == 2  # too few observations
     status = command("check", tmp_path / "mine.py", "--observations", "10000", "--quiet")
     assert status == 0
 

@@ -1,4 +1,4 @@
-"""Plans, configurations and recipes from damaged files are taken or refused by name: no other error, and nothing begun."""
+"""Plans, configurations and recipes from damaged files are accepted or refused by name, without other errors or side effects."""
 
 import json
 
@@ -138,7 +138,7 @@ def test_a_recipe_is_one_or_is_refused(tmp_path_factory, content):
         assert recipe.arms
 
 
-def test_what_is_damaged_was_right_before(tmp_path):
+def test_the_undamaged_files_are_valid(tmp_path):
     for plan in PLANS:
         assert Plan.from_json(text(plan.to_dict())) == plan
     (tmp_path / "mine.toml").write_text(toml_document(RECIPE), encoding="utf-8")

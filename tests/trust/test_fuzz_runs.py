@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a run: it is gone on with, or refused in a line; and no step that was spent is forgotten."""
+"""A run with damaged files is resumed, or refused in one line, and no spent step is forgotten."""
 
 import contextlib
 import io
@@ -71,7 +71,7 @@ def finished(tmp_path_factory):
 
 
 def resumed(folder):
-    """Steps that count when the run is gone on with; None if it is refused."""
+    """Steps that count when the run is resumed; None if it is refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -86,7 +86,7 @@ def resumed(folder):
 
 
 def copy_of(run, tmp_path_factory, name, content):
-    """The run elsewhere, with a file of other content; anchor and budget stay in their place, as if no other copy had gone on."""
+    """The run elsewhere, with one file changed; anchor and budget stay in place, as if no other copy had continued."""
     for shared in SHARED:
         shutil.copy(run / f"{shared} as it was", run / shared)
     folder = tmp_path_factory.mktemp("copy")
@@ -112,7 +112,7 @@ def is_cut_off(content, whole):
     return whole.startswith(content[: content.rfind(b"\n") + 1])
 
 
-def test_what_is_damaged_can_be_gone_on_with(run, tmp_path_factory):
+def test_the_undamaged_run_can_be_resumed(run, tmp_path_factory):
     for _ in range(2):
         assert resumed(copy_of(run, tmp_path_factory, "ledger", (run / "run" / "ledger").read_bytes())) == TAKEN
 

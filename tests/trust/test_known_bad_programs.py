@@ -1,4 +1,4 @@
-"""Programs that other libraries train without the promised privacy: each is bounded here, or refused in words.
+"""Programs that other libraries train without the promised privacy: each is bounded here, or refused with an explanation.
 
 The failures are those of docs/trust.md; where a library is known for one, the comment names it.
 """
@@ -110,7 +110,7 @@ def test_an_example_of_nans_neither_stops_training_nor_reaches_the_parameters():
 
 
 def test_empty_draws_are_noised_and_counted():
-    """Skipped or raised by several libraries: then the absence of a step tells that nobody was drawn."""
+    """Several libraries skip the step or raise: then a missing step reveals that no example was drawn."""
     model = nn.Linear(3, 1)
     run = training(model, regression, points(), plan(batch_size=1e-6, steps=5))
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -204,7 +204,7 @@ def test_models_wrapped_to_average_raw_gradients_are_refused(wrapper):
         training(wrapper(nn.Linear(3, 1)), regression, points())
 
 
-def test_a_subset_that_repeats_somebody_is_refused():
+def test_a_subset_that_repeats_an_example_is_refused():
     data = points()
     doubled = torch.utils.data.Subset(data, [*range(N - 1), 0])
     with pytest.raises(InvalidArgumentError, match="an example occurs twice"):

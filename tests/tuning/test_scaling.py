@@ -1,4 +1,4 @@
-"""Settings on a diagonal bring the same noise to the parameters, which is why they are worth trying together."""
+"""Settings on a diagonal add the same noise to the parameters, so they are worth trying together."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A search makes as many trials as a secret law says, keeps the best, and says what that costs."""
+"""A search runs a secret random number of trials, keeps the best, and states the cost."""
 
 import math
 from collections import Counter
@@ -171,7 +171,7 @@ def test_a_private_score_is_paid_for():
     paid = guarantee([plan()], score=PaidScore(by_setting, (Event(1.0, 8.0),)), number=geometric(5.0))
     assert paid.epsilon > free.epsilon
     assert paid.epsilon_of_one > free.epsilon_of_one
-    assert "paid for" in str(paid)
+    assert "whose cost is included" in str(paid)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_calibrated_noise_meets_the_budget_of_the_whole_search():
     spent = guarantee([found], score=score, number=number).epsilon
     assert 3.0 * (1 - 1e-3) < spent <= 3.0
     assert found.noise_multiplier > plan(None).calibrate(3.0, accountant="rdp").noise_multiplier
-    with pytest.raises(InvalidArgumentError, match="solved for"):
+    with pytest.raises(InvalidArgumentError, match="calibrated"):
         calibrate(found, 3.0, score=score, number=number)
 
 
@@ -202,14 +202,14 @@ def test_calibrated_noise_meets_the_budget_of_the_whole_search():
     ("candidates", "options", "says"),
     [
         ([], {}, "candidates"),
-        ([(plan(), 1)], {"score": by_setting}, r"PublicScore\(function\) if it looks at the model and at public data only"),
+        ([(plan(), 1)], {"score": by_setting}, r"PublicScore\(function\) if it only uses the model and public data"),
         ([(plan(), 1)], {"number": 10}, "number"),
-        ([(plan(), 1), (plan(delta=1e-4), 2)], {}, "one delta"),
-        ([(plan(), 1), (plan(adjacency="zero-out"), 2)], {}, "one adjacency"),
-        ([(plan(), 1), (plan(unit="one user"), 2)], {}, "one unit"),
+        ([(plan(), 1), (plan(delta=1e-4), 2)], {}, "the same delta"),
+        ([(plan(), 1), (plan(adjacency="zero-out"), 2)], {}, "the same adjacency"),
+        ([(plan(), 1), (plan(unit="one user"), 2)], {}, "the same unit"),
     ],
 )
-def test_what_makes_no_promise_is_refused_before_anything_is_trained(candidates, options, says):
+def test_searches_without_a_guarantee_are_refused_before_training(candidates, options, says):
     def never(the_plan, setting):
         raise AssertionError
 

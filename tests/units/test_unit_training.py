@@ -70,9 +70,9 @@ def test_users_train_in_shared_passes_and_the_statement_says_whose_privacy_it_is
     training.run()
     prose = str(training.guarantee())
     assert training.guarantee().unit == "one user"
-    assert "differential privacy for one user, when neighbouring data sets differ in one user that is added or removed" in prose
+    assert "differential privacy for one user, where neighbouring data sets differ in one user that is added or removed" in prose
     assert "of 5 users" in prose
-    assert "no user contributing more than 0.7" in prose
+    assert "the contribution of each user to 0.7" in prose
     assert "example" not in prose.split("Not covered")[0]
 
 
@@ -152,7 +152,7 @@ def test_groups_state_their_unit():
     assert "for one example (in a group of 4; groups fixed in advance)" in prose
     assert "that is replaced by another" in prose
     assert "of 4 groups" in prose
-    assert "no group contributing more than 0.7" in prose
+    assert "the contribution of each group to 0.7" in prose
     assert (
         training.epsilon()
         == training.plan.epsilon()
@@ -161,7 +161,7 @@ def test_groups_state_their_unit():
 
 
 @pytest.mark.parametrize(
-    ("adjacency", "says"), [("add-remove", "would change groups"), ("zero-out", "holds for a placeholder too")]
+    ("adjacency", "says"), [("add-remove", "would move others to other groups"), ("zero-out", "also holds for placeholders")]
 )
 def test_neighbours_that_groups_do_not_suit_are_refused_with_the_reason(adjacency, says):
     with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'; it must be 'replace-one'.*{says}"):

@@ -1,1 +1,1 @@
-"""What every layer uses and no user needs: files, documents, compiled kernels, random numbers, objects that exist once."""
+"""Internal utilities: files, documents, compiled kernels, random numbers, and objects that cannot be copied."""

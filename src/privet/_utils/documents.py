@@ -1,4 +1,4 @@
-"""Reading what people write and disks keep: text, JSON and TOML. Whatever is wrong with a document is one kind of error."""
+"""Reading of text, JSON and TOML documents, with a single kind of error."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# How an escaped half of a character begins.
+# Start of an escaped surrogate.
 _HALF = r"\ud"
 
 
 class DocumentError(ValueError):
-    """A document cannot be read or does not parse; the message says why in a line, without the document's words."""
+    """A document cannot be read or parsed; the message says why in one line, without quoting the document."""
 
 
 def read_text(path: Path) -> str:
-    """Return a text file.
+    """Read a text file.
 
     Raises:
-        DocumentError: it cannot be opened, or is not in UTF-8.
+        DocumentError: it cannot be opened, or is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise DocumentError(error.strerror or type(error).__name__) from None
     except UnicodeDecodeError:
-        raise DocumentError("It is not text in UTF-8") from None
+        raise DocumentError("It is not UTF-8 text") from None
 
 
 def from_json(text: str) -> Any:
-    """Return the plain values of a JSON text.
+    """Parse a JSON text.
 
     Raises:
-        DocumentError: it does not parse, holds numbers or nesting beyond what a parser takes, or halves of characters, which
-            nothing can write down again.
+        DocumentError: it does not parse, its numbers or nesting exceed the parser's limits, or it has unpaired surrogates, which
+            cannot be written back.
     """
-    found = _parsed(json.loads, text)
+    found = _parse(json.loads, text)
     if _HALF in text.lower():
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise DocumentError("It holds halves of characters") from None
+            raise DocumentError("It contains unpaired surrogates") from None
     return found
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    """Return the table of a TOML text; errors as for `from_json`."""
-    found: dict[str, Any] = _parsed(tomllib.loads, text)
+    """Parse a TOML text; errors as for `from_json`."""
+    found: dict[str, Any] = _parse(tomllib.loads, text)
     return found
 
 
-def _parsed(parse: Callable[[str], Any], text: str) -> Any:
+def _parse(parse: Callable[[str], Any], text: str) -> Any:
     try:
         return parse(text)
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits are a plain ValueError
+    except (ValueError, RecursionError) as error:  # numbers with thousands of digits raise a plain ValueError
         raise DocumentError(f"It does not parse: {' '.join(str(error).split())}") from None

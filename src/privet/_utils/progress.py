@@ -1,4 +1,4 @@
-"""The progress bar: how far something long is, and the time left, on standard error."""
+"""Progress bar with elapsed and remaining time, on standard error."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rich.progress import (
 
 @contextmanager
 def progress_bar(*columns: ProgressColumn | str, shown: bool = True) -> Iterator[Progress]:
-    """Yield a progress bar, to which tasks are added.
+    """Yield a progress bar for adding tasks to.
 
-    It draws only on a terminal: in a log file a bar that redraws itself is noise.
+    It only draws on a terminal, because redrawing clutters log files.
 
     Args:
-        columns: what stands between the share done and the time; as text, formats of a task such as "ε {task.fields[epsilon]}".
+        columns: columns between the percentage and the times; strings are task formats such as "ε {task.fields[epsilon]}".
         shown: whether to draw it at all.
     """
     ends = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())

@@ -1,7 +1,7 @@
-"""Randomness of user code: from a secret seed, for every example by itself, and without a trace in the user's generators.
+"""Randomness of user code: a secret seed per example, without changing the user's generators.
 
-Data sets draw augmentations from the global generators of torch, NumPy and Python. One generator that runs through a whole batch
-would let every example shift what those after it draw, so each example starts from a number of its own.
+Data sets draw augmentations from the global generators of torch, NumPy and Python. With one stream for a whole batch, every
+example would shift the draws of those after it, so each example starts from its own seed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.random import mtrand
 from numpy.typing import NDArray
 
-# A source of random words: how many → so many uniform and independent 64-bit words.
+# A source of random words: number of words → that many independent uniform 64-bit words.
 Words = Callable[[int], NDArray[np.uint64]]
 
 _KEY_BYTES = 32
-_NUMPY = "MT19937"  # the only kind that np.random.seed can seed
+_NUMPY = "MT19937"  # the only bit generator that np.random.seed can seed
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Secret numbers for the positions of one draw, each a function of the key and its position alone.
+    """Secret seeds for the positions of one draw, each a function of the key and its position alone.
 
-    So an example's random numbers depend neither on the size of the physical batches nor on who reads them.
+    So an example's random numbers depend neither on the physical batch size nor on the process that reads it.
 
     Args:
         key: 32 uniform secret bytes, for one draw only.
@@ -42,19 +42,19 @@ class Seeds:
 
     @staticmethod
     def draw(words: Words | None = None) -> Seeds:
-        """Return seeds with a key of a source of random words; by default of the operating system."""
+        """Return seeds with a fresh key from a source of random words; by default from the operating system."""
         return Seeds(os.urandom(_KEY_BYTES) if words is None else words(_KEY_BYTES // 8).tobytes())
 
     def after(self, number: int) -> Seeds:
-        """Return the seeds from so many positions on."""
+        """Return the seeds from `number` positions on."""
         return replace(self, start=self.start + number)
 
-    def several(self, each: int) -> Seeds:
-        """Return the seeds of positions that have so many rows each."""
+    def for_rows(self, each: int) -> Seeds:
+        """Return the seeds for positions with `each` rows each."""
         return replace(self, start=self.start * each)
 
     def numbers(self, size: int) -> list[int]:
-        """Return `size` 64-bit numbers, uniform and independent to whoever does not know the key.
+        """Return `size` 64-bit numbers, indistinguishable from independent uniform ones without the key.
 
         Source:
             AES-256 in counter mode, NIST SP 800-38A.
@@ -69,10 +69,10 @@ _kept: ContextVar[bool] = ContextVar("kept", default=False)
 
 
 @contextmanager
-def generators_kept() -> Iterator[None]:
-    """Leave the global generators of torch, Python and NumPy as they were before; inside of another one, do nothing.
+def preserve_generators() -> Iterator[None]:
+    """Restore the global generators of torch, Python and NumPy at the end; nested uses do nothing.
 
-    Inside, NumPy's is of the kind that `seed_generators` can seed.
+    Inside, NumPy's generator is of the kind that `seed_generators` can seed.
     """
     if _kept.get():
         yield
@@ -96,13 +96,13 @@ def generators_kept() -> Iterator[None]:
 
 
 def seed_generators(number: int) -> None:
-    """Seed the global generators of torch, NumPy and Python, inside of `generators_kept`.
+    """Seed the global generators of torch, NumPy and Python, within `preserve_generators`.
 
-    torch and NumPy run the same algorithm and seed it alike with 32 bits: each gets its own half, as equal bits would give them
-    equal streams.
+    torch and NumPy run the same algorithm and seed it identically from 32 bits: each gets its own half, because equal seeds would
+    give equal streams.
 
     Args:
-        number: uniform, of 64 bits.
+        number: uniform 64-bit number.
     """
     for generator in _torch_generators():
         generator.manual_seed(number & 0xFFFF_FFFF)
@@ -111,6 +111,6 @@ def seed_generators(number: int) -> None:
 
 
 def _torch_generators() -> list[torch.Generator]:
-    """Return torch's global generators, those of devices only where a device is in use: starting one takes seconds."""
+    """Return torch's global generators; those of devices only if CUDA is in use, because initialising it takes seconds."""
     devices = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
     return [torch.default_generator, *devices]

@@ -1,4 +1,4 @@
-"""Named tensors: scaling them, counting them, and the places of a mask."""
+"""Named tensors: scaling, counting, and the kept positions of a mask."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_public_number(value: object, operation: str) -> float:
 
 
 def places(mask: Tensor) -> Tensor:
-    """Return where a mask is True, row by row; found once, as masks hold for many steps."""
+    """Return the positions where a mask is True, row by row; cached, because masks are used for many steps."""
     version, found = _PLACES.get(mask, (-1, None))
     if found is None or version != mask._version:
         found = mask.flatten().nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""Objects that exist once: they spend, or hold secrets, and a copy would do so a second time while it is counted once."""
+"""Objects that cannot be copied, because they spend privacy or hold secrets, and a copy would do so without being counted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar, NoReturn
 class Unique:
     """An object that refuses to be copied or pickled.
 
-    `copy.copy`, `copy.deepcopy`, `pickle` and what is built on it (cloudpickle, torch.save, multiprocessing), and every copy of
-    an object that holds this one, ask one of the methods below, and each of them refuses.
+    `copy.copy`, `copy.deepcopy`, `pickle` and everything built on it (cloudpickle, torch.save, multiprocessing), and copies of an
+    object that holds this one, call one of the methods below, which all refuse.
 
     Attributes:
-        no_copy: why there can be no copy, and what to do instead, in sentences.
+        no_copy: why copies are refused, and what to do instead, in sentences.
 
     >>> import copy
     >>> class Secret(Unique):

@@ -1,4 +1,4 @@
-"""Accounting: from what was released to (ε, δ), and back."""
+"""Privacy accounting: from releases to (ε, δ), and back."""
 
 from privet.accounting.composition import mechanisms
 from privet.accounting.composition.parallel import parallel_epsilon

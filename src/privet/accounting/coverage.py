@@ -1,4 +1,4 @@
-"""Which accountants and neighbours go with which kind of release, and what to do where they do not."""
+"""Coverage: the accountants and adjacencies that support each kind of release, and the fix where they do not."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from privet.accounting.events import (
     Shuffled,
     TruncatedPoisson,
     as_if_poisson,
-    counted,
-    merged,
+    merge,
+    merge_equal,
 )
 from privet.errors import InvalidArgumentError
 
 _NEIGHBOURS_FIX = {
-    Event: "When an example is replaced, its old and its new norm are estimated from the same projections, and no bound on both "
-    "is known; use exact norms (projections=None).",
-    FixedSize: "Who else takes part depends on how many examples there are; sample by Poisson(...) to protect membership.",
-    TruncatedPoisson: "Whether others are dropped depends on who else there is; sample by Poisson(...), without truncation.",
-    Shuffled: "Without one example all others are dealt differently. Deal by BallsInBins, where nobody's "
-    "step depends on anybody else, or sample by Poisson(...).",
+    Event: "Both norms of a replaced example are estimated from the same projections, and no bound for that case is known; use "
+    "exact norms (projections=None).",
+    FixedSize: "The inclusion probability depends on the number of examples; sample by Poisson(...) to protect membership.",
+    TruncatedPoisson: "Whether an example is dropped depends on the others; sample by Poisson(...), without truncation.",
+    Shuffled: "Removing one example changes the batches of all others. Use BallsInBins, in which no example's step depends on "
+    "the others, or sample by Poisson(...).",
 }
 _ONLY_PLD_FIX = {
     Event: "Rényi divergences under estimated norms are infinite at every order.",
@@ -35,64 +35,64 @@ _ONLY_PLD_FIX = {
 
 
 def check_covered(events: Sequence[Release], adjacency: str, accountant: str, delta: float | None = None) -> None:
-    """Refuse neighbours and accountants that no bound is known for.
+    """Refuse adjacencies and accountants without a known bound for these events.
 
     Args:
-        events: what is to be accounted.
-        adjacency: whose data differ between neighbours.
-        accountant: who is to account it.
-        delta: at which δ to say what accounting it as Poisson sampling would have claimed.
+        events: the releases.
+        adjacency: how neighbouring data sets differ.
+        accountant: name of the accountant.
+        delta: δ at which the error message compares with (wrong) accounting as Poisson sampling.
 
     Raises:
-        InvalidArgumentError: with the fix.
+        InvalidArgumentError: an event is not covered; names the fix.
     """
     for event in events:
         name = _name(event)
         if adjacency not in event.adjacencies:
             allowed = " or ".join(repr(word) for word in event.adjacencies)
-            pretence = "" if delta is None else _pretence(events, delta)
-            raise InvalidArgumentError("adjacency", adjacency, f"{allowed} for {name}", _NEIGHBOURS_FIX[type(event)] + pretence)
+            comparison = "" if delta is None else _poisson_claim(events, delta)
+            raise InvalidArgumentError("adjacency", adjacency, f"{allowed} for {name}", _NEIGHBOURS_FIX[type(event)] + comparison)
         if accountant not in accountants_of(event):
             allowed = " or ".join(repr(word) for word in accountants_of(event))
             raise InvalidArgumentError("accountant", accountant, f"{allowed} for {name}", _ONLY_PLD_FIX[type(event)])
 
 
 def as_accounted(events: Iterable[Release], adjacency: str, accountant: str) -> tuple[Release, ...]:
-    """Return the events as the accountant takes them, equal ones together.
+    """Return the events in the form that the accountant takes, equal ones merged.
 
-    Only "pld" knows how random allocation amplifies. Replacing moves two examples, and that the ratio of densities is an average
-    of independent ones is not known of both.
+    Only "pld" accounts for amplification by random allocation, and not for replacing: that changes two examples, and the proof
+    that the density ratio is an average of independent ratios holds for one.
     """
-    return merged(events, amplified=accountant == "pld" and adjacency != "replace-one")
+    return merge(events, amplified=accountant == "pld" and adjacency != "replace-one")
 
 
-def _pretence(events: Sequence[Release], delta: float) -> str:
-    """Return what it would mean to account the events as Poisson sampling, or nothing where that is not the question."""
-    together = [event for event in counted(events) if event.noise_multiplier > 0]
+def _poisson_claim(events: Sequence[Release], delta: float) -> str:
+    """Return a sentence on the error of accounting for these events as Poisson sampling; empty where it does not apply."""
+    together = [event for event in merge_equal(events) if event.noise_multiplier > 0]
     shuffled = [event for event in together if isinstance(event, Shuffled) and event.steps is not None]
-    if not together or len(together) < len(counted(events)):
+    if not together or len(together) < len(merge_equal(events)):
         return ""
     if len(shuffled) == len(together):
-        claimed = pld.epsilon(merged(as_if_poisson(together)), delta, "add-remove")
+        claimed = pld.epsilon(merge(as_if_poisson(together)), delta, "add-remove")
         least = max(
             epsilon_lower_bound(noise_multiplier=event.noise_multiplier, steps=event.steps or 1, delta=delta)
             for event in shuffled
         )
-        most = pld.epsilon(merged(together), delta, "zero-out")
+        most = pld.epsilon(merge(together), delta, "zero-out")
         number = sum(event.count for event in together)
         return (
-            f" Accounted as Poisson sampling, {number} epoch{'s' * (number > 1)} would claim ε = {claimed:.3g}, where an "
-            f"attacker may reach {least:.3g} in one, and up to {most:.3g} in all, by zeroing out alone."
+            f" Poisson accounting would claim ε = {claimed:.3g} for {number} epoch{'s' * (number > 1)}, but an attack can reach "
+            f"{least:.3g} in one epoch, and all epochs together cost up to {most:.3g}, even for zero-out neighbours."
         )
     if all(isinstance(event, FixedSize) for event in together):
-        claimed = pld.epsilon(merged(as_if_poisson(together)), delta, "add-remove")
+        claimed = pld.epsilon(merge(as_if_poisson(together)), delta, "add-remove")
         replacing = pld.epsilon(together, delta, "replace-one")
-        return f" Accounted as Poisson sampling it would claim ε = {claimed:.3g}; for replacing, {replacing:.3g} is proven."
+        return f" Poisson accounting would claim ε = {claimed:.3g}; the proven ε for replace-one is {replacing:.3g}."
     return ""
 
 
 def accountants_of(event: Release) -> tuple[str, ...]:
-    """Return the accountants that have an answer for this kind of release."""
+    """Return the accountants that cover this kind of release."""
     if isinstance(event, (Shuffled, BallsInBins)) or (isinstance(event, Event) and event.projections is None):
         return _ALL
     return ("pld", "rdp") if rdp.covers(event) else ("pld",)

@@ -1,4 +1,4 @@
-"""What is accounted: Gaussian releases by how their examples were drawn, and whose data may differ between neighbours."""
+"""Events for the accountants: Gaussian releases by sampling scheme, and the adjacency relations."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Event:
     """`count` independent releases of a Gaussian mechanism, each on a fresh Poisson sample.
 
     Args:
-        sampling_rate: q in (0, 1]; 1 takes everybody (full batch).
+        sampling_rate: q in (0, 1]; 1 is the full batch.
         noise_multiplier: σ, 0 or in [1e-3, 1e6]: noise standard deviation over the norm bound C of one example's contribution.
-            C, not 2C, also for replace-one neighbours: the accountant knows that those can move the sum by twice the bound.
+            C, not 2C, also for replace-one neighbours; the accountant accounts for their sensitivity of 2C.
         count: number of releases.
-        projections: if the norms that contributions are clipped by were estimated from this many random projections
-            (Johnson–Lindenstrauss), fresh at every step and shared by its examples: ≥ 10. None for exact norms.
+        projections: number of random projections (Johnson–Lindenstrauss) from which clipping norms were estimated, ≥ 10; drawn
+            afresh at every step and shared by its examples. None for exact norms.
     """
 
     sampling_rate: float
@@ -42,29 +42,29 @@ class Event:
         _check(self.noise_multiplier, self.count)
         _check_rate(self.sampling_rate)
         if self.projections is not None:
-            fix = "With fewer, the estimate is so often far too small that no useful ε holds; 30 or more cost little."
+            fix = "With fewer, estimates are too often far too small for any useful ε; 30 or more cost little."
             count("projections", self.projections, minimum=FEWEST_PROJECTIONS, fix=fix)
 
     @property
     def adjacencies(self) -> tuple[str, ...]:
-        """Neighbours that the accounting of this event is valid for."""
+        """Adjacencies that the accounting of this event is valid for."""
         return EVERY if self.projections is None else ("add-remove", "zero-out")
 
 
 @dataclass(frozen=True)
 class FixedSize:
-    """`count` Gaussian releases, each on a fresh sample of fixed size without replacement.
+    """`count` Gaussian releases, each on a fresh fixed-size sample without replacement.
 
     Args:
         sampling_rate: batch size over number of examples, in (0, 1].
-        noise_multiplier: σ, as for `Event`: over the norm bound C, not over the 2C by which replacing moves the sum.
+        noise_multiplier: σ, as for `Event`: over the norm bound C, not the sensitivity 2C of replacing.
         count: number of releases.
     """
 
     sampling_rate: float
     noise_multiplier: float
     count: int = 1
-    # Adding or removing an example changes the size of the data set, on which every inclusion depends.
+    # Adding or removing an example changes the size of the data set, and with it every inclusion probability.
     adjacencies: ClassVar[tuple[str, ...]] = ("replace-one",)
 
     def __post_init__(self) -> None:
@@ -74,14 +74,14 @@ class FixedSize:
 
 @dataclass(frozen=True)
 class TruncatedPoisson:
-    """`count` Gaussian releases, each on a fresh Poisson sample, of which a random `largest_batch` are kept if there are more.
+    """`count` Gaussian releases, each on a fresh Poisson sample truncated to a random subset of at most `largest_batch`.
 
     Args:
         sampling_rate: q in (0, 1), before truncation.
         noise_multiplier: σ, as for `Event`.
         count: number of releases.
         examples: public number of examples N.
-        largest_batch: most examples that take part in a step, in [1, N].
+        largest_batch: maximum number of examples in a step, in [1, N].
     """
 
     sampling_rate: float
@@ -101,28 +101,28 @@ class TruncatedPoisson:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """`count` epochs, each of which deals all examples into batches of fixed size by a fresh secret shuffle.
+    """`count` epochs, each of which splits all examples into fixed-size batches by a fresh secret shuffle.
 
     Args:
         noise_multiplier: the smallest σ of the epoch's steps, as for `Event`.
-        count: number of epochs, begun ones included.
-        steps: number of steps of an epoch, ≥ 2; only what is said about pretending that it was Poisson sampling depends on it.
+        count: number of epochs, including an unfinished one.
+        steps: number of steps per epoch, ≥ 2; only used to explain the error of accounting for it as Poisson sampling.
 
     Guarantee:
-        No amplification is claimed. Every example takes part in exactly one step of an epoch, whichever; conditioned on which,
-        the other steps are the same for both neighbours, so an epoch costs what one Gaussian release costs.
+        No amplification is claimed. Every example takes part in exactly one step of an epoch. Given that step, the other steps
+        are the same for both neighbours, so an epoch costs as much as one full-batch Gaussian release.
     """
 
     noise_multiplier: float
     count: int = 1
     steps: int | None = None
-    # Removing an example moves others to other batches.
+    # Removing an example would move others to other batches.
     adjacencies: ClassVar[tuple[str, ...]] = ("replace-one", "zero-out")
 
     def __post_init__(self) -> None:
         _check(self.noise_multiplier, self.count)
         if self.steps is not None:
-            count("steps", self.steps, minimum=2, fix="One step takes everybody: leave it out.")
+            count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,12 @@ class BallsInBins:
 
     Args:
         noise_multiplier: the smallest σ of the epoch's steps, as for `Event`.
-        count: number of epochs, begun ones included.
-        steps: number of steps of an epoch, for the amplification by random allocation; None claims none.
+        count: number of epochs, including an unfinished one.
+        steps: number of steps per epoch, for amplification by random allocation; None claims none.
 
     Guarantee:
-        As for `Shuffled`, and as nobody's step depends on who else is there, adding and removing is covered too. The accountant
-        "pld" knows besides that nobody sees which step was drawn (`allocation`), unless one example is replaced by another.
+        As for `Shuffled`. Since no example's step depends on the other examples, adding and removing is covered too. Except for
+        replacing, the accountant "pld" also uses that the drawn step is secret (`pld.random_allocation`).
 
     Source:
         Chua et al. 2025, "Balls-and-Bins Sampling for DP-SGD"; Feldman, Shenfeld 2025, "Privacy Amplification by Random
@@ -151,19 +151,19 @@ class BallsInBins:
     def __post_init__(self) -> None:
         _check(self.noise_multiplier, self.count)
         if self.steps is not None:
-            count("steps", self.steps, minimum=2, fix="One step takes everybody: leave it out.")
+            count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
 Release = Event | FixedSize | TruncatedPoisson | Shuffled | BallsInBins
 
 
 def combined(multipliers: Iterable[float]) -> float:
-    """Return the multiplier of all that was released at one step from one subsample: 1/√Σσᵢ⁻², one Gaussian release.
+    """Return the multiplier of one Gaussian release equivalent to all releases of one step from one subsample: 1/√Σσᵢ⁻².
 
-    The parts share who was sampled, so they are one sampled release; composed as separate ones they would cost too little.
+    The parts share one subsample, so they form one sampled release; composing them as separate samples would understate ε.
 
     Args:
-        multipliers: σᵢ > 0, each part's noise standard deviation over its own sensitivity.
+        multipliers: σᵢ > 0, each part's noise standard deviation over its sensitivity.
 
     >>> round(combined([1.1, 10.0]), 4)
     1.0934
@@ -175,11 +175,11 @@ def combined(multipliers: Iterable[float]) -> float:
 
 
 def epochs(multipliers: Iterable[float], steps: int, kind: type[Shuffled] | type[BallsInBins]) -> tuple[Release, ...]:
-    """Return one event for every epoch of `steps` steps, begun ones included, with the epoch's smallest multiplier.
+    """Return one event per epoch of `steps` steps, including an unfinished one, with the epoch's smallest multiplier.
 
     Args:
         multipliers: σ of every step, in order.
-        steps: number of steps of an epoch, ≥ 1.
+        steps: number of steps per epoch, ≥ 1.
         kind: `Shuffled` or `BallsInBins`.
 
     >>> epochs([2.0, 1.5, 3.0], 2, Shuffled)
@@ -189,22 +189,22 @@ def epochs(multipliers: Iterable[float], steps: int, kind: type[Shuffled] | type
     return tuple(kind(min(values[first : first + steps]), steps=length) for first in range(0, len(values), steps))
 
 
-def merged(events: Iterable[Release], amplified: bool = True) -> tuple[Release, ...]:
-    """Return the events with equal mechanisms counted together; composition does not depend on order.
+def merge(events: Iterable[Release], amplified: bool = True) -> tuple[Release, ...]:
+    """Merge events with equal mechanisms; composition does not depend on their order.
 
-    An epoch without amplification becomes the full-batch Gaussian that it costs as much as.
+    An epoch without amplification becomes a full-batch Gaussian of the same cost.
 
     Args:
         events: in any order.
-        amplified: whether random allocation amplifies; otherwise its epochs are without amplification, too.
+        amplified: whether random allocation amplifies.
     """
-    return counted(
+    return merge_equal(
         Event(1.0, event.noise_multiplier, event.count) if _is_whole_epoch(event, amplified) else event for event in events
     )
 
 
-def counted(events: Iterable[Release]) -> tuple[Release, ...]:
-    """Return the events with equal ones counted together."""
+def merge_equal(events: Iterable[Release]) -> tuple[Release, ...]:
+    """Merge events that are equal except for their counts."""
     counts: dict[tuple[object, ...], int] = {}
     first: dict[tuple[object, ...], Release] = {}
     for event in events:
@@ -216,38 +216,40 @@ def counted(events: Iterable[Release]) -> tuple[Release, ...]:
     )
 
 
-def rounded_down(events: Iterable[Release], per_octave: int) -> tuple[Release, ...]:
-    """Return the events with multipliers rounded down to powers of 2^(1/n): never less ε, and fewer.
+def round_multipliers_down(events: Iterable[Release], per_octave: int) -> tuple[Release, ...]:
+    """Round multipliers down to powers of 2^(1/n): fewer distinct events, never a smaller ε.
 
     Args:
         events: with noise.
-        per_octave: n ≥ 1, how many multipliers there are between one and its double; multiples of it only add some.
+        per_octave: n ≥ 1, number of multipliers per factor of two; a multiple of n gives a finer grid that contains this one.
     """
     least = MULTIPLIER_RANGE[0]
-    return merged(replace(event, noise_multiplier=max(_ladder(event.noise_multiplier, per_octave), least)) for event in events)
+    return merge(
+        replace(event, noise_multiplier=max(_floor_to_ladder(event.noise_multiplier, per_octave), least)) for event in events
+    )
 
 
-def finely_rounded(events: Sequence[Release]) -> tuple[Release, ...]:
-    """Return the events with multipliers rounded down and rates up, by less than a millionth; by 3.4e-4 where there are many.
+def round_finely(events: Sequence[Release]) -> tuple[Release, ...]:
+    """Round multipliers down and rates up, by less than one part in a million; by 3.4e-4 if there are many events.
 
     Args:
         events: with noise.
     """
-    fine = rounded_down((_at_higher_rate(event) for event in events), _FINE)
-    return fine if len(fine) <= _MANY else rounded_down(fine, _COARSE)
+    fine = round_multipliers_down((_round_rate_up(event) for event in events), _FINE)
+    return fine if len(fine) <= _MANY else round_multipliers_down(fine, _COARSE)
 
 
 _FINE, _COARSE, _MANY = 2**20, 2**11, 2048
 
 
-def _at_higher_rate(event: Release) -> Release:
+def _round_rate_up(event: Release) -> Release:
     if isinstance(event, (Event, FixedSize, TruncatedPoisson)) and event.sampling_rate < 1:
-        return replace(event, sampling_rate=1 / _ladder(1 / event.sampling_rate, _FINE))
+        return replace(event, sampling_rate=1 / _floor_to_ladder(1 / event.sampling_rate, _FINE))
     return event
 
 
-def _ladder(value: float, per_octave: int) -> float:
-    """Return the largest power of 2^(1/n) that is not above the value."""
+def _floor_to_ladder(value: float, per_octave: int) -> float:
+    """Return the largest power of 2^(1/n) that does not exceed the value."""
     power = math.floor(math.log2(value) * per_octave)
     rung = 2.0 ** (power / per_octave)
     return float(rung if rung <= value else 2.0 ** ((power - 1) / per_octave))
@@ -258,7 +260,7 @@ def _is_whole_epoch(event: Release, amplified: bool) -> bool:
 
 
 def as_if_poisson(events: Iterable[Release]) -> tuple[Release, ...]:
-    """Return the events as if every step were on a fresh Poisson sample at the same rate, which is no bound on what they cost."""
+    """Treat every step as a fresh Poisson sample at the same rate; its ε is no bound on that of the events."""
     return tuple(
         Event(event.sampling_rate, event.noise_multiplier, event.count)
         if isinstance(event, (FixedSize, TruncatedPoisson))
@@ -270,7 +272,7 @@ def as_if_poisson(events: Iterable[Release]) -> tuple[Release, ...]:
 
 
 def check_query(delta: float, adjacency: str) -> None:
-    """Refuse a δ outside (0, 1) and unknown neighbours."""
+    """Refuse a δ outside (0, 1) and unknown adjacencies."""
     between("delta", delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
     choice("adjacency", adjacency, ADJACENCIES)
 

@@ -1,4 +1,4 @@
-"""Whose privacy is promised: the unit in which neighbouring data sets differ, and what is clipped as one because of it."""
+"""The privacy unit: the part of the data in which neighbouring data sets differ, and which is clipped as one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from privet.errors import InvalidArgumentError, count
 @register
 @dataclass(frozen=True)
 class Unit(Part):
-    """Whose data may differ between neighbours, such as one household; for `Plan(unit=...)` and a data set's `privacy_unit`.
+    """A privacy unit, such as one household; for `Plan(unit=...)` and a data set's `privacy_unit`.
 
     Args:
-        name: as statements say it, such as "one household".
-        counted: what is sampled, clipped and counted, such as "household": what an entry of the data set holds.
-        size: most of those whose privacy is promised that one entry holds; 1 unless entries are groups of them.
+        name: its name in statements, such as "one household".
+        counted: the entity that is sampled, clipped and counted, such as "household": one entry of the data set.
+        size: number of separately protected examples in one such entity; 1 unless entries are groups.
 
     Guarantee:
-        That everything of one such unit is in one entry of the data set is what whoever names it says; nothing here can check it.
+        The user who names a unit states that all data of one such unit are in one entry of the data set. Privet cannot check it.
 
     >>> Unit("one household", counted="household")
     Unit(name='one household', counted='household', size=1)
@@ -46,10 +46,10 @@ class Unit(Part):
         return {}
 
     def check_adjacency(self, adjacency: str) -> None:
-        """Refuse neighbours that this unit does not suit.
+        """Refuse adjacencies that this unit does not support.
 
         Raises:
-            InvalidArgumentError: naming the fix.
+            InvalidArgumentError: the adjacency is not supported; names the fix.
         """
         if adjacency in self.refused:
             raise InvalidArgumentError(
@@ -75,7 +75,7 @@ _GROUP = re.compile(r"one example \(in a group of ([1-9]\d*); groups fixed in ad
 
 
 def group_unit(size: int) -> str:
-    """Return the name of the unit for groups of so many examples, each clipped as one.
+    """Return the name of the unit for groups of `size` examples, each group clipped as one.
 
     >>> group_unit(4)
     'one example (in a group of 4; groups fixed in advance)'
@@ -86,9 +86,9 @@ def group_unit(size: int) -> str:
 def unit(named: object) -> Unit:
     """Return the unit with this name, or the unit itself where one is given.
 
-    An example that is replaced replaces its group by another one, so the sum moves by up to twice the bound, which is what
-    "replace-one" accounts for. An example that becomes a placeholder does the same: the rest of its group stays and can be
-    clipped to something quite different. An example that is added or removed would move others to other groups.
+    Groups only support "replace-one". Replacing an example replaces its group's contribution, so the sum moves by up to twice
+    the bound, as "replace-one" accounts for. So does zeroing out an example: the rest of its group stays, and its clipped
+    contribution can be quite different. Adding or removing an example would move others to other groups.
 
     Args:
         named: "one example", "one user", the name of a group, or a `Unit` that has a name of its own.

@@ -1,4 +1,4 @@
-"""Questions about (ε, δ), answered by pure functions: no data, no state."""
+"""Pure functions that convert between events, ε, δ, noise multipliers and step counts; they touch no data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from privet.accounting import pld, rdp
 from privet.accounting.classic import composition_theorems, gdp
 from privet.accounting.coverage import as_accounted, check_covered
-from privet.accounting.events import ADJACENCIES, BallsInBins, Event, Release, as_if_poisson, check_query, merged, rounded_down
+from privet.accounting.events import (
+    ADJACENCIES,
+    BallsInBins,
+    Event,
+    Release,
+    as_if_poisson,
+    check_query,
+    merge,
+    round_multipliers_down,
+)
 from privet.accounting.rdp import moments
 from privet.accounting.root_finding import HIGHEST, largest_count, smallest_multiplier
 from privet.errors import InvalidArgumentError, choice, positive, real
@@ -21,10 +30,10 @@ from privet.errors import InvalidArgumentError, choice, positive, real
 
 @dataclass(frozen=True)
 class Accountant:
-    """What turns events into ε.
+    """A method for computing ε from events.
 
     Args:
-        direction: in which way its ε can be wrong.
+        direction: the direction of its error.
         epsilon: (merged events with noise, δ, adjacency) → ε.
     """
 
@@ -45,7 +54,7 @@ ACCOUNTANTS: dict[str, Accountant] = {
 DEFAULT_ACCOUNTANT = "pld"
 
 
-# Schedules with more distinct multipliers than this are solved for with multipliers rounded down to so many per factor of two.
+# Schedules with more distinct multipliers than the first are solved with multipliers rounded down to this many per factor of two.
 _SOLVED_EXACTLY, _SOLVED_PER_OCTAVE, _GUESSED_PER_OCTAVE = 48, 32, 8
 _PRECISION_OF_MANY, _PRECISION_OF_GUESSES = 2e-4, 1e-3
 
@@ -54,21 +63,21 @@ def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str 
     """Return ε at δ of any sequence of events.
 
     Args:
-        events: what was released, of any kinds, in any order.
+        events: the releases, of any kinds, in any order.
         delta: δ in (0, 1).
-        adjacency: whose data differ between neighbours: "add-remove", "replace-one" or "zero-out".
+        adjacency: how neighbouring data sets differ: "add-remove", "replace-one" or "zero-out".
         accountant: "pld" (tightest upper bound), "rdp", "moments", "strong" or "basic" (upper bounds), or "gdp" (approximation
             that can be too small).
 
     Returns:
-        ε ≥ 0; infinity if anything was released without noise.
+        ε ≥ 0; infinity if any release has no noise.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or the accountant or the neighbours do not go with an event.
+        InvalidArgumentError: an argument is out of range, or the accountant or adjacency does not support an event.
     """
     check_query(delta, adjacency)
     choice("accountant", accountant, ACCOUNTANTS)
-    together = _checked(events, adjacency, accountant, delta)
+    together = _check_events(events, adjacency, accountant, delta)
     if not together:
         return 0.0
     if any(event.noise_multiplier == 0 for event in together):
@@ -80,12 +89,12 @@ def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str 
     """Return δ at ε of any sequence of events, by the accountant "pld".
 
     Args:
-        events: what was released, of any kinds, in any order.
+        events: the releases, of any kinds, in any order.
         epsilon: ε ≥ 0.
-        adjacency: whose data differ between neighbours.
+        adjacency: how neighbouring data sets differ.
 
     Returns:
-        δ in [0, 1], an upper bound; 1 if anything was released without noise.
+        δ in [0, 1], an upper bound; 1 if any release has no noise.
 
     >>> round(composed_delta([Event(1.0, 2.0)], epsilon=1.0), 4)
     0.0068
@@ -93,7 +102,7 @@ def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str 
     if real("epsilon", epsilon) < 0:
         raise InvalidArgumentError("epsilon", epsilon, "at least 0")
     choice("adjacency", adjacency, ADJACENCIES)
-    together = _checked(events, adjacency, "pld")
+    together = _check_events(events, adjacency, "pld")
     if not together:
         return 0.0
     if any(event.noise_multiplier == 0 for event in together):
@@ -104,13 +113,13 @@ def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str 
 def composed_deltas(
     events: Iterable[Release], *, epsilons: ArrayLike, likely: float, adjacency: str = "add-remove"
 ) -> NDArray[np.float64]:
-    """Return δ at many ε at once, from one composition by the accountant "pld": upper bounds, tightest about `likely`.
+    """Return δ at many ε from one composition by the accountant "pld": upper bounds, tightest near δ = `likely`.
 
     Args:
-        events: what was released, of any kinds, in any order.
-        epsilons: (E,) ε ≥ 0, growing.
-        likely: δ in (0, 1) near which the bounds are to be tight.
-        adjacency: whose data differ between neighbours.
+        events: the releases, of any kinds, in any order.
+        epsilons: (E,) ε ≥ 0, increasing.
+        likely: δ in (0, 1) near which the bounds are tight.
+        adjacency: how neighbouring data sets differ.
 
     Returns:
         (E,) δ in [0, 1].
@@ -121,8 +130,8 @@ def composed_deltas(
     check_query(likely, adjacency)
     asked = np.asarray(epsilons, dtype=np.float64)
     if not (np.isfinite(asked).all() and (asked >= 0).all() and (np.diff(asked) >= 0).all()):
-        raise InvalidArgumentError("epsilons", epsilons, "finite, at least 0 and growing")
-    together = _checked(events, adjacency, "pld")
+        raise InvalidArgumentError("epsilons", epsilons, "finite, at least 0 and increasing")
+    together = _check_events(events, adjacency, "pld")
     if not together:
         return np.zeros(len(asked))
     if any(event.noise_multiplier == 0 for event in together):
@@ -130,7 +139,7 @@ def composed_deltas(
     return pld.deltas(together, asked, adjacency, likely)
 
 
-def _checked(events: Iterable[Release], adjacency: str, accountant: str, delta: float | None = None) -> tuple[Release, ...]:
+def _check_events(events: Iterable[Release], adjacency: str, accountant: str, delta: float | None = None) -> tuple[Release, ...]:
     given = tuple(events)
     check_covered(given, adjacency, accountant, delta)
     return as_accounted(given, adjacency, accountant)
@@ -173,13 +182,13 @@ def composed_multiplier(
     """Return the smallest noise multiplier whose events have an ε that does not exceed the target.
 
     Args:
-        events: noise multiplier → what would be released with it.
+        events: noise multiplier → the releases with it.
         epsilon: target ε > 0.
         delta, adjacency, accountant: as for `composed_epsilon`.
 
     Returns:
-        The multiplier, at most one part in 10⁵ above the smallest; for schedules of more than 48 distinct multipliers, which
-        are solved for with similar ones rounded down, about one in a thousand. Its ε is at most the target.
+        The multiplier, at most one part in 10⁵ above the smallest; about one in a thousand for schedules of more than 48 distinct
+        multipliers, which are rounded down during the search. Its ε is at most the target.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or no multiplier meets the target.
@@ -197,19 +206,19 @@ def composed_multiplier(
     exact = spent(accountant)
     if accountant == "rdp":
         return smallest_multiplier(exact, target)
-    # RDP is quick and close, so it says where to look, unless it does not cover the events or cannot prove the target.
-    allocated = any(isinstance(event, BallsInBins) for event in merged(events(1.0)))
+    # RDP is fast and close, so it gives the first guess, unless it does not cover the events or cannot reach the target.
+    allocated = any(isinstance(event, BallsInBins) for event in merge(events(1.0)))
     like = as_if_poisson(events(1.0))
-    roughly = spent("rdp", lambda given: rounded_down(as_if_poisson(given), _GUESSED_PER_OCTAVE))
+    roughly = spent("rdp", lambda given: round_multipliers_down(as_if_poisson(given), _GUESSED_PER_OCTAVE))
     known = all(rdp.covers(event) for event in like) and roughly(HIGHEST) <= target
     guess = smallest_multiplier(roughly, target, precision=_PRECISION_OF_GUESSES) if known else 1.0
     if allocated:
         guess = smallest_multiplier(spent(accountant, as_if_poisson), target, guess, _PRECISION_OF_GUESSES)
-    if len(merged(events(1.0))) <= _SOLVED_EXACTLY:
+    if len(merge(events(1.0))) <= _SOLVED_EXACTLY:
         return smallest_multiplier(exact, target, guess)
-    coarsely = spent(accountant, lambda given: rounded_down(given, _SOLVED_PER_OCTAVE))
+    coarsely = spent(accountant, lambda given: round_multipliers_down(given, _SOLVED_PER_OCTAVE))
     found = smallest_multiplier(coarsely, target, guess, _PRECISION_OF_MANY)
-    # What rounding costs is about the same share of ε nearby, so it is taken off once; the exact ε decides.
+    # Rounding costs about the same share of ε nearby, so the target is corrected for it once; the exact ε decides.
     better = smallest_multiplier(coarsely, target * target / exact(found), found, _PRECISION_OF_MANY)
     while exact(better) > target:
         better *= 1 + _PRECISION_OF_MANY
@@ -255,7 +264,7 @@ def steps(
     Args: as for `epsilon`, with the target ε > 0 in place of the number of steps, and σ > 0.
     """
     target = positive("epsilon", epsilon)
-    positive("noise_multiplier", noise_multiplier, "Without noise no number of steps meets a target.")
+    positive("noise_multiplier", noise_multiplier, "Without noise, no number of steps meets a target.")
     return largest_count(
         lambda number: composed_epsilon(
             [Event(sampling_rate, noise_multiplier, number)], delta=delta, adjacency=adjacency, accountant=accountant

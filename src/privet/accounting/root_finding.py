@@ -1,4 +1,4 @@
-"""Solving for the noise or the number of steps that meet a target ε, never overshooting it."""
+"""Root finding: the noise multiplier or number of steps that meets a target ε without exceeding it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from privet.errors import InvalidArgumentError
 
 LOWEST, HIGHEST = 0.02, 1e5
-# How far from the guess is looked first, and at most at once.
+# The first factor by which the bracket grows from the guess, and the largest.
 _FIRST_FACTOR, _LARGEST_FACTOR = 1.03, 1.6
-# Most steps that are solved for, and by how much more than before is asked for at most.
+# Largest number of steps in the search, and the largest growth from one trial to the next.
 MOST_STEPS = 2**31 - 1
 _LARGEST_GROWTH = 256.0
 
 
 def smallest_multiplier(spent: Callable[[float], float], target: float, guess: float = 1.0, precision: float = 1e-5) -> float:
-    """Return the smallest noise multiplier, up to `precision` of it above, whose ε is at most the target.
+    """Return the smallest noise multiplier whose ε is at most the target, at most a relative `precision` above.
 
     Args:
         spent: noise multiplier → ε, decreasing.
         target: ε to stay at or below.
-        guess: where to start looking.
+        guess: start of the search.
         precision: > 0.
 
     Raises:
@@ -32,19 +32,19 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
     while spent(high) > target:
         if high >= HIGHEST:
             raise InvalidArgumentError(
-                "epsilon", target, f"at least {spent(HIGHEST):.3g}, which noise multiplier {HIGHEST:g} gives",
+                "epsilon", target, f"at least {spent(HIGHEST):.3g}, the ε of noise multiplier {HIGHEST:g}",
                 "Take fewer steps, a smaller batch or a larger delta.",
             )  # fmt: skip
         low, high, factor = high, min(high * factor, HIGHEST), min(factor**2, _LARGEST_FACTOR)
     while low == high or spent(low) <= target:
         if low <= LOWEST:
             raise InvalidArgumentError(
-                "epsilon", target, f"at most {spent(LOWEST):.3g}: there is no private noise so small",
-                "A guarantee this weak protects nobody; lower it.",
+                "epsilon", target, f"at most {spent(LOWEST):.3g}, the ε of the smallest noise multiplier, {LOWEST:g}",
+                "A guarantee this weak protects nobody; lower the target.",
             )  # fmt: skip
         low, high, factor = max(low / factor, LOWEST), low, min(factor**2, _LARGEST_FACTOR)
-    # log ε is nearly linear in log σ, so the secant lands close; every iterate keeps spent(low) > target ≥ spent(high).
-    # Where the secant did not halve the interval, bisection is next.
+    # log ε is nearly linear in log σ, so the secant lands close; every iteration keeps spent(low) > target ≥ spent(high).
+    # If the secant did not halve the interval, the next step bisects.
     at_low, at_high = spent(low), spent(high)
     before = math.inf
     while high > low * (1 + precision):
@@ -58,7 +58,7 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
             low, at_low = middle, at
         else:
             high, at_high = middle, at
-            # Just above the root: step below it, so that both ends close in.
+            # Just above the root: try just below it, so that both ends of the bracket close in.
             below = high * (1 - precision)
             if below > low and (at_below := spent(below)) > target:
                 low, at_low = below, at_below
@@ -71,10 +71,10 @@ def largest_count(spent: Callable[[int], float], target: float, most: int = MOST
     Args:
         spent: steps → ε, increasing.
         target: ε to stay at or below.
-        most: so many steps are asked about at most, ≥ 2.
+        most: largest number of steps to try, ≥ 2.
 
     Raises:
-        InvalidArgumentError: even one step exceeds the target, or not even the most steps reach it.
+        InvalidArgumentError: one step exceeds the target, or `most` steps do not reach it.
     """
     if spent(1) > target:
         raise InvalidArgumentError(
@@ -84,10 +84,10 @@ def largest_count(spent: Callable[[int], float], target: float, most: int = MOST
     while (at := spent(high)) <= target:
         if high == most:
             raise InvalidArgumentError(
-                "epsilon", target, f"below {at:.3g}, which {most:,} steps cost: any number up to that keeps to the target",
-                "Give the steps that you want, with less noise if you like; or lower the target.",
+                "epsilon", target, f"below {at:.3g}, the cost of {most:,} steps: any number of steps up to that meets the target",
+                "Set the number of steps, perhaps with less noise, or lower the target.",
             )  # fmt: skip
-        # ε grows about like the root of the number of steps, or faster.
+        # ε grows about with the square root of the number of steps, or faster.
         growth = (target / at) ** 2 if at > 0 else math.inf
         low, high = high, min(int(high * min(max(growth, 2.0), _LARGEST_GROWTH)), most)
     while high - low > 1:

@@ -145,7 +145,7 @@ def rules_of(plan: Plan, trace: Trace) -> Sequence[Rule]:
         return trace.rules
     scaled: dict[float, Rule] = {}
     factors = [float(factor) for factor in plan.bound_factors()]
-    return [scaled.setdefault(factor, plan.clipping.scaled(factor)) for factor in factors]
+    return [scaled.setdefault(factor, plan.clipping.scale_bound(factor)) for factor in factors]
 
 
 def _gains(plan: Plan) -> Array:

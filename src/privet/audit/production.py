@@ -80,9 +80,9 @@ class _Watched(AdaptiveQuantile):
             return None
         return _Watched(rule.rule, rule.quantile, rule.learning_rate, rule.share)
 
-    def adapted(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
+    def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
         self.seen.append((self, statistics))
-        return super().adapted(statistics, divisor)
+        return super().adapt(statistics, divisor)
 
 
 def _without_outer(steps: Array, outer: float) -> Array:

@@ -1,4 +1,4 @@
-"""A budget that several runs on one data set share."""
+"""Privacy budgets shared by several runs on one data set."""
 
 from privet.budget.account import Account, Share
 from privet.budget.budget import Budget

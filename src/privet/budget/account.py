@@ -1,4 +1,4 @@
-"""What has been drawn from a budget, replayed from its records, and what it comes to."""
+"""The account of a budget: the shares drawn by runs, replayed from its records, and their total ε."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from privet import accounting
 from privet._utils.unique import Unique
-from privet.accounting.composition.filters import filter_order, filterable, filtered_epsilon
+from privet.accounting.composition.filters import filter_order, filtered_epsilon, is_filterable
 from privet.budget.terms import Terms
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger.journal import Record
@@ -19,17 +19,17 @@ KIND, FORMAT = "budget", 1
 
 @dataclass(frozen=True)
 class Share:
-    """What one run has drawn.
+    """The share of one run.
 
     Args:
         run: id of the run, from its ledger.
         plan: the run's plan as plain JSON values.
-        steps: that count: all of the plan's from the beginning, those that its ledger shows after it was closed.
-        settled: whether it was closed.
-        tip: of the run's ledger then.
-        directory: of the run, for people.
-        part: of the data; None if the budget has no parts.
-        order: Rényi order for this and later runs on the part, if this was the first.
+        steps: number of counted steps: all of the plan's at first, those of its ledger once it is closed.
+        settled: whether the run was closed.
+        tip: tip of the run's ledger at that time.
+        directory: the run's directory, for information.
+        part: part of the data; None if the budget has no parts.
+        order: Rényi order for this and later runs on the part, if this is the first run.
     """
 
     run: str
@@ -42,23 +42,23 @@ class Share:
     order: float | None
 
     def events(self) -> tuple[accounting.Release, ...]:
-        """Return what an accountant is told."""
+        """Return the events for the accountant."""
         return Plan.from_dict(self.plan).events(self.steps) if self.steps else ()
 
 
 @dataclass(frozen=True)
 class Account(Unique):
-    """All that was drawn from a budget.
+    """All shares drawn from a budget.
 
     Args:
-        name: of the budget, for errors.
-        identity: of the budget.
-        terms: what it promises.
-        shares: run → what it drew, the first run first.
-        orders: part → Rényi order that was fixed by its first run.
+        name: name of the budget in errors.
+        identity: id of the budget.
+        terms: terms of the budget.
+        shares: run → its share, in the order of the runs.
+        orders: part → Rényi order that its first run fixed.
     """
 
-    no_copy = "A copy would not see what other runs draw. Read the account anew: Budget(path).account()."
+    no_copy = "A copy would not see what other runs draw. Read the account again: Budget(path).account()."
 
     name: str
     identity: str
@@ -66,61 +66,61 @@ class Account(Unique):
     shares: Mapping[str, Share]
     orders: Mapping[str | None, float]
 
-    def having(self, share: Share) -> Account:
-        """Return the account with a share in place of what its run drew before."""
+    def with_share(self, share: Share) -> Account:
+        """Return the account with this share in place of the run's previous share."""
         orders = self.orders if share.order is None else {**self.orders, share.part: share.order}
         return replace(self, shares={**self.shares, share.run: share}, orders=orders)
 
     def without(self, run: str) -> Account:
-        """Return the account without what a run drew."""
+        """Return the account without the share of a run."""
         return replace(self, shares={name: share for name, share in self.shares.items() if name != run})
 
     def spending(self, part: str | None) -> tuple[Share, ...]:
-        """Return the shares on a part of the data that cost something."""
+        """Return the shares with counted steps on a part of the data."""
         return tuple(share for share in self.shares.values() if share.part == part and share.steps)
 
     def epsilon(self, part: str | None) -> float:
-        """Return ε at the budget's δ of all runs on a part of the data (on all of it, for None)."""
+        """Return ε at the budget's δ of all runs on a part of the data; None is all of the data."""
         return _COMPOSITIONS[self.terms.plans](self.spending(part), self.terms, self.orders.get(part))
 
     def total(self) -> float:
-        """Return ε at the budget's δ of everything: of disjoint parts, the one on which most was spent counts."""
+        """Return ε at the budget's δ of all runs: the maximum over disjoint parts."""
         return max(self.epsilon(part) for part in self.terms.parts or (None,))
 
     def returns(self, share: Share) -> bool:
-        """Return whether what a run leaves over may be spent by others.
+        """Return whether other runs may spend the steps that a run leaves unused.
 
-        Where stopping may depend on results, only if the run's whole plan is within the filter: then everything is, on every
-        path. A plan that only fits because nothing else does would, stopped early, make room on some paths for what the others
-        cannot afford.
+        If stopping may depend on results, only when the run's whole plan is within the filter, so that every possible outcome is.
+        A plan that only fits as the single run would otherwise, if stopped early, free budget on some outcomes that the filter
+        does not cover.
         """
         if self.terms.plans == "fixed":
             return True
         events, order = Plan.from_dict(share.plan).events(), self.orders.get(share.part)
-        return order is not None and filterable(events) and _within_filter(events, self.terms, order) <= self.terms.epsilon
+        return order is not None and is_filterable(events) and _within_filter(events, self.terms, order) <= self.terms.epsilon
 
     def order(self, plan: Plan, part: str | None) -> float | None:
-        """Return the Rényi order to fix for a part with this plan; None if it is fixed, or there is none for the plan."""
-        if self.spending(part) or not filterable(plan.events()):
+        """Return the Rényi order that this plan fixes for a part; None if it is already fixed, or unknown for the plan."""
+        if self.spending(part) or not is_filterable(plan.events()):
             return None
         return filter_order(plan.events(), epsilon=self.terms.epsilon, delta=self.terms.delta, adjacency=self.terms.adjacency)
 
 
-def opening(identity: str, terms: Terms) -> Record:
-    """Return a budget's first record."""
+def opening_record(identity: str, terms: Terms) -> Record:
+    """Return the first record of a budget."""
     return {"record": "open", "kind": KIND, "format": FORMAT, "budget": identity, "terms": terms.to_dict()}
 
 
-def drawn(share: Share) -> Record:
+def share_record(share: Share) -> Record:
     """Return the record of a share."""
     return {"record": "share", **asdict(share)}
 
 
 def replay(records: Sequence[Record], name: str) -> Account:
-    """Return what the records come to.
+    """Replay the records of a budget.
 
     Raises:
-        LedgerError: they are not those of a budget in this format.
+        LedgerError: the records are not a budget of this format.
     """
     first = records[0] if records else {}
     if (first.get("record"), first.get("kind"), first.get("format")) != ("open", KIND, FORMAT):
@@ -128,17 +128,17 @@ def replay(records: Sequence[Record], name: str) -> Account:
     try:
         account = Account(name, str(first["budget"]), Terms(**first["terms"]), {}, {})
         for record in records[1:]:
-            account = account.having(_share(record))
+            account = account.with_share(_share(record))
     except (KeyError, TypeError, PrivetError) as error:
         raise LedgerError(f"{name} holds a record that cannot be read ({error})") from None
     return account
 
 
 def _share(record: Record) -> Share:
-    """Return the share that a record is of.
+    """Return the share in a record.
 
     Raises:
-        TypeError: it is of none.
+        TypeError: the record is not a share.
     """
     match record:
         case {
@@ -149,28 +149,28 @@ def _share(record: Record) -> Share:
     raise TypeError(f"{record.get('record')} is not the share of a run")
 
 
-def _together(shares: Iterable[Share]) -> list[accounting.Release]:
+def _all_events(shares: Iterable[Share]) -> list[accounting.Release]:
     return [event for share in shares for event in share.events()]
 
 
-def _composed(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
-    """Return ε of runs whose plans were fixed in advance: all their releases at once."""
+def _compose_fixed(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
+    """Return ε of runs whose plans were fixed in advance: all their releases composed."""
     accountant = accounting.DEFAULT_ACCOUNTANT
-    return accounting.composed_epsilon(_together(shares), delta=terms.delta, adjacency=terms.adjacency, accountant=accountant)
+    return accounting.composed_epsilon(_all_events(shares), delta=terms.delta, adjacency=terms.adjacency, accountant=accountant)
 
 
-def _filtered(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
-    """Return ε of runs whose plans may depend on what earlier ones released; of a single one, as if it were fixed, which it is.
+def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
+    """Return ε of runs whose plans may depend on results of earlier runs; a single run counts as fixed, which it is.
 
-    If a second run begins, the first one is within the filter too. So if it is not, there is only the first, whatever happens.
+    A second run only begins if the first is within the filter too. So if the first is not, it stays the only one.
     """
     if len(shares) < 2:
-        return _composed(shares, terms, order)
-    events = _together(shares)
-    if order is None or not filterable(events):
+        return _compose_fixed(shares, terms, order)
+    events = _all_events(shares)
+    if order is None or not is_filterable(events):
         raise InvalidArgumentError(
-            "plans", "adaptive", "'fixed' for a budget with several runs one of which has no bound in Rényi divergences",
-            "No other composition is known to hold when plans depend on results; or give that run a budget of its own.",
+            "plans", "adaptive", "'fixed' for a budget with several runs, one of which has no known Rényi divergences",
+            "No other composition is known to hold when plans depend on results; or use a separate budget for that run.",
         )  # fmt: skip
     return _within_filter(events, terms, order)
 
@@ -179,4 +179,7 @@ def _within_filter(events: Iterable[accounting.Release], terms: Terms, order: fl
     return filtered_epsilon(events, order=order, delta=terms.delta, adjacency=terms.adjacency)
 
 
-_COMPOSITIONS: dict[str, Callable[[Sequence[Share], Terms, float | None], float]] = {"adaptive": _filtered, "fixed": _composed}
+_COMPOSITIONS: dict[str, Callable[[Sequence[Share], Terms, float | None], float]] = {
+    "adaptive": _compose_adaptive,
+    "fixed": _compose_fixed,
+}

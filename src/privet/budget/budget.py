@@ -1,4 +1,4 @@
-"""A budget file: what several runs on one data set may spend together, drawn before it is spent."""
+"""Budget files: a limit on what several runs on one data set spend together, drawn before it is spent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from privet._utils.files import make_folder
 from privet._utils.unique import Unique
-from privet.accounting.rounding import legible
-from privet.budget.account import Account, Share, drawn, opening, replay
+from privet.accounting.rounding import format_up
+from privet.budget.account import Account, Share, opening_record, replay, share_record
 from privet.budget.terms import PLANS, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import Journal, Ledger, read
@@ -23,21 +23,21 @@ _WHAT = "the budget"
 
 @dataclass(frozen=True)
 class Budget(Unique):
-    """What several runs on one data set share, in a file; hand it to every `Training` on that data.
+    """A privacy budget in a file, shared by several runs on one data set; pass it to every `Training` on that data.
 
     Args:
-        path: of the file that `create` made.
-        part: of the data that the run is on, if the budget declares parts.
+        path: path of a file from `create`.
+        part: the part of the data that the run uses, if the budget declares parts.
 
     Guarantee:
-        A run draws its whole plan, durably and under the file's lock, before its first step; what would bring all runs together
-        above (ε, δ) is refused. What a run did not spend returns when it is closed, by what its ledger shows; a run that crashed
-        keeps what it drew until it is resumed and closed. So concurrent runs, and crashes, never overdraw it. It covers the runs
-        that were given it: a run on the same data without it is not known to it.
+        A run draws its whole plan, durably and under the file's lock, before its first step; a plan that would bring all runs
+        together above (ε, δ) is refused. Unspent steps return when the run is closed, according to its ledger; a crashed run
+        keeps its share until it is resumed and closed. So concurrent runs and crashes never overdraw the budget. It only covers
+        runs that were given it, not other runs on the same data.
 
     Raises:
-        LedgerError: there is no budget there, or it is damaged.
-        InvalidArgumentError: the part is not one of the budget's.
+        LedgerError: the file is missing or damaged.
+        InvalidArgumentError: the budget has no such part.
 
     >>> import tempfile
     >>> from privet import Plan, clipping, noise, sampling
@@ -47,7 +47,7 @@ class Budget(Unique):
     """
 
     no_copy = (
-        "What a run may spend is agreed under the file's lock, by whoever opens it. Open it by its path: Budget(path, part)."
+        "A run's share is agreed under the file's lock by the process that opens it. Open it by its path: Budget(path, part)."
     )
 
     path: Path
@@ -61,43 +61,43 @@ class Budget(Unique):
 
     @classmethod
     def create(cls, path: str | Path, *, epsilon: float, delta: float, **terms: Any) -> Budget:
-        """Return a new budget of which nothing is spent.
+        """Create an unspent budget.
 
         Args:
-            path: of the file, best beside the data that it protects.
-            epsilon, delta, terms: the fields of `Terms`; examples or data are needed.
+            path: path of the file, preferably next to the data that it protects.
+            epsilon, delta, terms: the fields of `Terms`; `examples` or `data` is required.
 
         Raises:
             InvalidArgumentError: an argument is out of range.
-            LedgerError: there is a budget already, or the file cannot be made.
+            LedgerError: the budget exists already, or the file cannot be created.
         """
         agreed, place = Terms(epsilon, delta, **terms), Path(path).absolute()
         try:
             make_folder(place.parent)
         except OSError as error:
-            raise LedgerError(f"cannot make the folder of {_WHAT} {place}: {error.strerror}") from None
+            raise LedgerError(f"cannot create the folder of {_WHAT} {place}: {error.strerror}") from None
         with Journal(place, _WHAT) as journal:
             if journal.records:
-                raise LedgerError(f"{journal.name} exists already; what was drawn from it stays drawn")
-            journal.append(opening(secrets.token_hex(16), agreed))
+                raise LedgerError(f"{journal.name} exists already, and drawn shares stay drawn; choose another path")
+            journal.append(opening_record(secrets.token_hex(16), agreed))
         return cls(place)
 
     @classmethod
     def of_run(cls, ledger: Ledger, given: Budget | None = None) -> Budget | None:
-        """Return the budget that a run draws from by what its ledger says; None if it has none.
+        """Return the budget that a run draws from, according to its ledger; None if it has none.
 
         Args:
-            ledger: of the run.
-            given: that budget, where its file has moved.
+            ledger: ledger of the run.
+            given: the same budget at a new path, if its file has moved.
 
         Raises:
-            LedgerError: another budget stands in its place or was given, or there is none any more.
+            LedgerError: the budget is missing, or another one was given or is in its place.
         """
         recorded = ledger.facts.get("budget")
         if recorded is None and given is None:
             return None
         if recorded is None:
-            raise LedgerError(f"the run in {ledger.path} began without a budget; what it spent cannot be drawn afterwards")
+            raise LedgerError(f"the run in {ledger.path} began without a budget, and past steps cannot be drawn from one")
         match recorded:
             case {"path": str(path), "part": str() | None as part}:
                 budget = given or cls(Path(path), part)
@@ -108,34 +108,34 @@ class Budget(Unique):
         return budget
 
     def of(self, part: str) -> Budget:
-        """Return the budget for a run on this part of the data."""
+        """Return this budget for a run on one part of the data."""
         return Budget(self.path, part)
 
     def account(self) -> Account:
-        """Return what has been drawn."""
+        """Return the account of drawn shares."""
         return replay(read(self.path, _WHAT).records, f"{_WHAT} {self.path}")
 
     def to_dict(self) -> dict[str, str | None]:
-        """Return what a run's ledger notes of it."""
+        """Return the fields that a run's ledger stores."""
         return {"path": str(self.path), "identity": self.account().identity, "part": self.part}
 
     def check_data(self, name: str) -> None:
-        """Refuse a data set of another name than the budget's, if it has one.
+        """Refuse a data set whose name differs from the budget's, if it has one.
 
         Raises:
-            InvalidArgumentError: naming both.
+            InvalidArgumentError: names both.
         """
         own = self.account().terms.data
         if own is not None and own != name:
-            raise InvalidArgumentError("data", name, f"the budget's, {own!r}", "Another data set has a budget of its own.")
+            raise InvalidArgumentError("data", name, f"the budget's, {own!r}", "Use a separate budget for another data set.")
 
     def draw(self, ledger: Ledger, plan: Plan) -> None:
-        """Draw the whole plan for a run, before it spends anything; for one that is resumed, again.
+        """Draw the whole plan of a run before its first step, or again when it is resumed.
 
         Raises:
-            BudgetExhaustedError: together with the other runs it would be too much.
-            InvalidArgumentError: the plan is not for the budget's people.
-            LedgerError: the budget cannot be written, or the run's directory is a copy of one that went on.
+            BudgetExhaustedError: all runs together would exceed the budget.
+            InvalidArgumentError: the plan's data, unit or adjacency is not the budget's.
+            LedgerError: the budget cannot be written, or the run's directory is a copy of one that continued.
         """
         with self._locked() as (journal, account):
             account.terms.check_part(self.part)
@@ -151,49 +151,51 @@ class Budget(Unique):
                 part=self.part,
                 order=account.order(plan, self.part),
             )
-            total = account.having(share).epsilon(self.part)
+            total = account.with_share(share).epsilon(self.part)
             if total > account.terms.epsilon:
                 others = account.without(ledger.run).epsilon(self.part)
                 raise BudgetExhaustedError(
-                    f"{account.name} allows ε = {account.terms.epsilon:g} at δ = {account.terms.delta:g}; with this run it would "
-                    f"be {legible(total)}, without it it is {legible(others)}: plan fewer steps or more noise"
+                    f"{account.name} allows ε = {account.terms.epsilon:g} at δ = {account.terms.delta:g}; it would be "
+                    f"{format_up(total)} with this run, and is {format_up(others)} without it: plan fewer steps or more noise"
                 )
-            journal.append(drawn(share))
+            journal.append(share_record(share))
 
     def settle(self, ledger: Ledger) -> None:
-        """Return what a run did not spend, by what its ledger shows. Its lock must be held, so that nobody resumes meanwhile.
+        """Return a run's unspent steps to the budget, according to its ledger, whose lock must be held to prevent a resume.
 
-        What `Account.returns` does not allow to return stays with the run, which can be resumed.
+        Steps that `Account.returns` does not allow to return stay with the run, which can be resumed.
 
         Raises:
-            LedgerError: the budget cannot be written, or the run's directory is a copy of one that went on.
+            LedgerError: the budget cannot be written, or the run's directory is a copy of one that continued.
         """
         with self._locked() as (journal, account):
             share = account.shares[ledger.run]
             _check_not_a_copy(share, ledger)
             steps = ledger.spent if ledger.spent == 0 or account.returns(share) else share.steps
-            journal.append(drawn(replace(share, steps=steps, settled=True, tip=ledger.tip, order=None)))
+            journal.append(share_record(replace(share, steps=steps, settled=True, tip=ledger.tip, order=None)))
 
     def remark(self, run: str) -> str:
-        """Return what the statement of a run says of the budget."""
+        """Return the sentence about the budget for a run's statement."""
         account = self.account()
-        terms, total = account.terms, legible(account.epsilon(self.part))
+        terms, total = account.terms, format_up(account.epsilon(self.part))
         others = sum(share.run != run for share in account.spending(self.part))
-        where = "" if self.part is None else f", on the part {self.part!r} of the data, which shares nobody with the others"
+        where = "" if self.part is None else f", on the part {self.part!r} of the data, which is disjoint from the others"
         runs = f"{others or 'no'} other run{'' if others <= 1 else 's'}"
         return (
             f"The run draws from the budget {self.path.name}{where}: together with {runs} that drew from it, ε ≤ {total} at "
-            f"δ = {terms.delta:g} so far, and never above {terms.epsilon:g}, where {PLANS[terms.plans]}"
+            f"δ = {terms.delta:g} so far, and never above {terms.epsilon:g}, {PLANS[terms.plans]}"
         )
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[tuple[Journal, Account]]:
-        if not self.path.exists():  # opening a journal would make one
-            raise LedgerError(f"{_WHAT} {self.path} is gone: what was drawn from it is not known")
+        if not self.path.exists():  # opening a journal would create one
+            raise LedgerError(f"{_WHAT} {self.path} is missing, so the drawn shares are unknown; restore the file")
         with Journal(self.path, _WHAT, wait=True) as journal:
             yield journal, replay(journal.records, journal.name)
 
 
 def _check_not_a_copy(share: Share | None, ledger: Ledger) -> None:
     if share is not None and not ledger.includes(share.tip):
-        raise LedgerError(f"the ledger {ledger.path} lacks what the budget knows of the run: it was rolled back, or is a copy")
+        raise LedgerError(
+            f"the ledger {ledger.path} lacks a record that the budget has of the run: it was rolled back, or is a copy"
+        )

@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: without the program's name; those of the process if None.
     """
     if arguments is None:  # the process is ours
-        malloc.keep_freed()
+        malloc.keep_freed_memory()
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from privet.accounting.guarantee.statement import Guarantee
-from privet.accounting.rounding import legible, share_up
+from privet.accounting.rounding import format_percent_up, format_up
 from privet.evaluation import Evaluation
 from privet.report.figures import reliability
 from privet.runs.run import Outcome
@@ -35,7 +35,7 @@ def in_full(outcome: Outcome) -> str:
 
 def shortest(outcome: Outcome) -> str:
     """Return the directory and ε."""
-    return f"{outcome.directory}  ε = {legible(outcome.guarantee.epsilon)}"
+    return f"{outcome.directory}  ε = {format_up(outcome.guarantee.epsilon)}"
 
 
 def _promise(guarantee: Guarantee) -> Iterator[str]:
@@ -43,8 +43,8 @@ def _promise(guarantee: Guarantee) -> Iterator[str]:
         yield "NO PRIVACY (ε = ∞): " + ("; ".join(guarantee.reasons) or "nothing bounds what is released") + "."
         return
     meaning = guarantee.meaning
-    yield f"ε = {legible(guarantee.epsilon)}, δ = {guarantee.delta:g} for {guarantee.unit} ({guarantee.adjacency} neighbours)"
-    found, gain = share_up(meaning.found_at_one_in_a_hundred), share_up(meaning.advantage)
+    yield f"ε = {format_up(guarantee.epsilon)}, δ = {guarantee.delta:g} for {guarantee.unit} ({guarantee.adjacency} neighbours)"
+    found, gain = format_percent_up(meaning.found_at_one_in_a_hundred), format_percent_up(meaning.advantage)
     yield f"No attack finds more than {found} of the members at 1\u00a0% false alarms, or beats guessing by more than {gain}."
 
 

@@ -1,4 +1,4 @@
-"""Clipping: how much one example may contribute to a step, and the sensitivity that follows."""
+"""Clipping: rules that bound one example's contribution to a step, and their sensitivity."""
 
 from privet._utils.registry import kinds_of
 from privet.clipping.ablations import Unclipped, unbounded
@@ -9,8 +9,8 @@ from privet.clipping.layerwise import Layerwise
 from privet.clipping.psac import PSAC, PSASC
 from privet.clipping.rules import Automatic, Flat, Global, Normalize
 
-# Privet's own weights that are functions of one norm, which every style is made of: what the command line offers. Without the
-# one that is for studies of what clipping does, and is no rule to train with.
+# Privet's own rules of a single norm, from which layerwise and adaptive rules are built: the choices of the command line.
+# `Unclipped` is for studies of the effect of clipping only.
 NORM_RULES: dict[str, type[NormRule]] = {name: kind for name, kind in sorted(kinds_of(NormRule).items()) if kind is not Unclipped}
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What is not a rule: no clipping at all, for studies of what clipping does. Whatever uses it promises nothing, and says so."""
+"""Ablations: no clipping at all, for studies of the effect of clipping. There is no privacy, and every statement says so."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from privet.errors import InvalidArgumentError
 @register
 @dataclass(frozen=True)
 class Unclipped(NormRule):
-    """Leave every gradient as long as it is: noisy SGD, in which one example can move the sum without limit.
+    """No clipping: noisy SGD, in which one example can move the sum without limit.
 
-    There is no privacy at any noise: every statement of a plan with it says ε = ∞, and it cannot be calibrated.
+    There is no privacy at any noise level: every statement of a plan with it says ε = ∞, and it cannot be calibrated.
 
     Args:
-        bound: in [1e-12, 1e12]; what the noise is scaled to, as if gradients were clipped to it. They are not.
-        non_private: has to be said: True.
+        bound: in [1e-12, 1e12]; the noise is scaled to it as if gradients were clipped to it, but they are not.
+        non_private: must be set to True explicitly.
 
     Source:
         "Improving Differentially Private SGD via Randomly Sparsified Gradients", Algorithm 2 (noisy SGD).
@@ -42,7 +42,7 @@ class Unclipped(NormRule):
 
     @property
     def sensitivity(self) -> float:
-        """The bound in name only: what noise is scaled to. The true one is infinite."""
+        """The nominal bound, to which the noise is scaled. The true sensitivity is infinite."""
         return float(self.bound)
 
     def factor(self, norms: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Unclipped(NormRule):
 
 
 def unbounded(value: object) -> bool:
-    """Return whether a rule, or any that it is made of, does not clip.
+    """Return whether a rule, or any rule within it, does not clip.
 
     >>> unbounded((1.0, Unclipped(bound=0.5, non_private=True)))
     True

@@ -1,4 +1,4 @@
-"""Bounds that follow a quantile of the gradient norms, found privately while training goes on."""
+"""Adaptive clipping: bounds that follow a privately estimated quantile of the gradient norms."""
 
 from __future__ import annotations
 
@@ -15,40 +15,39 @@ from privet.errors import InvalidArgumentError, between, count, positive
 
 COUNTS = "clipping:within bound"
 
-# Beyond e^±60 every bound is out of range.
+# A factor beyond e^±60 would put every bound out of range.
 _LARGEST_EXPONENT = 60.0
-# A factor times a bound is rounded; this much inside the range, the product is in it.
+# Margin within the range, so that the rounded product of factor and bound stays in range.
 _MARGIN = 1e-9
 
 
 @register
 @dataclass(frozen=True)
 class AdaptiveQuantile(Rule):
-    """Let the bound of a rule, or of every group of a layerwise one, follow a quantile of the norms.
+    """Let the bound of a rule, or of every group of a layerwise rule, follow a quantile of the norms.
 
-    Every step also releases, for each group r, how many of its examples stayed within the bound: Σᵢ(1[‖gᵢ‖ ≤ Cᵣ] − ½). It is
-    part of the step's one Gaussian mechanism, so the plan's multiplier pays for both. The next bound is C·exp(−η(b̃ − γ)),
-    where b̃ is the noisy count over the plan's divisor, plus ½.
+    Every step also releases, for each group r, a noisy count of the examples within the bound: Σᵢ(1[‖gᵢ‖ ≤ Cᵣ] − ½). The counts
+    are part of the step's single Gaussian mechanism, so the plan's multiplier pays for gradients and counts. The next bound is
+    C·exp(−η(b̃ − γ)), where b̃ is the noisy count over the plan's divisor, plus ½.
 
-    b̃ is an unbiased estimate of the fraction F of all examples that are within the bound: with sampling rate q and divisor
-    q·N, the expectation of the count is q·N·(F − ½). A single batch that happens to be smaller than expected pulls b̃ towards
-    ½; a division by the real size of the batch, which is private, is not needed. The variance of b̃ is (1 − q)/(4qN) from
-    sampling, and σ_b²/(qN)² from noise.
+    b̃ is an unbiased estimate of the fraction F of all examples within the bound: with sampling rate q and divisor q·N, the
+    expected count is q·N·(F − ½). A batch smaller than expected pulls b̃ towards ½; dividing by the true batch size, which is
+    private, is unnecessary. The variance of b̃ is (1 − q)/(4qN) from sampling plus σ_b²/(qN)² from noise.
 
     Args:
-        rule: of one norm, or a `Layerwise` one; its bounds are the first ones. What is counted is ‖g‖ ≤ C, and ‖g‖ ≤ Z for
-            `Global`, whose cutoff and bound move together.
-        quantile: γ in (0, 1), the fraction of the examples that is to stay within the bound.
+        rule: a rule of one norm, or a `Layerwise` rule, with the initial bounds. Counts are of ‖g‖ ≤ C, or ‖g‖ ≤ Z for `Global`,
+            whose cutoff and bound move together.
+        quantile: γ in (0, 1), target fraction of examples within the bound.
         learning_rate: η > 0.
-        share: part in (0, 1) of a step's 1/σ² that pays for the counts. The gradients' noise grows by 1/√(1 − share), and the
+        share: fraction in (0, 1) of a step's 1/σ² that pays for the counts. The gradients' noise grows by 1/√(1 − share), and the
             noise on each of K counts has standard deviation σ·√K/(2√share) (`count_deviation`; `count_share` is the inverse).
-            The usual choice is a count deviation of a twentieth of the batch.
+            The usual choice is a count deviation of a twentieth of the batch size.
 
     Guarantee:
-        A centred bit is ±½, so adding or removing an example moves K counts by √K/2 whatever its norms are (bits of 0 and 1
-        would move them by up to √K). With noise scale u on the counts, and S the sensitivity of the whole, they take up
-        K·(½/u)² = share·S², and the gradients, of sensitivity C, the rest: S = C/√(1 − share). The counts are released, so what
-        the next bound is made of is known already. Bounds stay in [1e-12, 1e12].
+        A centred bit is ±½, so adding or removing an example moves K counts by √K/2 regardless of its norms (bits of 0 and 1
+        would move them by up to √K). With noise scale u on the counts and total sensitivity S, the counts take
+        K·(½/u)² = share·S² and the gradients, of sensitivity C, the rest: S = C/√(1 − share). The next bound is computed from
+        released counts, so it is post-processing. Bounds stay in [1e-12, 1e12].
 
     Source:
         Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping", Algorithm 1 and Theorem 1: with σ_b on the
@@ -59,7 +58,7 @@ class AdaptiveQuantile(Rule):
     >>> rule = AdaptiveQuantile(Flat(bound=0.6), share=0.36)
     >>> round(rule.sensitivity, 9), rule.count_deviation(noise_multiplier=1.2)
     (0.75, 1.0)
-    >>> rule.adapted({COUNTS: torch.tensor([0.5])}, divisor=100).rule.bound < 0.6
+    >>> rule.adapt({COUNTS: torch.tensor([0.5])}, divisor=100).rule.bound < 0.6
     True
     """
 
@@ -71,12 +70,12 @@ class AdaptiveQuantile(Rule):
     def __post_init__(self) -> None:
         if not isinstance(self.rule, NormRule | Layerwise):
             raise InvalidArgumentError(
-                "clipping.rule", self.rule, "a rule of one norm or a layerwise one, such as privet.clipping.Flat(1.0)",
-                "The bound of a batch rule protects nobody, and an adaptive bound has an owner already.",
+                "clipping.rule", self.rule, "a rule of one norm or a layerwise rule, such as privet.clipping.Flat(1.0)",
+                "Batch rules do not bound single examples, and adaptive rules already adapt their bounds.",
             )  # fmt: skip
-        between("clipping.quantile", self.quantile, 0.0, 1.0, "It is the fraction that stays within the bound; 0.5 is usual.")
+        between("clipping.quantile", self.quantile, 0.0, 1.0, "It is the fraction of examples within the bound; 0.5 is usual.")
         positive("clipping.learning_rate", self.learning_rate, "0.2 is usual.")
-        between("clipping.share", self.share, 0.0, 1.0, "It is the part of a step's budget that pays for the counts.")
+        between("clipping.share", self.share, 0.0, 1.0, "It is the share of a step's budget that pays for the counts.")
 
     @property
     def sensitivity(self) -> float:
@@ -85,11 +84,11 @@ class AdaptiveQuantile(Rule):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Say that the bound moves, and what else is released."""
+        """Remarks on the moving bound and the released counts."""
         return (
             *self.rule.remarks,
-            "The bound is the first step's: later ones follow a quantile of the gradient norms, estimated from noisy counts that "
-            "are released as well, and the noise follows the bound",
+            "The bound is that of the first step; later bounds follow a quantile of the gradient norms, estimated from noisy "
+            "counts that are also released, and the noise follows the bound",
         )
 
     def count_deviation(self, noise_multiplier: float, groups: int = 1) -> float:
@@ -108,58 +107,58 @@ class AdaptiveQuantile(Rule):
         """Return the rule's factors for a (G, B) tensor of group norms."""
         return self.rule.weights(norms)
 
-    def scaled(self, factor: float) -> AdaptiveQuantile:
-        """Return the rule with its bounds, for now, multiplied by the factor."""
-        return replace(self, rule=self.rule.scaled(factor))
+    def scale_bound(self, factor: float) -> AdaptiveQuantile:
+        """Return the rule with its current bounds multiplied by the factor."""
+        return replace(self, rule=self.rule.scale_bound(factor))
 
     def noise_scales(self, names: Sequence[str]) -> Mapping[str, float]:
-        """Return the rule's, and that of the counts."""
+        """Return the noise scales of the rule and of the counts."""
         bits = math.sqrt(len(self.groups(names))) / 2
         return {**self.rule.noise_scales(names), COUNTS: bits / (self.sensitivity * math.sqrt(self.share))}
 
     def statistics(self, norms: Tensor) -> Mapping[str, Tensor]:
-        """Return how many examples are within each group's bound, (G,), counted from the middle: Σᵢ(1[‖gᵢ‖ ≤ Cᵣ] − ½).
+        """Return the centred count of examples within each group's bound, (G,): Σᵢ(1[‖gᵢ‖ ≤ Cᵣ] − ½).
 
-        What is not finite is not within the bound.
+        Norms that are not finite count as outside the bound.
         """
-        thresholds = norms.new_tensor([rule.threshold for rule in self._each(len(norms))])
+        thresholds = norms.new_tensor([rule.threshold for rule in self._group_rules(len(norms))])
         return {COUNTS: ((norms <= thresholds[:, None]).to(norms.dtype) - 0.5).sum(1)}
 
-    def adapted(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
+    def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
         """Return the rule with bounds C·exp(−η(b̃ − γ))."""
         fractions = (statistics[COUNTS].double() + 0.5).tolist()
         factors = [
             _within_range(
                 rule, math.exp(min(_LARGEST_EXPONENT, max(-_LARGEST_EXPONENT, -self.learning_rate * (b - self.quantile))))
             )
-            for rule, b in zip(self._each(len(fractions)), fractions, strict=True)
+            for rule, b in zip(self._group_rules(len(fractions)), fractions, strict=True)
         ]
-        return replace(self, rule=self.rule.regrouped(factors))
+        return replace(self, rule=self.rule.scale_bounds(factors))
 
-    def _each(self, groups: int) -> tuple[NormRule, ...]:
-        return self.rule.each(groups)
+    def _group_rules(self, groups: int) -> tuple[NormRule, ...]:
+        return self.rule.group_rules(groups)
 
 
 def _within_range(rule: NormRule, factor: float) -> float:
-    """Return the factor nearest to this one that keeps the rule's bounds in range; 1 always does."""
+    """Return the nearest factor that keeps the rule's bounds in range; 1 always does."""
     low, high = BOUND_RANGE[0] * (1 + _MARGIN), BOUND_RANGE[1] * (1 - _MARGIN)
     smallest, largest = min(1.0, low / min(rule.bound, rule.threshold)), max(1.0, high / max(rule.bound, rule.threshold))
     return min(max(factor, smallest), largest)
 
 
 def count_share(noise_multiplier: float, count_deviation: float, groups: int = 1) -> float:
-    """Return the share for `AdaptiveQuantile` that puts noise of a wanted standard deviation on each count.
+    """Return the `share` of `AdaptiveQuantile` that gives the noise on each count a desired standard deviation.
 
     Args:
         noise_multiplier: σ of the plan.
-        count_deviation: σ_b, in examples; the usual choice is a twentieth of the batch.
+        count_deviation: σ_b, in examples; the usual choice is a twentieth of the batch size.
         groups: number K of groups.
 
     Returns:
         K·(σ/(2σ_b))², in (0, 1).
 
     Raises:
-        InvalidArgumentError: so little noise on the counts would use up the whole budget.
+        InvalidArgumentError: the count deviation is so small that the counts would use up the whole budget.
 
     Source:
         Andrew et al. 2021, Theorem 1.

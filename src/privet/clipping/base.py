@@ -1,9 +1,8 @@
-"""What every clipping rule answers: how parameters are grouped, what weight a norm gets, and the sensitivity that follows.
+"""Interface of clipping rules: groups of parameters, weights of norms, and the sensitivity.
 
-The contribution of an example to a group is `weight(norm) · gradient`; a rule's `sensitivity` bounds the L2 norm of all its
-contributions together, so it is the rule, and nothing else, that the noise is scaled to. Three questions have a plain answer
-for most rules: whether parts get more noise than others (`noise_scales`), what else is summed over the examples and released
-with the gradients (`statistics`), and which rule the next step has, once those are known (`adapted`).
+An example contributes `weight(norm) · gradient` to a group. A rule's `sensitivity` bounds the L2 norm of all contributions of an
+example together, and the noise is scaled to it alone. Three methods have trivial defaults: relative noise levels
+(`noise_scales`), further sums released with the gradients (`statistics`), and the rule of the next step given those (`adapt`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BOUND_RANGE = (1e-12, 1e12)
 
 
 def check_scale(name: str, value: float, fix: str) -> None:
-    """Refuse a bound, or what is compared with norms, that float32 norms cannot be measured by."""
+    """Refuse a bound, or another value on the scale of norms, outside the useful range of float32."""
     low, high = BOUND_RANGE
     if not low <= positive(name, value, fix) <= high:
         raise InvalidArgumentError(name, value, f"between {low:g} and {high:g}", "Rescale the loss instead.")
@@ -37,17 +36,16 @@ def check_bound(value: float) -> None:
 
 
 class Rule(Part, ABC):
-    """What every clipping rule answers.
+    """A clipping rule.
 
-    Whether it moves its own bound holds for a kind as a whole (`adaptive`, which follows from its having `adapted`: a plan
-    refuses a schedule beside it).
+    A class that overrides `adapt` moves its own bound and is `adaptive`; a plan refuses to combine it with a bound schedule.
     """
 
     adaptive: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.adaptive = cls.adapted is not Rule.adapted
+        cls.adaptive = cls.adapt is not Rule.adapt
 
     def check_beside(self, plan: Any) -> None:
         """Refuse schedules and noise that do not go with a bound that moves by itself."""
@@ -66,12 +64,12 @@ class Rule(Part, ABC):
     def sensitivity(self) -> float:
         """Largest L2 norm of one example's contribution (add-remove and zero-out neighbours).
 
-        Everything that is summed counts, each part divided by its noise scale.
+        It covers all sums, each divided by its noise scale.
         """
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a statement has to add, as sentences without their stop: where noise is not σ times one bound everywhere."""
+        """Sentences for the statement, without final stops, where the noise is not σ times one bound everywhere."""
         return ()
 
     @abstractmethod
@@ -79,14 +77,14 @@ class Rule(Part, ABC):
         """Return the factor for gradients with these norms.
 
         Args:
-            norms: any shape, ≥ 0; NaN stands for a gradient that could not be computed.
+            norms: any shape, ≥ 0; NaN marks a gradient that could not be computed.
 
         Returns:
             Same shape, ≥ 0; exactly 0 where the norm is not finite.
         """
 
     def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Partition parameter names into the groups that are clipped on their own; one group unless a rule says otherwise."""
+        """Partition parameter names into groups that are clipped separately; by default one group."""
         return (tuple(names),)
 
     def weights(self, norms: Tensor) -> Tensor:
@@ -94,30 +92,29 @@ class Rule(Part, ABC):
         return self.weight(norms)
 
     @abstractmethod
-    def scaled(self, factor: float) -> Rule:
+    def scale_bound(self, factor: float) -> Rule:
         """Return the rule with its bound, and so its sensitivity, multiplied by a public factor > 0."""
 
     def noise_scales(self, names: Sequence[str]) -> Mapping[str, float]:
-        """Return name → how many times the common standard deviation the noise on it has, for parameters and statistics; 1 if
-        not named."""
+        """Return name → relative standard deviation of its noise, for parameters and statistics; 1 for names left out."""
         return {}
 
     def statistics(self, norms: Tensor) -> Mapping[str, Tensor]:
-        """Return what is released beside the gradients: name → sum over the examples with group norms (G, B).
+        """Return further sums to release with the gradients: name → sum over the examples with group norms (G, B).
 
-        An example moves the sums by no more than the sensitivity has accounted for, whatever its norms are (also not finite).
-        Names contain a colon, which no parameter's name can.
+        The sensitivity must cover an example's effect on these sums for any norms, including non-finite ones. Names must contain
+        a colon, which parameter names cannot.
         """
         return {}
 
-    def adapted(self, statistics: Mapping[str, Tensor], divisor: float) -> Rule:
-        """Return the rule of the next step, given this step's released statistics, each divided by the public divisor."""
+    def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> Rule:
+        """Return the rule for the next step, given this step's released statistics, divided by the public divisor."""
         return self
 
 
 @dataclass(frozen=True)
 class NormRule(Rule):
-    """A rule with one bound, whose weight is a function of one norm: what the styles are made of.
+    """A rule with one bound, whose weight is a function of one norm; layerwise and adaptive rules are built from these.
 
     Args:
         bound: clip bound C, in [1e-12, 1e12].
@@ -135,38 +132,38 @@ class NormRule(Rule):
 
     @property
     def threshold(self) -> float:
-        """Norm that an adaptive bound compares with: what is longer is out of bounds."""
+        """Largest norm that counts as within the bound for adaptive clipping."""
         return float(self.bound)
 
-    def scaled(self, factor: float) -> Self:
+    def scale_bound(self, factor: float) -> Self:
         """Return the rule with bound factor·C."""
         return replace(self, bound=factor * self.bound)
 
-    def each(self, count: int) -> tuple[NormRule, ...]:
-        """Return the rules of `count` groups: there is one."""
+    def group_rules(self, count: int) -> tuple[NormRule, ...]:
+        """Return the rules of `count` groups, which must be 1."""
         assert count == 1
         return (self,)
 
-    def regrouped(self, factors: Sequence[float]) -> Self:
+    def scale_bounds(self, factors: Sequence[float]) -> Self:
         """Return the rule with each group's bound multiplied by its own factor."""
         (factor,) = factors
-        return self.scaled(factor)
+        return self.scale_bound(factor)
 
     def weight(self, norms: Tensor) -> Tensor:
         """Return the factor for gradients with these norms, exactly 0 where they are not finite.
 
-        It is computed in float64 and rounded towards zero, so that low precision does not carry a contribution over the bound.
+        It is computed in float64 and rounded towards zero, so that low precision cannot lift a contribution above the bound.
         """
         precise = norms.double()
-        return finished(self.factor(precise), precise, norms.dtype)
+        return round_weights(self.factor(precise), precise, norms.dtype)
 
     @abstractmethod
     def factor(self, norms: Tensor) -> Tensor:
-        """Return the factor by the rule's formula, for float64 norms; what it gives for those that are not finite is not used."""
+        """Return the factor by the rule's formula for float64 norms; results for non-finite norms are ignored."""
 
 
-def finished(factors: Tensor, norms: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return float64 factors ≥ 0 in another precision, none larger than it was, and exactly 0 where the norm is not finite."""
+def round_weights(factors: Tensor, norms: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round float64 factors ≥ 0 down to another precision, and set those of non-finite norms to exactly 0."""
     weights = torch.where(norms.isfinite(), factors, 0.0)
     if dtype == torch.float64:
         return weights

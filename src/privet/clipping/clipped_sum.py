@@ -1,7 +1,7 @@
-"""Clipped sums: tensors that know their sensitivity.
+"""Clipped sums: tensors that carry their sensitivity.
 
-A `ClippedSum` says how far one example can move it, and only such a sum can be noised. What would silently break the guarantee
-(adding sums that share an example, scaling by a tensor) is a `TypeError` that says what to do instead.
+Noise can only be added to a `ClippedSum`, which states how far one example can move it. Operations that would silently break the
+guarantee (adding sums that share an example, scaling by a tensor) raise a `TypeError` that says what to do instead.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from privet.errors import positive
 
 @dataclass(frozen=True)
 class Part:
-    """Positions [start, stop) of one draw: which members of a sampled batch a sum was taken over.
+    """Positions [start, stop) of one draw: the members of a sampled batch that a sum covers.
 
     Args:
         draw: number of the draw within its run.
-        start: first position in the draw, counted from 0.
+        start: first position in the draw, from 0.
         stop: one past the last position.
     """
 
@@ -38,14 +38,14 @@ class ClippedSum:
     Private: it must not leave the process without noise.
 
     Args:
-        tensors: parameter name → sum, shaped like the parameter; and the rule's statistics by their own names.
-        sensitivity: largest L2 norm, over all tensors together and each divided by its noise scale, that adding or removing one
-            example can move the sum by.
-        norms: (B,) per-example gradient norms before clipping, in the order of the batch; (G, B) for a rule with G groups.
-            Non-private diagnostics.
-        part: which positions of which draw were summed; needed only to `join` the parts of one batch.
-        noise_scales: name → how many times the common standard deviation that tensor's noise has, > 0; 1 if not named.
-        support: name → bool tensor, True where a coordinate is released at all; what is not named is released whole. Public.
+        tensors: parameter name → sum, shaped like the parameter; also the rule's statistics under their names.
+        sensitivity: largest L2 distance, over all tensors together and each divided by its noise scale, by which adding or
+            removing one example can move the sum.
+        norms: (B,) per-example gradient norms before clipping, in batch order; (G, B) for a rule with G groups. Non-private
+            diagnostics.
+        part: positions of the draw that the sum covers; only needed to `join` the parts of one batch.
+        noise_scales: name → relative standard deviation of the tensor's noise, > 0; 1 for names left out.
+        support: name → bool tensor, True where a coordinate is released; tensors left out are released whole. Public.
     """
 
     tensors: Tensors
@@ -56,35 +56,37 @@ class ClippedSum:
     support: Tensors | None = None
 
     def __post_init__(self) -> None:
-        positive("sensitivity", self.sensitivity, "Noise is scaled to it.")
+        positive("sensitivity", self.sensitivity, "The noise is scaled to it.")
         for name, mask in (self.support or {}).items():
             if name not in self.tensors or mask.dtype != torch.bool or mask.shape != self.tensors[name].shape:
-                raise TypeError(f"the support of {name} is not a bool tensor of its tensor's shape")
+                raise TypeError(f"the support of {name} must be a bool tensor of the shape of its sum")
 
     @staticmethod
     def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: Part | None = None) -> ClippedSum:
-        """Return the sum over no examples: zeros shaped like the parameters, noised and counted like any other."""
+        """Return the sum over no examples: zeros shaped like the parameters, noised and accounted for like any other sum."""
         tensors = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
         return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
 
     def join(self, other: ClippedSum) -> ClippedSum:
-        """Return the sum over both parts of one draw; it takes over this sum's memory, which can then be joined no more.
+        """Return the sum over both parts of one draw; it reuses the memory of this sum, which cannot be joined again.
 
         The parts hold different examples, so one example still moves the result by at most the larger sensitivity.
 
         Raises:
-            TypeError: the parts are not known to be neighbouring positions of the same draw.
+            TypeError: the parts are not known to be adjacent positions of the same draw.
         """
         if not isinstance(other, ClippedSum):
-            raise TypeError(f"a ClippedSum can be joined with another part of its draw only, not {type(other).__name__}")
+            raise TypeError(f"a ClippedSum can only be joined with another part of its draw, not with {type(other).__name__}")
         mine, theirs = self.part, other.part
         if mine is None or theirs is None or mine.draw != theirs.draw or mine.stop != theirs.start:
             raise TypeError(
-                f"cannot join parts {mine} and {theirs}: only neighbouring positions of one draw are known to hold different "
-                "examples; sums that may share an example have the sum of their sensitivities"
+                f"cannot join parts {mine} and {theirs}: only adjacent positions of one draw are known to hold different "
+                "examples; the sensitivities of sums that may share an example would add up"
             )
         if not _same_support(self.support, other.support):
-            raise TypeError("cannot join parts with different masks: what only one of them keeps would be released without noise")
+            raise TypeError(
+                "cannot join parts with different masks: coordinates that only one of them keeps would be released without noise"
+            )
         for name, tensor in self.tensors.items():
             tensor.add_(other.tensors[name])
         object.__setattr__(self, "part", None)
@@ -98,7 +100,7 @@ class ClippedSum:
         )
 
     def with_dense_noise(self) -> ClippedSum:
-        """Return the sum to be released on every coordinate, also where a mask has left only zeros of it."""
+        """Return the sum with noise on every coordinate, including those that a mask has set to zero."""
         return replace(self, support=None)
 
     def __mul__(self, factor: object) -> ClippedSum:
@@ -112,7 +114,7 @@ class ClippedSum:
 
     def __add__(self, other: object) -> ClippedSum:
         raise TypeError(
-            "adding to a ClippedSum would change its sensitivity unnoticed; use .join() for the parts of one batch, and noise "
+            "adding to a ClippedSum would silently change its sensitivity; use .join() for the parts of one batch, and noise "
             "different batches separately, each with its own token"
         )
 

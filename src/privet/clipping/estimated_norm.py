@@ -1,4 +1,4 @@
-"""Clipping by norms that are estimated from random projections."""
+"""Clipping by norms estimated from random projections."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from privet.errors import InvalidArgumentError, count, positive
 @register
 @dataclass(frozen=True)
 class Projected(Rule):
-    """Weight by norms that are estimated from random directions, in the memory of a plain step and of one direction.
+    """Clip by norms estimated from random directions, in the memory of a plain step plus one direction.
 
     Args:
-        rule: what weight a norm gets; with one group, as an estimate is of the whole gradient.
-        projections: r ≥ 10; each costs about two forward passes. The guarantee of few is hardly worth its name: 30 or more.
+        rule: the rule to apply to the estimates; with one group, because an estimate is of the whole gradient.
+        projections: r ≥ 10; each costs about two forward passes. Use 30 or more: few projections give a very weak guarantee.
 
     Guarantee:
-        Only with an accountant that knows r. The estimate is ‖g‖·√(χ²ᵣ/r), so an example contributes up to its rule's sensitivity
-        S times √(r/χ²ᵣ), which is beyond any bound with a small probability. `sensitivity` is the nominal S; it is what the
-        noise is scaled to, and ε is to be averaged over the law of the directions (which all examples share).
+        Only with an accountant that knows r. The estimate is ‖g‖·√(χ²ᵣ/r), so an example contributes up to the rule's sensitivity
+        S times √(r/χ²ᵣ), which exceeds any bound with a small probability. `sensitivity` is the nominal S; the noise is scaled to
+        it, and the accountant averages over the distribution of the directions (which all examples share).
 
     Source:
         Bu et al. 2021, "Fast and Memory Efficient Differentially Private-SGD via JL Projections".
@@ -42,30 +42,30 @@ class Projected(Rule):
         if not isinstance(self.rule, Rule) or isinstance(self.rule, Projected):
             raise InvalidArgumentError("clipping.rule", self.rule, "another rule such as privet.clipping.Flat(bound=1.0)")
         positive("clipping.rule.sensitivity", self.rule.sensitivity)
-        fix = "With fewer an estimate is too small so often that no useful ε follows; 30 or more is sensible."
+        fix = "With fewer, estimates are too often far too small for any useful ε; use 30 or more."
         count("clipping.projections", self.projections, minimum=10, fix=fix)
 
     @property
     def sensitivity(self) -> float:
-        """The rule's, which holds where the norms are exact."""
+        """The sensitivity of the rule under exact norms."""
         return self.rule.sensitivity
 
     def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Return the rule's one group.
 
         Raises:
-            InvalidArgumentError: it has several, or releases more than gradients, whose share does not follow the estimate's law.
+            InvalidArgumentError: the rule has several groups, or releases more than gradients.
         """
         groups = self.rule.groups(names)
         if len(groups) != 1:
             raise InvalidArgumentError(
                 "clipping.rule", self.rule, "a rule with one group: projections estimate the norm of the whole gradient",
-                "Clip layers by exact norms, or all parameters together.",
+                "Use exact norms for layerwise clipping, or clip all parameters together.",
             )  # fmt: skip
         if self.rule.noise_scales(names) or self.rule.statistics(torch.zeros(1, 0, dtype=torch.float64)):
             raise InvalidArgumentError(
-                "clipping.rule", self.rule, "a rule that releases gradients alone: only their sensitivity follows the law of the "
-                "estimate", "Adapt bounds by exact norms.",
+                "clipping.rule", self.rule, "a rule that releases only gradients, whose sensitivity follows the distribution of "
+                "the estimate", "Use exact norms for adaptive bounds.",
             )  # fmt: skip
         return groups
 
@@ -77,6 +77,6 @@ class Projected(Rule):
         """Return the rule's weights for estimated norms, (1, B)."""
         return self.rule.weights(norms)
 
-    def scaled(self, factor: float) -> Projected:
+    def scale_bound(self, factor: float) -> Projected:
         """Return the rule with its bound multiplied by a factor."""
-        return replace(self, rule=self.rule.scaled(factor))
+        return replace(self, rule=self.rule.scale_bound(factor))

@@ -1,4 +1,4 @@
-"""Rules that weigh small gradients no more than they deserve: weights that are not monotone in the norm."""
+"""Rules with non-monotone weights, which do not amplify small gradients as normalisation does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from privet.clipping.base import NormRule, check_scale
 from privet.errors import InvalidArgumentError, positive
 
 _LEAST_SCALE = 1e-6
-_STABILITY = "It says how soon small gradients are weighed like large ones; 1e-4 to 0.01 is usual."
+_STABILITY = "It sets the norm above which gradients are normalised; 1e-4 to 0.01 is usual."
 
 
 @register
 @dataclass(frozen=True)
 class PSAC(NormRule):
-    """Normalise large gradients and leave small ones nearly as they are: weight C/(‖g‖ + r/(‖g‖ + r)).
+    """Normalise large gradients and nearly preserve small ones: weight C/(‖g‖ + r/(‖g‖ + r)).
 
     The weight is C at ‖g‖ = 0, largest at ‖g‖ = √r − r and about C/‖g‖ beyond.
 
@@ -53,7 +53,7 @@ class PSAC(NormRule):
 class PSASC(NormRule):
     """`PSAC` with a scale on the norm: weight C/(s·‖g‖ + r/(‖g‖ + r)).
 
-    A smaller scale raises the weight of large gradients and, as much, the noise: the multiplier alone decides the privacy.
+    A smaller scale increases the weight of large gradients, and the noise by the same factor; only the multiplier affects ε.
 
     Args:
         bound: C, in [1e-12, 1e12].

@@ -1,4 +1,4 @@
-"""Clipping rules: from an example's gradient norm to the weight of its contribution."""
+"""Clipping rules: functions from an example's gradient norm to the weight of its contribution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privet.clipping.base import BOUND_RANGE, NormRule, check_scale
 @register
 @dataclass(frozen=True)
 class Flat(NormRule):
-    """Scale a gradient down to the bound when it is longer: weight min(1, C/‖g‖).
+    """Scale down gradients above the bound: weight min(1, C/‖g‖).
 
     Args:
         bound: clip bound C, in [1e-12, 1e12].
@@ -40,11 +40,11 @@ class Flat(NormRule):
 class Automatic(NormRule):
     """Normalise every gradient, softened near zero: weight C/(‖g‖ + r), known as Auto-S.
 
-    The bound folds into the learning rate, so there is one parameter less to tune.
+    The bound folds into the learning rate, so there is one hyperparameter less to tune.
 
     Args:
         bound: C, in [1e-12, 1e12].
-        stability: r, in [1e-12, 1e12]; keeps the weight finite at ‖g‖ = 0 (there it is C/r).
+        stability: r, in [1e-12, 1e12]; keeps the weight finite at ‖g‖ = 0 (where it is C/r).
 
     Guarantee:
         C·‖g‖/(‖g‖ + r) < C, so the sensitivity is C.
@@ -61,7 +61,7 @@ class Automatic(NormRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scale("clipping.stability", self.stability, "Without it a zero gradient is divided by zero; 0.01 is usual.")
+        check_scale("clipping.stability", self.stability, "It avoids division by zero at zero gradients; 0.01 is usual.")
 
     def factor(self, norms: Tensor) -> Tensor:
         """Return C/(‖g‖ + r)."""
@@ -71,16 +71,16 @@ class Automatic(NormRule):
 @register
 @dataclass(frozen=True)
 class Normalize(NormRule):
-    """Give every gradient the length of the bound: weight C/‖g‖, and 0 for a gradient of 0.
+    """Normalise every gradient to the bound: weight C/‖g‖, and 0 for a zero gradient.
 
-    Every example has the same say, however small its gradient has become; `Automatic` and `PSAC` are softer there.
+    Every example has the same influence, however small its gradient; `Automatic` and `PSAC` are softer there.
 
     Args:
         bound: C, in [1e-12, 1e12].
 
     Guarantee:
-        C/‖g‖·‖g‖ = C, and 0 for what has no direction, so the sensitivity is C. Norms below 1e-12 count as 0: so small a norm
-        may have lost much of itself to rounding, and would be blown up as far as it is small.
+        C/‖g‖·‖g‖ = C, and 0 for zero gradients, so the sensitivity is C. Norms below 1e-12 count as 0: they may be mostly
+        rounding error, which normalisation would amplify.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", §2.2 (there with
@@ -99,14 +99,14 @@ class Normalize(NormRule):
 @register
 @dataclass(frozen=True)
 class Global(NormRule):
-    """Keep or drop: weight R/Z for a gradient that is no longer than the cutoff Z, and 0 for one that is.
+    """Keep or drop: weight R/Z for gradients of norm at most the cutoff Z, and 0 for all others.
 
-    All kept gradients have the same weight, so their sum keeps its direction; without a cutoff of its own Z is R, and what is
-    no longer than the bound is kept as it is. It suits bounds that most gradients stay below.
+    All kept gradients have the same weight, so their sum keeps its direction. By default Z is R, and gradients within the bound
+    are kept unchanged. It suits bounds that most gradients stay below.
 
     Args:
         bound: R, in [1e-12, 1e12].
-        cutoff: Z, in [1e-12, 1e12]; None for R. Where the bound is scaled (by a schedule, for a group) it is scaled with it.
+        cutoff: Z, in [1e-12, 1e12]; None for R. It is scaled together with the bound (by a schedule, or for a group).
 
     Guarantee:
         R/Z·‖g‖ ≤ R where ‖g‖ ≤ Z, and 0 elsewhere, so the sensitivity is R.
@@ -125,15 +125,15 @@ class Global(NormRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cutoff is not None:
-            check_scale("clipping.cutoff", self.cutoff, "It is the longest gradient that is kept; None stands for the bound.")
+            check_scale("clipping.cutoff", self.cutoff, "It is the largest gradient norm that is kept; None means the bound.")
 
     @property
     def threshold(self) -> float:
         """Z."""
         return float(self.bound if self.cutoff is None else self.cutoff)
 
-    def scaled(self, factor: float) -> Global:
-        """Return the rule with bound factor·R and cutoff factor·Z: fewer are kept, with the same weight."""
+    def scale_bound(self, factor: float) -> Global:
+        """Return the rule with bound factor·R and cutoff factor·Z; the weight of kept gradients stays the same."""
         cutoff = None if self.cutoff is None else factor * self.cutoff
         return replace(self, bound=factor * self.bound, cutoff=cutoff)
 

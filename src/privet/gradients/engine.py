@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum, Part
 from privet.errors import InvalidArgumentError, choice, count
@@ -57,7 +57,7 @@ class Engine:
         self.subject = Subject(self.model, self.loss_fn, self.parameters)
 
     def tapes(self, examples: Examples, past: Past = ()) -> Iterator[tuple[Tensor, Tape]]:
-        """Yield positions of examples and their tape, until all are covered; inside of `generators_kept`.
+        """Yield positions of examples and their tape, until all are covered; inside of `preserve_generators`.
 
         Args:
             examples: the batch.
@@ -87,7 +87,7 @@ class Engine:
         directions: Directions | None = None,
     ) -> Pieces:
         """Return the clipped sum over a batch; arguments are as for the function of this name."""
-        with generators_kept():
+        with preserve_generators():
             if not isinstance(clipping, Projected):
                 return self.clip(self.tapes(examples, past), examples.count, clipping, masks)
             return self._projected(examples, clipping, past, directions or Directions())
@@ -178,7 +178,7 @@ def tapes(
         model, loss_fn, batch, method, physical_batch_size: as for `per_example_gradients`.
         parameters: name → parameter to differentiate by.
     """
-    with generators_kept():
+    with preserve_generators():
         yield from Engine(model, loss_fn, parameters, method, physical_batch_size).tapes(split_batch(batch))
 
 
@@ -210,7 +210,7 @@ def per_example_gradients(
     found = {
         name: parameter.detach().new_zeros(examples.count, *parameter.shape) for name, parameter in engine.parameters.items()
     }
-    with generators_kept():
+    with preserve_generators():
         for index, tape in engine.tapes(examples):
             for name, gradients in tape.gradients().items():
                 found[name][index] = gradients.detach().to(found[name].dtype)
@@ -229,7 +229,7 @@ def per_example_norms(
     """
     engine, examples = _of_batch(model, loss_fn, batch, method, physical_batch_size)
     found = torch.zeros(examples.count, dtype=torch.float64, device=next(iter(engine.parameters.values())).device)
-    with generators_kept():
+    with preserve_generators():
         for index, tape in engine.tapes(examples):
             found[index.to(found.device)] = precise_norms(tape, (tuple(engine.parameters),))[0]
     return found

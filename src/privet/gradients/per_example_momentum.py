@@ -8,7 +8,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.examples import Examples
@@ -72,7 +72,7 @@ class Averages:
             indices: which examples of the data set these are, (B,), no two alike.
             masks: as for `privet.clipped_sum`.
         """
-        with generators_kept():
+        with preserve_generators():
             return engine.clip(self._averaged(engine.tapes(examples), indices), examples.count, clipping, masks)
 
     def _averaged(self, found: Iterator[tuple[Tensor, Tape]], indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:

@@ -1,4 +1,4 @@
-"""The ledger of a run: what was spent, durable before any noise is drawn."""
+"""The ledger of a run: a record of spent steps, durable before any noise is drawn."""
 
 from privet.ledger.anchor import verify_anchor
 from privet.ledger.history import History, read_history

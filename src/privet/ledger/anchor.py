@@ -1,4 +1,4 @@
-"""An anchor: a file outside the run's directory that follows the ledger, so that a copy which goes on by itself is found out."""
+"""Anchor: a file outside the run's directory that follows the ledger, to detect rollbacks and copies of a run."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _WHAT = "the anchor"
 
 
 class Anchor(Unique):
-    """The latest tip of one run's ledger, in a journal of its own, locked while the run has its ledger open.
+    """The latest tip of one run's ledger, in a separate journal, locked while the run's ledger is open.
 
     Args:
-        path: of the file, best on another disk or where a restored backup of the run would not restore it too.
-        run: whose ledger it follows.
-        includes: hash → whether that ledger has a line with it.
-        begun: whether the run has reserved anything, so that there must be an anchor.
+        path: path of the file, preferably on another disk or excluded from backups of the run.
+        run: id of the run whose ledger it follows.
+        includes: hash → whether that ledger has a line with this hash.
+        begun: whether the run has reserved any step, so that the anchor must exist.
 
     Guarantee:
-        It moves after the ledger and before any noise is drawn. So it is never ahead of the ledger that it belongs to; a ledger
-        that lacks its tip was rolled back, or is a copy of one that went on.
+        It moves after the ledger and before any noise is drawn, so it is never ahead of its ledger. A ledger without the anchor's
+        tip was rolled back, or is a copy of a ledger that continued elsewhere.
 
     Raises:
         LedgerError: it is missing, in use, damaged, of another run, or ahead of the ledger.
     """
 
-    no_copy = "Two writers would each move it alone. Open the ledger that it follows again: Ledger.open."
+    no_copy = "Two writers would move it independently. Reopen its ledger with Ledger.open."
 
     def __init__(self, path: Path, run: str, includes: Callable[[str], bool], *, begun: bool) -> None:
         if begun and not path.exists():
-            raise LedgerError(f"the anchor {path} is gone: whether another copy of the run went on is not known")
+            raise LedgerError(f"the anchor {path} is missing, so another copy of the run may have continued; restore the file")
         self._journal = Journal(path, _WHAT)
         try:
             if not self._journal.records:
-                self._journal.append(_opening(run))
+                self._journal.append(_opening_record(run))
             else:
                 _check(path, self._journal.records, run, includes)
         except BaseException:
@@ -46,7 +46,7 @@ class Anchor(Unique):
             raise
 
     def move(self, tip: str) -> None:
-        """Note the ledger's new tip, durably."""
+        """Record the ledger's new tip durably."""
         self._journal.append({"record": "tip", "tip": tip})
 
     def close(self) -> None:
@@ -58,22 +58,22 @@ def verify_anchor(path: Path, run: str, includes: Callable[[str], bool]) -> None
     """Refuse an anchor that does not belong to the run, or is ahead of its ledger, without taking its lock.
 
     Raises:
-        LedgerError: saying which.
+        LedgerError: the anchor cannot be read, belongs to another run, or is ahead.
     """
     _check(path, read(path, _WHAT).records, run, includes)
 
 
-def _opening(run: str) -> Record:
+def _opening_record(run: str) -> Record:
     return {"record": "open", "kind": "anchor", "format": FORMAT, "run": run}
 
 
 def _check(path: Path, records: Sequence[Record], run: str, includes: Callable[[str], bool]) -> None:
     first = dict(records[0]) if records else {}
     first.pop("previous", None)
-    if first != _opening(run):
-        raise LedgerError(f"the anchor {path} belongs to another run, or is of another format; give every run a file of its own")
+    if first != _opening_record(run):
+        raise LedgerError(f"the anchor {path} belongs to another run, or has another format; use a separate file for every run")
     if len(records) > 1 and not includes(str(records[-1].get("tip"))):
         raise LedgerError(
-            f"the anchor {path} is ahead of the ledger: this directory was rolled back, or is a copy of one that went on; "
-            "go on with that one"
+            f"the anchor {path} is ahead of the ledger: this directory was rolled back, or is a copy of one that continued; "
+            "resume the latest one"
         )

@@ -1,4 +1,4 @@
-"""What a ledger's records come to: whose they are, and how many steps they count."""
+"""Replay of a ledger's records: the run, its plan, and the number of spent steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ WHAT = "the ledger"
 
 @dataclass(frozen=True)
 class History:
-    """A ledger, replayed.
+    """The state of a ledger after replaying its records.
 
     Args:
         run: id of the run.
         plan: the plan's `to_dict()`.
-        facts: what else the first record says.
-        machine: where it was opened last.
-        spent: steps that count: everything reserved and not given back.
-        multipliers: noise multiplier of each of those steps.
-        sessions: how often it was opened.
-        begun: whether anything was ever reserved, also if it was given back.
+        facts: further fields of the first record.
+        machine: machine on which it was last opened.
+        spent: number of spent steps: all that were reserved and not returned.
+        multipliers: noise multiplier of each spent step.
+        sessions: number of times it was opened.
+        begun: whether any step was ever reserved, even if it was returned.
     """
 
     run: str
@@ -40,15 +40,15 @@ class History:
     begun: bool
 
     def check_plan(self, plan: Mapping[str, Any], multipliers: Sequence[float], name: str) -> None:
-        """Refuse another plan than the recorded one, and steps that were not reserved as the plan says.
+        """Refuse a plan other than the recorded one, and reserved steps that are not the plan's.
 
         Args:
             plan: a plan's `to_dict()`.
             multipliers: noise multiplier of every step that the plan allows.
-            name: what errors call the ledger.
+            name: name of the ledger in errors.
 
         Raises:
-            LedgerError: naming what differs.
+            LedgerError: names the difference.
         """
         for field in sorted({*self.plan, *plan}):
             if self.plan.get(field) != plan.get(field):
@@ -60,23 +60,23 @@ class History:
 
 
 def replay(records: Sequence[Record], name: str) -> History:
-    """Return what the records come to.
+    """Replay the records of a ledger.
 
     Args:
-        records: of the ledger.
-        name: what errors call it.
+        records: records of the ledger.
+        name: name of the ledger in errors.
 
     Raises:
-        LedgerError: they are not those of a ledger in this format, or do not make sense.
+        LedgerError: the records are not a ledger of this format, or contradict each other.
     """
     if not records:
-        raise LedgerError(f"{name} is empty: the run never began; start it anew")
+        raise LedgerError(f"{name} is empty: the run never began; start a new run")
     opening = records[0]
     if (opening.get("record"), opening.get("kind"), opening.get("format")) != ("open", KIND, FORMAT):
         raise LedgerError(f"{name} does not start with the opening record of a {KIND} of format {FORMAT}")
     machine, sessions, begun = opening.get("machine"), 1, False
     multipliers: list[float] = []
-    open_ended = 0  # steps of the last reservation, as long as some of them may still be given back
+    open_ended = 0  # steps of the last reservation, as long as they may still be returned
     for number, record in enumerate(records[1:], start=2):
         match record:
             case {"record": "reserve", "first": first, "count": int(count), "multipliers": [*new]} if (
@@ -92,7 +92,7 @@ def replay(records: Sequence[Record], name: str) -> History:
             case {"record": "resume", "machine": dict() as machine}:
                 sessions, open_ended = sessions + 1, 0
             case _:
-                raise LedgerError(f"line {number} of {name} does not make sense after those before it, so it cannot be used")
+                raise LedgerError(f"line {number} of {name} contradicts the lines before it, so the ledger cannot be used")
     match opening:
         case {"run": str(run), "plan": dict() as plan, "facts": {"anchor": str() | None} as facts}:
             return History(run, plan, facts, _machine(machine, name), len(multipliers), tuple(multipliers), sessions, begun)
@@ -100,7 +100,7 @@ def replay(records: Sequence[Record], name: str) -> History:
 
 
 def read_history(path: Path) -> tuple[History, tuple[str, ...], bool]:
-    """Return a ledger's history, the hashes of its lines, and whether its last line was cut off; without taking its lock.
+    """Return a ledger's history, the hashes of its lines, and whether its last line is incomplete, without taking its lock.
 
     Raises:
         LedgerError: it cannot be read, or is damaged.
@@ -113,4 +113,4 @@ def _machine(found: object, name: str) -> Machine:
     match found:
         case {"host": str(host), "boot": str(boot)}:
             return Machine(host, boot)
-    raise LedgerError(f"{name} does not say where it was opened")
+    raise LedgerError(f"{name} does not record the machine on which it was opened")

@@ -1,7 +1,7 @@
-"""Append-only files whose records are durable one by one: what ledgers, budgets and anchors are made of.
+"""Journals: append-only files with durable, chained records, on which ledgers, budgets and anchors are built.
 
-Each line is a CRC-32, a space and a JSON object that names the SHA-256 of the line before it. A last line without its newline
-was never acknowledged and is dropped, unless nothing else is missing of it: then it counts. Any other damage is refused.
+Each line is a CRC-32, a space and a JSON object that contains the SHA-256 of the previous line. An incomplete last line was never
+acknowledged and is dropped; a last line that only lacks its newline counts. Any other damage is refused.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 @dataclass(frozen=True)
 class Content:
-    """What a journal's file holds.
+    """The content of a journal file.
 
     Args:
-        records: of the whole lines, in order.
+        records: records of the complete lines, in order.
         tips: SHA-256 of each of those lines.
-        length: bytes that they take.
-        torn: whether part of another line follows them: a write that was cut off, or is going on.
+        length: their total length in bytes.
+        torn: whether part of another line follows: a write that was interrupted, or is in progress.
         unended: whether the last of those lines lacks its newline.
     """
 
@@ -52,9 +52,9 @@ class Content:
 
 
 class Chain(Unique):
-    """Records that each name the one before, in memory: for runs without a directory, whose record goes where they go."""
+    """A chain of records in memory, for runs without a directory, whose record is lost together with the run."""
 
-    no_copy = "Two writers would each count what they spend alone. Open the file again, or begin a run of its own."
+    no_copy = "Two writers would count their spending independently. Reopen the file, or start a separate run."
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -70,12 +70,12 @@ class Chain(Unique):
 
     @property
     def held(self) -> bool:
-        """Whether this process opened it and did not close it."""
+        """Whether this process opened it and has not closed it."""
         return not self._closed and self._process == os.getpid()
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be appended any more; None while it can."""
+        """Why no record can be appended any more; None while it can."""
         return _FORKED if self._process != os.getpid() else self._refusal
 
     def includes(self, tip: str) -> bool:
@@ -83,24 +83,24 @@ class Chain(Unique):
         return tip in self._known
 
     @contextlib.contextmanager
-    def appended(self, record: Record) -> Iterator[None]:
-        """Make a record durable, then let the body take notice of it.
+    def appending(self, record: Record) -> Iterator[None]:
+        """Make a record durable, then run the body, which updates the caller's state.
 
-        Whatever interrupts this (a signal, a disk that refuses) leaves a journal that takes no more records: whether the last
-        one is on the disk is not known. Opening the file again tells.
+        Any interruption (a signal, a write error) leaves a journal that takes no more records, because the last record may or may
+        not be on disk. Reopening the file resolves this.
 
         Raises:
-            LedgerError: nothing can be appended any more, or the record could not be made durable.
+            LedgerError: no record can be appended any more, or the record could not be made durable.
         """
         if self.refusal is not None:
-            raise LedgerError(f"nothing can be written to {self.name} any more: {self.refusal}")
+            raise LedgerError(f"{self.name} cannot be written any more: {self.refusal}")
         line = _line({**record, "previous": self._tip})
-        self._refusal = "a write was interrupted; open it again"
+        self._refusal = "a write was interrupted; reopen it"
         try:
             self._write(line)
         except OSError as error:
-            # After a failed fsync the file's state is unknown: the same descriptor is never tried again.
-            self.close(f"it could not be made durable ({error.strerror})")
+            # After a failed fsync the state of the file is unknown, so the descriptor is never used again.
+            self.close(f"a record could not be made durable ({error.strerror})")
             raise LedgerError(f"{self.name} could not be made durable ({error.strerror}); no noise was drawn for it") from None
         self._tip = _hash(line)
         self._known.add(self._tip)
@@ -108,8 +108,8 @@ class Chain(Unique):
         self._refusal = None
 
     def append(self, record: Record) -> None:
-        """Make a record durable; errors as for `appended`."""
-        with self.appended(record):
+        """Make a record durable; errors as for `appending`."""
+        with self.appending(record):
             pass
 
     def close(self, why: str = "it was closed") -> None:
@@ -117,16 +117,16 @@ class Chain(Unique):
         self._closed, self._refusal = True, why
 
     def _write(self, line: bytes) -> None:
-        """Make a line durable: here, nothing is."""
+        """Make a line durable; chains in memory do nothing."""
 
 
 class Journal(Chain):
     """A chain of records in a file that is locked while it is open.
 
     Args:
-        path: of the file, which is made, for its owner alone, if there is none.
-        what: what errors call it, such as "the ledger".
-        wait: for whoever has the lock, instead of refusing.
+        path: path of the file, which is created, readable only by its owner, if it does not exist.
+        what: its name in errors, such as "the ledger".
+        wait: whether to wait for the lock instead of refusing.
 
     Raises:
         LedgerError: the file cannot be opened or locked, or is damaged.
@@ -143,7 +143,7 @@ class Journal(Chain):
             raise LedgerError(f"cannot open {self.name} for writing: {error.strerror}") from None
         try:
             self._lock(wait)
-            content = _parsed(_content(self._descriptor), self.name)
+            content = _parse(_content(self._descriptor), self.name)
             if content.torn:
                 os.ftruncate(self._descriptor, content.length)
             if content.unended:
@@ -193,9 +193,9 @@ class Journal(Chain):
 
 
 def read(path: Path, what: str) -> Content:
-    """Return what a journal's file holds, without its lock; errors as for `Journal`."""
+    """Return the content of a journal file, without taking its lock; errors as for `Journal`."""
     try:
-        return _parsed(path.read_bytes(), f"{what} {path}")
+        return _parse(path.read_bytes(), f"{what} {path}")
     except OSError as error:
         raise LedgerError(f"cannot read {what} {path}: {error.strerror}") from None
 
@@ -205,20 +205,20 @@ def _content(descriptor: int) -> bytes:
         return file.read()
 
 
-def _parsed(content: bytes, name: str) -> Content:
-    """Return a journal's records, checking every line and the chain."""
+def _parse(content: bytes, name: str) -> Content:
+    """Parse a journal's records, checking every line and the chain."""
     *lines, rest = content.split(b"\n")
-    # A last line that lacks nothing but its newline may have been acknowledged, and counted on; if it was not, it does no harm.
+    # A last line that only lacks its newline may have been acknowledged, so it counts; if it was not, counting it does no harm.
     unended = _record(rest) is not None
     if unended:
         lines, rest = [*lines, rest], b""
     elif _record(rest[:-1]) is not None:
-        raise LedgerError(f"the end of the last line of {name} is damaged; what was spent is not known, so it cannot be used")
+        raise LedgerError(f"the end of the last line of {name} is damaged; the spending is unknown, so it cannot be used")
     records, tips = [], [_START]
     for number, line in enumerate(lines, start=1):
         record = _record(line)
         if record is None:
-            raise LedgerError(f"line {number} of {name} is damaged; what was spent is not known, so it cannot be used")
+            raise LedgerError(f"line {number} of {name} is damaged; the spending is unknown, so it cannot be used")
         if record.get("previous") != tips[-1]:
             raise LedgerError(f"line {number} of {name} does not follow line {number - 1}: lines were lost or changed")
         records.append(record)
@@ -227,13 +227,13 @@ def _parsed(content: bytes, name: str) -> Content:
 
 
 def _record(line: bytes) -> Record | None:
-    """Return what a line without its newline holds; None if it is damaged."""
+    """Return the record of a line without its newline; None if it is damaged."""
     checksum, _, body = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(body):
         return None
     try:
         record = from_json(body.decode())
-    except ValueError:  # an DocumentError, too
+    except ValueError:  # includes DocumentError
         return None
     return record if isinstance(record, dict) else None
 

@@ -1,8 +1,8 @@
-"""The ledger: an append-only record of what was spent, durable before any noise is drawn.
+"""The ledger: an append-only record of spent steps, durable before any noise is drawn.
 
-    reserve → on disk → sample → clip → noise, against a token → release
+    reserve (durable) → sample → clip → noise, paid for by a token → release
 
-A crash anywhere after the reservation leaves a step counted that may not have been taken; never the reverse.
+A crash after the reservation can leave a step counted that was not taken, but never the reverse.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _BLOCK = 16
 
 
 class Ledger(Unique):
-    """What one run has spent; made by `create` or `open`.
+    """The ledger of one run; use `create` or `open`.
 
     Args:
-        chain: where it is written.
+        chain: the journal or chain that it writes to.
         multipliers: noise multiplier of every step that the plan allows.
-        block: steps reserved at a time.
+        block: number of steps reserved at a time.
         run: id of the run.
-        facts: what else the first record says, the place of the anchor included.
-        spent: steps that count already.
-        begun: whether anything was reserved before.
+        facts: further fields of the first record, including the path of the anchor.
+        spent: number of steps already spent.
+        begun: whether any step was reserved before.
 
     Attributes:
         run: id of the run.
-        facts: what else the first record says, as plain JSON values.
+        facts: further fields of the first record, as plain JSON values.
     """
 
-    no_copy = "The same steps would be taken twice, and each ledger would count them once. Close it and use Ledger.open."
+    no_copy = "The same steps would be taken twice, but counted once in each ledger. Close it and use Ledger.open."
 
     def __init__(
         self,
@@ -78,24 +78,24 @@ class Ledger(Unique):
         anchor: Path | None = None,
         prepare: Callable[[], object] | None = None,
     ) -> Ledger:
-        """Return the ledger of a new run.
+        """Create the ledger of a new run.
 
         Args:
             plan: the plan's `to_dict()`, for the first record.
             multipliers: noise multiplier of every step that the plan allows.
-            path: of the file, which stays locked; None keeps the ledger in memory, where a crash takes model and record alike.
-            block: steps reserved at a time: one synchronised write per block, and at most that many over-counted by a crash.
-            facts: what else the first record is to say, as plain JSON values.
-            anchor: a file outside the run's directory that follows the ledger (see `Anchor`); the first record keeps its place.
-            prepare: what is to be done before the first record, while nobody else can begin a run there.
+            path: path of the file, which stays locked; None keeps the ledger in memory, where a crash loses model and record.
+            block: number of steps reserved at a time: one synchronised write per block; a crash over-counts by at most a block.
+            facts: further fields of the first record, as plain JSON values.
+            anchor: a file outside the run's directory that follows the ledger (see `Anchor`); the first record stores its path.
+            prepare: called before the first record, while no other process can start a run there.
 
         Raises:
-            LedgerError: the file is a run's already, is locked by another process, or cannot be written.
+            LedgerError: the file belongs to another run, is locked by another process, or cannot be written.
         """
         chain = Chain(f"{WHAT} in memory") if path is None else Journal(path, WHAT)
         try:
             if isinstance(chain, Journal) and chain.records:
-                raise LedgerError(f"{path} is the ledger of a run already; resume that run, or choose another directory")
+                raise LedgerError(f"{path} is already the ledger of a run; resume that run, or choose another directory")
             if prepare is not None:
                 prepare()
             run, place = secrets.token_hex(16), None if anchor is None else str(anchor.absolute())
@@ -112,19 +112,19 @@ class Ledger(Unique):
     def open(
         cls, plan: Mapping[str, Any], multipliers: Sequence[float], path: Path, block: int = _BLOCK, *, adopt: bool = False
     ) -> Ledger:
-        """Return the ledger of a run that is gone on with.
+        """Open the ledger of a run that is resumed.
 
         Args:
             plan, multipliers, path, block: as for `create`.
-            adopt: accept that the ledger was used on another machine, or before this one was started again; whoever says so has
-                made sure that there is no other copy that goes on.
+            adopt: accept a ledger that was last used on another machine, or before this one rebooted; the caller guarantees that
+                no other copy of the run continues.
 
         Raises:
-            LedgerError: there is none, or it is locked by another process, damaged, of another plan or machine, or behind its
+            LedgerError: the ledger is missing, locked by another process, damaged, of another plan or machine, or behind its
                 anchor.
         """
         if not path.exists():
-            raise LedgerError(f"{path.parent} has lost its ledger: what was spent is not known, so it cannot be resumed")
+            raise LedgerError(f"{path.parent} has no ledger: the spending is unknown, so the run cannot be resumed")
         journal = Journal(path, WHAT)
         try:
             history = replay(journal.records, journal.name)
@@ -132,8 +132,8 @@ class Ledger(Unique):
             here = Machine.here()
             if here != history.machine and not adopt:
                 raise LedgerError(
-                    f"{journal.name} was last open on {history.machine}, and this is {here}: if no other copy of the run goes "
-                    "on, say adopt=True (privet train --resume RUN --adopt)"
+                    f"{journal.name} was last open on {history.machine}, and this is {here}: if no other copy of the run "
+                    "continues, pass adopt=True (privet train --resume RUN --adopt)"
                 )
             ledger = cls(
                 journal, multipliers, block,
@@ -152,45 +152,45 @@ class Ledger(Unique):
 
     @property
     def spent(self) -> int:
-        """Steps that count against the budget: everything reserved and not given back."""
+        """Number of steps that count against the budget: all that were reserved and not returned."""
         return self._spent
 
     @property
     def tip(self) -> str:
-        """SHA-256 of the last line: what a checkpoint notes to prove that it belongs here."""
+        """SHA-256 of the last line, which a checkpoint stores to prove that it belongs to this ledger."""
         return self._chain.tip
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be reserved any more; None while it can."""
+        """Why no step can be reserved any more; None while one can."""
         return self._chain.refusal
 
     @property
     def held(self) -> bool:
-        """Whether this process has it open, so that nobody else can go on with the run."""
+        """Whether this process has it open, so that no other process can resume the run."""
         return self._chain.held
 
     @property
     def next_step(self) -> int | None:
-        """Number of the step that the next token pays for; None when the plan's steps are used up."""
+        """Number of the step of the next token; None when all steps of the plan are spent."""
         upcoming = self._tokens[0].step if self._tokens else self._spent + 1
         return upcoming if upcoming <= len(self._multipliers) else None
 
     def check_open(self) -> None:
-        """Refuse to go on where nothing can be reserved any more.
+        """Refuse to continue if no step can be reserved any more.
 
         Raises:
-            LedgerError: the ledger was closed, the disk refused before, or this is another process than the one that opened it.
+            LedgerError: the ledger was closed, an earlier write failed, or another process opened it.
         """
         if self.refusal is not None:
-            raise LedgerError(f"nothing can be reserved in this ledger any more: {self.refusal}")
+            raise LedgerError(f"no more steps can be reserved in this ledger: {self.refusal}")
 
     def reserve(self) -> Token:
-        """Return a token for one step, after its cost is on disk.
+        """Reserve one step durably, and return its token.
 
         Raises:
-            BudgetExhaustedError: the plan's steps are used up.
-            LedgerError: the disk refused, the ledger was closed, or this is another process.
+            BudgetExhaustedError: all steps of the plan are spent.
+            LedgerError: the write failed, the ledger was closed, or another process opened it.
         """
         self.check_open()
         if not self._tokens:
@@ -203,12 +203,12 @@ class Ledger(Unique):
         return self._tokens.popleft()
 
     def give_back(self) -> None:
-        """Return what was reserved but never handed out as a token: no noise can have been drawn for it.
+        """Return reserved steps whose tokens were never issued, so that no noise can have been drawn for them.
 
-        Where nothing can be written any more, it stays counted.
+        If the ledger cannot be written any more, they stay counted.
 
         Raises:
-            LedgerError: the disk refused; it stays counted.
+            LedgerError: the write failed; they stay counted.
         """
         number = len(self._tokens)
         self._tokens.clear()
@@ -216,7 +216,7 @@ class Ledger(Unique):
             self._note({"record": "return", "first": self._spent - number + 1, "count": number}, -number)
 
     def close(self) -> None:
-        """Give back what was not used and release the lock; nothing can be reserved afterwards."""
+        """Return unused steps and release the lock; no step can be reserved afterwards."""
         try:
             self.give_back()
         finally:
@@ -225,19 +225,19 @@ class Ledger(Unique):
                 self._anchor.close()
 
     def includes(self, tip: str) -> bool:
-        """Return whether a line with this hash stands in the ledger, so that what notes it belongs to this run."""
+        """Return whether the ledger has a line with this hash, so that a file that stores the hash belongs to this run."""
         return self._chain.includes(tip)
 
     def _note(self, record: Record, steps: int = 0) -> None:
-        """Write a record that counts so many steps more; nothing interrupts the count and leaves the ledger usable."""
-        with self._chain.appended(record):
+        """Append a record that adds `steps` spent steps; an interruption in between makes the ledger unusable."""
+        with self._chain.appending(record):
             self._spent += steps
             if self._anchor is not None:
                 self._anchor.move(self.tip)
 
 
 def _session() -> Record:
-    """Return who opens a ledger, where and when."""
+    """Return the fields of a record that describe this session: machine, process, time and versions."""
     return {
         "machine": asdict(Machine.here()),
         "process": os.getpid(),

@@ -1,4 +1,4 @@
-"""Where a ledger is used: the host, and since when it runs. A directory that turns up elsewhere may be a copy."""
+"""Identity of the machine on which a ledger is used: host and boot. A directory used elsewhere may be a copy."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-# Linux draws it anew whenever it starts; other systems have no such file, and only the host's name to tell.
+# Linux generates this id at every boot; other systems have no such file and are identified by the host name alone.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A host between two of its starts.
+    """A host between two reboots.
 
     Args:
         host: its name.
-        boot: what was drawn when it started; empty where that is not known.
+        boot: its boot id; empty if unknown.
     """
 
     host: str
@@ -24,8 +24,8 @@ class Machine:
 
     @staticmethod
     def here() -> Machine:
-        """Return the one that this process runs on."""
+        """Return the machine that this process runs on."""
         return Machine(socket.gethostname(), _BOOT.read_text(encoding="ascii").strip() if _BOOT.exists() else "")
 
     def __str__(self) -> str:
-        return f"{self.host!r}" + (f" (started as {self.boot[:8]})" if self.boot else "")
+        return f"{self.host!r}" + (f" (boot {self.boot[:8]})" if self.boot else "")

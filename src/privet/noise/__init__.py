@@ -1,4 +1,4 @@
-"""Noise: where randomness comes from, and the Gaussian mechanism that spends it."""
+"""Noise: sources of randomness, and the Gaussian mechanism."""
 
 from privet.noise.gaussian import Gaussian, release
 from privet.noise.kernels import arithmetic

@@ -20,8 +20,8 @@ from privet.noise.sources import SOURCES, Source
 from privet.noise.token import Token
 from privet.schedules import Constant, Schedule
 
-# Grid cells per standard deviation: 2³⁰ keeps the rounding's share of the sensitivity below 1e-4 up to 10¹⁰ coordinates,
-# and sums of up to 2²³ standard deviations exact in float64.
+# Grid cells per standard deviation: with 2³⁰, rounding adds less than 1e-4 to the sensitivity for up to 10¹⁰ coordinates, and
+# sums of up to 2²³ standard deviations are exact in float64.
 _CELLS_LOG2 = 30
 DEVIATIONS = ("follows the bound", "fixed")
 
@@ -32,13 +32,13 @@ class Gaussian:
     """Gaussian noise on every coordinate of the sum, with standard deviation multiplier × sensitivity.
 
     Args:
-        multiplier: noise multiplier σ, in [1e-3, 1e6]; None leaves it to `Plan.calibrate`. 0 means no noise at all and
-            needs `non_private=True`.
+        multiplier: noise multiplier σ, in [1e-3, 1e6]; None leaves it to `Plan.calibrate`. 0 means no noise and requires
+            `non_private=True`.
         source: "secure" (cryptographic, the default), "fast" (statistical) or "fixed" (the same on every run: ε = ∞).
         non_private: allow multiplier 0, for ablations; every statement then says ε = ∞.
-        schedule: factor of the multiplier at every step; `multiplier` is what it multiplies.
+        schedule: factor on `multiplier` at every step.
         deviation: "follows the bound" (the default): a step's standard deviation is its multiplier times its sensitivity;
-            "fixed": it is as if the bound were the first step's, so that the multiplier grows as a scheduled bound shrinks.
+            "fixed": the sensitivity is the first step's, so the multiplier grows as a scheduled bound shrinks.
 
     Source:
         Fixed deviation under a shrinking bound: "Differentially Private SGD with Momentum and Varying Clipping Bound", Alg. 1.
@@ -66,47 +66,49 @@ class Gaussian:
         fix = "Plan.calibrate(epsilon=...) finds the multiplier for a target."
         number = real("noise.multiplier", self.multiplier, fix)
         if number == 0 and not self.non_private:
-            raise InvalidArgumentError("noise.multiplier", 0, f"between {low:g} and {high:g}", "No noise: say non_private=True.")
+            raise InvalidArgumentError(
+                "noise.multiplier", 0, f"between {low:g} and {high:g}", "To train without noise, set non_private=True."
+            )
         if number != 0 and not low <= number <= high:
             raise InvalidArgumentError("noise.multiplier", self.multiplier, f"between {low:g} and {high:g}", fix)
 
     def make_source(self) -> Source:
-        """Return a new source of this tier, sharing nothing with any other."""
+        """Return a new source of this tier, independent of all others."""
         return SOURCES[self.source]()
 
 
 def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
-    """Return the clipped sum with Gaussian noise, drawn against a token.
+    """Release a clipped sum: add Gaussian noise, paid for by a token.
 
-    Sum and noise are each rounded to one grid, G = 2^⌊log₂ σC⌋·2⁻³⁰, before they meet, so the spacing of the floating-point
-    numbers in the result says nothing about the sum (Mironov 2012; Haney et al. 2022). Rounding can move the sums of two
+    Sum and noise are each rounded to a grid, G = 2^⌊log₂ σC⌋·2⁻³⁰, before they are added, so the spacing of the floating-point
+    numbers in the result reveals nothing about the sum (Mironov 2012; Haney et al. 2022). Rounding can move the sums of two
     neighbours apart by at most G·√d, which is added to the sensitivity before the noise is scaled to it. A tensor with noise
-    scale u gets u times the standard deviation, on a grid of 2^⌊log₂ σCu⌋·2⁻³⁰ of its own, as one grid for scales far apart
-    would be too fine for float64; sensitivity and rounding are measured with it divided by u, so the release is the one
-    Gaussian mechanism of the token's multiplier. Coordinates outside the sum's support get neither data nor noise.
+    scale u gets u times the standard deviation, on its own grid of 2^⌊log₂ σCu⌋·2⁻³⁰, because one grid for very different scales
+    would be too fine for float64. Sensitivity and rounding are measured after division by u, so the release is a single Gaussian
+    mechanism with the token's multiplier. Coordinates outside the sum's support get neither data nor noise.
 
     Args:
         clipped: the sum over the step's examples.
-        token: the step's permission; its multiplier is the one that is used.
-        source: of standard normal numbers.
+        token: permission for the step, with the noise multiplier to use.
+        source: source of standard normal numbers.
 
     Returns:
         The release; with multiplier 0 (declared non-private), the sum itself.
 
     Raises:
-        TypeError: `clipped` is not a ClippedSum (raw tensors have no sensitivity; noise twice is not a release).
+        TypeError: `clipped` is not a ClippedSum (raw tensors have no sensitivity, and a release must not be noised again).
         LedgerError: the token was spent, or belongs to another process.
     """
     if not isinstance(clipped, ClippedSum):
-        raise TypeError(f"only a ClippedSum can be noised, not {type(clipped).__name__}: nothing else knows its sensitivity")
+        raise TypeError(f"noise can only be added to a ClippedSum, which has a sensitivity, not to {type(clipped).__name__}")
     if not isinstance(token, Token):
-        raise TypeError(f"noise is drawn against a Token from a ledger, not {type(token).__name__}")
+        raise TypeError(f"drawing noise needs a Token from a ledger, not {type(token).__name__}")
     multiplier = token.spend()
     scales = [clipped.noise_scales.get(name, 1.0) for name in clipped.tensors]
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
-    sums = [_taken(tensor.reshape(-1), kept.get(name)) for name, tensor in clipped.tensors.items()]
+    sums = [_gather(tensor.reshape(-1), kept.get(name)) for name, tensor in clipped.tensors.items()]
     if multiplier == 0.0:
-        return NoisedSum(_put(clipped, kept, sums), clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support)
+        return NoisedSum(_scatter(clipped, kept, sums), clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support)
     sizes = [len(total) for total in sums]
     grids = [2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity * scale)) - _CELLS_LOG2) for scale in scales]
     rounding = math.sqrt(sum(size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)))
@@ -114,20 +116,20 @@ def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
     deviation = multiplier * sensitivity
     noised = [total.new_empty(total.shape) for total in sums]
     add_noise = arithmetic().add_noise
-    for which, part, normals in _dealt(source.normals(sum(sizes)), sizes):
+    for which, part, normals in _distribute(source.normals(sum(sizes)), sizes):
         cells = scales[which] * deviation / grids[which]
         add_noise(sums[which][part], normals, cells, grids[which], noised[which][part])
-    released = _put(clipped, kept, noised)
+    released = _scatter(clipped, kept, noised)
     return NoisedSum(released, sensitivity, deviation, clipped.noise_scales, clipped.support)
 
 
-def _taken(flat: Tensor, kept: Tensor | None) -> Tensor:
-    """Return the numbers at these places; all of them for None."""
+def _gather(flat: Tensor, kept: Tensor | None) -> Tensor:
+    """Return the numbers at these positions; all of them for None."""
     return flat if kept is None else flat.index_select(0, kept)
 
 
-def _put(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Return tensors shaped like the sums, with the values at their places and zeros elsewhere."""
+def _scatter(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Return tensors shaped like the sums, with the values at their positions and zeros elsewhere."""
     found = {}
     for (name, total), own in zip(clipped.tensors.items(), values, strict=True):
         flat = own if name not in kept else own.new_zeros(total.numel()).index_copy_(0, kept[name], own)
@@ -135,8 +137,8 @@ def _put(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[Tenso
     return found
 
 
-def _dealt(pieces: Iterator[Tensor], sizes: Iterable[int]) -> Iterator[tuple[int, slice, Tensor]]:
-    """Deal out pieces of any lengths to tensors of these sizes, as (which tensor, which part of it, the numbers for it)."""
+def _distribute(pieces: Iterator[Tensor], sizes: Iterable[int]) -> Iterator[tuple[int, slice, Tensor]]:
+    """Distribute pieces of any lengths over tensors of these sizes; yield (index of the tensor, slice of it, numbers for it)."""
     piece = torch.empty(0)
     for which, size in enumerate(sizes):
         start = 0

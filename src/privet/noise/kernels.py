@@ -1,4 +1,4 @@
-"""The arithmetic of noise, compiled where that is possible and checked against the torch functions before it is trusted."""
+"""Arithmetic of noise, compiled where possible, and checked against the torch functions before use."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from privet._utils.native import trusted
 from privet.noise import reference
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
-_CHECKED = 4099  # pairs: several vectors of any width, and a remainder
+_CHECKED = 4099  # number of pairs to check: several SIMD vectors of any width, and a remainder
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The two functions of `normals`, in one of two forms that agree to the last few bits.
+    """An implementation of the two functions of `reference`; all agree to the last few bits.
 
     Args:
         box_muller: random words → standard normals, in place.
-        add_noise: sum, normals, cells, grid, place for the result.
-        description: which form it is, and why.
+        add_noise: takes sum, normals, cells, grid, and the output tensor.
+        description: name of the implementation, and why it was chosen.
     """
 
     box_muller: Callable[[Tensor], None]
@@ -38,19 +38,19 @@ IN_TORCH = Arithmetic(reference.box_muller, reference.add_noise, "torch")
 
 @functools.cache
 def arithmetic() -> Arithmetic:
-    """Return the compiled form, or the one in torch where there is none; decided once in a process.
+    """Return the compiled implementation, or torch's if there is none; chosen once per process.
 
     >>> arithmetic().description.split(":")[0] in ("compiled", "torch")
     True
     """
-    return trusted(IN_TORCH, _SOURCE, _bound, agree)
+    return trusted(IN_TORCH, _SOURCE, _bind, agree)
 
 
 def agree(form: Arithmetic) -> bool:
-    """Return whether a form computes what `normals` does: normals up to a few ulp of the radius, releases to the last bit."""
+    """Return whether an implementation agrees with `reference`: normals to a few ulp of the radius, releases to the last bit."""
     generator = torch.Generator().manual_seed(0)
     words = torch.randint(-(2**63), 2**63 - 1, (2 * _CHECKED,), generator=generator)
-    # The ends of every range: smallest and largest radius, and where the angle changes its octant.
+    # Edge cases: smallest and largest radius, and the boundaries between octants of the angle.
     ends = torch.tensor([(octant << 49) - before for octant in range(8) for before in (0, 1)])
     words[: len(ends)] = ends
     words[_CHECKED : _CHECKED + len(ends)] = ends.flip(0)
@@ -60,19 +60,19 @@ def agree(form: Arithmetic) -> bool:
     radius = expected.view(2, -1).norm(dim=0).repeat(2)
     sums = torch.randn(2 * _CHECKED, dtype=torch.float64, generator=generator)
     return bool(((found - expected).abs() <= 2.0**-49 * radius).all()) and all(
-        _releases_alike(form, sums.to(dtype), expected) for dtype in (torch.float32, torch.float64)
+        _releases_agree(form, sums.to(dtype), expected) for dtype in (torch.float32, torch.float64)
     )
 
 
-def _releases_alike(form: Arithmetic, sums: Tensor, numbers: Tensor) -> bool:
+def _releases_agree(form: Arithmetic, sums: Tensor, numbers: Tensor) -> bool:
     expected, found = torch.empty_like(sums), torch.empty_like(sums)
     for add_noise, released in ((reference.add_noise, expected), (form.add_noise, found)):
         add_noise(sums, numbers, 1.7 * 2.0**30, 2.0**-31, released)
     return torch.equal(expected, found)
 
 
-def _bound(code: ctypes.CDLL) -> Arithmetic:
-    """Return the functions of a library as functions of tensors. Calls let other threads run."""
+def _bind(code: ctypes.CDLL) -> Arithmetic:
+    """Bind the functions of a library to tensors. Calls release the GIL."""
     box_muller = code.box_muller
     box_muller.argtypes, box_muller.restype = [ctypes.c_void_p, ctypes.c_int64], None
     adders = {torch.float32: code.add_noise_float32, torch.float64: code.add_noise_float64}
@@ -80,7 +80,7 @@ def _bound(code: ctypes.CDLL) -> Arithmetic:
         adder.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_double] * 2 + [ctypes.c_void_p]
         adder.restype = None
 
-    def turn(block: Tensor) -> None:
+    def transform(block: Tensor) -> None:
         box_muller(block.data_ptr(), len(block) // 2)
 
     def add(total: Tensor, noise: Tensor, cells: float, grid: float, released: Tensor) -> None:
@@ -89,4 +89,4 @@ def _bound(code: ctypes.CDLL) -> Arithmetic:
             return
         adders[total.dtype](total.data_ptr(), noise.data_ptr(), len(total), cells, grid, released.data_ptr())
 
-    return Arithmetic(turn, add, f"compiled: {code._name}")
+    return Arithmetic(transform, add, f"compiled: {code._name}")

@@ -1,4 +1,4 @@
-"""Random words that nobody can predict: an AES-CTR keystream keyed by the operating system."""
+"""Cryptographic random words: an AES-CTR keystream keyed by the operating system."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from privet._utils.unique import Unique
 
-ROOM = 2  # words that `fill` needs behind those it writes: the cipher may ask for one block more
-_ZEROS = memoryview(bytes(1 << 17))  # what is encrypted, a piece that stays in cache at a time
+ROOM = 2  # extra words that `fill` needs at the end of its buffer, because the cipher may ask for one more block
+_ZEROS = memoryview(bytes(1 << 17))  # plaintext, encrypted in pieces that stay in cache
 
 
 class Keystream(Unique):
     """An endless stream of 64-bit words from AES-256 in counter mode.
 
-    The key comes from the operating system, is never seeded, stored or shown, and lives in one process: a forked child
-    notices that it is another process and takes a key of its own. Threads may share an instance.
+    The key comes from the operating system and is never seeded, stored or shown. It lives in one process: a forked child detects
+    that it is a new process and takes a new key. Threads may share an instance.
     """
 
-    no_copy = "Two owners of one stream would draw the same noise. Make a new Keystream, which takes a key of its own."
+    no_copy = "Two owners of one stream would draw the same noise. Create a new Keystream, which takes a new key."
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class Keystream(Unique):
         return words[:size]
 
     def fill(self, words: NDArray[np.generic]) -> None:
-        """Overwrite an array of 64-bit numbers with the next words, all but the last `ROOM` of it."""
+        """Overwrite an array of 64-bit numbers with the next words, except for its last `ROOM` elements."""
         content = words.data.cast("B")
         size, room = 8 * (len(words) - ROOM), 8 * ROOM
         with self._lock:

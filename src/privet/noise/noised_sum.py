@@ -1,6 +1,6 @@
-"""Noised sums: releases, already paid for.
+"""Noised sums: releases that are already accounted for.
 
-Only a `NoisedSum` reaches an optimizer. Adding to one is a `TypeError` that says what to do instead.
+Only a `NoisedSum` reaches an optimizer. Adding to one raises a `TypeError` that says what to do instead.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from privet._utils.tensors import Tensors, check_public_number, scale_tensors
 
 @dataclass(frozen=True, eq=False)
 class NoisedSum:
-    """A clipped sum with Gaussian noise on it: a release, already paid for, free to post-process.
+    """A clipped sum with Gaussian noise: a release that is accounted for and free to post-process.
 
     Args:
         tensors: parameter name → noisy sum, shaped like the parameter.
-        sensitivity: L2 sensitivity that the noise was scaled to.
-        standard_deviation: of the noise on every coordinate of a tensor whose noise scale is 1.
+        sensitivity: L2 sensitivity to which the noise was scaled.
+        standard_deviation: standard deviation of the noise on every coordinate of a tensor with noise scale 1.
         noise_scales: as in the clipped sum.
-        support: as in the clipped sum; elsewhere there is neither data nor noise, but zero.
+        support: as in the clipped sum; all other coordinates are zero, without data or noise.
     """
 
     tensors: Tensors
@@ -45,7 +45,7 @@ class NoisedSum:
         return self * (1.0 / check_public_number(divisor, "dividing a NoisedSum"))
 
     def divide_(self, divisor: float) -> NoisedSum:
-        """Return the release divided by a public number; it takes over this one's memory, which must then be used no more."""
+        """Divide the release by a public number in place; the result reuses this value's memory, so discard this value."""
         factor = 1.0 / check_public_number(divisor, "dividing a NoisedSum")
         for tensor in self.tensors.values():
             tensor.mul_(factor)
@@ -54,8 +54,8 @@ class NoisedSum:
 
     def __add__(self, other: object) -> NoisedSum:
         raise TypeError(
-            f"a NoisedSum is one release; adding {type(other).__name__} to it is not a release of its own. Combine released "
-            "tensors (.tensors) as you like: that is post-processing"
+            f"a NoisedSum is one release; adding {type(other).__name__} to it does not give a new release. Combining released "
+            "tensors (.tensors) is post-processing and always allowed"
         )
 
     __radd__ = __sub__ = __rsub__ = __add__

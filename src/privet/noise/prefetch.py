@@ -1,9 +1,8 @@
-"""Drawing ahead: noise does not depend on data, so a second thread can draw it while the model computes.
+"""Noise prefetching: noise does not depend on data, so a second thread can draw it while the model computes.
 
-Blocks of memory go round: the thread takes an empty one, fills it and hands it over; whoever takes it uses it and gives it
-back. A block that was handed over is drawn anew before it is handed over again, so no number is used twice, and there are
-never more blocks than at the start. Both ways lead through `SimpleQueue`, which has no lock that a garbage collector, running
-at any point of either thread, could find taken.
+Blocks of memory circulate: the thread takes an empty block, fills it and passes it on; the consumer uses it and returns it. A
+block is refilled before it is passed on again, so no number is used twice, and the number of blocks never grows. Both directions
+use `SimpleQueue`, which is reentrant: a garbage collection at any point of either thread cannot deadlock on it.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ _FullBlocks = SimpleQueue[Tensor | BaseException]
 
 
 @dataclass(frozen=True, eq=False)
-class Ahead(Unique):
-    """A thread that fills blocks ahead of their use; it ends when this is closed or forgotten, or the process ends.
+class Prefetcher(Unique):
+    """A thread that fills blocks ahead of their use; it ends with this object or the process.
 
     Args:
-        empty: blocks to be filled; None ends the thread.
-        full: blocks that were filled, or what went wrong.
-        process: the only one that may take blocks: a fork would use the same numbers as its parent.
+        empty: blocks to fill; None ends the thread.
+        full: filled blocks, or the exception that ended the thread.
+        process: the only process that may take blocks; a fork would use the same numbers as its parent.
     """
 
-    no_copy = "Two owners would use the same noise. Let a source of its own draw ahead: Ahead.start."
+    no_copy = "Two owners would use the same noise. Start another prefetcher with its own stream: Prefetcher.start."
 
     empty: _EmptyBlocks
     full: _FullBlocks
     process: int
 
     @staticmethod
-    def start(draw: Callable[[Tensor], None], blocks: list[Tensor]) -> Ahead:
-        """Return a new thread's blocks; the thread begins at once.
+    def start(draw: Callable[[Tensor], None], blocks: list[Tensor]) -> Prefetcher:
+        """Start a new thread that fills these blocks.
 
         Args:
-            draw: fills a block. It must use nothing that another thread uses, and not hold on to whoever owns the result.
-            blocks: to fill; there will be no others.
+            draw: fills a block. It must not share state with another thread, or reference the owner of the result.
+            blocks: the blocks to circulate; no others are allocated.
         """
-        ahead = Ahead(SimpleQueue(), SimpleQueue(), os.getpid())
+        ahead = Prefetcher(SimpleQueue(), SimpleQueue(), os.getpid())
         for block in blocks:
             ahead.empty.put(block)
         thread = threading.Thread(target=_work, args=(draw, ahead.empty, ahead.full), name="privet-noise", daemon=True)
@@ -58,10 +57,10 @@ class Ahead(Unique):
         return ahead
 
     def take(self) -> Tensor | None:
-        """Return a block that was drawn ahead, to be given back after use; None if none is ready.
+        """Return a filled block, to be given back after use; None if none is ready.
 
         Raises:
-            BaseException: whatever ended the thread; after it there are no more blocks.
+            BaseException: the exception that ended the thread; there are no further blocks.
         """
         if self.process != os.getpid():
             return None
@@ -74,12 +73,12 @@ class Ahead(Unique):
         return block
 
     def give_back(self, block: Tensor) -> None:
-        """Let a block that was used be filled again."""
+        """Return a used block for refilling."""
         self.empty.put(block)
 
 
 def _work(draw: Callable[[Tensor], None], empty: _EmptyBlocks, full: _FullBlocks) -> None:
-    """Fill blocks until told to end. Holds no reference to the `Ahead`, so that forgetting it ends the thread."""
+    """Fill blocks until None arrives. Holds no reference to the `Prefetcher`, so that its finalizer can end the thread."""
     try:
         while (block := empty.get()) is not None:
             draw(block)
@@ -89,7 +88,7 @@ def _work(draw: Callable[[Tensor], None], empty: _EmptyBlocks, full: _FullBlocks
 
 
 def _end(empty: _EmptyBlocks, process: int, thread: threading.Thread) -> None:
-    """Tell the thread to end and wait for that; in a fork there is no such thread."""
+    """End the thread and wait for it; a forked process has no such thread."""
     if process != os.getpid():
         return
     try:

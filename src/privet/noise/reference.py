@@ -1,6 +1,6 @@
-"""The arithmetic of noise, in torch: from random words to standard normals, and from a sum and normals to a release.
+"""Arithmetic of noise in torch: random words to standard normals, and a sum and normals to a release.
 
-`kernels` has the same two functions compiled; these say what they have to compute.
+`kernels` has compiled versions of the same two functions; this is their specification.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _ONE = 1023 << 52  # the bits of 1.0
 
 
 def box_muller(block: Tensor) -> None:
-    """Turn random words into as many standard normals, in place: radii come from the first half, angles from the second.
+    """Turn random words into standard normals in place; radii come from the first half, angles from the second.
 
-    A 52-bit uniform u = (m + ½)·2⁻⁵² is exact in float64 and never 0, so radii reach √(2·53·ln 2) = 8.57 and both tails are
-    the same by symmetry of the angle. The missing mass beyond is 1e-17.
+    A 52-bit uniform u = (m + ½)·2⁻⁵² is exact in float64 and never 0, so radii reach √(2·53·ln 2) = 8.57, and the tails are
+    symmetric because the angle is. The missing mass beyond is 1e-17.
 
     Args:
-        block: float64, of even length, holding 64 random bits in each place.
+        block: float64, of even length, with 64 random bits in each element.
     """
     radius, angle = map(_uniform, block.chunk(2))
     radius.log_().mul_(-2.0).sqrt_()
@@ -37,14 +37,14 @@ def _uniform(words: Tensor) -> Tensor:
 
 
 def add_noise(total: Tensor, normals: Tensor, cells: float, grid: float, released: Tensor) -> None:
-    """Round sum and noise to the grid, each for itself, and write what they add up to.
+    """Round sum and noise to the grid separately, and write their sum.
 
     Args:
-        total: (n,) sum, of any floating dtype and device.
-        normals: (n,) standard normals in float64 on the CPU; left as they are.
-        cells: standard deviation of the noise in cells of the grid.
+        total: (n,) sum, of any floating-point dtype and device.
+        normals: (n,) standard normals in float64 on the CPU; not modified.
+        cells: standard deviation of the noise in grid cells.
         grid: width of a cell, a power of two.
-        released: (n,) where to write (round(normals · cells) + round(total / grid)) · grid, computed in float64.
+        released: (n,) output: (round(normals · cells) + round(total / grid)) · grid, computed in float64.
     """
     noise = normals.to(total.device, copy=True).mul_(cells).round_()
     released.copy_(total.to(torch.float64, copy=True).div_(grid).round_().add_(noise).mul_(grid))

@@ -16,17 +16,17 @@ from torch import Tensor
 from privet._utils.unique import Unique
 from privet.noise.kernels import arithmetic
 from privet.noise.keystream import ROOM, Keystream
-from privet.noise.prefetch import Ahead
+from privet.noise.prefetch import Prefetcher
 
-BLOCK = 1 << 16  # numbers drawn at a time: half a megabyte stays in cache, and threads meet rarely
-_WORTH_A_THREAD = 50_000  # below, a whole release takes less than half a millisecond
+BLOCK = 1 << 16  # numbers per block: half a megabyte stays in cache, and threads synchronise rarely
+_WORTH_A_THREAD = 50_000  # smaller releases take less than half a millisecond
 
 
-_NO_COPY = "Two owners would draw the same noise. Make a new source instead: plan.noise.make_source()."
+_NO_COPY = "Two owners would draw the same noise. Create a new source: plan.noise.make_source()."
 
 
 class Source(Protocol):
-    """Where randomness comes from."""
+    """A source of randomness."""
 
     claim: str
     private: bool
@@ -34,7 +34,7 @@ class Source(Protocol):
     def normals(self, size: int) -> Iterator[Tensor]:
         """Yield `size` independent standard normal float64 numbers on the CPU, in pieces.
 
-        A piece is lent: its memory is used again when the next one is asked for.
+        The memory of a piece is reused for the next one.
         """
 
     def words(self, size: int) -> NDArray[np.uint64]:
@@ -45,7 +45,7 @@ class Source(Protocol):
         return torch.cat([torch.empty(0, dtype=torch.float64), *(piece.clone() for piece in self.normals(size))])
 
     def draw_ahead(self, size: int) -> None:
-        """Be ready for releases of `size` numbers each, until told 0; a source that is quick enough anyway does nothing."""
+        """Prefetch for releases of `size` numbers each, until called with 0; sources that are fast enough do nothing."""
 
 
 def _pieces(size: int) -> Iterator[int]:
@@ -54,13 +54,13 @@ def _pieces(size: int) -> Iterator[int]:
         yield min(BLOCK, size - start)
 
 
-def _blank(size: int) -> Tensor:
-    """Return a block of memory that `_draw` can fill with `size` numbers."""
+def _allocate(size: int) -> Tensor:
+    """Return an empty block that `_draw` can fill with `size` numbers."""
     return torch.empty(size + size % 2 + ROOM, dtype=torch.float64)
 
 
 def _draw(stream: Keystream, block: Tensor) -> None:
-    """Overwrite a block with standard normals, all but the last `ROOM` of it."""
+    """Overwrite a block with standard normals, except for its last `ROOM` elements."""
     stream.fill(block.numpy())
     arithmetic().box_muller(block[:-ROOM])
 
@@ -68,8 +68,8 @@ def _draw(stream: Keystream, block: Tensor) -> None:
 class SecureSource(Unique, Source):
     """AES-256-CTR keyed by the operating system, with a Box–Muller transform in float64.
 
-    Both noise and sampling are unpredictable to anyone without the key, which is never stored. Separate instances (and
-    forked processes and threads) never share a stream, and no number is handed out twice.
+    Noise and sampling are unpredictable to anyone without the key, which is never stored. Separate instances, forked processes
+    and threads never share a stream, and no number is returned twice.
     """
 
     claim = "cryptographic: AES-256-CTR keyed by the operating system, Gaussian transform in float64, released on a grid"
@@ -78,14 +78,14 @@ class SecureSource(Unique, Source):
 
     def __init__(self) -> None:
         self._stream = Keystream()
-        self._ahead: Ahead | None = None
+        self._prefetcher: Prefetcher | None = None
 
     def normals(self, size: int) -> Iterator[Tensor]:
-        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces that are lent.
+        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces whose memory is reused.
 
-        They are those drawn ahead, as long as there are any ready; nobody waits for the other thread.
+        Prefetched blocks come first, as long as any are ready; this never waits for the other thread.
         """
-        ahead, own = self._ahead, None
+        ahead, own = self._prefetcher, None
         for length in _pieces(size):
             ready = None if ahead is None else ahead.take()
             if ahead is not None and ready is not None:
@@ -95,7 +95,7 @@ class SecureSource(Unique, Source):
                     ahead.give_back(ready)
                 continue
             if own is None or length < BLOCK:
-                own = _blank(length)
+                own = _allocate(length)
             _draw(self._stream, own)
             yield own[:length]
 
@@ -104,30 +104,30 @@ class SecureSource(Unique, Source):
         return self._stream.words(size)
 
     def draw_ahead(self, size: int) -> None:
-        """Let a second thread draw ahead for releases of `size` numbers each, until told 0.
+        """Let a second thread prefetch for releases of `size` numbers each, until called with 0.
 
-        It keeps a stock of half a release, 4 bytes per number: as much as the float32 gradient. The rest is drawn by both
-        threads when it is needed. Small releases, and machines with a single core, are not worth a thread.
+        It keeps half a release in stock, 4 bytes per number of the release, as much as a float32 gradient. Both threads draw the
+        rest on demand. Small releases, and machines with a single core, are not worth a thread.
         """
-        self._ahead = None
+        self._prefetcher = None
         if size < _WORTH_A_THREAD or _cores() < 2:
             return
-        arithmetic()  # compiled, if need be, before two threads ask for it
-        blocks = [_blank(BLOCK) for _ in range(math.ceil(size / 2 / BLOCK))]
-        # A keystream of its own: with a shared one, a fork could find its lock taken by a thread that the child does not have.
-        self._ahead = Ahead.start(functools.partial(_draw, Keystream()), blocks)
+        arithmetic()  # compile, if necessary, before two threads need it
+        blocks = [_allocate(BLOCK) for _ in range(math.ceil(size / 2 / BLOCK))]
+        # A separate keystream: a fork could inherit the lock of a shared one, held by a thread that the child does not have.
+        self._prefetcher = Prefetcher.start(functools.partial(_draw, Keystream()), blocks)
 
 
 def _cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class FastSource(Unique, Source):
-    """torch's own generator, seeded by the operating system, for the noise; sampling stays cryptographic.
+    """Noise from torch's generator, seeded by the operating system; sampling stays cryptographic.
 
-    Statistically sound but not unpredictable to an attacker who can search its seed space: on the CPU that is 32 bits. A
-    forked process takes a seed of its own.
+    Statistically sound, but predictable to an attacker who can search its seed space (32 bits on the CPU). A forked process takes
+    a new seed.
     """
 
     claim = "statistical, not cryptographic: torch's generator, seeded with at most 64 bits by the operating system"
@@ -153,9 +153,9 @@ class FastSource(Unique, Source):
 
 
 class FixedSource(Unique, Source):
-    """The same numbers on every run, for tests and debugging: no privacy, and every statement says so."""
+    """The same numbers on every run, for tests and debugging; there is no privacy, and every statement says so."""
 
-    claim = "fixed and known to everybody: there is no privacy in this run"
+    claim = "fixed and publicly known: there is no privacy in this run"
     private = False
     no_copy = _NO_COPY
 

@@ -1,4 +1,4 @@
-"""Permission to draw noise once."""
+"""Tokens: permissions to draw noise once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from privet.errors import LedgerError
 
 
 class Token(Unique):
-    """One step's permission to draw noise, issued by a ledger after it made the step's cost durable.
+    """Permission to draw the noise of one step, issued by a ledger after it made the step's cost durable.
 
-    It carries the noise multiplier that was written down, so the noise that is drawn cannot differ from what is accounted.
+    It carries the recorded noise multiplier, so the drawn noise cannot differ from the accounted noise.
 
     Args:
-        step: number of the step that was paid for, counted from 1.
-        multiplier: noise multiplier σ that was recorded.
+        step: number of the accounted step, from 1.
+        multiplier: recorded noise multiplier σ.
     """
 
-    no_copy = "Each copy would pay for a release, and the ledger counts one. Reserve another token from the ledger."
+    no_copy = "Each copy would pay for a release, but the ledger counts only one. Reserve another token from the ledger."
     __slots__ = ("_process", "_spent", "multiplier", "step")
 
     def __init__(self, step: int, multiplier: float) -> None:
@@ -26,19 +26,19 @@ class Token(Unique):
         self._process, self._spent = os.getpid(), False
 
     def spend(self) -> float:
-        """Use the token up and return its noise multiplier.
+        """Spend the token and return its noise multiplier.
 
         Raises:
-            LedgerError: it was used before, or in another process (a fork would release two results for one payment).
+            LedgerError: it was already spent, or belongs to another process (a fork would release two results for one payment).
         """
         if self._process != os.getpid():
             raise LedgerError(f"the token of step {self.step} belongs to process {self._process}; a fork cannot spend it")
         if self._spent:
-            raise LedgerError(f"the token of step {self.step} was spent already; every release needs its own")
+            raise LedgerError(f"the token of step {self.step} is already spent; every release needs its own")
         self._spent = True
         return self.multiplier
 
     @property
     def spent(self) -> bool:
-        """Whether noise was drawn against it."""
+        """Whether its noise was drawn."""
         return self._spent

@@ -1,6 +1,6 @@
-"""Optimizers that know of the noise: samplers of the posterior, and Adam without the noise's bias.
+"""Noise-aware optimizers: posterior sampling, and Adam without the bias from the noise.
 
-Torch's own optimizers need nothing from here: on noised gradients each of them is post-processing.
+Torch's optimizers need nothing from here: on noised gradients, each of them is post-processing.
 """
 
 from privet.optim.adam import AdamBC

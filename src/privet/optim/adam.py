@@ -1,4 +1,4 @@
-"""Adam for noised gradients: the noise's known share of the second moment is taken away again."""
+"""Adam for noised gradients, with the known noise variance subtracted from the second moment."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError, positive, real
-from privet.optim.deviations import handed_deviations
+from privet.optim.deviations import noise_deviations
 from privet.plan import Plan
 from privet.schedules import Table
 
-# What deviations may differ by that went through JSON or a sum in another order; rounding to the grid adds 1e-4 at most.
+# Tolerance for deviations that went through JSON or another order of summation; rounding to the grid adds at most 1e-4.
 _PRECISION = 1e-6
 
 
 class AdamBC(torch.optim.Optimizer):
     """Adam whose second moment is corrected for the noise of the Gaussian mechanism.
 
-    The squares of noised gradients are too large by the noise's variance, which dwarfs the gradients' own where noise is
-    strong: plain Adam then divides all coordinates by the same number and is momentum SGD. As the variance is known, it is
-    averaged the way that the squares are and subtracted:
+    Squared noised gradients are too large by the noise variance, which dominates if the noise is strong: plain Adam then divides
+    all coordinates by the same number and reduces to momentum SGD. The variance is known, so it is averaged like the squares and
+    subtracted:
 
         m̂, v̂, φ̂ = bias-corrected moving averages of g, g², s²          w ← w − η·m̂/√max(v̂ − φ̂, γ′)
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate η > 0.
-        noise_deviation: standard deviation s ≥ 0 of the noise on every coordinate of the divided gradient: a number, or one for
-            every step (the last one holds on), such as `plan.gradient_deviations()`. Groups may have their own, for rules that
-            noise some parameters more than others.
-        betas: decay of the moving averages of the gradient and of its square, in [0, 1).
-        floor: γ′ > 0, smallest second moment: what is left after subtraction fluctuates around the truth, and where that is
-            small it would be negative half of the time. Worth tuning, together with the learning rate.
+        noise_deviation: standard deviation s ≥ 0 of the noise on every coordinate of the divided gradient: a number, or one per
+            step (the last one applies to all later steps), such as `plan.gradient_deviations()`. Groups may have their own, for
+            rules with different noise levels.
+        betas: decay rates of the moving averages of the gradient and of its square, in [0, 1).
+        floor: γ′ > 0, smallest second moment. The difference fluctuates around the true value, and would be negative half of the
+            time where that is small. Worth tuning together with the learning rate.
 
-    `AdamBC.of(plan, model)` takes them from the plan, for every parameter its own. `privet.Training` refuses an optimizer whose
-    deviations are not the plan's: too much or too little would be subtracted, and nothing else would tell.
+    `AdamBC.of(plan, model)` takes the deviations of every parameter from the plan. `privet.Training` refuses an optimizer whose
+    deviations differ from the plan's, because it would silently subtract the wrong variance.
 
     Guarantee:
-        The moments are made of released gradients and of public numbers, so this is post-processing.
+        The moments are computed from released gradients and public numbers, so this is post-processing.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
 
     Source:
         Tang, Shpilevskiy, Lécuyer 2024, "DP-AdamBC: Your DP-Adam Is Actually DP-SGD (Unless You Apply Bias Correction)",
-        Algorithm 1; with a variance that changes from step to step its moving average takes the place of the constant.
+        Algorithm 1; for a variance that changes between steps, its moving average replaces the constant.
 
     >>> weight = torch.nn.Parameter(torch.tensor([0.0]))
     >>> optimizer = AdamBC([weight], lr=0.1, noise_deviation=4.0)
@@ -71,48 +71,48 @@ class AdamBC(torch.optim.Optimizer):
         for group in self.param_groups:
             positive("lr", group["lr"])
             positive("floor", group["floor"])
-            group["noise_deviation"] = _checked(group["noise_deviation"])
+            group["noise_deviation"] = _check_deviations(group["noise_deviation"])
             if not all(0 <= real("betas", beta) < 1 for beta in group["betas"]):
                 raise InvalidArgumentError("betas", group["betas"], "two numbers in [0, 1)", "(0.9, 0.999) is usual.")
 
     @classmethod
     def of(cls, plan: Plan, model: nn.Module, lr: float = 1e-3, **options: Any) -> AdamBC:
-        """Return the optimizer of a model's trainable parameters, each with the noise that the plan puts on it.
+        """Create the optimizer of a model's trainable parameters, each with the plan's noise on it.
 
         Args:
-            plan: with noise and steps.
-            model: to be trained.
+            plan: plan with noise and steps.
+            model: the model to train.
             lr, options: further arguments of the class.
 
         Raises:
-            InvalidArgumentError: an argument is out of range, or what the optimizer is handed has no noise of known size.
+            InvalidArgumentError: an argument is out of range, or the noise on the gradients has no known standard deviation.
         """
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         alike: dict[tuple[float, ...], list[nn.Parameter]] = {}
-        for name, deviations in handed_deviations(plan, parameters).items():
-            alike.setdefault(_shortened(deviations.tolist()), []).append(parameters[name])
+        for name, deviations in noise_deviations(plan, parameters).items():
+            alike.setdefault(_shorten(deviations.tolist()), []).append(parameters[name])
         groups = [{"params": members, "noise_deviation": deviations} for deviations, members in alike.items()]
         return cls(groups, lr, noise_deviation=0.0, **options)
 
     def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Refuse a plan whose noise is not what is subtracted.
+        """Refuse a plan whose noise differs from the subtracted noise.
 
         Args:
-            plan: of the training.
+            plan: plan of the training.
             parameters: name → trainable parameter.
 
         Raises:
-            InvalidArgumentError: naming the first parameter and step at which they differ, or what makes the noise unknown.
+            InvalidArgumentError: names the first parameter and step with a difference, or why the noise is unknown.
         """
         given = {id(member): group["noise_deviation"] for group in self.param_groups for member in group["params"]}
-        for name, due in handed_deviations(plan, parameters).items():
+        for name, due in noise_deviations(plan, parameters).items():
             subtracted = Table(given[id(parameters[name])]).factors(len(due))
             wrong = np.flatnonzero(np.abs(subtracted - due) > _PRECISION * due)
             if len(wrong):
                 step = int(wrong[0])
                 raise InvalidArgumentError(
                     "noise_deviation", float(subtracted[step]),
-                    f"{due[step]:.6g}, the standard deviation of the noise that the plan puts on {name} at step {step + 1}",
+                    f"{due[step]:.6g}, the standard deviation of the plan's noise on {name} at step {step + 1}",
                     "AdamBC.of(plan, model) takes it from the plan.",
                 )  # fmt: skip
 
@@ -138,16 +138,16 @@ class AdamBC(torch.optim.Optimizer):
                 parameter.addcdiv_(mean, unbiased.clamp_(min=group["floor"]).sqrt_(), value=-group["lr"] / (1 - decay**step))
 
 
-def _shortened(deviations: Sequence[float]) -> tuple[float, ...]:
-    """Return one number for many that are equal."""
+def _shorten(deviations: Sequence[float]) -> tuple[float, ...]:
+    """Return a single number if all are equal."""
     return (deviations[0],) if len(set(deviations)) == 1 else tuple(deviations)
 
 
-def _checked(deviation: Any) -> tuple[float, ...]:
-    """Return deviations as a tuple: what a checkpoint can hold."""
+def _check_deviations(deviation: Any) -> tuple[float, ...]:
+    """Check deviations and return them as a tuple, which a checkpoint can store."""
     values = (deviation,) if isinstance(deviation, int | float) else tuple(float(value) for value in deviation)
     if not values or any(real("noise_deviation", value) < 0 for value in values):
         raise InvalidArgumentError(
-            "noise_deviation", deviation, "a number ≥ 0, or one for every step", "AdamBC.of(plan, model) knows them."
+            "noise_deviation", deviation, "a number ≥ 0, or one per step", "AdamBC.of(plan, model) takes them from the plan."
         )
     return values

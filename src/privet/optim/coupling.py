@@ -1,4 +1,4 @@
-"""Learning rates that follow a schedule: one of their own, or those of bound and noise."""
+"""Learning-rate schedules: independent ones, and ones coupled to the schedules of bound and noise."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from privet.schedules import Schedule
 
 
 def coupled_learning_rate(optimizer: torch.optim.Optimizer, plan: Plan) -> torch.optim.lr_scheduler.LambdaLR:
-    """Return a learning-rate scheduler that keeps η·σ·R, the noise that a step brings to the parameters, what it is at first.
+    """Return a learning-rate scheduler that keeps η·σ·R, the noise that a step adds to the parameters, constant.
 
-    Where the plan's schedules make the noise on the gradient grow (a bound that is raised late, say), the learning rate shrinks
-    by as much, and the other way round.
+    Where the plan's schedules increase the noise on the gradient (a bound raised late, for example), the learning rate decreases
+    by the same factor, and vice versa.
 
     Args:
-        optimizer: whose learning rate is that of the first step.
-        plan: with noise and steps.
+        optimizer: the optimizer, with the learning rate of the first step.
+        plan: plan with noise and steps.
 
     Returns:
-        For `Training(..., scheduler=...)`; past the plan's last step it changes nothing more.
+        A scheduler for `Training(..., scheduler=...)`; after the plan's last step the rate stays constant.
 
     Raises:
-        InvalidArgumentError: the plan has no noise, so that there is nothing to keep.
+        InvalidArgumentError: the plan has no noise.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", §5: bound and learning
-        rate are changed together, so that ησR is fixed.
+        rate change together such that ησR is fixed.
     """
     deviations = plan.gradient_deviations()
     if not deviations.all():
-        raise InvalidArgumentError("noise.multiplier", plan.noise_multiplier, "greater than 0", "η·σ·R is 0 whatever η is.")
-    return _following(optimizer, (deviations[0] / deviations).tolist())
+        raise InvalidArgumentError("noise.multiplier", plan.noise_multiplier, "greater than 0", "η·σ·R is 0 for any η.")
+    return _follow(optimizer, (deviations[0] / deviations).tolist())
 
 
 def scheduled_learning_rate(
@@ -41,24 +41,24 @@ def scheduled_learning_rate(
     """Return a learning-rate scheduler that multiplies the optimizer's rate by a schedule's factors.
 
     Args:
-        optimizer: whose learning rate is what a factor of 1 stands for.
+        optimizer: the optimizer, with the learning rate for a factor of 1.
         schedule: such as `privet.schedules.ToZero()`.
-        steps: of the training, ≥ 1.
+        steps: number of steps of the training, ≥ 1.
 
     Returns:
-        For `Training(..., scheduler=...)`; past the last step it changes nothing more. Learning rates are public and come after
-        the noise, so no schedule of them changes a guarantee.
+        A scheduler for `Training(..., scheduler=...)`; after the last step the rate stays constant. Learning rates are public and
+        applied after the noise, so their schedule does not affect the guarantee.
 
     Raises:
-        InvalidArgumentError: the number of steps is none.
+        InvalidArgumentError: the number of steps is invalid.
 
     >>> import torch, privet
     >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=8.0)
     >>> scheduled_learning_rate(optimizer, privet.schedules.Table((0.5, 0.25)), steps=2).get_last_lr()
     [4.0]
     """
-    return _following(optimizer, schedule.factors(count("steps", steps)).tolist())
+    return _follow(optimizer, schedule.factors(count("steps", steps)).tolist())
 
 
-def _following(optimizer: torch.optim.Optimizer, factors: list[float]) -> torch.optim.lr_scheduler.LambdaLR:
+def _follow(optimizer: torch.optim.Optimizer, factors: list[float]) -> torch.optim.lr_scheduler.LambdaLR:
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factors[min(step, len(factors) - 1)])

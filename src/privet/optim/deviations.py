@@ -1,4 +1,4 @@
-"""How much noise the gradients have that an optimizer is handed: public numbers, for those that must know them."""
+"""Standard deviations of the noise on the gradients that an optimizer receives, for noise-aware optimizers."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from privet.plan import Plan
 from privet.schedules import Factors
 
 
-def handed_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
-    """Return name → standard deviation of the noise on every coordinate that the optimizer is handed, at every step, (T,).
+def noise_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
+    """Return name → (T,) standard deviation of the noise on every coordinate of the gradient that the optimizer receives.
 
     Args:
-        plan: with noise and steps.
-        names: of the model's trainable parameters; groups that are noised by themselves have their own deviations.
+        plan: plan with noise and T steps.
+        names: names of the model's trainable parameters; groups may have different noise levels.
 
     Raises:
-        InvalidArgumentError: there is no such number: the rule adapts its bound, outer momentum carries the noise of a step on to
-            the next ones, or masks leave some coordinates without noise.
+        InvalidArgumentError: there is no such number: the rule adapts its bound, outer momentum carries noise over to later
+            steps, or masks leave some coordinates without noise.
     """
     if plan.momentum is not None and plan.momentum.accumulates:
         raise InvalidArgumentError(
-            "momentum", plan.momentum, "one with outer=1 for an optimizer that has to know the noise of a step",
-            "Noise is carried over from step to step; use a momentum of the optimizer's own, or another optimizer.",
+            "momentum", plan.momentum, "one with outer=1 for an optimizer that needs to know the noise of a step",
+            "Outer momentum carries noise over to later steps; use the optimizer's own momentum, or another optimizer.",
         )  # fmt: skip
     if plan.sparsification is not None and not plan.sparsification.ranks:
         raise InvalidArgumentError(
-            "sparsification", plan.sparsification, "left out, or ranked, for an optimizer that has to know the noise of a step",
-            "Coordinates that a mask leaves out have none; choose another optimizer.",
+            "sparsification", plan.sparsification, "left out, or ranked, for an optimizer that needs to know the noise of a step",
+            "Coordinates that a mask drops have no noise; choose another optimizer.",
         )  # fmt: skip
     known, common = tuple(names), plan.gradient_deviations()
     scales = plan.clipping.noise_scales(known)

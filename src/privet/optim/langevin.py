@@ -1,9 +1,9 @@
-"""Langevin dynamics whose noise is the Gaussian mechanism's: training that draws from a posterior.
+"""Langevin dynamics with the noise of the Gaussian mechanism: training that samples from a posterior.
 
     w ← w − η·(ĝ − ∇log p(w)/n) + N(0, D·η·I)
 
-with ĝ the clipped mean gradient, n the number of examples and D the diffusion. The noise comes with the gradient: its standard
-deviation on the sum is B·√(D/η), which times η/B is √(D·η). So the optimizer adds none, and the plan accounts for all of it.
+with ĝ the clipped mean gradient, n the number of examples and D the diffusion. The gradient already contains the noise: its
+standard deviation on the sum is B·√(D/η), which times η/B is √(D·η). So the optimizer adds none, and the plan accounts for all.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError, count, positive
 from privet.noise import Gaussian
-from privet.optim.deviations import handed_deviations
+from privet.optim.deviations import noise_deviations
 from privet.plan import Plan
 from privet.schedules import Constant, Factors, Table
 
-# What a plan that went through JSON, or rates that went through a square root and back, may differ by.
+# Tolerance for plans that went through JSON, and for rates that went through a square root and back.
 _PRECISION = 1e-9
 
 
 @dataclass(frozen=True)
 class GaussianPrior:
-    """Every parameter is N(0, std²) before any data are seen.
+    """The prior N(0, std²) for every parameter.
 
     Args:
         std: standard deviation, > 0.
@@ -43,27 +43,27 @@ class GaussianPrior:
         positive("prior.std", self.std)
 
     def gradient(self, parameter: Tensor) -> Tensor:
-        """Return ∇log p at these values, same shape."""
+        """Return ∇log p at the parameter's value, same shape."""
         return -parameter / self.std**2
 
 
 def sgld_noise(
     lr: float | Sequence[float], *, batch_size: float, sensitivity: float, diffusion: float = 1.0, source: str = "secure"
 ) -> Gaussian:
-    """Return the noise that makes a plan's gradients those of Langevin dynamics: B·√(D/η) on the sum.
+    """Return the noise that Langevin dynamics need: standard deviation B·√(D/η) on the sum.
 
     Args:
-        lr: learning rate η > 0, or one for every step.
+        lr: learning rate η > 0, or one per step.
         batch_size: expected batch size B of the plan, > 0.
-        sensitivity: of the plan's clipping rule at the first step, > 0.
+        sensitivity: sensitivity of the plan's clipping rule at the first step, > 0.
         diffusion: D > 0; see `SGLD`.
-        source: of the noise, as for `privet.noise.Gaussian`.
+        source: source of the noise, as for `privet.noise.Gaussian`.
 
     Returns:
-        Noise with multiplier B·√(D/η)/sensitivity at every step, also where a schedule changes the bound.
+        Noise with multiplier B·√(D/η)/sensitivity at every step, even if a schedule changes the bound.
 
     Raises:
-        InvalidArgumentError: an argument, or the multiplier that follows, is out of range.
+        InvalidArgumentError: an argument, or the resulting multiplier, is out of range.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", App. C, Algorithm 3.
@@ -71,7 +71,7 @@ def sgld_noise(
     >>> sgld_noise(0.04, batch_size=64, sensitivity=0.5).multiplier
     640.0
     """
-    rates = _checked(lr)
+    rates = _parse_rates(lr)
     deviations = _deviations(rates, diffusion)
     multiplier = positive("batch_size", batch_size) * float(deviations[0]) / positive("sensitivity", sensitivity)
     schedule = Constant() if len(rates) == 1 else Table(tuple((deviations / deviations[0]).tolist()))
@@ -79,47 +79,47 @@ def sgld_noise(
 
 
 def sgld_learning_rates(plan: Plan, diffusion: float = 1.0) -> tuple[float, ...]:
-    """Return the learning rates that make a plan's noise that of Langevin dynamics, such as one calibrated to an ε.
+    """Return the learning rates for which a plan's noise, calibrated to an ε for example, is that of Langevin dynamics.
 
     Args:
-        plan: with noise and steps.
+        plan: plan with noise and steps.
         diffusion: D > 0; see `SGLD`.
 
     Returns:
         η = D/s² for every step, where s is the standard deviation of the noise on the divided gradient.
     """
-    rates = positive("diffusion", diffusion) / _noised(plan) ** 2
+    rates = positive("diffusion", diffusion) / _gradient_deviations(plan) ** 2
     return tuple(rates.tolist())
 
 
 class SGLD(torch.optim.Optimizer):
     """Stochastic gradient Langevin dynamics on private gradients, collecting samples of the parameters.
 
-    For small learning rates the parameters end up distributed as exp(−2U/(D·n)), with U the sum of all clipped losses minus
-    the log prior. Diffusion D = 2/n is the posterior itself; D = 1 is the published algorithm, which is a posterior heated to
-    temperature n/2. Clipping changes the losses whose gradients it shortens.
+    For small learning rates, the distribution of the parameters converges to exp(−2U/(D·n)), with U the sum of all clipped losses
+    minus the log prior. Diffusion D = 2/n gives the posterior itself; D = 1 is the published algorithm, a posterior at
+    temperature n/2. Clipping changes the losses whose gradients exceed the bound.
 
     Args:
-        params: parameters, or groups of them without learning rates of their own.
-        lr: learning rate η > 0, or one for every step (the last one holds on). A scheduler must not change it.
+        params: parameters, or groups of them without separate learning rates.
+        lr: learning rate η > 0, or one per step (the last one applies to all later steps). A scheduler must not change it.
         examples: n, as in the plan.
-        prior: of the parameters; None is flat.
+        prior: prior of the parameters; None is flat.
         diffusion: D > 0.
-        burn_in: steps before the first sample can be taken.
-        thinning: steps from one sample to the next.
-        keep: most samples that are kept, the latest; each takes as much memory as the parameters.
+        burn_in: number of steps before the first sample.
+        thinning: number of steps between samples.
+        keep: largest number of samples kept, the latest ones; each takes as much memory as the parameters.
 
     Guarantee:
-        It sees released gradients only, so all samples together are post-processing of what the plan accounts for. It adds no
-        noise: whether the plan's noise is what Langevin dynamics need is what `check` says.
+        It only sees released gradients, so all samples together are post-processing of the plan's releases. It adds no noise;
+        `check` verifies that the plan's noise is what Langevin dynamics need.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
 
     Source:
         Welling, Teh 2011; Wang, Fienberg, Smola 2015, "Privacy for Free"; Bu et al. 2023, App. C, Algorithm 3.
-        Heavy ball is stochastic gradient Hamiltonian Monte Carlo (Bu et al. 2023, §4.5): `torch.optim.SGD` with momentum c on
-        a plan whose noise has diffusion D moves, for small η, like this with learning rate η/(1−c) and diffusion D/(1−c).
+        Heavy-ball momentum is stochastic gradient Hamiltonian Monte Carlo (Bu et al. 2023, §4.5): for small η, `torch.optim.SGD`
+        with momentum c on a plan with diffusion D behaves like this with learning rate η/(1−c) and diffusion D/(1−c).
 
     >>> from privet import Plan, clipping, sampling
     >>> weights = [torch.nn.Parameter(torch.zeros(3))]
@@ -145,7 +145,7 @@ class SGLD(torch.optim.Optimizer):
         thinning: int = 1,
         keep: int = 100,
     ) -> None:
-        self.learning_rates = _checked(lr)
+        self.learning_rates = _parse_rates(lr)
         self.examples = count("examples", examples, minimum=2)
         if prior is not None and not isinstance(prior, GaussianPrior):
             raise InvalidArgumentError("prior", prior, "None or a privet.optim.GaussianPrior")
@@ -157,25 +157,25 @@ class SGLD(torch.optim.Optimizer):
 
     @property
     def samples(self) -> tuple[tuple[Tensor, ...], ...]:
-        """The latest samples, oldest first: each a copy of every parameter, in the order of the groups."""
+        """The latest samples, oldest first; each has a copy of every parameter, in the order of the groups."""
         return tuple(zip(*(self.state.get(parameter, {}).get("samples", ()) for parameter in self._parameters()), strict=True))
 
     def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter] | None = None) -> None:
-        """Refuse a plan whose noise is not what these learning rates need; `privet.Training` asks with its parameters.
+        """Refuse a plan whose noise does not match these learning rates; `privet.Training` calls this with its parameters.
 
         Args:
-            plan: of the training.
-            parameters: name → trainable parameter, as a rule may noise some more than others; None looks at the plan's own noise.
+            plan: plan of the training.
+            parameters: name → trainable parameter, for rules with different noise levels; None checks the plan's common noise.
 
         Raises:
-            InvalidArgumentError: the plan has another number of examples, or at some step √(D·η) is not the standard deviation
-                of the noise that reaches some parameter.
+            InvalidArgumentError: the plan has another number of examples, or at some step √(D·η) is not the standard deviation of
+                the noise that reaches some parameter.
         """
         if plan.examples != self.examples:
             raise InvalidArgumentError("examples", self.examples, f"the plan's, {plan.examples}")
-        common = _noised(plan)
-        needed = _deviations(_extended(self.learning_rates, len(common)), self.diffusion)
-        for found in [common] if parameters is None else handed_deviations(plan, parameters).values():
+        common = _gradient_deviations(plan)
+        needed = _deviations(_extend(self.learning_rates, len(common)), self.diffusion)
+        for found in [common] if parameters is None else noise_deviations(plan, parameters).values():
             step = int(np.argmax(np.abs(found / needed - 1)))
             if abs(found[step] / needed[step] - 1) <= _PRECISION:
                 continue
@@ -183,7 +183,7 @@ class SGLD(torch.optim.Optimizer):
                 "noise.multiplier", plan.noise.multiplier,
                 f"such that the divided gradient's noise at step {step + 1} has standard deviation {needed[step]:.6g}, "
                 f"not {found[step]:.6g}",
-                "Take noise=privet.optim.sgld_noise(...) with the same lr and diffusion, or "
+                "Use noise=privet.optim.sgld_noise(...) with the same lr and diffusion, or "
                 "lr=privet.optim.sgld_learning_rates(plan, diffusion).",
             )  # fmt: skip
 
@@ -192,7 +192,7 @@ class SGLD(torch.optim.Optimizer):
         """Take one step with the released gradients, and a sample if it is due."""
         self._check_rates()
         parameters = self._parameters()
-        done = self._taken() + 1
+        done = self._steps_taken() + 1
         due = done > self.burn_in and (done - self.burn_in) % self.thinning == 0
         for parameter in parameters:
             state = self.state[parameter]
@@ -207,57 +207,60 @@ class SGLD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def predictive(self, predict: Callable[[], Tensor]) -> Tensor:
-        """Return the average, over the samples, of a prediction: the predictive mean under the posterior.
+        """Return the average prediction over the samples: the predictive mean under the posterior.
 
         Args:
-            predict: of the model as it is when called, such as `lambda: model(inputs).softmax(-1)`; called once per sample,
-                while the parameters hold its values. They are put back afterwards.
+            predict: computes a prediction with the model's current parameters, such as `lambda: model(inputs).softmax(-1)`;
+                called once per sample with the sample's values, which are restored afterwards.
 
         Raises:
-            InvalidArgumentError: no sample was taken yet.
+            InvalidArgumentError: there is no sample yet.
         """
         if not self.samples:
-            raise InvalidArgumentError("burn_in", self.burn_in, "below the steps that were taken", "There is no sample yet.")
+            raise InvalidArgumentError("burn_in", self.burn_in, "below the number of steps taken", "There is no sample yet.")
         parameters = self._parameters()
         before = [parameter.detach().clone() for parameter in parameters]
         total: Tensor | None = None
         try:
             for sample in self.samples:
-                _put(parameters, sample)
+                _set_values(parameters, sample)
                 predicted = predict()
                 total = predicted.clone() if total is None else total.add_(predicted)
         finally:
-            _put(parameters, before)
+            _set_values(parameters, before)
         assert total is not None
         return total / len(self.samples)
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
-    def _taken(self) -> int:
+    def _steps_taken(self) -> int:
         return int(self.state.get(self._parameters()[0], {}).get("step", 0))
 
     def _rate(self, step: int) -> float:
         return self.learning_rates[min(step, len(self.learning_rates) - 1)]
 
     def _check_rates(self) -> None:
-        """Refuse a learning rate that somebody else has set: the noise would not be what it needs."""
-        expected = self._rate(self._taken())
+        """Refuse a learning rate that was changed from outside, for which the noise would be wrong."""
+        expected = self._rate(self._steps_taken())
         for group in self.param_groups:
             if group["lr"] != expected:
                 raise InvalidArgumentError(
-                    "lr", group["lr"], f"{expected:g} at this step", "Give SGLD the rate of every step instead of a scheduler."
+                    "lr",
+                    group["lr"],
+                    f"{expected:g} at this step",
+                    "Pass one rate per step to SGLD instead of using a scheduler.",
                 )
 
 
-def _checked(lr: float | Sequence[float]) -> tuple[float, ...]:
+def _parse_rates(lr: float | Sequence[float]) -> tuple[float, ...]:
     rates = (lr,) if isinstance(lr, int | float) else tuple(lr)
     if not rates:
         raise InvalidArgumentError("lr", lr, "a number, or at least one")
     return tuple(positive("lr", rate) for rate in rates)
 
 
-def _extended(rates: Sequence[float], total: int) -> tuple[float, ...]:
+def _extend(rates: Sequence[float], total: int) -> tuple[float, ...]:
     return tuple(Table(tuple(rates)).factors(total).tolist())
 
 
@@ -267,16 +270,14 @@ def _deviations(rates: Sequence[float], diffusion: float) -> Factors:
     return found
 
 
-def _noised(plan: Plan) -> Factors:
+def _gradient_deviations(plan: Plan) -> Factors:
     """Return the plan's deviations, refusing a plan without noise."""
     deviations = plan.gradient_deviations()
     if not deviations.all():
-        raise InvalidArgumentError(
-            "noise.multiplier", plan.noise_multiplier, "greater than 0", "Langevin dynamics are made of it."
-        )
+        raise InvalidArgumentError("noise.multiplier", plan.noise_multiplier, "greater than 0", "Langevin dynamics need noise.")
     return deviations
 
 
-def _put(parameters: Sequence[Tensor], values: Iterable[Tensor]) -> None:
+def _set_values(parameters: Sequence[Tensor], values: Iterable[Tensor]) -> None:
     for parameter, value in zip(parameters, values, strict=True):
         parameter.copy_(value)

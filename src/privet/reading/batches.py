@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from privet._utils.randomness import Seeds, generators_kept, seed_generators
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import Part
@@ -122,7 +122,7 @@ def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds |
         UnsupportedModelError: if strict, an example holds a tensor that is not dense.
     """
     numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
-    with generators_kept():
+    with preserve_generators():
         for index, number in zip(indices, numbers, strict=True):
             seed_generators(number)
             try:

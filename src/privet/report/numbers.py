@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from privet.accounting.rounding import rounded_up
+from privet.accounting.rounding import round_up
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -15,7 +15,7 @@ def epsilon(value: float) -> str:
     """Return a privacy loss with four significant digits, rounded up; ∞ for infinity."""
     if not math.isfinite(value):
         return "∞" if value > 0 else str(value)
-    rounded = rounded_up(value)
+    rounded = round_up(value)
     return f"{rounded:f}" if rounded == 0 or 1e-4 <= abs(rounded) < 1e6 else power_of_ten(float(rounded))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from privet.accounting.rounding import share_down, share_up
+from privet.accounting.rounding import format_percent_down, format_percent_up
 from privet.evaluation import wilson_interval
 from privet.report import confusion, numbers, prose, setting_rows
 from privet.report.figures import accountants, gradient_study, reliability
@@ -98,10 +98,14 @@ def _meaning(run: Run, figures: dict[str, Figure]) -> Markup:
     if known is None:
         return NOTHING
     rows = (
-        ("Advantage", share_up(known.advantage), "most by which an attack's rate of hits exceeds its rate of false alarms"),
-        ("Hits at 0.1 % false alarms", share_up(known.found_at_one_in_a_thousand), "0.1 % is guessing"),
-        ("Hits at 1 % false alarms", share_up(known.found_at_one_in_a_hundred), "1 % is guessing"),
-        ("Errors where a coin decided", share_down(known.bayes_risk), "at least; 50 % is guessing"),
+        (
+            "Advantage",
+            format_percent_up(known.advantage),
+            "the largest true minus false positive rate of any attack",
+        ),
+        ("Hits at 0.1 % false alarms", format_percent_up(known.found_at_one_in_a_thousand), "0.1 % is guessing"),
+        ("Hits at 1 % false alarms", format_percent_up(known.found_at_one_in_a_hundred), "1 % is guessing"),
+        ("Errors where a coin decided", format_percent_down(known.bayes_risk), "at least; 50 % is guessing"),
     )
     grid = table(("An attack on membership", "Limit", "What it means"), (tuple(map(text, row)) for row in rows))
     return section("What it leaves an attacker", figure(figures.get("meaning")), grid)

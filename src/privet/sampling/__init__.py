@@ -1,7 +1,7 @@
-"""Who takes part in a step: sampling schemes and the exact draws behind them.
+"""Sampling schemes: which examples join each step, and the exact random draws behind them.
 
-Amplification by sampling is only as good as the secrecy of the draw, so the random words come from the same class of source
-as the noise; they are handed in, which also lets a test hand in words of its own.
+Amplification by sampling relies on the secrecy of the draw, so the random words come from the same class of source as the noise.
+They are an argument, so tests can supply their own.
 """
 
 from privet._utils.randomness import Words

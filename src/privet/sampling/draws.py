@@ -1,4 +1,4 @@
-"""Exact draws from uniform 64-bit words: binomial numbers, subsets, permutations and bins, none of them with a modulo bias."""
+"""Exact draws from uniform 64-bit words, without modulo bias: binomial numbers, subsets, permutations and bins."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def _binomial_table(trials: int, probability: float) -> tuple[int, NDArray[np.fl
     mean = trials * probability
     reach = 12 * np.sqrt(mean * (1 - probability)) + 50
     low, high = max(0, int(mean - reach)), min(trials - 1, int(mean + reach) + 1)
-    # P[K ≤ k] as an incomplete beta function; bdtr, made for it, is off by 0.07 at 10⁸ trials.
+    # P[K ≤ k] as an incomplete beta function; scipy's bdtr, meant for this, is off by 0.07 at 10⁸ trials.
     counts = np.arange(low, high + 1, dtype=np.float64)
     distribution = np.asarray(betaincc(counts + 1, trials - counts, probability))
     return low, np.append(distribution, 1.0)
 
 
 def binomial(trials: int, probability: float, uniform: float) -> int:
-    """Return the `uniform` quantile of Binomial(trials, probability), by inversion of its distribution function.
+    """Return the `uniform` quantile of Binomial(trials, probability), by inverting its distribution function.
 
     Args:
         trials: number of examples N ≥ 1.
         probability: sampling rate q in (0, 1].
-        uniform: in [0, 1), a multiple of 2⁻⁵³: each probability is met to within about 1e-13.
+        uniform: in [0, 1), a multiple of 2⁻⁵³; each probability is exact to about 1e-13.
     """
     if probability == 1.0:
         return trials
@@ -45,8 +45,8 @@ def uniform(words: Words) -> float:
     return float(words(1)[0] >> np.uint64(11)) * 2.0**-53
 
 
-def _accepted(bound: int, size: int, words: Words) -> Indices:
-    """Return what of `size` words is uniform on {0, …, bound−1}: those beyond the largest multiple of the bound are rejected."""
+def _accept(bound: int, size: int, words: Words) -> Indices:
+    """Draw `size` words, reject those beyond the largest multiple of the bound, and return the rest modulo the bound."""
     limit = 2**64 - 2**64 % bound
     drawn = words(size)
     accepted = drawn if limit == 2**64 else drawn[drawn < np.uint64(limit)]
@@ -57,30 +57,30 @@ def below(bound: int, size: int, words: Words) -> Indices:
     """Return `size` independent uniform draws from {0, …, bound−1}."""
     found = np.empty(0, dtype=np.int64)
     while len(found) < size:
-        found = np.concatenate([found, _accepted(bound, size - len(found), words)])
+        found = np.concatenate([found, _accept(bound, size - len(found), words)])
     return found
 
 
 def distinct(size: int, population: int, words: Words) -> Indices:
     """Return a uniform `size`-subset of {0, …, population−1}, sorted.
 
-    Candidates are drawn uniformly and the first `size` different ones are kept: every subset is equally likely.
+    Candidates are drawn uniformly and the first `size` distinct ones are kept, so every subset is equally likely.
     """
     if 2 * size > population:
         return np.setdiff1d(np.arange(population, dtype=np.int64), distinct(population - size, population, words))
     chosen = np.empty(0, dtype=np.int64)
     while len(chosen) < size:
-        candidates = np.concatenate([chosen, _accepted(population, size - len(chosen) + 16, words)])
+        candidates = np.concatenate([chosen, _accept(population, size - len(chosen) + 16, words)])
         _, first = np.unique(candidates, return_index=True)
         chosen = candidates[np.sort(first)][:size]
     return np.sort(chosen)
 
 
 def permutation(size: int, words: Words) -> Indices:
-    """Return a uniform permutation of {0, …, size−1}: the order of as many random words.
+    """Return a uniform permutation of {0, …, size−1}: the sort order of `size` random words.
 
-    Words that are all different are in each order equally often. If two are equal, which for a million has a chance below
-    1e-7, all are drawn again.
+    Distinct words are in each order equally often. If two words are equal (probability below 1e-7 for a million words), all are
+    drawn again.
     """
     while True:
         keys = words(size)

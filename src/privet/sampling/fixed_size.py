@@ -1,4 +1,4 @@
-"""Schemes whose steps all have the same public number of examples."""
+"""Sampling schemes with a fixed, public number of examples per step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privet._utils.registry import register
 from privet.accounting import Event, Release
 from privet.errors import count
 from privet.sampling.draws import Indices, distinct
-from privet.sampling.scheme import Scheme, checked_size
+from privet.sampling.scheme import Scheme, check_size
 
 
 @register
@@ -24,7 +24,7 @@ class FullBatch(Scheme):
 
     Guarantee:
         T steps are T Gaussian mechanisms on all the data, whose composition is one Gaussian mechanism of multiplier σ/√T: ε is
-        exact for all neighbours.
+        exact for every adjacency.
 
     Source:
         Dong, Roth, Su 2022, "Gaussian Differential Privacy", Corollary 3.3.
@@ -38,28 +38,28 @@ class FullBatch(Scheme):
         return float(examples)
 
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:
-        """Yield everybody, at every step."""
-        everybody = np.arange(examples, dtype=np.int64)
+        """Yield all examples at every step."""
+        everything = np.arange(examples, dtype=np.int64)
         while True:
-            yield everybody
+            yield everything
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Event:
-        """Return releases on all the data."""
+        """Return the event of `count` releases on all the data."""
         return Event(1.0, noise_multiplier, count)
 
 
 @register
 @dataclass(frozen=True)
 class FixedSize(Scheme):
-    """A uniform subset of exactly `batch_size` examples, without replacement, drawn anew for every step.
+    """A fresh uniform subset of exactly `batch_size` examples for every step, without replacement.
 
     Args:
-        batch_size: number of examples in a step, a whole number ≥ 1.
+        batch_size: number of examples in a step, an integer ≥ 1.
 
     Guarantee:
-        Every subset is equally likely at every step, independently. The neighbours that suit it are those where one example is
-        replaced by another: of two data sets of the same size, the draws are the same. ε is much larger than for Poisson sampling
-        with add-remove neighbours, as the sum can move by twice the bound.
+        Every subset is equally likely at every step, independently. It supports replace-one neighbours: data sets of equal size
+        have the same draws. ε is much larger than for Poisson sampling with add-remove neighbours, because the sum can move by
+        twice the bound.
 
     Source:
         Balle, Barthe, Gaboardi 2018, "Privacy Amplification by Subsampling: Tight Analyses via Couplings and Divergences".
@@ -71,8 +71,8 @@ class FixedSize(Scheme):
     batch_size: int
 
     refused: ClassVar[Mapping[str, str]] = {
-        "add-remove": "Where one is missing, another takes its place in the draw, so the sum moves as if it were replaced.",
-        "zero-out": "It is covered only as a case of 'replace-one', whose larger ε holds for it too.",
+        "add-remove": "If an example is missing, another takes its place in the draw, so the sum moves as if it were replaced.",
+        "zero-out": "It is only covered as a case of 'replace-one', whose larger ε also holds for it.",
     }
 
     def __post_init__(self) -> None:
@@ -80,10 +80,10 @@ class FixedSize(Scheme):
 
     def expected_batch_size(self, examples: int) -> float:
         """Return the batch size."""
-        return checked_size(self.batch_size, examples)
+        return check_size(self.batch_size, examples)
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
-        """Return the releases on fresh subsets of one size."""
+        """Return the event of `count` releases on fresh fixed-size subsets."""
         return accounting.FixedSize(self.rate(examples), noise_multiplier, count)
 
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:

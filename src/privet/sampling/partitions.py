@@ -1,4 +1,4 @@
-"""Schemes with epochs, in each of which every example takes part exactly once."""
+"""Epoch-based sampling schemes, in which every example takes part exactly once per epoch."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from privet._utils.randomness import Words
 from privet._utils.registry import register
 from privet.errors import InvalidArgumentError, count, real
 from privet.sampling.draws import Indices, below, permutation
-from privet.sampling.scheme import ByEpoch, checked_size
+from privet.sampling.scheme import ByEpoch, check_size
 
 
 @register
 @dataclass(frozen=True)
 class BallsInBins(ByEpoch):
-    """In each epoch every example chooses one of the steps for itself, uniformly and independently.
+    """In each epoch, every example joins one step, drawn uniformly and independently of the others.
 
-    Batches vary in size nearly as under Poisson sampling, but nobody is left out of an epoch or drawn twice.
+    Batch sizes vary nearly as under Poisson sampling, but every example takes part exactly once per epoch.
 
     Args:
-        batch_size: most examples in a step in expectation, ≥ 1: an epoch of N examples has ⌈N / batch_size⌉ steps, and
-            N / ⌈N / batch_size⌉ examples are expected in each.
+        batch_size: largest expected number of examples in a step, ≥ 1: an epoch of N examples has ⌈N / batch_size⌉ steps with
+            N / ⌈N / batch_size⌉ expected examples each.
 
     Guarantee:
-        An example's step does not depend on who else is in the data, so it suits all neighbours. Epochs are independent.
+        An example's step does not depend on the other examples, so every adjacency is supported. Epochs are independent.
 
     Source:
         Chua et al. 2025, "Balls-and-Bins Sampling for DP-SGD"; Feldman, Shenfeld 2025, "Privacy Amplification by Random
@@ -60,7 +60,7 @@ class BallsInBins(ByEpoch):
         return _batches(examples, self.batch_size)
 
     def partition(self, examples: int, words: Words) -> list[Indices]:
-        """Return who chose each step; possibly nobody."""
+        """Return the examples of each step, possibly none."""
         length = self.epoch_length(examples)
         chosen = below(length, examples, words)
         ends = np.bincount(chosen, minlength=length).cumsum()
@@ -70,14 +70,14 @@ class BallsInBins(ByEpoch):
 @register
 @dataclass(frozen=True)
 class Shuffle(ByEpoch):
-    """In each epoch the data are shuffled and cut into batches: what most training without privacy does.
+    """In each epoch, the data are shuffled and split into batches, as in most non-private training.
 
     Args:
-        batch_size: number of examples in a step, a whole number ≥ 1; the last batch of an epoch may be smaller.
+        batch_size: number of examples in a step, an integer ≥ 1; the last batch of an epoch may be smaller.
 
     Guarantee:
-        Every order is equally likely in every epoch, independently. No useful amplification is proved for it: a lower bound on ε
-        is several times what Poisson sampling of the same rate has, so it must never be accounted as such.
+        Every order is equally likely in every epoch, independently. No useful amplification is proven: a lower bound on ε is
+        several times the ε of Poisson sampling at the same rate, so shuffling must never be accounted for as Poisson sampling.
 
     Source:
         Chua et al. 2024, "How Private are DP-SGD Implementations?" and "Scalable DP-SGD: Shuffling vs. Poisson Subsampling".
@@ -98,7 +98,7 @@ class Shuffle(ByEpoch):
 
     def expected_batch_size(self, examples: int) -> float:
         """Return the batch size."""
-        return checked_size(self.batch_size, examples)
+        return check_size(self.batch_size, examples)
 
     def epoch_length(self, examples: int) -> int:
         """Return ⌈N / batch_size⌉."""
@@ -112,4 +112,4 @@ class Shuffle(ByEpoch):
 
 def _batches(examples: int, size: float) -> int:
     """Return ⌈examples / size⌉."""
-    return math.ceil(examples / checked_size(size, examples))
+    return math.ceil(examples / check_size(size, examples))

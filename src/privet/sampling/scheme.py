@@ -1,4 +1,4 @@
-"""What every sampling scheme answers: who takes part in a step, and which accountant covers it."""
+"""Interface of sampling schemes: the draws of a run, and the events for the accountant."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from privet.schedules import Factors
 
 
 class Scheme(Part, ABC):
-    """Who takes part in a step. A scheme is a frozen value; what a run draws from it is an iterator with the run's secrets.
+    """A sampling scheme. It is a frozen value; the draws of a run are an iterator that holds the run's secrets.
 
     Attributes:
-        refused: adjacency → why no accountant covers the scheme for such neighbours.
+        refused: unsupported adjacency → why no accountant covers it.
     """
 
     refused: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def expected_batch_size(self, examples: int) -> float:
-        """Return the public number that sums are divided by: how many examples a step has in expectation, or at most.
+        """Return the public divisor of sums: the expected or largest number of examples in a step.
 
         Raises:
-            InvalidArgumentError: the scheme does not suit a data set of this size.
+            InvalidArgumentError: the scheme does not support a data set of this size.
         """
 
     @abstractmethod
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:
-        """Yield the sorted indices of one step's examples after another, without end.
+        """Yield the sorted indices of each step's examples, without end.
 
-        The first array is that of a step at which a run may begin or go on, as `resumes_at` says.
+        The first array is for a step at which a run may begin or resume, according to `resumes_at`.
 
         Args:
             examples: number of examples in the data set.
@@ -46,27 +46,27 @@ class Scheme(Part, ABC):
         """
 
     def rate(self, examples: int) -> float:
-        """Return the chance q that an example takes part in a step, for a data set of this size.
+        """Return the sampling rate q, the probability that an example takes part in a step, for a data set of this size.
 
         Raises:
-            InvalidArgumentError: the scheme does not suit a data set of this size.
+            InvalidArgumentError: the scheme does not support a data set of this size.
         """
         return self.expected_batch_size(examples) / examples
 
     def steps_per_epoch(self, examples: int) -> float:
-        """Return how many steps see every example once, in expectation or exactly."""
+        """Return the number of steps that see every example once, in expectation or exactly."""
         return self.steps_in(1, examples)
 
     def steps_in(self, epochs: float, examples: int) -> float:
-        """Return how many steps so many epochs have."""
+        """Return the number of steps in `epochs` epochs."""
         return epochs * examples / self.expected_batch_size(examples)
 
     def participation(self, examples: int, steps: int) -> int:
-        """Return the largest number of the first `steps` steps that one example can take part in."""
+        """Return how many of the first `steps` steps one example can take part in at most."""
         return steps
 
     def resumes_at(self, step: int, examples: int) -> int:
-        """Return the first step, `step` or a later one, at which a run may go on with new randomness.
+        """Return the first step from `step` on at which a run may resume with fresh randomness.
 
         Args:
             step: number of the next step, from 1.
@@ -75,10 +75,10 @@ class Scheme(Part, ABC):
         return step
 
     def check_adjacency(self, adjacency: str) -> None:
-        """Refuse neighbours for which no accountant covers the scheme.
+        """Refuse adjacencies for which no accountant covers the scheme.
 
         Raises:
-            InvalidArgumentError: naming the neighbours that are covered, and why these are not.
+            InvalidArgumentError: names the supported adjacencies, and why this one is not.
         """
         if adjacency in self.refused:
             covered = " or ".join(repr(name) for name in ADJACENCIES if name not in self.refused)
@@ -88,10 +88,10 @@ class Scheme(Part, ABC):
 
     @abstractmethod
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
-        """Return what an accountant is told of `count` steps, or epochs, with the same noise multiplier."""
+        """Return the event of `count` steps, or epochs, with the same noise multiplier."""
 
     def events(self, examples: int, multipliers: Factors) -> tuple[Release, ...]:
-        """Return what an accountant is told of the first steps of a run, equal ones counted together.
+        """Return the events of the first steps of a run, equal ones merged.
 
         Args:
             examples: number of examples in the data set.
@@ -104,11 +104,11 @@ class Scheme(Part, ABC):
 class ByEpoch(Scheme):
     """A scheme in which every example takes part in exactly one step of each epoch, by a secret partition of the data.
 
-    The partition lives in the iterator of `draws` and nowhere else. So a run that stops within an epoch cannot finish it: a
-    second partition could hand an example to one of its steps again.
+    The partition lives only in the iterator of `draws`. So a run that stops within an epoch cannot finish it: a second partition
+    could assign an example to another step of the same epoch.
 
     Attributes:
-        accounted_as: what an accountant is told of an epoch.
+        accounted_as: type of the event of an epoch.
     """
 
     accounted_as: ClassVar[type[Shuffled] | type[BallsInBins]]
@@ -122,20 +122,20 @@ class ByEpoch(Scheme):
         """Return the examples of each step of one epoch, sorted."""
 
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:
-        """Yield the steps of one epoch after another, the first epoch from its beginning."""
+        """Yield the steps of successive epochs, from the beginning of the first."""
         while True:
             yield from self.partition(examples, words)
 
     def steps_in(self, epochs: float, examples: int) -> float:
-        """Return how many steps so many epochs have."""
+        """Return the number of steps in `epochs` epochs."""
         return epochs * self.epoch_length(examples)
 
     def events(self, examples: int, multipliers: Factors) -> tuple[Release, ...]:
-        """Return one event for every epoch, begun ones included, with the epoch's least noise."""
+        """Return one event per epoch, including an unfinished one, with the epoch's smallest multiplier."""
         return epochs(multipliers.tolist(), self.epoch_length(examples), self.accounted_as)
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
-        """Return what an accountant is told of `count` epochs with the same noise multiplier."""
+        """Return the event of `count` epochs with the same noise multiplier."""
         length = self.epoch_length(examples)
         return self.accounted_as(noise_multiplier, count, None if length == 1 else length)
 
@@ -144,13 +144,13 @@ class ByEpoch(Scheme):
         return math.ceil(steps / self.epoch_length(examples))
 
     def resumes_at(self, step: int, examples: int) -> int:
-        """Return the first step of an epoch that is not before `step`: what is left of an interrupted epoch counts as spent."""
+        """Return the first step of the first epoch that begins at or after `step`; the rest of an interrupted epoch is lost."""
         length = self.epoch_length(examples)
         return step + (1 - step) % length
 
 
-def checked_size(size: float, examples: int) -> float:
-    """Return a batch size as a float.
+def check_size(size: float, examples: int) -> float:
+    """Return a batch size as a float, refusing one that is larger than the data set.
 
     Raises:
         InvalidArgumentError: it is larger than the data set.

@@ -1,4 +1,4 @@
-"""Sparsification: which coordinates a step releases, by public masks."""
+"""Sparsification: public masks that select the coordinates of a step's release."""
 
 from privet.sparsification.drawing import Masks, Selection
 from privet.sparsification.kinds import Random, Ranked, Sparsification, Timetable

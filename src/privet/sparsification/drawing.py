@@ -1,4 +1,4 @@
-"""Masks from public numbers: the same on every machine, whatever is trained."""
+"""Random masks from public numbers, reproducible on every machine."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Shapes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Selection:
-    """The public parameters of a random mask: who knows them and the parameters' shapes knows the mask.
+    """The public parameters of a random mask; together with the shapes of the model's parameters they determine the mask.
 
     Args:
-        seed: of all masks of a training, in [0, 2³¹).
-        block: which of the training's masks, counted from 0, below 2³¹.
-        zeros: how many coordinates are left out, in [0, 2³¹).
+        seed: seed of all masks of a training, in [0, 2³¹).
+        block: index of the mask within the training, from 0, below 2³¹.
+        zeros: number of dropped coordinates, in [0, 2³¹).
 
     Guarantee:
-        Each coordinate gets one 64-bit word of Philox4x64-10 with key `seed` and counter `block`·2¹⁹², in the order of names
-        and then row by row; those with the smallest words are left out, of equal words the first. So every set of `zeros`
-        coordinates is as likely as any other (up to 2⁻⁶⁴ per pair), and no version of a library changes which one it is.
+        Each coordinate gets one 64-bit word of Philox4x64-10 with key `seed` and counter `block`·2¹⁹², in the order of names and
+        then row by row; the coordinates with the smallest words are dropped, the first ones in case of ties. So every set of
+        `zeros` coordinates is equally likely (up to 2⁻⁶⁴ per pair), and masks do not depend on library versions.
 
     Source:
         Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3".
@@ -50,22 +50,22 @@ class Selection:
         """Return name → bool tensor on the CPU, True where a coordinate is kept.
 
         Args:
-            shapes: name → shape of the parameter; their order counts.
+            shapes: name → shape of the parameter; the order matters.
 
         Raises:
             InvalidArgumentError: there are fewer coordinates than zeros.
         """
         size = total(shapes)
         if self.zeros > size:
-            raise InvalidArgumentError("selection.zeros", self.zeros, f"at most the {size} coordinates that there are")
+            raise InvalidArgumentError("selection.zeros", self.zeros, f"at most the number of coordinates, {size}")
         words = np.random.Philox(key=self.seed, counter=self.block << 192).random_raw(size)
-        return split(kept_of_largest(np.asarray(words, dtype=np.uint64).reshape(size), self.zeros), shapes)
+        return split(keep_largest(np.asarray(words, dtype=np.uint64).reshape(size), self.zeros), shapes)
 
 
-def kept_of_largest(values: NDArray[Any], zeros: int) -> NDArray[np.bool_]:
-    """Return True everywhere but at the `zeros` smallest values, of equal ones the first.
+def keep_largest(values: NDArray[Any], zeros: int) -> NDArray[np.bool_]:
+    """Return False at the `zeros` smallest values (the first ones in case of ties), and True elsewhere.
 
-    >>> kept_of_largest(np.array([3.0, 1.0, 2.0, 1.0]), 1)
+    >>> keep_largest(np.array([3.0, 1.0, 2.0, 1.0]), 1)
     array([ True, False,  True,  True])
     """
     kept = np.ones(len(values), dtype=np.bool_)
@@ -78,7 +78,7 @@ def kept_of_largest(values: NDArray[Any], zeros: int) -> NDArray[np.bool_]:
 
 
 def split(kept: NDArray[np.bool_], shapes: Shapes) -> dict[str, Tensor]:
-    """Return one mask for all coordinates as one for each parameter."""
+    """Split a mask over all coordinates into one mask per parameter."""
     sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes.values()]
     parts = torch.split(torch.from_numpy(kept), sizes)
     return {name: part.view(tuple(shape)) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}

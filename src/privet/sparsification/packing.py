@@ -1,4 +1,4 @@
-"""One step's release in few bytes: the values that are kept, and the public numbers that say where they belong."""
+"""Compact encoding of a sparse release: its kept values, and the public parameters of its mask."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _TYPES}
 
 
 def encode(released: NoisedSum, selection: Selection) -> bytes:
-    """Return a release as its kept values and what its mask is made from: about (1 − r)·d numbers.
+    """Encode a release as its kept values and the parameters of its mask: about (1 − r)·d numbers.
 
     Args:
-        released: of a step with a random mask.
+        released: release of a step with a random mask.
         selection: the step's mask, from `Random.selection`.
 
     Returns:
-        A header of a few bytes per parameter, and the values in little-endian order.
+        A header of a few bytes per parameter, then the values in little-endian order.
 
     Raises:
         InvalidArgumentError: the release has values outside the mask (dense noise), or another mask.
@@ -55,10 +55,10 @@ def encode(released: NoisedSum, selection: Selection) -> bytes:
 
 
 def decode(data: bytes) -> NoisedSum:
-    """Return the release that `encode` was given, on the CPU.
+    """Decode a release from `encode`, on the CPU.
 
     Raises:
-        InvalidArgumentError: the bytes are not a whole release.
+        InvalidArgumentError: the bytes are not a complete release.
     """
     start = len(_MAGIC) + _LENGTH.size
     try:
@@ -82,7 +82,7 @@ def decode(data: bytes) -> NoisedSum:
         return NoisedSum(tensors, header["sensitivity"], header["standard_deviation"], header["noise_scales"], support)
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise InvalidArgumentError(
-            "data", f"{len(data)} bytes", "a whole release from sparsification.encode", str(error)
+            "data", f"{len(data)} bytes", "a complete release from sparsification.encode", str(error)
         ) from None
 
 
@@ -91,12 +91,12 @@ def _check_support(released: NoisedSum, masks: dict[str, Tensor], selection: Sel
     if support is None and selection.zeros:
         raise InvalidArgumentError(
             "released", "with noise on every coordinate", "a release of a step with a random mask",
-            "Dense noise has no shorter form that is as random: send it whole.",
+            "Dense noise cannot be compressed: send the full release.",
         )  # fmt: skip
     if support is not None and (
         support.keys() != masks.keys() or not all(torch.equal(support[name].cpu(), mask) for name, mask in masks.items())
     ):
-        raise InvalidArgumentError("selection", selection, "that of the release's own mask", "It differs from the support.")
+        raise InvalidArgumentError("selection", selection, "the selection of the release's mask", "It differs from the support.")
 
 
 def _values(tensor: Tensor, mask: Tensor | None) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import LedgerError, PrivetError
@@ -95,7 +95,7 @@ class ClippedSummer:
         total: ClippedSum | None = None
         # One example must not change the directions of another, so they are the step's and not those of a physical batch.
         directions = Directions(self._words(4)) if isinstance(rule, Projected) else None
-        with generators_kept():
+        with preserve_generators():
             for physical, groups in reading:
                 summed = self._sum_batch(physical, groups, rule, masks, directions)
                 total = summed if total is None else total.join(summed)

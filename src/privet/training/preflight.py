@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from privet._utils.randomness import generators_kept, seed_generators
+from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
 from privet.clipping import Projected
 from privet.collate import Collate, batch_of_one, own_batch
@@ -100,7 +100,7 @@ class Preflight:
         self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
         groups = self._first_examples()
         if not isinstance(self.rows.dataset, Batched) and self.rows.collate is not None:
-            with generators_kept():
+            with preserve_generators():
                 self._refuse_coupling_collate(make_up_items(self.rows.dataset[0], _FEW))
         return [group.examples for group in groups]
 
@@ -140,7 +140,7 @@ def couples(collate: Collate, items: Sequence[Any]) -> bool:
         seed_generators(seed)
         return own_batch(collate(_copied(list(some))))
 
-    with generators_kept():
+    with preserve_generators():
         try:
             alone = [call([item], 0) for item in items]
             if not all(_same(one, call([item], 1)) for one, item in zip(alone, items, strict=True)):

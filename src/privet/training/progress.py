@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 
 # ε takes some milliseconds to compute: often enough to watch, seldom enough not to slow training.
 _SECONDS_BETWEEN = 3.0
@@ -33,7 +33,7 @@ def track(steps: Iterable[Step], total: int, epsilon: Callable[[], float]) -> It
         total: number of steps of the whole training.
         epsilon: returns what is spent so far.
     """
-    from privet._utils.progress import progress_bar  # which loads rich: only if it is to be seen
+    from privet._utils.progress import progress_bar
 
     with progress_bar("step {task.completed:,}/{task.total:,}", "ε {task.fields[epsilon]}") as bar:
         task = bar.add_task("training", total=total, epsilon="0")
@@ -41,7 +41,7 @@ def track(steps: Iterable[Step], total: int, epsilon: Callable[[], float]) -> It
         for step in steps:
             now = time.monotonic()
             if now - shown_at >= _SECONDS_BETWEEN or step.number == total:
-                bar.update(task, completed=step.number, epsilon=legible(epsilon()))
+                bar.update(task, completed=step.number, epsilon=format_up(epsilon()))
                 shown_at = now
             else:
                 bar.update(task, completed=step.number)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privet.accounting import DEFAULT_ACCOUNTANT
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import History, read_history, verify_anchor
@@ -44,7 +44,7 @@ class Verified:
         saved = "no checkpoint" if self.completed is None else f"{self.completed:,} in the checkpoint"
         return (
             f"The ledger of run {self.run} is whole: {self.steps_spent:,} of {self.steps_planned:,} steps count ({saved}), "
-            f"ε = {legible(self.epsilon)} at δ = {self.delta:g}, in {self.sessions} session{'s' * (self.sessions != 1)}."
+            f"ε = {format_up(self.epsilon)} at δ = {self.delta:g}, in {self.sessions} session{'s' * (self.sessions != 1)}."
             + " Its last line was cut off, and does not count." * self.torn
             + f"\nTip: {self.tip}"
         )

@@ -1,4 +1,4 @@
-"""Tuning: settings that are as good as known ones, and a search whose trials are paid for."""
+"""Tuning: the scaling rule for equivalent settings, and a private hyperparameter search."""
 
 from privet.accounting.composition.selection import PoissonTrials, TruncatedNegativeBinomial, geometric, logarithmic
 from privet.tuning.scaling import Setting, diagonal

@@ -1,4 +1,4 @@
-"""The scaling rule: which settings bring the same amount of noise to the parameters, and so are worth trying together."""
+"""The scaling rule: settings that add the same noise to the parameters, and so are worth trying together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privet.errors import InvalidArgumentError, choice, positive, real
 
 @dataclass(frozen=True)
 class Setting:
-    """What the noise that reaches the parameters depends on.
+    """The hyperparameters that determine the noise on the parameters.
 
     Args:
         learning_rate: η > 0.
@@ -34,19 +34,19 @@ class Setting:
 
     @property
     def noise(self) -> float:
-        """η·C·σ/(1−µ): times √(number of past steps)/B, the noise that SGD brings to a parameter."""
+        """η·C·σ/(1−µ): times √(number of past steps)/B, this is the noise that SGD adds to a parameter."""
         return self.learning_rate * self.bound * self.noise_multiplier / (1 - self.momentum)
 
 
 def _sgd(base: Setting, other: Setting) -> float:
-    """Return the learning rate that keeps the noise."""
+    """Return the learning rate that keeps the noise constant."""
     return base.learning_rate * base.noise_multiplier * base.bound * (1 - other.momentum) / (
         other.noise_multiplier * other.bound * (1 - base.momentum)
     )  # fmt: skip
 
 
 def _adam(base: Setting, other: Setting) -> float:
-    """Return the learning rate as it is: Adam divides by the size of what it is given, noise included."""
+    """Return the learning rate unchanged: Adam divides by the size of its input, noise included."""
     return base.learning_rate
 
 
@@ -61,24 +61,24 @@ def diagonal(
     noise_multipliers: Sequence[float] = (),
     optimizer: str = "sgd",
 ) -> tuple[Setting, ...]:
-    """Return the settings that the scaling rule holds for as good as a known one, every combination of what is given.
+    """Return the settings that are equivalent to a known one by the scaling rule, for every combination of the arguments.
 
-    For SGD η·C·σ/(1−µ) stays what it is: the best settings of every row and column of a grid lie on such a diagonal, so that a
-    search in two dimensions is one along a line (vary η alone, at a fixed C) and one along the diagonal. For Adam η and C
-    decouple: the best η does not depend on C, and the table keeps it.
+    For SGD, η·C·σ/(1−µ) stays constant: the best settings of every row and column of a grid lie on such a diagonal, so a search
+    in two dimensions reduces to one along a line (vary only η at a fixed C) and one along the diagonal. For Adam, η and C
+    decouple: the best η does not depend on C and stays constant.
 
     Args:
-        base: a setting known to be good for its bound, say from a search over learning rates.
-        bounds: clip bounds to go to; by default the base's.
-        momenta: momenta to go to; by default the base's.
-        noise_multipliers: noise multipliers to go to, as another ε asks for; by default the base's.
+        base: a setting known to be good for its bound, for example from a search over learning rates.
+        bounds: other clip bounds; by default the base's.
+        momenta: other momenta; by default the base's.
+        noise_multipliers: other noise multipliers, for another ε; by default the base's.
         optimizer: "sgd" or "adam".
 
     Raises:
         InvalidArgumentError: an argument is out of range.
 
     Guarantee:
-        None: choosing among the settings by what they do on private data has a price; see `search`.
+        None: choosing among the settings by their results on private data costs privacy; see `search`.
 
     Source:
         "Improving Differentially Private SGD via Randomly Sparsified Gradients", App. H.

@@ -1,4 +1,4 @@
-"""A search whose trials are paid for: a secret, random number of private trainings, of which the best is kept."""
+"""Private hyperparameter search: the best of a secret, random number of private trainings."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class PublicScore:
-    """How good a finished training is, by its model and public data alone, such as the accuracy on a public test set.
+    """A score from the trained model and public data only, such as the accuracy on a public test set.
 
     Args:
         function: finished training → score, larger is better.
 
     Guarantee:
-        Of a released model and public data, it is post-processing and costs nothing. That it looks at nothing else is what
-        whoever writes this word promises.
+        A function of a released model and public data is post-processing and costs nothing. The caller guarantees that the score
+        uses nothing else.
     """
 
     function: Callable[[Training], float]
@@ -42,11 +42,11 @@ class PublicScore:
 
 @dataclass(frozen=True)
 class PaidScore:
-    """How good a finished training is, by private data, with noise that the function adds and that is accounted for.
+    """A noisy score on private data; the function adds the noise, and the search accounts for it.
 
     Args:
         function: finished training → noisy score, larger is better.
-        events: the Gaussian releases that one call makes of the private data, for the plans' unit, at least one, such as
+        events: the Gaussian releases of private data in one call, for the plans' unit, at least one, such as
             `Event(sampling_rate=1.0, noise_multiplier=30.0)` for a count of correct answers with noise N(0, 30²).
     """
 
@@ -56,12 +56,12 @@ class PaidScore:
     def __post_init__(self) -> None:
         if not self.events or not all(isinstance(event, Event) for event in self.events):
             raise InvalidArgumentError(
-                "events", self.events, "what the score releases, at least one privet.accounting.Event",
-                "A score that releases nothing of the private data is a PublicScore.",
+                "events", self.events, "the releases of the score, at least one privet.accounting.Event",
+                "For a score that does not use private data, use PublicScore.",
             )  # fmt: skip
 
     def __str__(self) -> str:
-        return "a noisy score on private data, which is paid for"
+        return "a noisy score on private data, whose cost is included"
 
 
 Score = PublicScore | PaidScore
@@ -69,13 +69,13 @@ Score = PublicScore | PaidScore
 
 @dataclass(frozen=True, eq=False)
 class Found(Generic[S]):
-    """What a search found.
+    """The result of a search.
 
     Args:
-        setting: the chosen one; None if the number of trials was 0, which only a Poisson law allows.
-        training: the chosen trial, with its model; its own guarantee is that of a training that was not chosen.
-        score: of the chosen trial.
-        guarantee: what all of this promises together.
+        setting: the chosen setting; None if the number of trials was 0, which only a Poisson distribution allows.
+        training: the chosen trial with its model; its own guarantee ignores that it was chosen.
+        score: score of the chosen trial.
+        guarantee: the guarantee of all of this together.
     """
 
     setting: S | None
@@ -85,36 +85,38 @@ class Found(Generic[S]):
 
 
 def guarantee(plans: Sequence[Plan], *, score: Score, number: Law) -> SelectionGuarantee:
-    """Return what a search over these plans promises; no data are touched.
+    """Return the guarantee of a search over these plans, without touching data.
 
     Args:
-        plans: one for every candidate, of the same examples, adjacency, unit and δ.
-        score: by which trials are compared.
-        number: law of the number of trials, such as `privet.tuning.geometric(mean=10)`.
+        plans: one per candidate, with the same examples, adjacency, unit and δ.
+        score: score that compares trials.
+        number: distribution of the number of trials, such as `privet.tuning.geometric(mean=10)`.
 
     Returns:
         The statement, with ε from Rényi divergences at the plans' δ.
 
     Raises:
-        InvalidArgumentError: there is no plan, or plans promise to different neighbours; or the score does not say what it costs.
+        InvalidArgumentError: there is no plan, the plans differ in one of these, or the score does not state its cost.
     """
     if not plans:
         raise InvalidArgumentError("candidates", plans, "at least one")
     if not isinstance(score, PublicScore | PaidScore):
         raise InvalidArgumentError(
             "score", score, "a PublicScore or a PaidScore",
-            "A score on private data without noise would publish what it was chosen by: say PublicScore(function) if it looks at "
-            "the model and at public data only, or add noise and say PaidScore(function, events).",
+            "A score on private data without noise would leak them through the choice: use PublicScore(function) if it only uses "
+            "the model and public data, or add noise and use PaidScore(function, events).",
         )  # fmt: skip
     if not isinstance(number, Law):
-        raise InvalidArgumentError("number", number, "a law such as privet.tuning.geometric(mean=10)", "A fixed one leaks more.")
+        raise InvalidArgumentError(
+            "number", number, "a distribution such as privet.tuning.geometric(mean=10)", "A fixed number leaks more."
+        )
     first = plans[0]
     for name in ("examples", "adjacency", "delta", "unit"):
         if len(found := {getattr(plan, name) for plan in plans}) > 1:
             several = sorted(found, key=str)
-            raise InvalidArgumentError("candidates", several, f"plans of one {name}", "They are one promise together.")
+            raise InvalidArgumentError("candidates", several, f"plans with the same {name}", "They share one guarantee.")
     one = whole = math.inf
-    # The plan knows every reason for which nothing is private; its events know only that of no noise.
+    # A plan knows every reason for ε = ∞; its events only know missing noise.
     if all(math.isfinite(plan.epsilon("rdp")) for plan in plans):
         curves = [curve((*plan.events(), *score.events), plan.adjacency) for plan in plans]
         one, whole = total_epsilon(curves, number, first.delta, first.adjacency)
@@ -133,18 +135,18 @@ def guarantee(plans: Sequence[Plan], *, score: Score, number: Law) -> SelectionG
 
 
 def calibrate(plan: Plan, epsilon: float, *, score: Score, number: Law) -> Plan:
-    """Return the plan with the noise at which a whole search, all of whose candidates have this plan, meets (ε, δ).
+    """Return the plan with the noise for which a whole search over candidates with this plan meets (ε, δ).
 
     Args:
-        plan: without a noise multiplier.
+        plan: plan without a noise multiplier.
         epsilon: target ε > 0 of the search, never exceeded.
         score, number: as for `guarantee`.
 
     Raises:
-        InvalidArgumentError: the noise is given already, or the target cannot be met.
+        InvalidArgumentError: the plan already has a noise multiplier, or the target cannot be met.
     """
     if plan.noise.multiplier is not None:
-        raise InvalidArgumentError("noise.multiplier", plan.noise.multiplier, "left out, to be solved for")
+        raise InvalidArgumentError("noise.multiplier", plan.noise.multiplier, "left out, so that it can be calibrated")
 
     def with_multiplier(multiplier: float) -> Plan:
         return replace(plan, noise=replace(plan.noise, multiplier=multiplier))
@@ -162,26 +164,26 @@ def search(
     score: Score,
     number: Law,
 ) -> Found[S]:
-    """Train a random number of times, each time with a setting drawn uniformly, and return the best with its price.
+    """Train a random number of times, each time with a uniformly drawn setting, and return the best trial with its guarantee.
 
     Args:
-        candidates: plan and setting of each; one plan for all settings, or several.
-        train: plan, setting → a new `Training` of that plan, not yet run. A setting can be drawn several times: a directory
-            must be new at every call. What the trials that are not chosen write there has to stay secret.
-        score: by which trials are compared: public, or paid for. NaN is worse than anything.
-        number: law of the number of trials; it is drawn from the operating system's randomness and never told.
+        candidates: plan and setting of each candidate; all may share one plan.
+        train: plan, setting → a new `Training` of that plan, not yet run. A setting can be drawn several times, so every call
+            needs a new directory. The files of trials that are not chosen must stay secret.
+        score: score that compares trials: public, or paid for. NaN is worse than any number.
+        number: distribution of the number of trials, which is drawn from the operating system's randomness and never disclosed.
 
     Returns:
         The best trial and the guarantee of the whole search; nothing about the others.
 
     Raises:
-        InvalidArgumentError: see `guarantee`; or a training is not the one that was asked for.
+        InvalidArgumentError: as for `guarantee`; or `train` returned something else.
 
     Guarantee:
-        Every trial draws its setting and its randomness anew, so each is the same mechanism, whose output (setting, model, score)
-        has at most the Rényi divergence of the most expensive candidate; the best of a number of outputs drawn by the law has
-        the divergence of Papernot and Steinke's theorems. Ties are kept by the earlier trial, which is the same as by lot, since
-        trials are alike.
+        Every trial draws its setting and randomness afresh, so all are the same mechanism, whose output (setting, model, score)
+        has at most the Rényi divergence of the most expensive candidate; the best of a random number of outputs has the
+        divergence of Papernot and Steinke's theorems. Ties go to the earlier trial, which is equivalent to a random choice,
+        because trials are identically distributed.
 
     Source:
         Papernot, Steinke 2022, "Hyperparameter Tuning with Rényi Differential Privacy", Theorems 2 and 6.
@@ -193,7 +195,7 @@ def search(
         plan, setting = candidates[int(distinct(1, len(candidates), source.words)[0])]
         training = train(plan, setting)
         if not isinstance(training, Training) or training.plan != plan or training.steps_spent:
-            raise InvalidArgumentError("train", train, "a function that returns a new Training of the plan it is given")
+            raise InvalidArgumentError("train", train, "a function that returns a new Training of the given plan")
         with training:
             training.run()
         found = float(score.function(training))

@@ -57,7 +57,7 @@ class _Units(Batched):
         no group: nobody else is touched. If `strict`, that is an error.
         """
         index, mask = self._index[indices], torch.from_numpy(self._mask[indices]).unsqueeze(1)
-        own = None if seeds is None else seeds.several(index.shape[1])
+        own = None if seeds is None else seeds.for_rows(index.shape[1])
         rows = self._rows.read(index.ravel(), own, strict=strict)
         if len(rows) == 1 and rows[0].examples.count == index.size and _one_row_each(rows[0].examples):
             examples = rows[0].examples

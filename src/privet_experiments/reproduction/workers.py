@@ -41,7 +41,7 @@ def performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
 def _begin(threads: int) -> None:
     """Prepare another process for runs."""
     torch.set_num_threads(threads)
-    malloc.keep_freed()
+    malloc.keep_freed_memory()
 
 
 def _unheard(steps: int) -> None:

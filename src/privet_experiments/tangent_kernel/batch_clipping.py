@@ -50,7 +50,7 @@ class BatchClipping(Rule):
             "Its factor depends on the whole batch, so one example changes everybody's contribution.",
         )  # fmt: skip
 
-    def scaled(self, factor: float) -> BatchClipping:
+    def scale_bound(self, factor: float) -> BatchClipping:
         """Return the rule with bound factor·C."""
         return replace(self, bound=factor * self.bound)
 

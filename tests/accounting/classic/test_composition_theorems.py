@@ -1,4 +1,4 @@
-"""Textbook accountants: valid, looser than the tight ones, and the published numbers they are remembered for."""
+"""Textbook accountants: valid, looser than the tight ones, and compared with published numbers."""
 
 import math
 

@@ -1,11 +1,11 @@
-"""Releases that may be chosen by earlier results: their price is a bound, whatever order was fixed, and not far from the best."""
+"""Rényi filters: the cost of adaptively chosen releases is a bound for any fixed order, and close to the best."""
 
 import math
 
 import pytest
 
 from privet.accounting import BallsInBins, Event, TruncatedPoisson, composed_epsilon
-from privet.accounting.composition.filters import filter_order, filterable, filtered_epsilon
+from privet.accounting.composition.filters import filter_order, filtered_epsilon, is_filterable
 from privet.accounting.rdp.accountant import ORDERS
 from privet.errors import InvalidArgumentError
 
@@ -53,10 +53,10 @@ def test_the_gaussian_mechanism_has_its_closed_form():
     assert filtered_epsilon([Event(1.0, sigma, 7)], order=order, delta=delta, adjacency="add-remove") == pytest.approx(expected)
 
 
-def test_what_has_no_divergences_is_said_to_have_none():
-    assert filterable([Event(0.1, 2.0, 3), BallsInBins(2.0, 3)])
+def test_events_without_divergences_are_refused():
+    assert is_filterable([Event(0.1, 2.0, 3), BallsInBins(2.0, 3)])
     for event in (TruncatedPoisson(0.1, 2.0, 3, 100, 20), Event(0.1, 2.0, 3, projections=30)):
-        assert not filterable([event])
+        assert not is_filterable([event])
         with pytest.raises(InvalidArgumentError, match="accountant"):
             filtered_epsilon([event], order=float(ORDERS[60]), delta=1e-5, adjacency="add-remove")
 

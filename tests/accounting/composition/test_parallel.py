@@ -9,7 +9,7 @@ CHEAP, DEAR = [Event(0.01, 2.0, 100)], [Event(0.05, 1.5, 300), Event(1.0, 30.0, 
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-def test_the_dearest_part_is_what_all_parts_cost(adjacency):
+def test_all_parts_cost_as_much_as_the_most_expensive_one(adjacency):
     together = parallel_epsilon([CHEAP, DEAR, CHEAP], delta=1e-5, adjacency=adjacency)
     assert together == composed_epsilon(DEAR, delta=1e-5, adjacency=adjacency)
     assert together < composed_epsilon([*CHEAP, *DEAR, *CHEAP], delta=1e-5, adjacency=adjacency)
@@ -20,7 +20,7 @@ def test_a_part_without_noise_spoils_all():
     assert parallel_epsilon([[], CHEAP], delta=1e-5, accountant="rdp") == composed_epsilon(CHEAP, delta=1e-5, accountant="rdp")
 
 
-def test_what_no_part_can_be_is_refused():
+def test_invalid_parts_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"^parts is"):
         parallel_epsilon([], delta=1e-5)
     with pytest.raises(InvalidArgumentError, match=r"^adjacency is"):

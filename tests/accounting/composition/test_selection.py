@@ -1,4 +1,4 @@
-"""Keeping the best of a random number of runs costs no less than it does, and not more than was published."""
+"""Private selection: the cost of the best of a random number of runs is a bound, and agrees with published values."""
 
 import itertools
 import math
@@ -181,7 +181,7 @@ def test_more_runs_and_more_leaking_runs_cost_more():
 
 @pytest.mark.parametrize(("sigma", "mean"), [*itertools.product([1.5, 6.0], [1.0, 4.0, 60.0])])
 @pytest.mark.parametrize(("make", "shape"), [(logarithmic, 0.0), (geometric, 1.0), (PoissonTrials, math.inf)])
-def test_somebody_elses_accountant_agrees(make, shape, sigma, mean):
+def test_dp_accounting_agrees(make, shape, sigma, mean):
     orders = [1.0, *ORDERS]
     event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(sigma), 3)
     theirs = RdpAccountant(orders).compose(dp_accounting.dp_event.RepeatAndSelectDpEvent(event, mean, shape))

@@ -1,4 +1,4 @@
-"""One table of all accountants: every answer is the plan's own, every silence has its reason."""
+"""The table of all accountants: every answer is the plan's, and every missing answer has a reason."""
 
 import json
 import math
@@ -34,7 +34,7 @@ COVERED = {
 
 
 @pytest.mark.parametrize(("made", "covering"), COVERED.values(), ids=COVERED)
-def test_every_answer_is_the_plans_and_every_silence_has_a_reason(made, covering):
+def test_every_answer_is_the_plans_and_every_missing_one_has_a_reason(made, covering):
     found = compare(made)
     assert [row.accountant for row in found.rows] == list(ALL)
     for row in found.rows:
@@ -60,7 +60,7 @@ def test_it_is_a_table_for_people_and_for_programs():
     assert all(row["covers"] and row["why_not"] is None for row in values["rows"])
 
 
-def test_infinity_is_a_word_and_no_answer_nothing():
+def test_infinity_and_missing_answers_are_plain_values():
     nothing = compare(plan(noise=Gaussian(0.0, non_private=True)))
     assert {row.epsilon for row in nothing.rows} == {math.inf}
     assert str(nothing).count("∞") == len(ALL)
@@ -70,7 +70,7 @@ def test_infinity_is_a_word_and_no_answer_nothing():
     assert "fixed size" in silent["why_not"]
 
 
-def test_what_is_wrong_with_the_plan_is_said_and_not_tabulated():
+def test_an_error_in_the_plan_is_raised_and_not_tabulated():
     with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is None"):
         compare(plan(noise=Gaussian()))
     with pytest.raises(InvalidArgumentError, match="Projected"):

@@ -27,5 +27,5 @@ def test_the_width_is_that_of_the_grid_and_the_order_the_one_that_decides():
     assert width == pld.grid_width(SAMPLED, **QUERY)
     found = discretisation(SAMPLED, accountant="rdp", **QUERY)
     place = rdp.ORDERS.tolist().index(found["best_order"])
-    proven = rdp.converted(rdp.curve(SAMPLED, "add-remove"), 1e-5, rdp.ORDERS)[place]
+    proven = rdp.to_epsilon(rdp.curve(SAMPLED, "add-remove"), 1e-5, rdp.ORDERS)[place]
     assert proven == composed_epsilon(SAMPLED, accountant="rdp", **QUERY)

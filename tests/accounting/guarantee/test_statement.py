@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from privet.accounting import ADJACENCIES, DIRECTIONS, Event
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.guarantee.statement import NOT_COVERED, Guarantee, explained
+from privet.accounting.guarantee.statement import NOT_COVERED, Guarantee, explain_meaning
 from privet.accounting.privacy_unit import group_unit
 
 
@@ -75,7 +75,7 @@ def test_delta_is_displayed_exactly():
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("accountant", DIRECTIONS)
-def test_the_prose_says_what_is_promised_to_whom_and_by_what(adjacency, accountant):
+def test_the_prose_states_the_guarantee_and_how_it_was_computed(adjacency, accountant):
     prose = str(guarantee(adjacency=adjacency, accountant=accountant))
     expected = [
         f'one example that is {ADJACENCIES[adjacency]} ("{adjacency}")',
@@ -87,8 +87,8 @@ def test_the_prose_says_what_is_promised_to_whom_and_by_what(adjacency, accounta
         "2.3 times",
         "0.7",
         "words from a hat",
-        "privet 0.0: grid width 0.00123",
-        "Without amplification by sampling it would be 1684",
+        "privet 0.0 (grid width 0.00123)",
+        "Without amplification by sampling, ε would be 1684",
         "Sampling assumed: coins fall fairly. Performed: nothing yet",
         "central",
         *NOT_COVERED,
@@ -130,9 +130,9 @@ def test_json_has_every_field_and_is_strict():
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-def test_what_is_left_to_an_attacker_is_rounded_to_their_favour(adjacency):
+def test_limits_on_attacks_are_rounded_in_the_attackers_favour(adjacency):
     meaning = tradeoff.meaning([Event(1.0, 1.3)])
-    words = explained(meaning, "one user", adjacency)
+    words = explain_meaning(meaning, "one user", adjacency)
     assert "one user" in words
     advantage, at_thousand, at_hundred = (float(found) / 100 for found in re.findall(r"at most ([\d.]+)", words))
     assert meaning.advantage <= advantage <= meaning.advantage * 1.1
@@ -142,15 +142,19 @@ def test_what_is_left_to_an_attacker_is_rounded_to_their_favour(adjacency):
     assert meaning.bayes_risk * 0.9 <= wrong <= meaning.bayes_risk
 
 
-def test_delta_is_compared_with_the_people_in_all_groups():
+def test_delta_is_compared_with_the_number_of_people_in_all_groups():
     prose = str(guarantee(unit=group_unit(4), adjacency="replace-one", delta=1e-6))
-    assert "δ is 0.24 times 1/240,000." in prose
+    assert "δ is 24 % of 1/240,000." in prose
 
 
-def test_no_amplification_is_not_called_one():
+def test_a_delta_above_one_over_n_is_shown_as_a_factor():
+    assert "δ is 6 times 1/60,000." in str(guarantee(delta=1e-4))
+
+
+def test_without_amplification_the_prose_claims_none():
     assert "No amplification by sampling is claimed." in str(guarantee(epsilon_without_sampling=2.9341))
 
 
 def test_what_a_run_did_is_part_of_the_prose():
     prose = str(guarantee(performed="dice", assumptions=("the earth is round",), beside=("a postcard",)))
-    assert all(words in prose for words in ("Performed: dice.", "- the earth is round", "drawn); a postcard."))
+    assert all(words in prose for words in ("Performed: dice.", "- the earth is round", "sampled examples); a postcard."))

@@ -1,4 +1,4 @@
-"""What ε means, against the Gaussian, whose trade-off curve is a formula, and against attacks on simulated releases."""
+"""The meaning of ε, against the closed-form trade-off curve of the Gaussian and against attacks on simulated releases."""
 
 import json
 import math

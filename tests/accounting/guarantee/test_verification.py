@@ -1,4 +1,4 @@
-"""dp-accounting is asked on demand, says when it has no answer, and is not needed for anything else."""
+"""Verification by dp-accounting: on demand, explicit where it has no answer, and optional for everything else."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from privet import Plan
 from privet.accounting import ADJACENCIES, BallsInBins, Event, FixedSize, TruncatedPoisson, composed_epsilon
-from privet.accounting.guarantee.verification import TOLERANCE, verified
+from privet.accounting.guarantee.verification import TOLERANCE, verify_epsilon
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -25,7 +25,7 @@ TRUNCATED = Plan(
 def test_ours_is_not_below_theirs(adjacency):
     events = [Event(0.01, 1.3, 400), Event(1.0, 30.0, 5), BallsInBins(20.0, 2)]
     ours = composed_epsilon(events, delta=1e-6, adjacency=adjacency)
-    found = verified(events, epsilon=ours, delta=1e-6, adjacency=adjacency)
+    found = verify_epsilon(events, epsilon=ours, delta=1e-6, adjacency=adjacency)
     assert found.agrees
     assert found.theirs == pytest.approx(ours, rel=2e-3)
     assert json.loads(json.dumps(found.to_dict())) == {
@@ -36,43 +36,43 @@ def test_ours_is_not_below_theirs(adjacency):
 @pytest.mark.parametrize("accountant", ["rdp", "moments", "strong", "basic"])
 def test_looser_bounds_are_above(accountant):
     events = [Event(0.01, 0.7, 500)]
-    assert verified(events, epsilon=composed_epsilon(events, delta=1e-5, accountant=accountant), delta=1e-5).agrees
+    assert verify_epsilon(events, epsilon=composed_epsilon(events, delta=1e-5, accountant=accountant), delta=1e-5).agrees
 
 
 def test_the_approximation_is_caught():
     events = [Event(0.01, 0.7, 500)]
-    caught = verified(events, epsilon=composed_epsilon(events, delta=1e-5, accountant="gdp"), delta=1e-5)
+    caught = verify_epsilon(events, epsilon=composed_epsilon(events, delta=1e-5, accountant="gdp"), delta=1e-5)
     assert caught.agrees is False
-    assert "is below it by more than 2%" in str(caught)
+    assert "is more than 2% below" in str(caught)
 
 
 def test_tiny_noise_releases_are_asked_on_a_grid_as_fine_as_ours():
     events = [Event(0.01, 50.0, 100)]
     ours = composed_epsilon(events, delta=1e-5)
-    assert verified(events, epsilon=ours, delta=1e-5).theirs == pytest.approx(ours, rel=1e-3)
+    assert verify_epsilon(events, epsilon=ours, delta=1e-5).theirs == pytest.approx(ours, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("event", "adjacency", "what"),
     [(FixedSize(0.01, 2.0, 10), "replace-one", "FixedSize"), (Event(0.01, 2.0, 10, 30), "add-remove", "norms estimated")],
 )
-def test_no_answer_is_said(event, adjacency, what):
-    found = verified([event], epsilon=1.0, delta=1e-5, adjacency=adjacency)
+def test_a_missing_answer_is_explained(event, adjacency, what):
+    found = verify_epsilon([event], epsilon=1.0, delta=1e-5, adjacency=adjacency)
     assert (found.theirs, found.agrees) == (None, None)
     assert f"no privacy loss distribution for {what}" in str(found)
     assert "Nothing was verified" in str(found)
 
 
 def test_without_noise_both_say_infinity():
-    found = verified([Event(0.1, 0.0)], epsilon=float("inf"), delta=1e-5)
+    found = verify_epsilon([Event(0.1, 0.0)], epsilon=float("inf"), delta=1e-5)
     assert found.agrees
     assert found.to_dict()["dp_accounting_epsilon"] == "inf"
 
 
 def test_a_delta_at_which_theirs_is_too_small_is_remarked_on():
     events = [Event(0.01, 1.0, 500)]
-    assert "its own number is too small" in str(verified(events, epsilon=9.0, delta=1e-10))
-    assert "its own number" not in str(verified(events, epsilon=9.0, delta=1e-7))
+    assert "too small at this δ" in str(verify_epsilon(events, epsilon=9.0, delta=1e-10))
+    assert "too small" not in str(verify_epsilon(events, epsilon=9.0, delta=1e-7))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def without_dp_accounting(monkeypatch):
 @pytest.mark.usefixtures("without_dp_accounting")
 def test_what_needs_it_says_how_to_install_it():
     for ask in (
-        lambda: verified([Event(0.1, 2.0)], epsilon=1.0, delta=1e-5),
+        lambda: verify_epsilon([Event(0.1, 2.0)], epsilon=1.0, delta=1e-5),
         lambda: composed_epsilon([TruncatedPoisson(0.011, 2.1, 5, 4999, 90)], delta=1e-5),
         TRUNCATED.check_covered,
     ):

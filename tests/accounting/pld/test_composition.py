@@ -1,4 +1,4 @@
-"""The tilted series against plain convolution; what it depends on, and what it must not."""
+"""The tilted series against plain convolution, and its independence of tilt, order and history."""
 
 from dataclasses import replace
 

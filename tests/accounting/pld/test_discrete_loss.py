@@ -1,11 +1,11 @@
-"""Moving masses to nodes never helps the defender, and keeps what must be kept."""
+"""Discretisation on nodes is pessimistic and preserves the masses of P and Q."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.accounting.pld.discrete_loss import connected, moved, nodes, regridded
+from privet.accounting.pld.discrete_loss import connect_dots, nodes, redistribute, regrid
 
 
 def hockey_stick(losses, masses, epsilon):
@@ -29,7 +29,7 @@ def cells(seed, ends):
 def test_connected_masses_keep_p_and_q_and_dominate(seed, start):
     ends = uneven(seed, start)
     inside, p, q = cells(seed, ends)
-    masses = connected(ends, p, q, np.zeros_like(p), np.zeros_like(p))
+    masses = connect_dots(ends, p, q, np.zeros_like(p), np.zeros_like(p))
     assert masses.min() >= 0
     assert masses.sum() == pytest.approx(1, rel=1e-12)
     assert np.sum(masses * np.exp(-ends)) == pytest.approx(q.sum(), rel=1e-10)
@@ -42,9 +42,9 @@ def test_connected_masses_keep_p_and_q_and_dominate(seed, start):
 def test_several_releases_are_connected_as_each_alone():
     ends = uneven(3, -5)
     _, p, q = (np.stack(each) for each in zip(*(cells(seed, ends) for seed in range(4)), strict=True))
-    together = connected(ends, p, q, 0 * p, 0 * p)
+    together = connect_dots(ends, p, q, 0 * p, 0 * p)
     for row in range(4):
-        alone = connected(ends, p[row], q[row], 0 * p[row], 0 * p[row])
+        alone = connect_dots(ends, p[row], q[row], 0 * p[row], 0 * p[row])
         np.testing.assert_allclose(together[row], alone, rtol=1e-12, atol=1e-16)
 
 
@@ -52,7 +52,7 @@ def test_several_releases_are_connected_as_each_alone():
 def test_masses_out_of_floating_point_range_move_up(start):
     ends, p = 0.07 * np.arange(start, start + 11.0), np.full(10, 0.1)
     q = p * np.exp(-ends[:-1] - 0.035) if start > -10_000 else np.full(10, 1e300)
-    masses = connected(ends, p, q, np.zeros(10), np.zeros(10))
+    masses = connect_dots(ends, p, q, np.zeros(10), np.zeros(10))
     assert np.isfinite(masses).all()
     assert masses.sum() == pytest.approx(1)
     if start > 10_000:
@@ -64,8 +64,8 @@ def test_masses_out_of_floating_point_range_move_up(start):
 def test_what_rounding_may_have_hidden_moves_up(seed):
     ends = uneven(seed, 3)
     _, p, q = cells(seed, ends)
-    plain = connected(ends, p, q, np.zeros_like(p), np.zeros_like(p))
-    wary = connected(ends, p, q, 1e-3 * p, 1e-3 * q)
+    plain = connect_dots(ends, p, q, np.zeros_like(p), np.zeros_like(p))
+    wary = connect_dots(ends, p, q, 1e-3 * p, 1e-3 * q)
     assert wary.min() >= 0
     assert wary.sum() == pytest.approx(plain.sum())
     assert (np.cumsum(wary)[:-1] <= np.cumsum(plain)[:-1] + 1e-15).all()
@@ -77,7 +77,7 @@ def test_what_rounding_may_have_hidden_moves_up(seed):
 def test_any_losses_come_to_nodes_with_p_and_q_kept(seed, power):
     generator = np.random.default_rng(seed)
     values, masses = generator.normal(1.3, 2.0, 50), generator.dirichlet(np.ones(50)) * 0.9
-    found = regridded(values, masses, 0.1, 2.0**power)
+    found = regrid(values, masses, 0.1, 2.0**power)
     assert found.infinite.tolist() == [0.1]
     assert found.masses.shape == (1, len(found.values))
     assert found.masses.min() >= 0
@@ -89,7 +89,7 @@ def test_any_losses_come_to_nodes_with_p_and_q_kept(seed, power):
 
 def test_losses_on_the_nodes_stay_where_they_are():
     values = np.array([-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0])
-    found = moved(values, np.array([-1.0, 0.5, 0.75]), np.array([0.2, 0.3, 0.5]))
+    found = redistribute(values, np.array([-1.0, 0.5, 0.75]), np.array([0.2, 0.3, 0.5]))
     np.testing.assert_allclose(found, [0.2, 0, 0, 0, 0, 0, 0.3, 0.5, 0], atol=1e-13)
 
 

@@ -1,4 +1,4 @@
-"""Every way of drawing a batch: what it costs, for whom it is covered, and what is refused with which words."""
+"""Every kind of event: its cost, its supported adjacencies, and its refusals."""
 
 import math
 from dataclasses import replace
@@ -165,10 +165,11 @@ def test_epochs_take_the_smallest_multiplier_of_their_steps():
 
 def test_pretending_that_a_shuffle_is_poisson_sampling_is_refused_with_the_size_of_the_error():
     with pytest.raises(
-        InvalidArgumentError, match=r"60 epochs would claim ε = 2\.38, where an attacker may reach 2\.98 in one, and up to 5[34]"
+        InvalidArgumentError,
+        match=r"claim ε = 2\.38 for 60 epochs, but an attack can reach 2\.98 in one epoch, and .* up to 5[34]",
     ):
         composed_epsilon([Shuffled(1.1, 60, steps=235)], delta=1e-5)
-    with pytest.raises(InvalidArgumentError, match=r"would claim ε = 1\.13; for replacing, 8\.9\d is proven"):
+    with pytest.raises(InvalidArgumentError, match=r"would claim ε = 1\.13; the proven ε for replace-one is 8\.9\d"):
         composed_epsilon([FixedSize(256 / 60_000, 1.1, 3515)], delta=1e-5)
 
 
@@ -219,7 +220,7 @@ def test_random_allocation_costs_no_more_than_full_batches_and_less_the_more_ste
         )
 
 
-def test_what_is_released_together_is_one_release():
+def test_releases_from_one_subsample_are_one_release():
     assert combined([2.0]) == 2.0
     assert combined([1.0] * 10) == pytest.approx(1 / math.sqrt(10))
     # The count of how many are clipped, centred, has sensitivity 1/2 and noise 5.
@@ -234,14 +235,14 @@ def test_what_is_released_together_is_one_release():
 
 
 @pytest.mark.parametrize("event", [Event(0.02, 1.3, 40), Event(1.0, 9.0, 5), BallsInBins(9.0, 5), TRUNCATED])
-def test_dp_accounting_gives_the_same_second_opinion(event):
+def test_dp_accounting_gives_the_same_epsilon(event):
     ours = composed_epsilon([event], delta=1e-5)
-    assert ours == pytest.approx(verification.second_opinion([event], delta=1e-5, width=5e-4), rel=1e-3)
+    assert ours == pytest.approx(verification.dp_accounting_epsilon([event], delta=1e-5, width=5e-4), rel=1e-3)
 
 
-def test_there_is_no_second_opinion_on_what_only_we_price():
+def test_dp_accounting_does_not_cover_every_event():
     with pytest.raises(InvalidArgumentError, match=r"^events is FixedSize"):
-        verification.second_opinion([FixedSize(0.1, 1.0)], delta=1e-5, adjacency="replace-one")
+        verification.dp_accounting_epsilon([FixedSize(0.1, 1.0)], delta=1e-5, adjacency="replace-one")
 
 
 @pytest.mark.parametrize(

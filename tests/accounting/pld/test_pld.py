@@ -1,4 +1,4 @@
-"""The default accountant: known tails, other people's bounds from both sides, simulated losses, and the edges."""
+"""The default accountant: known tails, other libraries' bounds from both sides, simulated losses, and edge cases."""
 
 import math
 

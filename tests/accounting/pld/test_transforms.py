@@ -1,4 +1,4 @@
-"""Sums over nodes at many frequencies: every way to them gives the same, to what rounding leaves."""
+"""Transforms at many frequencies: all algorithms agree up to rounding."""
 
 import numpy as np
 import pytest

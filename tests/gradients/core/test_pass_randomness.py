@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.gradients.core.randomness import Draws, Watch, seeds_of_torch
 
 CPU = torch.device("cpu")
@@ -73,7 +73,7 @@ def test_what_was_drawn_since_a_mark_is_drawn_again():
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand, lambda: random.seed(1), None])
 def test_a_watch_sees_who_drew(draw):
-    with generators_kept():
+    with preserve_generators():
         watch = Watch()
         if draw is not None:
             draw()

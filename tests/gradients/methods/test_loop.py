@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.gradients import per_example_gradients
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
@@ -47,7 +47,7 @@ def test_an_example_alone_draws_what_it_drew_among_others():
         return (m(x + 0.1 * torch.randn_like(x)) * torch.rand(1)).sum(1)
 
     subject, examples, draws = Subject(model, loss, trainable(model)), split_batch(x), Draws(4, seeds_of_torch)
-    with generators_kept():
+    with preserve_generators():
         together = ghost.record(subject, examples, draws).gradients()
         for position in range(4):
             where = torch.tensor([position])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
@@ -60,7 +60,7 @@ def test_chances_decide_coins_and_examples_are_mixed_up():
 def refused(loss, model=None, examples=3):
     torch.manual_seed(0)
     model, batch = model or nn.Linear(4, 3), (torch.randn(examples, 4), torch.randint(3, (examples,)))
-    with generators_kept():
+    with preserve_generators():
         try:
             refuse_in_batch_loss(Subject(model, loss, trainable(model)), split_batch(batch))
         except UnsupportedModelError:

@@ -237,7 +237,7 @@ def test_rules_whose_sensitivity_does_not_follow_the_law_are_refused_before_trai
 
 
 def test_a_schedule_scales_the_rule():
-    assert Projected(Flat(0.5), 10).scaled(0.5) == Projected(Flat(0.25), 10)
+    assert Projected(Flat(0.5), 10).scale_bound(0.5) == Projected(Flat(0.25), 10)
 
 
 N, SIGMA, RATE = 20, 1.7, 0.6

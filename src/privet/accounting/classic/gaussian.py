@@ -1,4 +1,4 @@
-"""The Gaussian mechanism without sampling, exactly: μ is sensitivity over noise standard deviation."""
+"""The Gaussian mechanism without sampling, exactly; μ is the sensitivity over the noise standard deviation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log_delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon(mu: float, delta: float) -> float:
-    """Return the smallest ε ≥ 0 with δ(ε) ≤ δ, up to a relative 1e-12 above.
+    """Return the smallest ε ≥ 0 with δ(ε) ≤ δ, at most a relative 1e-12 above.
 
     Args:
         mu: μ ≥ 0.

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy by the central limit theorem: quick, and possibly too small."""
+"""Gaussian differential privacy by the central limit theorem: fast, but possibly too small."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _square(event: Event, adjacency: str) -> float:
 
 
 def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
-    """Return ε at δ for the Gaussian that the composition tends to: exact when q = 1.
+    """Return ε at δ of the Gaussian limit of the composition; exact when q = 1.
 
     Source:
         Dong, Roth, Su 2022; Bu, Dong, Long, Su 2020, "Deep Learning with Gaussian Differential Privacy".

@@ -1,4 +1,4 @@
-"""How wrong it is to account a shuffle as if it were Poisson sampling: a lower bound on what an attacker can see."""
+"""Lower bound on the ε of shuffled batches, which shows how wrong accounting for them as Poisson sampling is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privet.errors import between, count, positive
 
 
 def epsilon_lower_bound(*, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Return an ε that one epoch of shuffled batches certainly exceeds, or equals, at δ.
+    """Return a lower bound on the ε of one epoch of shuffled batches at δ.
 
     Args:
         noise_multiplier: σ > 0 of every step.
@@ -17,12 +17,12 @@ def epsilon_lower_bound(*, noise_multiplier: float, steps: int, delta: float) ->
         delta: δ in (0, 1).
 
     Returns:
-        ε ≥ 0: no accountant that claims less is right, for neighbours by zeroing out.
+        ε ≥ 0: any accountant that claims less for zero-out neighbours is wrong.
 
     Guarantee:
-        An attacker who knows everybody else can arrange that every batch but the example's sums to a constant, and the example's
-        to 2 or 1 more, with it and without. Looking only at whether the largest sum exceeds a threshold tells the two apart:
-        P[max > c] ≤ e^ε·Q[max > c] + δ for every c.
+        An attacker who controls all other examples can make every batch sum to a constant, except the target example's batch,
+        which exceeds it by 2 with the target and by 1 without. The test whether the largest sum exceeds a threshold c tells the
+        two apart, and P[max > c] ≤ e^ε·Q[max > c] + δ must hold for every c.
 
     Source:
         Chua, Ghazi, Kamath, Kumar, Manurangsi, Sinha, Zhang 2024, "How Private are DP-SGD Implementations?".

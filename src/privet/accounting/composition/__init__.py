@@ -1,1 +1,1 @@
-"""Composition of whole mechanisms: filters, selection, disjoint data, and mechanisms beside the Gaussian one."""
+"""Composition of whole mechanisms: filters, private selection, parallel composition, and scalar noise mechanisms."""

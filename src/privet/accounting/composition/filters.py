@@ -1,8 +1,8 @@
-"""Composition when what is released next, and how much it costs, may depend on what was released before.
+"""Rényi filters: composition of releases whose privacy parameters may depend on earlier results.
 
-Composing privacy loss distributions or trade-off curves takes it that all noise and sampling were fixed in advance: whoever
-chooses the next mechanism by the last result can do worse than the composition says. Rényi divergences of one order, chosen
-before the first release, add up in spite of that.
+Composition of privacy loss distributions or trade-off curves assumes that all noise and sampling parameters are fixed in advance;
+an adaptive choice of the next mechanism can cost more than the composition says. Rényi divergences of one order, fixed before
+the first release, add up even under adaptive choices.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 
 from privet.accounting import rdp
 from privet.accounting.composition.selection import curve
-from privet.accounting.events import Release, check_query, merged
+from privet.accounting.events import Release, check_query, merge
 from privet.accounting.rdp.accountant import ORDERS
 from privet.errors import InvalidArgumentError, positive
 
 
-def filterable(events: Iterable[Release]) -> bool:
-    """Return whether there are Rényi divergences for all of these releases."""
-    return all(rdp.covers(event) for event in merged(events, amplified=False))
+def is_filterable(events: Iterable[Release]) -> bool:
+    """Return whether Rényi divergences are known for all of these releases."""
+    return all(rdp.covers(event) for event in merge(events, amplified=False))
 
 
 def filter_order(events: Iterable[Release], *, epsilon: float, delta: float, adjacency: str) -> float:
-    """Return the order at which releases like these can be repeated most often within (ε, δ).
+    """Return the Rényi order that allows the most repetitions of these releases within (ε, δ).
 
     Args:
-        events: the first releases that are planned; the order must not depend on any result.
+        events: the first planned releases; the order must not depend on any result.
         epsilon: ε > 0 of all releases together.
         delta: δ in (0, 1).
-        adjacency: whose data differ between neighbours.
+        adjacency: how neighbouring data sets differ.
 
     Returns:
-        An order > 1; any other would be as sound.
+        An order > 1; any other would be equally sound.
     """
     check_query(delta, adjacency)
     conversion = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
@@ -42,28 +42,28 @@ def filter_order(events: Iterable[Release], *, epsilon: float, delta: float, adj
 
 
 def filtered_epsilon(events: Iterable[Release], *, order: float, delta: float, adjacency: str) -> float:
-    """Return ε at δ of releases that may have been chosen by the results of earlier ones, and may have run concurrently.
+    """Return ε at δ of releases that may have been chosen adaptively and may have run concurrently.
 
     Args:
-        events: all that was released.
-        order: Rényi order that was fixed before the first of them, from `filter_order`.
+        events: all releases.
+        order: Rényi order fixed before the first release, from `filter_order`.
         delta: δ in (0, 1).
-        adjacency: whose data differ between neighbours.
+        adjacency: how neighbouring data sets differ.
 
     Returns:
         ε ≥ 0, an upper bound.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or an event has no bound in Rényi divergences.
+        InvalidArgumentError: an argument is out of range, or an event has no known Rényi divergences.
 
     Guarantee:
-        If the divergences of order α of all releases add up to at most B however results turn out, everything together has a
-        divergence of at most B. So whoever lets nothing begin that would bring this ε above a target keeps to the target.
+        If the divergences of order α of all releases sum to at most B under every possible outcome, their composition has a
+        divergence of at most B. So refusing every release that would bring this ε above a target meets the target.
 
     Source:
         Feldman, Zrnic 2021, "Individual Privacy Accounting via a Rényi Filter" (fully adaptive composition); Haney, Shoemate,
         Tian, Vadhan, Vyrros, Xu, Zhang 2023, "Concurrent Composition for Interactive Differential Privacy with Adaptive
-        Privacy-Loss Parameters" (it also holds for releases that interleave).
+        Privacy-Loss Parameters" (interleaved releases).
 
     >>> from privet.accounting import Event
     >>> run = [Event(0.01, 1.0, 500)]
@@ -75,6 +75,6 @@ def filtered_epsilon(events: Iterable[Release], *, order: float, delta: float, a
     place = int(np.argmin(np.abs(ORDERS - order)))
     if ORDERS[place] != order:
         raise InvalidArgumentError(
-            "order", order, "one of privet.accounting.rdp.accountant.ORDERS", "It was chosen by another version."
+            "order", order, "one of privet.accounting.rdp.accountant.ORDERS", "Another version of Privet chose this order."
         )
-    return float(rdp.converted(curve(events, adjacency)[[place]], delta, ORDERS[[place]])[0])
+    return float(rdp.to_epsilon(curve(events, adjacency)[[place]], delta, ORDERS[[place]])[0])

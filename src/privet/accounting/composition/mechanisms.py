@@ -1,4 +1,4 @@
-"""Noise for one number or vector of known sensitivity: the Laplace and the Gaussian mechanism."""
+"""The Laplace and Gaussian mechanisms for a number or vector of known sensitivity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privet.errors import InvalidArgumentError, between, positive, real
 
 
 def laplace_scale(*, epsilon: float, sensitivity: float) -> float:
-    """Return the scale b of Laplace noise for (ε, 0): sensitivity/ε.
+    """Return the scale b of Laplace noise for (ε, 0)-DP: sensitivity/ε.
 
     Args:
         epsilon: ε > 0.
@@ -23,7 +23,7 @@ def laplace_scale(*, epsilon: float, sensitivity: float) -> float:
 
 
 def laplace_delta(*, epsilon: float, scale: float, sensitivity: float) -> float:
-    """Return δ at ε ≥ 0 of Laplace noise on a number: 1 − e^{(ε − sensitivity/scale)/2}, at least 0."""
+    """Return δ at ε ≥ 0 of the scalar Laplace mechanism: 1 − e^{(ε − sensitivity/scale)/2}, at least 0."""
     if real("epsilon", epsilon) < 0:
         raise InvalidArgumentError("epsilon", epsilon, "at least 0")
     loss = positive("sensitivity", sensitivity) / positive("scale", scale)
@@ -31,30 +31,30 @@ def laplace_delta(*, epsilon: float, scale: float, sensitivity: float) -> float:
 
 
 def laplace_epsilon(*, scale: float, sensitivity: float, delta: float = 0.0) -> float:
-    """Return ε at δ in [0, 1) of Laplace noise on a number: sensitivity/scale + 2·log(1 − δ), at least 0."""
+    """Return ε at δ in [0, 1) of the scalar Laplace mechanism: sensitivity/scale + 2·log(1 − δ), at least 0."""
     if not 0 <= real("delta", delta) < 1:
         raise InvalidArgumentError("delta", delta, "at least 0 and below 1")
     return max(0.0, positive("sensitivity", sensitivity) / positive("scale", scale) + 2 * math.log1p(-delta))
 
 
 def gaussian_deviation_classical(*, epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the standard deviation of the textbook's Gaussian mechanism: √(2·ln(1.25/δ))·sensitivity/ε.
+    """Return the standard deviation of the classical Gaussian mechanism: √(2·ln(1.25/δ))·sensitivity/ε.
 
     Args:
-        epsilon: ε in (0, 1); the proof does not hold beyond.
+        epsilon: ε in (0, 1), the range of the proof.
         delta: δ in (0, 1).
         sensitivity: in L2 norm, > 0.
 
     Source:
         Dwork, Roth 2014, Theorem A.1.
     """
-    between("epsilon", epsilon, 0.0, 1.0, "Use gaussian_deviation, which holds for every ε and adds less noise.")
+    between("epsilon", epsilon, 0.0, 1.0, "Use gaussian_deviation, which holds for every ε and needs less noise.")
     between("delta", delta, 0.0, 1.0)
     return math.sqrt(2 * math.log(1.25 / delta)) * positive("sensitivity", sensitivity) / epsilon
 
 
 def gaussian_deviation(*, epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the smallest standard deviation of Gaussian noise for (ε, δ), up to one part in 10⁵ above.
+    """Return the smallest standard deviation of Gaussian noise for (ε, δ)-DP, at most one part in 10⁵ above.
 
     Args:
         epsilon: ε > 0.

@@ -1,4 +1,4 @@
-"""Parallel composition: releases that each see their own part of the data cost together what the dearest of them costs."""
+"""Parallel composition: releases on disjoint parts of the data cost as much as the most expensive one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from privet.errors import InvalidArgumentError
 def parallel_epsilon(
     parts: Iterable[Iterable[Release]], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld"
 ) -> float:
-    """Return ε at δ of what was released of disjoint parts of one data set, such as one training for every region.
+    """Return ε at δ of releases on disjoint parts of one data set, such as one training per region.
 
     Args:
-        parts: what was released of each part.
-        delta, adjacency, accountant: as for `composed_epsilon`; δ is that of the whole, and of each part.
+        parts: the releases on each part.
+        delta, adjacency, accountant: as for `composed_epsilon`; the same δ holds for each part and for the whole.
 
     Returns:
         The largest ε of any part.
@@ -25,10 +25,10 @@ def parallel_epsilon(
         InvalidArgumentError: there is no part, or as for `composed_epsilon`.
 
     Guarantee:
-        To which part an example belongs has to depend on that example alone: neighbours then differ in one part, the other parts'
-        outputs are independent of it and have the same distribution for both. If examples are replaced, the part also must not
-        depend on what the example holds (but, say, on where it lies), as it would else leave one part and enter another: then add
-        the two dearest parts up instead. The public size of each part is that part's.
+        The part of an example must depend on that example alone. Neighbours then differ in one part; the outputs of the other
+        parts are independent of it and identically distributed for both. For replacing, the part must not depend on the content
+        of the example either (but, say, on its position); otherwise the example could leave one part and enter another, and the
+        ε of the two most expensive parts add up. Each part has its own public size.
 
     Source:
         McSherry 2009, "Privacy Integrated Queries", Theorem 4.

@@ -1,8 +1,8 @@
-"""What it costs to keep the best of several private runs, when their number is random and stays secret.
+"""Private selection: the cost of keeping the best of a random, secret number of private runs.
 
-Running a private mechanism a fixed number of times and keeping the best result costs as much as all runs together. Drawing the
-number of runs from a law that falls off slowly hides how many were needed, and costs a small multiple of one run. Everything
-here is in Rényi divergences of the orders in `rdp.ORDERS`.
+Keeping the best of a fixed number of private runs costs as much as all runs together. If the number of runs is drawn from a
+slowly decaying distribution and kept secret, selection costs a small multiple of one run. All costs are Rényi divergences of the
+orders in `rdp.ORDERS`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from scipy.optimize import brentq
 
 from privet.accounting import rdp
 from privet.accounting.coverage import check_covered
-from privet.accounting.events import ADJACENCIES, Release, check_query, merged
+from privet.accounting.events import ADJACENCIES, Release, check_query, merge
 from privet.accounting.rdp.accountant import ORDERS, Array
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError, real
 
 _LARGEST_MEAN = 1e6
@@ -33,7 +33,7 @@ _NEGLIGIBLE = 2.0**-64
 
 
 class Law(ABC):
-    """Law of the number of runs: what it is drawn by, and what selecting by it costs."""
+    """Distribution of the number of runs, with its cost of selection."""
 
     mean: float
 
@@ -42,8 +42,8 @@ class Law(ABC):
         """Return the Rényi divergences of the best of a random number of runs.
 
         Args:
-            single: (A,) divergences of one run, what its score costs included.
-            orders: (A,) orders > 1 that they belong to, increasing.
+            single: (A,) divergences of one run, including the cost of its score.
+            orders: (A,) their orders > 1, increasing.
 
         Returns:
             (A,) divergences of the same orders.
@@ -58,10 +58,10 @@ class Law(ABC):
         """Return P[K = number + 1]/P[K = number]."""
 
     def quantile(self, uniform: float) -> int:
-        """Return the `uniform` quantile, by inversion of the distribution function.
+        """Return the `uniform` quantile, by inverting the distribution function.
 
         Args:
-            uniform: in [0, 1), a multiple of 2⁻⁵³: each probability is met to within about 1e-13.
+            uniform: in [0, 1), a multiple of 2⁻⁵³; each probability is exact to about 1e-13.
         """
         number, probability = self.start()
         reached = probability
@@ -76,8 +76,8 @@ class TruncatedNegativeBinomial(Law):
     """K ≥ 1 with P[K = k] ∝ (1−γ)ᵏ·∏_{l<k} (l+η)/(l+1): geometric for η = 1, logarithmic for η = 0.
 
     Args:
-        mean: E[K] in [1, 1e6], which decides γ.
-        shape: η in (−1, 50]. A small one costs less; a large one spreads less around the mean.
+        mean: E[K] in [1, 1e6], which determines γ.
+        shape: η in (−1, 50]. Smaller values cost less; larger ones concentrate around the mean.
 
     Source:
         Papernot, Steinke 2022, "Hyperparameter Tuning with Rényi Differential Privacy", Definition 1 and Theorem 2.
@@ -118,7 +118,7 @@ class TruncatedNegativeBinomial(Law):
     def cost(self, single: Array, orders: Array = ORDERS) -> Array:
         """Return ε(λ) + (1+η)·min over λ̂ of [(1−1/λ̂)·ε(λ̂) + log(1/γ)/λ̂] + log E[K]/(λ−1), made monotone in λ.
 
-        λ̂ = 1 is among the choices, so that a single run costs what it costs.
+        The minimum includes λ̂ = 1, so that E[K] = 1 costs exactly one run.
         """
         others = (1 - 1 / orders) * single + self.exponent / orders
         shared = (1 + self.shape) * min(self.exponent, float(np.min(others)))
@@ -139,7 +139,7 @@ class TruncatedNegativeBinomial(Law):
 
 @dataclass(frozen=True)
 class PoissonTrials(Law):
-    """K ~ Poisson(mean): close to its mean, but perhaps 0, in which case nothing is returned.
+    """K ~ Poisson(mean): concentrated around its mean, but possibly 0, in which case no run is returned.
 
     Args:
         mean: E[K] in [1, 500].
@@ -177,24 +177,24 @@ class PoissonTrials(Law):
 
 
 def geometric(mean: float) -> TruncatedNegativeBinomial:
-    """Return the geometric law on 1, 2, …: the usual choice."""
+    """Return the geometric distribution on 1, 2, …: the usual choice."""
     return TruncatedNegativeBinomial(mean, shape=1.0)
 
 
 def logarithmic(mean: float) -> TruncatedNegativeBinomial:
-    """Return the logarithmic law: cheaper than the geometric one, and more often a single run."""
+    """Return the logarithmic distribution: cheaper than the geometric one, and more often a single run."""
     return TruncatedNegativeBinomial(mean, shape=0.0)
 
 
 def curve(events: Iterable[Release], adjacency: str) -> Array:
-    """Return the Rényi divergences, for every order in ORDERS, of all events together; infinite where one has no noise.
+    """Return the Rényi divergences of the composition for every order in ORDERS; infinite if an event has no noise.
 
     Raises:
-        InvalidArgumentError: an event has no bound in Rényi divergences, or none for such neighbours.
+        InvalidArgumentError: an event has no known Rényi divergences, or none for this adjacency.
     """
     given = tuple(events)
     check_covered(given, adjacency, "rdp")
-    together = merged(given, amplified=False)
+    together = merge(given, amplified=False)
     if any(event.noise_multiplier == 0 for event in together):
         return np.full_like(ORDERS, math.inf)
     return rdp.curve(together, adjacency)
@@ -202,25 +202,25 @@ def curve(events: Iterable[Release], adjacency: str) -> Array:
 
 def epsilon(found: Array, delta: float, orders: Array = ORDERS) -> float:
     """Return ε at δ for these divergences."""
-    return float(np.min(rdp.converted(found, delta, orders)))
+    return float(np.min(rdp.to_epsilon(found, delta, orders)))
 
 
 @dataclass(frozen=True)
 class SelectionGuarantee:
-    """What is promised to each example when only the best of a random number of runs is kept, and what is not.
+    """The privacy guarantee of keeping only the best of a random number of runs, with its exclusions.
 
     Args:
         epsilon: ε at `delta` of the whole selection; infinity when there is no privacy.
         delta: δ.
         adjacency: how neighbouring data sets differ.
-        unit: whose presence is protected.
+        unit: whose data is protected.
         examples: public size N of the data set.
-        number: the law of the number of runs.
-        mean: of that law.
-        candidates: how many settings each run chooses from, uniformly.
+        number: distribution of the number of runs, in words.
+        mean: its mean.
+        candidates: number of settings from which each run draws one uniformly.
         epsilon_of_one: ε at `delta` of a single run of the most expensive candidate, by the same accountant.
-        score: by what the runs were compared.
-        warnings: what a careful reader should know about the runs.
+        score: the score that the runs were compared by.
+        warnings: cautions about the runs.
     """
 
     epsilon: float
@@ -237,28 +237,28 @@ class SelectionGuarantee:
 
     def __str__(self) -> str:
         how = (
-            f"How: a secret number of runs, {self.number}, each with one of {self.candidates:,} settings drawn uniformly and at "
-            f"random noise of its own; the best by {self.score} is kept."
+            f"How: a secret number of runs (distribution: {self.number}), each with one of {self.candidates:,} settings drawn "
+            f"uniformly at random and with fresh noise; the best by {self.score} is kept."
         )
         if math.isinf(self.epsilon):
-            return f"NO PRIVACY (ε = ∞): a run without private noise could be chosen. It protects nobody.\n\n{how}"
+            return f"NO PRIVACY (ε = ∞): a run without private noise could be chosen. The result protects nobody.\n\n{how}"
         return "\n\n".join([
-            f"({legible(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
+            f"({format_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, where neighbouring data sets "
             f"differ in one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
-            f"It holds for the chosen model, its setting and its score together, choosing included. One run alone would be "
-            f"({legible(self.epsilon_of_one)}, {self.delta}), which is what the run's own statement says and does not hold for "
-            "one that was chosen. Accountant: Rényi divergences (upper bound).",
+            f"Covered: the chosen model, its setting and its score together, including the choice. A single run would have "
+            f"({format_up(self.epsilon_of_one)}, {self.delta}); the run's own statement says so, but it does not hold for a run "
+            "that was chosen. Accountant: Rényi divergences (upper bound).",
             how,
             *(f"{text}." for text in self.warnings),
             "Not covered:\n"
-            "- how many runs there were, which the time that they took gives away, and all else about the runs that were not "
-            "chosen: delete what they wrote\n"
-            "- settings that were put among the candidates after looking at the private data\n"
-            "- what one run's own statement does not cover",
+            "- the number of runs, which their total time reveals, and everything else about the runs that were not chosen: "
+            "delete their files\n"
+            "- candidate settings that were added after looking at the private data\n"
+            "- whatever the statement of a single run does not cover",
         ])  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statement as plain JSON values; infinity is the word "inf"."""
+        """Return the statement as plain JSON values; infinity becomes "inf"."""
         values = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
         return values | {"accountant": "rdp", "tuning": "covered: the choice among the candidates", "prose": str(self)}
 
@@ -268,16 +268,16 @@ class SelectionGuarantee:
 
 
 def total_epsilon(curves: Iterable[Array], law: Law, delta: float, adjacency: str) -> tuple[float, float]:
-    """Return ε of one run, and of the best of a random number of runs, each with a setting that is drawn anew.
+    """Return ε of one run, and ε of the best of a random number of runs, each with a freshly drawn setting.
 
     Args:
-        curves: (A,) divergences in ORDERS of every candidate, what its score costs included.
-        law: of the number of runs.
+        curves: (A,) divergences in ORDERS of every candidate, including the cost of its score.
+        law: distribution of the number of runs.
         delta: δ in (0, 1).
-        adjacency: how neighbours differ.
+        adjacency: how neighbouring data sets differ.
 
     Guarantee:
-        A run draws its setting without looking at the data, so that its divergence is at most that of the worst candidate.
+        A run draws its setting without looking at the data, so its divergence is at most that of the most expensive candidate.
     """
     check_query(delta, adjacency)
     worst = np.max(np.stack(list(curves)), axis=0)
@@ -295,7 +295,7 @@ def _integral(shape: float, exponent: float) -> float:
 
 
 def _deltas(single: Array, orders: Array, epsilons: Array) -> Array:
-    """Return δ at every ε: the conversion solved for δ, or the total variation where that is smaller.
+    """Return δ at every ε: the conversion solved for δ, or the total variation bound where that is smaller.
 
     Source:
         Canonne, Kamath, Steinke 2020, Proposition 12; Bretagnolle, Huber 1979: total variation ≤ √(1 − exp(−KL)), and a

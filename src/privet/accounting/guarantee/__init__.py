@@ -1,1 +1,1 @@
-"""The guarantee of a training: the statement, what it means for an attacker, and second opinions on it."""
+"""The guarantee of a training: the statement, its meaning for an attacker, and independent checks of it."""

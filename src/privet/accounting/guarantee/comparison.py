@@ -1,4 +1,4 @@
-"""All accountants on one plan: what each says, in which direction it errs, and why it has no answer where it has none."""
+"""Comparison of all accountants on one plan: each one's ε, its direction of error, or why it has no answer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from privet.accounting.queries import ACCOUNTANTS
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 
 
 class Asked(Protocol):
-    """What is compared: a `privet.Plan`, or whatever else answers these questions."""
+    """A plan to compare accountants on: a `privet.Plan`, or anything with this interface."""
 
     @property
     def delta(self) -> float:
@@ -27,7 +27,7 @@ class Asked(Protocol):
         """Number of steps T."""
 
     def epsilon(self, accountant: str, *, steps: int | None = None) -> float:
-        """Return ε after so many steps, refusing an accountant that does not cover them."""
+        """Return ε after `steps` steps, refusing an accountant that does not cover them."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Row:
 
     Args:
         accountant: its name.
-        epsilon: ε ≥ 0, or None where it has no answer.
-        direction: in which way its ε can be wrong.
-        why_not: why it has no answer, in a sentence; empty where it has one.
+        epsilon: ε ≥ 0, or None if it has no answer.
+        direction: the direction of its error.
+        why_not: why it has no answer, in a sentence; empty if it has one.
     """
 
     accountant: str
@@ -49,13 +49,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every accountant's answer on the same releases; printed, it is a table.
+    """Every accountant's answer for the same releases; prints as a table.
 
     Args:
         rows: the tightest bound first, the approximation last.
         delta: δ.
         adjacency: how neighbouring data sets differ.
-        steps: releases that were counted.
+        steps: number of releases.
     """
 
     rows: tuple[Row, ...]
@@ -66,12 +66,12 @@ class Comparison:
     def __str__(self) -> str:
         lines = [f"ε of {self.steps:,} steps at δ = {self.delta:g} ({self.adjacency})", "accountant      ε         direction"]
         for row in self.rows:
-            shown = "—" if row.epsilon is None else legible(row.epsilon)
+            shown = "—" if row.epsilon is None else format_up(row.epsilon)
             lines.append(f"{row.accountant:<12}{shown:>9}    {row.why_not or row.direction}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table as plain JSON values: infinity is the word "inf", no answer is null."""
+        """Return the table as plain JSON values: infinity becomes "inf", no answer null."""
         rows = [
             {
                 "accountant": row.accountant,
@@ -93,7 +93,7 @@ def compare(plan: Asked, *, steps: int | None = None) -> Comparison:
         steps: how many releases to count.
 
     Returns:
-        A row for every accountant, also for those that have no answer. `privet.report.draw_comparison` draws it over the steps.
+        One row per accountant, including those without an answer. `privet.report.draw_comparison` plots it over the steps.
 
     >>> import privet
     >>> plan = privet.Plan(
@@ -112,6 +112,6 @@ def _row(plan: Asked, name: str, steps: int) -> Row:
     try:
         return Row(name, plan.epsilon(name, steps=steps), direction)
     except InvalidArgumentError as error:
-        if error.name != "accountant":  # what is wrong with the plan itself is wrong for all of them
+        if error.name != "accountant":  # an error in the plan itself concerns every accountant
             raise
         return Row(name, None, direction, f"only {error.allowed}. {error.fix}")

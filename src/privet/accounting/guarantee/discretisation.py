@@ -1,4 +1,4 @@
-"""What an accountant's ε was read from: a grid of losses, or orders of divergence. A statement is checked by such numbers."""
+"""Resolution of an accountant's answer: the width of its loss grid, or its Rényi orders. Readers need it to check an ε."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _pld(events: Sequence[Release], delta: float, adjacency: str) -> Numbers:
 
 
 def _rdp(events: Sequence[Release], delta: float, adjacency: str) -> Numbers:
-    best = int(np.argmin(rdp.converted(rdp.curve(events, adjacency), delta, rdp.ORDERS)))
+    best = int(np.argmin(rdp.to_epsilon(rdp.curve(events, adjacency), delta, rdp.ORDERS)))
     return {
         "orders": len(rdp.ORDERS),
         "lowest_order": float(rdp.ORDERS[0]),
@@ -33,16 +33,16 @@ def _moments(events: Sequence[Release], delta: float, adjacency: str) -> Numbers
     return {"orders": moments.LARGEST_MOMENT, "lowest_order": 2, "highest_order": moments.LARGEST_MOMENT + 1}
 
 
-# Those that are not here are formulas.
+# The other accountants are closed forms.
 _DISCRETISED: dict[str, Callable[[Sequence[Release], float, str], Numbers]] = {"pld": _pld, "rdp": _rdp, "moments": _moments}
 
 
 def discretisation(events: Iterable[Release], *, delta: float, adjacency: str, accountant: str) -> dict[str, float]:
-    """Return what decides how fine an accountant's answer is, name → number; empty where it is a formula.
+    """Return the parameters that set the resolution of an accountant's answer, name → number; empty for a closed form.
 
     Args:
-        events: what was released, with noise.
-        delta, adjacency, accountant: as for `composed_epsilon`, which has answered for them.
+        events: the releases, with noise.
+        delta, adjacency, accountant: as for `composed_epsilon`, which has accepted them.
 
     >>> from privet.accounting import Event
     >>> discretisation([Event(1.0, 2.0)], delta=1e-5, adjacency="add-remove", accountant="pld")

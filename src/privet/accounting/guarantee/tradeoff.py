@@ -1,7 +1,7 @@
-"""What (ε, δ) means to a person: how well an attacker can tell whether somebody took part.
+"""Interpretation of (ε, δ) as limits on membership inference.
 
-A test for taking part has a false positive rate α and a false negative rate at least f(α), the trade-off curve. Every (ε, δ) that
-holds bounds f from below, so many of them together give nearly all of it, on the safe side.
+A membership test with false positive rate α has a false negative rate of at least f(α), the trade-off curve. Every valid (ε, δ)
+bounds f from below; many pairs together approximate f closely, on the safe side.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from privet.errors import InvalidArgumentError, between
 Array = NDArray[np.float64]
 
 _POINTS = 40
-# Profiles reach down to this δ or the one that is promised, whichever is smaller; a composition that is planned for a smaller
-# one than the second is loose where δ is large, so that one more is asked.
+# Profiles reach down to the first δ, or to the guarantee's if that is smaller. A composition planned for less than the second is
+# loose at large δ, so another one is computed there.
 _SMALLEST_DELTA, _LOOSE_BELOW = 1e-5, 1e-7
 
 
 @dataclass(frozen=True)
 class PrivacyProfile:
-    """Pairs (ε, δ) that hold at once.
+    """Pairs (ε, δ) that hold simultaneously.
 
     Args:
-        epsilons: (K,) ε ≥ 0, growing; the first is 0.
+        epsilons: (K,) ε ≥ 0, increasing; the first is 0.
         deltas: (K,) δ in [0, 1].
     """
 
@@ -40,12 +40,12 @@ class PrivacyProfile:
 
 
 def profile(events: Iterable[Release], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> PrivacyProfile:
-    """Return the curve δ(ε) from ε = 0 to where δ is 1e-5, or the smaller one that is given.
+    """Return the privacy profile δ(ε), from ε = 0 to the ε at which δ is min(1e-5, `delta`).
 
     Args:
-        events: what was released.
-        adjacency: whose data differ between neighbours.
-        delta: δ in (0, 1) that a guarantee promises.
+        events: the releases.
+        adjacency: how neighbouring data sets differ.
+        delta: δ in (0, 1) of the guarantee.
     """
     given, smallest = tuple(events), min(delta, _SMALLEST_DELTA)
     highest = composed_epsilon(given, delta=smallest, adjacency=adjacency)
@@ -62,10 +62,10 @@ def profile(events: Iterable[Release], *, adjacency: str = "add-remove", delta: 
 
 
 def false_negative_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike) -> Array:
-    """Return the trade-off curve f(α): no attack with false positive rate α misses fewer.
+    """Return the trade-off curve f(α), the lowest false negative rate of any attack with false positive rate α.
 
     Args:
-        privacy: pairs (ε, δ) that hold.
+        privacy: valid pairs (ε, δ).
         false_positive_rate: α in [0, 1], of any shape.
 
     Source:
@@ -86,39 +86,39 @@ def false_negative_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike)
 
 
 def true_positive_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike) -> Array:
-    """Return the highest share of members that an attack can find at this false positive rate."""
+    """Return the highest true positive rate of any attack with this false positive rate."""
     return np.asarray(1 - false_negative_rate(privacy, false_positive_rate))
 
 
 def advantage(privacy: PrivacyProfile) -> float:
-    """Return the highest true minus false positive rate of any attack: δ at ε = 0, the total variation distance."""
+    """Return the highest advantage (true minus false positive rate) of any attack: δ at ε = 0, the total variation distance."""
     return float(np.min(privacy.deltas[privacy.epsilons == 0.0], initial=1.0))
 
 
 def bayes_risk(privacy: PrivacyProfile, prior: float = 0.5) -> float:
-    """Return the lowest probability of guessing membership wrongly.
+    """Return the lowest error probability of any attack on membership.
 
     Args:
-        privacy: pairs (ε, δ) that hold.
-        prior: probability in (0, 1) with which the attacker believes in membership beforehand.
+        privacy: valid pairs (ε, δ).
+        prior: the attacker's prior probability of membership, in (0, 1).
     """
     between("prior", prior, 0.0, 1.0)
     rates = np.concatenate([[0.0], np.geomspace(1e-9, 1e-3, 200, endpoint=False), np.linspace(1e-3, 1.0, 2000)])
-    # f is convex and falls, so between two rates the risk is at least its parts' at the lower rate and the higher.
+    # f decreases, so between two rates the risk is at least the first term at the lower rate plus the second at the higher.
     missed = false_negative_rate(privacy, rates)
     return float(np.min((1 - prior) * rates[:-1] + prior * missed[1:]))
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The best that any membership attack can do; whatever it knows, computes and chose to insert.
+    """Limits on every membership attack, regardless of its knowledge, computing power and inserted data.
 
     Args:
-        advantage: true minus false positive rate.
-        found_at_one_in_a_thousand: members found at a false positive rate of 0.1 %.
-        found_at_one_in_a_hundred: members found at a false positive rate of 1 %.
-        bayes_risk: probability of a wrong guess when membership is a fair coin; 1/2 is pure guessing.
-        profile: the curve δ(ε) that all of these come from.
+        advantage: highest true minus false positive rate.
+        found_at_one_in_a_thousand: highest true positive rate at a false positive rate of 0.1 %.
+        found_at_one_in_a_hundred: highest true positive rate at a false positive rate of 1 %.
+        bayes_risk: lowest error probability if membership is a fair coin flip; 1/2 is random guessing.
+        profile: the curve δ(ε) from which the other numbers are computed.
     """
 
     advantage: float
@@ -139,26 +139,26 @@ class Meaning:
 
 
 def from_dict(values: Mapping[str, Any]) -> Meaning:
-    """Return the meaning that `Meaning.to_dict` wrote."""
+    """Restore a `Meaning` from `Meaning.to_dict`."""
     curve = values["profile"]
-    return interpreted(PrivacyProfile(np.array(curve["epsilon"], dtype=float), np.array(curve["delta"], dtype=float)))
+    return interpret(PrivacyProfile(np.array(curve["epsilon"], dtype=float), np.array(curve["delta"], dtype=float)))
 
 
-def interpreted(privacy: PrivacyProfile) -> Meaning:
-    """Return what a profile means to a person."""
+def interpret(privacy: PrivacyProfile) -> Meaning:
+    """Return the limits on attacks that a privacy profile implies."""
     found = true_positive_rate(privacy, [0.001, 0.01])
     return Meaning(advantage(privacy), float(found[0]), float(found[1]), bayes_risk(privacy), privacy)
 
 
 def meaning(events: Iterable[Release], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> Meaning:
-    """Return what the releases mean to a person, each number on the safe side; arguments as for `profile`.
+    """Return the limits on attacks against these releases, each on the safe side; arguments as for `profile`.
 
     >>> from privet.accounting import Event
     >>> round(meaning([Event(1.0, 1.0)]).advantage, 3)
     0.383
     """
-    return interpreted(profile(events, adjacency=adjacency, delta=delta))
+    return interpret(profile(events, adjacency=adjacency, delta=delta))
 
 
-# What is left when something that was released has no private noise.
-NO_PRIVACY = interpreted(PrivacyProfile(np.zeros(1), np.ones(1)))
+# For releases without private noise.
+NO_PRIVACY = interpret(PrivacyProfile(np.zeros(1), np.ones(1)))

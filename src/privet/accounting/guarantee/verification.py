@@ -1,4 +1,4 @@
-"""A second opinion: dp-accounting's ε of the same releases, which ours must not be below."""
+"""Verification by dp-accounting: its ε of the same releases, which ours must not fall below."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 from privet.accounting import pld
 from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import Event, Release, TruncatedPoisson, check_query
-from privet.accounting.pld.interop import INSTALL, dp_accounting_is_there
-from privet.accounting.rounding import legible
+from privet.accounting.pld.interop import INSTALL, is_dp_accounting_installed
+from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 
-# How far ours may lie below theirs, relatively, before something is wrong: theirs is an upper bound too, and by up to so much
-# the looser one where releases are very many or very rare.
+# How far our ε may lie below theirs, relatively: theirs is an upper bound too, and looser by up to this much for very many
+# or very rare releases.
 TOLERANCE = 0.02
 # Below this δ, rounding makes theirs too small.
 SOUND_FROM = 1e-8
 _USUAL_WIDTH = 1e-4
-# Its time is in proportion to how fine its grid is, and so much coarser than ours it still agrees to a thousandth.
+# Its run time grows as its grid gets finer; with a grid this much coarser than ours it still agrees to one part in a thousand.
 _COARSER = 4
 
 
-def dp_event(event: Release) -> Any:
-    """Return dp-accounting's event for one of ours, count included.
+def to_dp_event(event: Release) -> Any:
+    """Convert an event to dp-accounting's, count included.
 
     Raises:
-        InvalidArgumentError: it has none.
+        InvalidArgumentError: dp-accounting has no such event.
     """
     import dp_accounting
 
@@ -43,36 +43,36 @@ def dp_event(event: Release) -> Any:
     else:
         kinds = "one of Event (exact norms), TruncatedPoisson, or an epoch without amplification"
         what = "norms estimated by projections" if isinstance(event, Event) else type(event).__name__
-        raise InvalidArgumentError("events", event, kinds, f"It has no privacy loss distribution for {what}.")
+        raise InvalidArgumentError("events", event, kinds, f"dp-accounting has no privacy loss distribution for {what}.")
     return dp_accounting.SelfComposedDpEvent(once, event.count)
 
 
-def second_opinion(
+def dp_accounting_epsilon(
     events: Iterable[Release], *, delta: float, adjacency: str = "add-remove", width: float | None = None
 ) -> float:
-    """Return ε at δ by dp-accounting's own composition; slower, and too small below δ = 1e-8.
+    """Return ε at δ by dp-accounting's own composition: slower than ours, and too small below δ = 1e-8.
 
     Args:
-        events: what was released.
+        events: the releases.
         delta: δ in (0, 1).
         adjacency: "add-remove", "replace-one" or "zero-out".
-        width: width of its grid of losses; by default 1e-4, or finer where ours is by far.
+        width: width of its loss grid; by default 1e-4, or finer where ours is much finer.
 
     Returns:
-        ε ≥ 0; infinity if anything was released without noise.
+        ε ≥ 0; infinity if any release has no noise.
 
     Raises:
-        InvalidArgumentError: it has no answer for such events, or is not installed.
+        InvalidArgumentError: dp-accounting does not cover these events, or is not installed.
     """
-    if not dp_accounting_is_there():
-        raise InvalidArgumentError("accountant", "dp-accounting", "installed to be asked", INSTALL)
+    if not is_dp_accounting_installed():
+        raise InvalidArgumentError("accountant", "dp-accounting", "an installed package", INSTALL)
     import dp_accounting
 
     check_query(delta, adjacency)
     given = tuple(events)
     check_covered(given, adjacency, "pld", delta)
     together = as_accounted(given, adjacency, "pld")
-    asked = [dp_event(event) for event in together]
+    asked = [to_dp_event(event) for event in together]
     if any(event.noise_multiplier == 0 for event in together):
         return math.inf
     relation = {
@@ -90,11 +90,11 @@ def second_opinion(
 
 @dataclass(frozen=True)
 class Verification:
-    """An ε of ours beside dp-accounting's.
+    """Our ε and dp-accounting's.
 
     Args:
         epsilon: ours.
-        theirs: dp-accounting's, or None where it has no answer.
+        theirs: dp-accounting's, or None if it has no answer.
         delta: δ.
         why_not: why it has none, in a sentence.
     """
@@ -106,11 +106,11 @@ class Verification:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether ours is at least theirs, up to the tolerance; None where they have no answer."""
+        """Whether ours is at least theirs, up to the tolerance; None if dp-accounting has no answer."""
         return None if self.theirs is None else self.epsilon >= self.theirs * (1 - TOLERANCE)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the second opinion as plain JSON values; infinity is the word "inf"."""
+        """Return the verification as plain JSON values; infinity becomes "inf"."""
         return {
             "dp_accounting_epsilon": "inf" if self.theirs == math.inf else self.theirs,
             "verified": self.agrees,
@@ -120,32 +120,32 @@ class Verification:
     def __str__(self) -> str:
         if self.theirs is None:
             return f"dp-accounting has no answer. {self.why_not} Nothing was verified."
-        version, ours = importlib.metadata.version("dp-accounting"), legible(self.epsilon)
+        version, ours = importlib.metadata.version("dp-accounting"), format_up(self.epsilon)
         verdict = {
-            True: f"ours, {ours}, is not below it by more than {TOLERANCE:.0%}",
-            False: f"ours, {ours}, is below it by more than {TOLERANCE:.0%}",
+            True: f"ours, {ours}, agrees (not more than {TOLERANCE:.0%} below)",
+            False: f"ours, {ours}, is more than {TOLERANCE:.0%} below",
         }[bool(self.agrees)]
-        caution = "; at so small a δ its own number is too small" if self.delta < SOUND_FROM else ""
-        return f"dp-accounting {version} says ε = {legible(self.theirs)}{caution}; {verdict}."
+        caution = " (too small at this δ because of rounding)" if self.delta < SOUND_FROM else ""
+        return f"dp-accounting {version} computes ε = {format_up(self.theirs)}{caution}; {verdict}."
 
 
-def verified(events: Iterable[Release], *, epsilon: float, delta: float, adjacency: str = "add-remove") -> Verification:
-    """Ask dp-accounting for the ε of the same releases.
+def verify_epsilon(events: Iterable[Release], *, epsilon: float, delta: float, adjacency: str = "add-remove") -> Verification:
+    """Verify an ε with dp-accounting's for the same releases.
 
     Args:
-        events: what was released.
-        epsilon: the ε that is to be verified.
+        events: the releases.
+        epsilon: the ε to verify.
         delta: δ in (0, 1).
         adjacency: how neighbouring data sets differ.
 
     Raises:
         InvalidArgumentError: dp-accounting is not installed.
 
-    >>> verified([Event(1.0, 2.0)], epsilon=0.9, delta=1e-5).agrees
+    >>> verify_epsilon([Event(1.0, 2.0)], epsilon=0.9, delta=1e-5).agrees
     False
     """
     try:
-        return Verification(epsilon, second_opinion(events, delta=delta, adjacency=adjacency), delta)
+        return Verification(epsilon, dp_accounting_epsilon(events, delta=delta, adjacency=adjacency), delta)
     except InvalidArgumentError as error:
         if error.name != "events":
             raise

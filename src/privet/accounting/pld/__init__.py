@@ -1,4 +1,4 @@
-"""Privacy loss distributions: tight ε and δ of composed events, by the fast Fourier transform."""
+"""Privacy loss distributions: tight ε and δ of composed events by Fourier transforms."""
 
 from privet.accounting.pld.accountant import DIRECTION, delta, deltas, epsilon, grid_width
 

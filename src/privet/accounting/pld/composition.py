@@ -1,16 +1,16 @@
-"""Composition of privacy losses by Fourier series, tilted so that the tail is what they resolve.
+"""Composition of privacy losses by Fourier series, tilted to resolve the tail.
 
-Transforms E[e^{s·loss}] multiply under composition, and δ at ε is a sum over the composition's at s = θ + 2πik/W, k = 0, ±1, …,
-which is exact for the losses repeated with period W; the repetition only adds. Under the tilt θ > 0 the tail that decides δ is
-the largest part of what is summed, so it does not drown in the rounding of the rest, however small it is.
+Transforms E[e^{s·loss}] multiply under composition, and δ at ε is a sum over the composed transform at s = θ + 2πik/W,
+k = 0, ±1, …. The sum is exact for losses repeated with period W, and the repetition only adds to δ. Under the tilt θ > 0 the tail
+that determines δ dominates the sum, so rounding errors of the rest cannot swamp it, however small it is.
 
-A composition's losses spread over many nodes of its releases', so few frequencies carry everything. To know so without looking
-at the others, one release more is composed: a Gaussian one, whose losses vary about as much as putting all others on nodes has
-added. To release more is an upper bound, and how fast its transform falls off is known.
+The losses of a composition spread over many nodes, so a few frequencies carry all of the mass. To guarantee this without
+inspecting the other frequencies, one more release is composed: a Gaussian whose losses vary about as much as the discretisation
+has added. An extra release gives an upper bound, and the decay of its transform is known.
 
-Where far losses are rare, nearly all of a transform is that of the others, and what decides δ drowns in their rounding under
-every tilt. Then far losses are apart: with o for the others' transform of a release and f for its far losses', Π(o + f) is Πo,
-summed under a tilt of its own, and Πo · (e^{Σ log(1 + f/o)} − 1), which keeps its digits however small f is.
+Where far losses are rare, the near losses dominate a transform, and their rounding swamps the far ones, which determine δ, under
+every tilt. Then the far losses are summed separately: with o and f for the transforms of a release's near and far losses,
+Π(o + f) is Πo, summed under its own tilt, plus Πo · (e^{Σ log(1 + f/o)} − 1), which keeps its digits however small f is.
 
 Source:
     Carr, Madan 1999, "Option Valuation Using the Fast Fourier Transform" (δ is the price of a call on e^loss); Zhu, Dong, Wang
@@ -35,36 +35,36 @@ from privet.accounting.pld.series import Composed, Series
 from privet.accounting.pld.transforms import LEAST, Grid, Spectrum, kernel, log_transforms
 
 Integers = NDArray[np.int64]
-# (releases, adjacency, tail) → which of them, and their losses in each direction between neighbours
+# (releases, adjacency, tail) → positions of releases, and their losses in each direction between neighbours
 Builder = Callable[[Sequence[Any], str, float], Iterable[tuple[Sequence[int], tuple[Losses, ...]]]]
 
 _UNIT = float(np.finfo(np.float64).eps)
-# Relative error of a transform: that of sums over a thousand nodes, with a wide margin.
+# Relative error of a transform: that of a sum over a thousand nodes, with a wide margin.
 _ROUNDING = 256 * _UNIT
-# Standard deviation of the Gaussian losses that are added for every release, in widths of its nodes; and the least for all of
-# them, as a share of the range of one.
+# Standard deviation of the Gaussian losses added per release, in node widths; and the least for the whole composition, as a share
+# of the largest range of a release.
 _SMOOTHING, _LEAST_SMOOTHING = 0.75, 2.0**-15
-# Logarithms are summed as whole multiples of this, which no order of summation rounds.
+# Logarithms are summed as integer multiples of this, so that the order of summation does not matter.
 _QUANTUM = 2.0**-43
-# Those of far losses are multiples of products with their scale, lower digits apart from upper ones: if all together are no more
-# than so many scales at θ, each is no more than so many at any frequency.
+# Logarithms of far losses are in multiples of these times the grid's scale, high digits and low digits separately. If their sum
+# at θ is at most _MOST_SCALES scales, each is at most _MOST_SCALES_EACH scales at any frequency.
 _LARGE_QUANTUM, _SMALL_QUANTUM, _MOST_SCALES, _MOST_SCALES_EACH = 2.0**-3, 2.0**-48, 2.0**5, 2.0**57
-# How many times what rounding comes to under the best of tilts is counted under every tilt; and for one release or many.
+# Factors by which the rounding reserve exceeds the rounding under the best tilt: per release, and once per composition.
 _RESERVED, _RESERVED_ONCE = 128, 2**19
-# Frequencies that share less than this of δ are not summed but bounded.
+# Frequencies that contribute less than this share of δ are bounded instead of summed.
 _NEGLIGIBLE = 1e-17
-# Releases that are transformed at once, and what is remembered of everything.
+# Number of releases to transform at once, and number of entries in each cache.
 _TOGETHER, _KEPT = 512, 4
 
 
 @dataclass(frozen=True)
 class _Part:
-    """How often a release is part of a composition, and what is known of it in each of W directions between neighbours.
+    """The part of a release in a composition, for W directions between neighbours.
 
     Args:
-        nodes: where its losses are.
-        count: how often.
-        log_moments, far: (W,) as of `Transforms`.
+        nodes: nodes of its losses.
+        count: multiplicity.
+        log_moments, far: (W,) as in `Transforms`.
         infinite: (W,) probability of an infinite loss.
     """
 
@@ -77,13 +77,13 @@ class _Part:
 
 @dataclass
 class _Sum:
-    """Logarithms of transforms, added up; exactly, so that nothing depends on the order or on what was asked before.
+    """Sum of the logarithms of transforms; exact, so that it does not depend on the order or on earlier queries.
 
     Args:
         scale: of the grid.
         parts: release → its part.
-        fixed: (2, W, K + 1) log magnitudes and turns as of `Transforms`, in quanta; turns may overflow. With a scale it is
-            (6, W, K + 1): real and imaginary parts of what far losses add follow, in large quanta and what is left in small.
+        fixed: (2, W, K + 1) log magnitudes and turns as in `Transforms`, in quanta; turns may overflow. With a scale it is
+            (6, W, K + 1), followed by real and imaginary parts of the far losses' contribution, in large and then small quanta.
     """
 
     scale: float | None
@@ -91,33 +91,33 @@ class _Sum:
     fixed: Integers
 
     def change(self, release: Any, logs: Array, part: _Part) -> None:
-        """Count a release as often as `part` says, given the (L, W, K + 1) logarithms of its transforms."""
+        """Set the multiplicity of a release to `part.count`, given the (L, W, K + 1) logarithms of its transforms."""
         before = self.parts.pop(release, None)
         if before is not None:
-            self.fixed = self.fixed - self._whole(logs, before.count)
+            self.fixed = self.fixed - self._to_quanta(logs, before.count)
         if part.count:
-            self.fixed = self.fixed + self._whole(logs, part.count)
+            self.fixed = self.fixed + self._to_quanta(logs, part.count)
             self.parts[release] = part
 
-    def _whole(self, logs: Array, count: int) -> Integers:
+    def _to_quanta(self, logs: Array, count: int) -> Integers:
         many = count * logs
         magnitudes = np.maximum(many[0], LEAST)
         if self.scale is None:
-            return _in_quanta(magnitudes, many[1])
-        # What others have gained, far losses lose, so that both together are what they were.
+            return _quantize(magnitudes, many[1])
+        # Subtract from the far losses what clipping added to the near ones, so that their sum is unchanged.
         real = np.maximum(many[2] - (magnitudes - many[0]), LEAST)
         far = np.clip(np.stack([real, many[3]]) / self.scale, -_MOST_SCALES_EACH, _MOST_SCALES_EACH)
         large = np.rint(far / _LARGE_QUANTUM)
         small = np.rint((far - large * _LARGE_QUANTUM) / _SMALL_QUANTUM)
-        return np.concatenate([_in_quanta(magnitudes, many[1]), large.astype(np.int64), small.astype(np.int64)])
+        return np.concatenate([_quantize(magnitudes, many[1]), large.astype(np.int64), small.astype(np.int64)])
 
     def is_in_range(self, way: int) -> bool:
-        """Return whether quanta are for so many far losses; if not, nothing is known."""
+        """Return whether the far losses fit the range of the quanta; if not, there is no bound."""
         far = math.fsum(part.count * part.far[way] for part in self.parts.values())
         return self.scale is None or far <= _MOST_SCALES * self.scale
 
     def terms(self, way: int) -> tuple[Array, Array, Spectrum]:
-        """Return (K + 1,) log magnitudes, turns, and what both are to be multiplied by, which is about 1 or less."""
+        """Return (K + 1,) log magnitudes, turns, and factors to multiply the transforms by, of size about 1 or less."""
         magnitudes, turns = _QUANTUM * self.fixed[:2, way]
         if self.scale is None:
             return magnitudes, turns, np.ones(len(turns), dtype=np.complex128)
@@ -127,23 +127,23 @@ class _Sum:
         return magnitudes + large, turns, added
 
 
-def _in_quanta(magnitudes: Array, turns: Array) -> Integers:
+def _quantize(magnitudes: Array, turns: Array) -> Integers:
     return np.rint(np.stack([magnitudes, turns - np.floor(turns)]) / _QUANTUM).astype(np.int64)
 
 
 def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
-    """Return the variance of the Gaussian losses that are added to a composition; it cannot shrink as releases are added.
+    """Return the variance of the Gaussian losses added to a composition; it never shrinks when releases are added.
 
     Args:
-        parts: nodes of releases, and how often.
+        parts: nodes of each release, and its multiplicity.
     """
     each = tuple(parts)
     least = max(_LEAST_SMOOTHING * (nodes.high - nodes.low) for nodes, _ in each)
     return max(math.fsum(count * (_SMOOTHING * nodes.width) ** 2 for nodes, count in each), least**2)
 
 
-def _series(total: _Sum, way: int, grid: Grid) -> Series:
-    """Return δ of the composition in one direction, everything that is uncertain about it as rounding."""
+def _make_series(total: _Sum, way: int, grid: Grid) -> Series:
+    """Return the series for δ of the composition in one direction, with all its uncertainty as rounding."""
     parts = total.parts.values()
     number = sum(part.count for part in parts)
     variance = smoothing((part.nodes, part.count) for part in parts)
@@ -161,7 +161,7 @@ def _series(total: _Sum, way: int, grid: Grid) -> Series:
         largest * beyond
         + whole
         - float(sizes[counted].sum())
-        # A factor is off by a few units, relative to it or, if it is small, to the largest.
+        # A factor has an error of a few units, relative to itself or, if it is small, to the largest.
         + _ROUNDING * (2 * number * whole + len(parts) * largest * float(factor_sizes.sum()))
         + _UNIT * grid.period * float(np.dot(sizes, angular))
         + 8 * _QUANTUM * len(parts) * whole
@@ -173,7 +173,7 @@ def _series(total: _Sum, way: int, grid: Grid) -> Series:
     return Series(grid.tilt, log_moment, angular[counted], shares, rounding)
 
 
-def _composed(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed:
+def _compose(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed:
     """Return the composition in one direction."""
     parts = sums[0].parts.values()
     number = sum(part.count for part in parts)
@@ -181,16 +181,16 @@ def _composed(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed
     infinite = math.fsum(part.count * part.infinite[way] for part in parts)
     if not all(total.is_in_range(way) for total in sums):
         infinite = 1.0
-    return Composed(tuple(_series(total, way, grid) for total, grid in zip(sums, grids, strict=True)), reserve, infinite)
+    return Composed(tuple(_make_series(total, way, grid) for total, grid in zip(sums, grids, strict=True)), reserve, infinite)
 
 
 class Composer:
-    """Composes releases, remembering the latest compositions so that one step more costs one addition.
+    """Composes releases and caches the latest compositions, so that one more step costs one addition.
 
-    Only speed depends on what was asked before. What is remembered takes less than 200 MB.
+    Only speed depends on earlier queries. The caches take less than 200 MB.
 
     Args:
-        losses: (releases, adjacency, tail) → which of them, and their losses in each direction between neighbours.
+        losses: (releases, adjacency, tail) → positions of releases, and their losses in each direction between neighbours.
     """
 
     def __init__(self, losses: Builder) -> None:
@@ -200,31 +200,31 @@ class Composer:
         self._lock = threading.Lock()
 
     def compose(self, counts: Mapping[Any, int], adjacency: str, grids: Sequence[Grid]) -> tuple[Composed, ...]:
-        """Return the composition of every release its number of times, in each direction between neighbours.
+        """Return the composition of the releases, in each direction between neighbours.
 
         Args:
-            counts: release → how often, ≥ 1.
-            adjacency: whose data differ between neighbours.
-            grids: what is summed; they suit the composition.
+            counts: release → multiplicity, ≥ 1.
+            adjacency: how neighbouring data sets differ.
+            grids: tilts and frequencies that suit the composition.
         """
         with self._lock:
-            sums = [self._summed(counts, adjacency, grid) for grid in grids]
-            return tuple(_composed(sums, way, grids) for way in range(sums[0].fixed.shape[1]))
+            sums = [self._sum_logs(counts, adjacency, grid) for grid in grids]
+            return tuple(_compose(sums, way, grids) for way in range(sums[0].fixed.shape[1]))
 
-    def _summed(self, counts: Mapping[Any, int], adjacency: str, grid: Grid) -> _Sum:
-        """Return the logarithms of transforms, starting from those that are remembered if it takes fewer changes."""
+    def _sum_logs(self, counts: Mapping[Any, int], adjacency: str, grid: Grid) -> _Sum:
+        """Return the summed logarithms of transforms, updating the cached sum if that takes fewer changes."""
         total = self._sums.pop((adjacency, grid), None) or _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64))
         now = {release: part.count for release, part in total.parts.items()}
         changed = [release for release in {**now, **counts} if now.get(release) != counts.get(release)]
         if len(changed) >= len(counts):
             total, changed = _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64)), list(counts)
-        for release, logs, part in self._transformed(changed, adjacency, grid):
+        for release, logs, part in self._transform(changed, adjacency, grid):
             total.change(release, logs, replace(part, count=counts.get(release, 0)))
         _keep(self._sums, (adjacency, grid), total)
         return total
 
-    def _transformed(self, releases: Sequence[Any], adjacency: str, grid: Grid) -> Iterator[tuple[Any, Array, _Part]]:
-        """Yield the logarithms of the releases' transforms, and what else is known of them."""
+    def _transform(self, releases: Sequence[Any], adjacency: str, grid: Grid) -> Iterator[tuple[Any, Array, _Part]]:
+        """Yield each release with the logarithms of its transforms and its part."""
         new = []
         for release in releases:
             known = self._latest.pop((release, adjacency, grid), None)

@@ -1,4 +1,4 @@
-"""Privacy loss distributions on a few nodes, rounded so that they are never too private ("connect the dots")."""
+"""Discrete privacy loss distributions, rounded pessimistically by connecting the dots."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ Array = NDArray[np.float64]
 _UNIT = float(np.finfo(np.float64).eps)
 _LARGEST_EXPONENT = 700.0
 _SMALLEST_MASS = 1e-290
-# Unless asked otherwise, nodes up to this many widths from zero are one width apart; those twice as far, two; and so on.
+# By default, nodes up to this many widths from zero are one width apart; up to twice as far, two widths; and so on.
 _NEAR = 256
-# Nodes are at most this far apart, or this share of the range.
+# Largest distance between nodes, absolute or as a share of the range.
 _WIDEST, _WIDEST_SHARE = 0.25, 2.0**-13
-# Ranges end at multiples of this many nodes, so that similar ones are equal.
+# Ranges end at multiples of this many nodes, so that similar ranges become equal.
 _ROUND = 16
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The losses that distributions are discretised on: dense around zero and sparser outwards.
+    """Nodes of discretised losses: dense around zero and sparser outwards.
 
-    With a power of two for the width, nodes of twice the width, or of a wider spacing far out, are some of these. So what is
-    discretised on the former dominates what is discretised on the latter: a coarser grid never has the smaller ε.
+    If the width is a power of two, nodes of twice the width, or of a wider spacing far out, are a subset of these. So a
+    discretisation on the coarser nodes dominates one on the finer nodes: a coarser grid never gives a smaller ε.
 
     Args:
-        width: between neighbours around zero.
+        width: distance between adjacent nodes around zero.
         low, high: the lowest node ≤ 0 and the highest ≥ 0.
-        widest: neighbours are at most this far apart, or one width.
-        near: how many widths from zero nodes are one width apart; twice as far they are two apart, and so on.
+        widest: largest distance between adjacent nodes (or one width, if that is larger).
+        near: number of widths from zero up to which nodes are one width apart; up to twice as far they are two apart, and so on.
     """
 
     width: float
@@ -44,17 +44,17 @@ class Nodes:
 
     @property
     def values(self) -> Array:
-        """(K,) the nodes, growing."""
+        """(K,) the nodes, increasing."""
         return _values(self)
 
 
 def nodes(width: float, low: float, high: float, near: int = _NEAR) -> Nodes:
-    """Return nodes whose range is at least this one and contains zero.
+    """Return nodes that cover this range and zero.
 
     Args:
-        width: > 0, a power of two where comparable grids matter.
+        width: > 0; a power of two if grids are to be comparable.
         low, high: the lowest and the highest loss.
-        near: how many widths from zero they are one width apart.
+        near: number of widths from zero up to which nodes are one width apart.
     """
     low, high = min(low, 0.0), max(high, width)
     widest = max(_WIDEST, 2.0 ** math.ceil(math.log2((high - low) * _WIDEST_SHARE)))
@@ -85,11 +85,11 @@ def _values(grid: Nodes) -> Array:
 
 @dataclass(frozen=True)
 class Losses:
-    """Distributions of log P/Q under P, one for each of several releases, on the same nodes.
+    """Distributions of log P/Q under P of R releases, on the same nodes.
 
     Args:
-        nodes: where their losses are.
-        masses: (R, K) probabilities of the losses of R releases.
+        nodes: nodes of the losses.
+        masses: (R, K) probabilities of the losses.
         infinite: (R,) probabilities of an infinite loss.
         mirrored: whether the losses are the negatives of the nodes.
     """
@@ -105,16 +105,16 @@ class Losses:
         return -self.nodes.values if self.mirrored else self.nodes.values
 
 
-def connected(values: Array, p: Array, q: Array, hidden_p: Array, hidden_q: Array) -> Array:
-    """Return P's masses on the ends of cells, given the masses of P and Q between them.
+def connect_dots(values: Array, p: Array, q: Array, hidden_p: Array, hidden_q: Array) -> Array:
+    """Discretise by connecting the dots: return P's masses on the ends of cells, given the masses of P and Q in the cells.
 
-    The mass of each cell moves to its two ends such that both P's and Q's add up: every trade-off between errors of the moved
-    pair is at least as good for an attacker, and on the grid itself no better.
+    The mass of each cell moves to its two ends such that the masses of both P and Q are preserved. The trade-off curve of the
+    resulting pair is nowhere worse for an attacker, and equal on the grid itself.
 
     Args:
-        values: (K + 1,) ends of the cells, growing.
+        values: (K + 1,) ends of the cells, increasing.
         p, q: (…, K) masses of the cells, whose losses log P/Q lie between their ends.
-        hidden_p, hidden_q: (…, K) how far rounding can have moved `p` and `q`; that much moves up.
+        hidden_p, hidden_q: (…, K) bounds on the rounding errors of `p` and `q`; that much mass moves up.
 
     Returns:
         (…, K + 1) masses of P on the ends of the cells.
@@ -123,7 +123,7 @@ def connected(values: Array, p: Array, q: Array, hidden_p: Array, hidden_q: Arra
         Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots".
     """
     lowest, widths = values[:-1], np.diff(values)
-    # Where e^loss or Q's mass leaves the range of floating point, everything moves up.
+    # Where e^loss or Q's mass leaves the floating-point range, all mass moves up.
     usable = (lowest < _LARGEST_EXPONENT) & (q > _SMALLEST_MASS)
     ratio = np.exp(np.minimum(lowest, _LARGEST_EXPONENT))
     higher = (p - ratio * q + hidden_p + ratio * hidden_q) / -np.expm1(-widths)
@@ -134,11 +134,11 @@ def connected(values: Array, p: Array, q: Array, hidden_p: Array, hidden_q: Arra
     return masses
 
 
-def moved(values: Array, losses: Array, masses: Array) -> Array:
-    """Return a discrete distribution of losses on other values: every mass moves to the two neighbours that keep P and Q.
+def redistribute(values: Array, losses: Array, masses: Array) -> Array:
+    """Redistribute a discrete loss distribution onto other values: masses move to the two adjacent values, preserving P and Q.
 
     Args:
-        values: (K,) growing; the highest is not below any loss.
+        values: (K,) increasing; the highest is not below any loss.
         losses: (N,) in any order.
         masses: (N,) probabilities under P.
 
@@ -146,21 +146,21 @@ def moved(values: Array, losses: Array, masses: Array) -> Array:
         (K,) masses of P.
     """
     place = np.clip(np.searchsorted(values, losses, side="right") - 1, 0, len(values) - 2)
-    # The share that moves up; e^{−loss} of it and of the rest add up to the e^{−loss} of the whole.
+    # The share that moves up: chosen such that Q's mass, P's times e^{−loss}, is preserved.
     share = np.expm1(values[place] - losses) / np.expm1(values[place] - values[place + 1])
     share = np.clip(share * (1 + 8 * _UNIT), 0.0, 1.0)
     lower, upper = np.bincount(place, masses * (1 - share), len(values)), np.bincount(place + 1, masses * share, len(values))
     return np.asarray(lower + upper, dtype=np.float64)
 
 
-def regridded(losses: Array, masses: Array, infinite: float, width: float) -> Losses:
-    """Return any discrete distribution of losses on nodes.
+def regrid(losses: Array, masses: Array, infinite: float, width: float) -> Losses:
+    """Redistribute any discrete loss distribution onto nodes.
 
     Args:
         losses: (N,) finite losses, in any order.
         masses: (N,) probabilities under P.
         infinite: probability of an infinite loss.
-        width: between the nodes around zero.
+        width: distance between adjacent nodes around zero.
     """
     grid = nodes(width, float(losses.min()), float(losses.max()))
-    return Losses(grid, moved(grid.values, losses, masses)[None], np.array([infinite]))
+    return Losses(grid, redistribute(grid.values, losses, masses)[None], np.array([infinite]))

@@ -1,11 +1,11 @@
-"""Clipping by norms that random projections estimate (Johnson–Lindenstrauss): the noise is right only on average.
+"""Privacy losses under clipping by norms estimated from random projections (Johnson–Lindenstrauss).
 
-With r standard normal directions v, the estimate of ‖g‖ is ‖g‖·√(χ²_r/r), so what is clipped to the bound C by it can have norm
-S·C with S = √(r/χ²_r). Given v a step is a sampled Gaussian release of sensitivity S·C. Releasing v, which does not depend on the
-data, can only help an attacker; and then the losses are those for each S, averaged over its law. That bounds the case in which v
-is kept, too, because an average of hockey-stick divergences is at least the divergence of averages.
+With r standard normal directions v, the estimate of ‖g‖ is ‖g‖·√(χ²_r/r), so a gradient clipped by it to the bound C can have
+norm S·C with S = √(r/χ²_r). Given v, a step is a sampled Gaussian release of sensitivity S·C. Releasing v, which does not depend
+on the data, can only help an attacker, and then the loss distribution is the average over S. That also bounds the case of secret
+v, because an average of hockey-stick divergences is at least the divergence of the averages.
 
-The directions are shared by a step's examples, so averaging inside the densities (a mixture of Gaussians) would not be a bound.
+The examples of a step share the directions, so averaging the densities (a mixture of Gaussians) would not be a bound.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ import numpy as np
 from scipy.special import chdtr, chdtri, gammaincinv
 
 from privet.accounting.pld import sampled_gaussian
-from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, moved
+from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, redistribute
 
-# Bins of χ² for one standard deviation of its logarithm; they are the same for every question.
+# Number of bins of χ² per standard deviation of its logarithm.
 _BINS = 32
-# The smallest sensitivities, which all count as the largest of them.
+# Probability of the smallest sensitivities, which all count as the largest of them.
 _LOWEST_SHARE = 0.02
 
 
 def poisson(rate: float, deviation: float, projections: int, adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
-    """Return the losses of one release on a Poisson sample whose norms were estimated, for removing and for adding.
+    """Return the losses of one release on a Poisson sample with estimated norms, for removing and for adding.
 
     Args:
         rate: q in (0, 1].
         deviation: σ > 0.
         projections: r ≥ 1.
         adjacency: "add-remove" or "zero-out".
-        grid: where losses are; those above it count as infinite.
-        tail: probability with which whoever was sampled counts as seen.
+        grid: nodes of the losses; losses above them count as infinite.
+        tail: probability of a sampled example with infinite sensitivity.
 
     Guarantee:
-        χ² is cut into bins, and each counts with its lowest value, which is the largest sensitivity. Below the first, the
-        sensitivity counts as infinite: whoever was sampled is seen.
+        χ² is split into bins, and each bin counts as its lowest value, which gives the largest sensitivity. Below the first bin
+        the sensitivity counts as infinite: a sampled example is revealed.
 
     Source:
         Bu, Gopi, Kulkarni, Lee, Shen, Tantipongpipat 2021, "Fast and Memory Efficient Differentially Private-SGD via JL
         Projections" (the mechanism).
     """
-    weights, edges = _law(rate, projections, tail)
+    weights, edges = _chi_square_bins(rate, projections, tail)
     removed, added = sampled_gaussian.poisson(
         np.full(len(edges), rate), deviation * np.sqrt(edges / projections), adjacency, grid
     )
     seen = (_always_seen_removal(rate, grid), _always_seen_addition(rate, grid))
-    return tuple(_averaged(weights, always, losses) for always, losses in zip(seen, (removed, added), strict=True))
+    return tuple(_average(weights, always, losses) for always, losses in zip(seen, (removed, added), strict=True))
 
 
 def largest_sensitivity(rate: float, projections: int, tail: float) -> float:
-    """Return the largest sensitivity that is not counted as infinite; arguments as for `poisson`."""
-    return math.sqrt(projections / float(_law(rate, projections, tail)[1][0]))
+    """Return the largest sensitivity that does not count as infinite; arguments as for `poisson`."""
+    return math.sqrt(projections / float(_chi_square_bins(rate, projections, tail)[1][0]))
 
 
-def _law(rate: float, projections: int, tail: float) -> tuple[Array, Array]:
-    """Return the lowest values of bins of χ², and the probabilities of the bins, that of what lies below all of them first."""
+def _chi_square_bins(rate: float, projections: int, tail: float) -> tuple[Array, Array]:
+    """Return the probabilities of the bins of χ², preceded by that of values below all bins, and the bins' lower edges."""
     spacing = math.sqrt(2 / projections) / _BINS
     first = 2 * float(gammaincinv(projections / 2, min(tail / rate, 0.01)))
     last = float(chdtri(projections, _LOWEST_SHARE))
@@ -65,8 +65,8 @@ def _law(rate: float, projections: int, tail: float) -> tuple[Array, Array]:
     return np.diff(np.concatenate([[0.0], chdtr(projections, edges), [1.0]])), edges
 
 
-def _averaged(weights: Array, always: tuple[Array, float], losses: Losses) -> Losses:
-    """Return the losses of a mechanism that also releases which of several it drew, at random and independently of the data."""
+def _average(weights: Array, always: tuple[Array, float], losses: Losses) -> Losses:
+    """Return the losses of a mechanism that draws one of several at random, independently of the data, and releases which."""
     masses, infinite = always
     return Losses(
         losses.nodes,
@@ -77,13 +77,13 @@ def _averaged(weights: Array, always: tuple[Array, float], losses: Losses) -> Lo
 
 
 def _always_seen_removal(rate: float, grid: Nodes) -> tuple[Array, float]:
-    """Return the losses of who is seen whenever sampled: infinite with probability q, else log(1 − q)."""
+    """Return the losses of an example that is revealed whenever sampled: infinite with probability q, else log(1 − q)."""
     if rate == 1.0:
         return np.zeros(len(grid.values)), 1.0
-    return moved(grid.values, np.array([math.log1p(-rate)]), np.array([1 - rate])), rate
+    return redistribute(grid.values, np.array([math.log1p(-rate)]), np.array([1 - rate])), rate
 
 
 def _always_seen_addition(rate: float, grid: Nodes) -> tuple[Array, float]:
     if rate == 1.0:
         return np.zeros(len(grid.values)), 1.0
-    return moved(-grid.values[::-1], np.array([-math.log1p(-rate)]), np.ones(1))[::-1], 0.0
+    return redistribute(-grid.values[::-1], np.array([-math.log1p(-rate)]), np.ones(1))[::-1], 0.0

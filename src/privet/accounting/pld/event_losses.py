@@ -1,4 +1,4 @@
-"""One line for every kind of release: on which nodes its losses are discretised, and what they are."""
+"""Loss distributions of every kind of release: the nodes of the discretisation, and the losses."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from privet.accounting.pld import estimated_norms, interop, random_allocation, s
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
 from privet.accounting.pld.transforms import log_shares
 
-# Nodes around zero are at most this share of the spread of one release's losses apart.
+# Largest distance of nodes around zero, as a share of the spread of one release's losses.
 _SHARE = 1 / 36
-# But no closer than this share of their range, and no further apart than this.
+# But at least the first as a share of their range, and at most the second.
 _CLOSEST_SHARE, _WIDEST = 2.0**-20, 0.25
-# Losses so much more probable than the tail are too rare to count for the spread.
+# Losses up to this many times as probable as the tail are too rare to count for the spread.
 _RARE = 1e7
 
 
 def _width(rate: float, deviation: float, adjacency: str, tail: float, reach: float) -> float:
-    """Return a power of two for the distance of nodes; it cannot shrink as rate, 1/σ, or 1/tail grow."""
+    """Return the distance of nodes, a power of two that does not shrink as rate, 1/σ, or 1/tail grow."""
     spread = sampled_gaussian.spread(rate, deviation, adjacency, min(tail * _RARE, 1e-3))
     return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _WIDEST), reach * _CLOSEST_SHARE))))
 
@@ -91,39 +91,39 @@ _KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]
 
 @lru_cache(maxsize=4096)
 def own_nodes(event: Release, adjacency: str, tail: float) -> Nodes:
-    """Return the nodes that the losses of one release are discretised on, whatever else is released.
+    """Return the nodes on which the losses of one release are discretised, independently of all other releases.
 
     Args:
-        event: counted once.
-        adjacency: whose data differ between neighbours.
-        tail: probability of losses that may be counted as infinite.
+        event: with a count of one.
+        adjacency: how neighbouring data sets differ.
+        tail: probability of losses that may count as infinite.
     """
     return _KINDS[type(event)][0](event, adjacency, tail)
 
 
-def _alone(event: Release) -> bool:
-    """Return whether this kind of release is not computed together with others that differ only in rate and noise."""
+def _is_computed_alone(event: Release) -> bool:
+    """Return whether this kind of release cannot be vectorised over rate and noise."""
     return not isinstance(event, (Event, FixedSize)) or (isinstance(event, Event) and event.projections is not None)
 
 
 def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[tuple[Sequence[int], tuple[Losses, ...]]]:
-    """Yield places of events, and the losses of those in each direction between neighbours; what else is asked changes none.
+    """Yield positions of events, and their losses in each direction between neighbours, which do not depend on the other events.
 
     Args:
-        events: counted once each.
+        events: with counts of one.
         adjacency, tail: as for `own_nodes`.
     """
     alike: dict[Any, list[int]] = {}
     for place, event in enumerate(events):
         grid = own_nodes(event, adjacency, tail)
-        alike.setdefault(place if _alone(event) else (type(event), grid), []).append(place)
+        alike.setdefault(place if _is_computed_alone(event) else (type(event), grid), []).append(place)
     for places in alike.values():
         some = [events[place] for place in places]
         yield places, _KINDS[type(some[0])][1](some, adjacency, own_nodes(some[0], adjacency, tail), tail)
 
 
 @lru_cache(maxsize=4)
-def _of_one(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
+def _single_losses(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
     return next(iter(losses([event], adjacency, tail)))[1]
 
 
@@ -131,24 +131,24 @@ def _of_one(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
 def log_moments(
     event: Release, adjacency: str, tail: float, exponents: tuple[float, ...], start: float | None = None
 ) -> tuple[Array, Array]:
-    """Return log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the larger of its directions'.
+    """Return log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the maximum over its directions.
 
     Args:
         event, adjacency, tail: as for `own_nodes`.
         exponents: t > 0.
-        start: where far losses begin; None for nowhere.
+        start: start of the far losses; None if no loss is far.
 
     Returns:
-        of losses that are not far, and of those that are.
+        The log moments of the near losses, and of the far ones.
     """
-    ways = _of_one(event, adjacency, tail)
-    others, far = zip(*(log_shares(way.values, start) for way in ways), strict=True)
+    ways = _single_losses(event, adjacency, tail)
+    near, far = zip(*(log_shares(way.values, start) for way in ways), strict=True)
     without = np.full(len(exponents), -np.inf)
-    return _largest_moments(ways, others, exponents), without if start is None else _largest_moments(ways, far, exponents)
+    return _largest_moments(ways, near, exponents), without if start is None else _largest_moments(ways, far, exponents)
 
 
 def _largest_moments(ways: Sequence[Losses], shares: Sequence[Array | float], exponents: tuple[float, ...]) -> Array:
-    """Return log E[share · e^{t·loss}; loss < ∞] for every exponent t, the largest of the directions', given their logarithms."""
+    """Return log E[share · e^{t·loss}; loss < ∞] for every exponent t, the maximum over directions, given log shares."""
     found = np.full(len(exponents), -np.inf)
     with np.errstate(divide="ignore"):
         for way, share in zip(ways, shares, strict=True):

@@ -1,4 +1,4 @@
-"""Other people's accountants, for mechanisms that are not priced here. Imported when they are asked."""
+"""Interoperation with dp-accounting, for mechanisms that Privet does not cover itself; imported on first use."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Any
 import numpy as np
 
 from privet.accounting.events import Release, TruncatedPoisson
-from privet.accounting.pld.discrete_loss import Losses, regridded
+from privet.accounting.pld.discrete_loss import Losses, regrid
 from privet.errors import InvalidArgumentError
 
-# dp-accounting's grids cost Python time for every bucket.
+# dp-accounting takes Python time for every bucket of its grid.
 _NARROWEST = 2e-4
 INSTALL = "Run: pip install 'privet[verify]'."
 
 
 def check_installed(events: Iterable[Release]) -> None:
-    """Refuse events that need dp-accounting where it is not installed.
+    """Refuse events that need dp-accounting if it is not installed.
 
     Raises:
-        InvalidArgumentError: with the command that installs it.
+        InvalidArgumentError: dp-accounting is missing; names the command that installs it.
     """
-    if any(isinstance(event, TruncatedPoisson) for event in events) and not dp_accounting_is_there():
+    if any(isinstance(event, TruncatedPoisson) for event in events) and not is_dp_accounting_installed():
         raise InvalidArgumentError(
-            "sampling", "TruncatedPoisson", "another scheme unless dp-accounting is installed, which prices this one", INSTALL
+            "sampling", "TruncatedPoisson", "another scheme unless dp-accounting, which covers this one, is installed", INSTALL
         )
 
 
-def dp_accounting_is_there() -> bool:
+def is_dp_accounting_installed() -> bool:
     """Return whether dp-accounting is installed."""
     return importlib.util.find_spec("dp_accounting") is not None
 
 
 def from_dp_accounting(distribution: Any, width: float) -> tuple[Losses, Losses]:
-    """Return a (pessimistic) `PrivacyLossDistribution` of dp-accounting on the grid, for removing and for adding.
+    """Convert a (pessimistic) `PrivacyLossDistribution` of dp-accounting to losses for removing and for adding.
 
     Args:
         distribution: of one release, or of several.
-        width: width of the grid.
+        width: distance between adjacent nodes around zero.
     """
     remove, add = (_on_grid(pmf.to_dense_pmf(), width) for pmf in (distribution._pmf_remove, distribution._pmf_add))
     return remove, add
@@ -49,9 +49,9 @@ def from_dp_accounting(distribution: Any, width: float) -> tuple[Losses, Losses]
 def _on_grid(pmf: Any, width: float) -> Losses:
     masses = np.maximum(np.asarray(pmf._probs, dtype=np.float64), 0.0)
     losses = pmf._discretization * (pmf._lower_loss + np.arange(len(masses)))
-    # Its truncated tails may be lost; what is missing counts as infinite.
+    # Its truncated tails may be lost; missing mass counts as an infinite loss.
     infinite = max(float(pmf._infinity_mass), 1.0 - math.fsum(masses))
-    return regridded(losses, masses, infinite, width)
+    return regrid(losses, masses, infinite, width)
 
 
 def truncated_poisson(event: TruncatedPoisson, width: float, tail: float) -> tuple[Losses, ...]:

@@ -1,4 +1,4 @@
-"""Privacy losses of one release: closed forms for sampled Gaussians, in both directions between neighbours.
+"""Privacy losses of one sampled Gaussian release in closed form, in both directions between neighbours.
 
 A pair of one-dimensional densities dominates each mechanism (sensitivity 1, noise σ, sampling rate q):
 
@@ -6,8 +6,8 @@ A pair of one-dimensional densities dominates each mechanism (sensitivity 1, noi
     add        P = N(0, σ²)                        Q = (1−q)·N(0, σ²) + q·N(1, σ²)
     replace    P = (1−q)·N(0, σ²) + q·N(1, σ²)     Q = (1−q)·N(0, σ²) + q·N(−1, σ²)
 
-In each the loss grows (or falls) with the point x, so where it meets a given value is a formula, and the masses between two
-values are differences of the normal distribution function.
+In each pair the loss is monotone in the point x, so the point of a given loss has a closed form, and the mass between two losses
+is a difference of normal distribution functions.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from privet.accounting.pld.discrete_loss import Losses, Nodes, connected
+from privet.accounting.pld.discrete_loss import Losses, Nodes, connect_dots
 
 Array = NDArray[np.float64]
 
 _UNIT = float(np.finfo(np.float64).eps)
-# Below it, r·log r − r + 1 is summed as a series in log r.
+# Below this |log r|, r·log r − r + 1 is computed as a series in log r.
 _SMALL = 1e-3
 _MOST_POINTS = 100_000
 
 
 def bounds(rate: float, deviation: float, adjacency: str, tail: float) -> tuple[float, float]:
-    """Return the points beyond which P has at most `tail`, for "remove" (or "replace") above and for "add" below."""
+    """Return the points beyond which P has at most mass `tail`: above for "remove" (or "replace"), below for "add"."""
 
     def out(probability: float) -> float:
         return -deviation * float(ndtri(min(probability, 0.5)))
@@ -53,29 +53,29 @@ def _loss(x: Array, rate: float, deviation: float, adjacency: str) -> Array:
 
 
 def span(rate: float, deviation: float, adjacency: str, tail: float) -> tuple[float, float]:
-    """Return the losses between which all but `tail` of one release's lie, for the direction "remove" (or "replace")."""
+    """Return the range of losses that contains all but `tail` of the mass, for the direction "remove" (or "replace")."""
     low, high = _loss(np.array(bounds(rate, deviation, adjacency, tail)), rate, deviation, adjacency)
     return float(low), float(high)
 
 
 @lru_cache(maxsize=4096)
 def spread(rate: float, deviation: float, adjacency: str, tail: float) -> float:
-    """Return about the standard deviation of one release's losses, without the rarest: √(2·KL divergence of P from Q).
+    """Return the approximate standard deviation of one release's losses, without the rarest: √(2·KL divergence of P from Q).
 
-    A divergence, and not a variance, because it cannot shrink as rate, 1/σ or what the tail leaves in grow.
+    A divergence instead of a variance, because it does not shrink as rate, 1/σ or the included range grow.
 
     Args:
         rate, deviation, adjacency: as for `poisson`.
         tail: probability of losses that may be left out.
     """
     low, high = bounds(rate, deviation, adjacency, tail)
-    # Losses turn from flat to steep within σ², the density varies within σ; both are resolved.
+    # Losses turn from flat to steep within σ², and the density varies within σ; resolve both.
     x: Array = np.arange(low, high, min(deviation / 8, max(deviation**2 / 2, (high - low) / _MOST_POINTS)))
     loss = _loss(x, rate, deviation, adjacency)
     log_q = -(x**2) / (2 * deviation**2)
     if adjacency == "replace-one":
         log_q = log_q + _log_ratio(-x, rate, deviation)
-    # Q·(r·log r − r + 1) for r = P/Q is nowhere negative; by series where its terms cancel.
+    # Q·(r·log r − r + 1) for r = P/Q is non-negative; use the series where its terms cancel.
     small = np.abs(loss) < _SMALL
     exact = np.exp(log_q + loss) * (loss - 1) + np.exp(log_q)
     divergence = np.where(small, np.exp(log_q) * loss**2 * (0.5 + loss / 3 + loss**2 / 8), np.maximum(exact, 0.0))
@@ -83,8 +83,8 @@ def spread(rate: float, deviation: float, adjacency: str, tail: float) -> float:
 
 
 def _removal_points(losses: Array, rates: Array, deviations: Array) -> Array:
-    """Return where log P/Q of "remove" meets the losses: x = ½ + σ²·log((e^loss − 1 + q)/q); −∞ below all losses."""
-    # e^loss − 1 + q in three forms, none of which cancels where it is used.
+    """Return the points at which log P/Q of "remove" equals the losses: ½ + σ²·log((e^loss − 1 + q)/q); −∞ below all losses."""
+    # e^loss − 1 + q in three forms, each used where it does not cancel.
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         rare = np.log(np.maximum(np.expm1(np.minimum(losses, 1.0)) + rates, 0.0))
         usual = np.log(np.maximum(np.exp(np.minimum(losses, 1.0)) - (1 - rates), 0.0))
@@ -94,7 +94,9 @@ def _removal_points(losses: Array, rates: Array, deviations: Array) -> Array:
 
 
 def _replacement_points(losses: Array, rates: Array, deviations: Array) -> Array:
-    """Return where log P/Q of "replace" meets the losses: x = σ²·(loss/2 + asinh(c·sinh(loss/2))), c = (1−q)/q·e^{1/2σ²}.
+    """Return the points x at which log P/Q of "replace" equals the losses.
+
+    x = σ²·(loss/2 + asinh(c·sinh(loss/2))) with c = (1−q)/q·e^{1/2σ²}.
 
     With u = e^{x/σ²} and a = q·e^{−1/2σ²}, P/Q = e^loss is a·u² + (1−q)(1 − e^loss)·u − a·e^loss = 0.
     """
@@ -108,12 +110,12 @@ def _replacement_points(losses: Array, rates: Array, deviations: Array) -> Array
 
 
 class _Masses(NamedTuple):
-    """Probabilities of distributions between consecutive points.
+    """Probabilities of R distributions between consecutive points.
 
     Args:
-        between: (R, K) of the cells.
-        hidden: (R, K) how far rounding can have moved them.
-        below, above: (R,) of what lies outside all points.
+        between: (R, K) masses of the cells.
+        hidden: (R, K) bounds on their rounding errors.
+        below, above: (R,) masses outside all points.
     """
 
     between: Array
@@ -129,7 +131,7 @@ def _normal(points: Array, centre: float, deviations: Array) -> _Masses:
     scaled = (points - centre) / deviations
     tails = ndtr(-np.abs(scaled))
     right = scaled > 0
-    # The difference of the smaller tails keeps relative precision on both sides.
+    # Differences of the smaller tails keep relative precision on both sides.
     between = np.abs(np.diff(np.where(right, -tails, tails)))
     crossing = np.diff(right)
     between = np.where(crossing, 1.0 - tails[:, :-1] - tails[:, 1:], between)
@@ -138,7 +140,7 @@ def _normal(points: Array, centre: float, deviations: Array) -> _Masses:
     return _Masses(between, 4 * _UNIT * (tails[:, :-1] + tails[:, 1:]), below, above)
 
 
-def _mixed(rates: Array, without: _Masses, sampled: _Masses) -> _Masses:
+def _mix(rates: Array, without: _Masses, sampled: _Masses) -> _Masses:
     """Return (1−q)·without + q·sampled."""
     each = rates[:, 0]
     return _Masses(
@@ -149,45 +151,45 @@ def _mixed(rates: Array, without: _Masses, sampled: _Masses) -> _Masses:
     )
 
 
-def _connected(values: Array, p: _Masses, q: _Masses) -> tuple[Array, Array]:
-    """Return P's masses on the values, and what lies above; the cells are in order of growing loss."""
-    masses = connected(values, p.between, q.between, p.hidden, q.hidden)
+def _connect(values: Array, p: _Masses, q: _Masses) -> tuple[Array, Array]:
+    """Return P's masses on the values, and the mass above them; cells are in order of increasing loss."""
+    masses = connect_dots(values, p.between, q.between, p.hidden, q.hidden)
     masses[:, 0] += p.below
     return masses, p.above
 
 
 def poisson(rates: ArrayLike, deviations: ArrayLike, adjacency: str, grid: Nodes) -> tuple[Losses, ...]:
-    """Return the losses of Gaussian releases on Poisson samples, one value for every direction between neighbours.
+    """Return the losses of Gaussian releases on Poisson samples, for each direction between neighbours.
 
     Args:
         rates: (R,) q in (0, 1] of R releases.
         deviations: (R,) σ > 0, in units of the sensitivity of one example's contribution.
-        adjacency: "add-remove" and "zero-out" have the directions remove and add; "replace-one" has one, as it is symmetric.
-        grid: where losses are; those above it count as infinite.
+        adjacency: "add-remove" and "zero-out" have the directions remove and add; "replace-one" is symmetric and has one.
+        grid: nodes of the losses; losses above them count as infinite.
     """
     q, sigma = (np.reshape(np.asarray(given, dtype=np.float64), (-1, 1)) for given in (rates, deviations))
     values = grid.values
     if adjacency == "replace-one":
         points = _replacement_points(values, q, sigma)
         without = _normal(points, 0.0, sigma)
-        p, other = (_mixed(q, without, _normal(points, centre, sigma)) for centre in (1.0, -1.0))
-        return (Losses(grid, *_connected(values, p, other)),)
+        p, other = (_mix(q, without, _normal(points, centre, sigma)) for centre in (1.0, -1.0))
+        return (Losses(grid, *_connect(values, p, other)),)
     points = _removal_points(values, q, sigma)
     without = _normal(points, 0.0, sigma)
-    sampled = _mixed(q, without, _normal(points, 1.0, sigma))
-    added, infinite = _connected(-values[::-1], without.reversed(), sampled.reversed())
-    return Losses(grid, *_connected(values, sampled, without)), Losses(grid, added[:, ::-1], infinite, mirrored=True)
+    sampled = _mix(q, without, _normal(points, 1.0, sigma))
+    added, infinite = _connect(-values[::-1], without.reversed(), sampled.reversed())
+    return Losses(grid, *_connect(values, sampled, without)), Losses(grid, added[:, ::-1], infinite, mirrored=True)
 
 
 def without_replacement(rates: ArrayLike, deviations: ArrayLike, grid: Nodes) -> tuple[Losses]:
-    """Return the losses of Gaussian releases on fixed-size samples without replacement, when one example is replaced.
+    """Return the losses of Gaussian releases on fixed-size samples without replacement, for replace-one neighbours.
 
-    Replacing moves the sum by up to twice the bound, and either data set may be the one that is harder to hide in at any step.
-    So the profile of (1−q)·N(0, σ²) + q·N(2, σ²) against N(0, σ²) is taken for ε ≥ 0, and its mirror image for ε < 0.
+    Replacing moves the sum by up to twice the bound, and either direction may be the worse one at any step. So the profile of
+    (1−q)·N(0, σ²) + q·N(2, σ²) against N(0, σ²) is used for ε ≥ 0, and its mirror image for ε < 0.
 
     Args:
         rates: (R,) batch size over number of examples, in (0, 1].
-        deviations, grid: as for `poisson`; the nodes' range is symmetric.
+        deviations, grid: as for `poisson`; the range of the nodes is symmetric.
 
     Source:
         Zhu, Dong, Wang 2022, "Optimal Accounting of Differential Privacy via Characteristic Function".

@@ -1,4 +1,4 @@
-"""δ of a composition at every ε, and ε at every δ, read from tilted Fourier series; whatever may be rounding counts as loss."""
+"""Evaluation of tilted Fourier series: δ of a composition at any ε, and ε at any δ; possible rounding is added to δ."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Series:
     Args:
         tilt: θ.
         log_moment: log E[e^{θ·loss}; loss < ∞] of this part.
-        angular: (K,) the frequencies that count.
-        shares: (K,) what each contributes to δ·e^{θε − log_moment} at ε = 0.
-        rounding: how much more that can be, whatever ε.
+        angular: (K,) the angular frequencies of the sum.
+        shares: (K,) their contributions to δ·e^{θε − log_moment} at ε = 0.
+        rounding: bound on the error of that sum, at any ε.
     """
 
     tilt: float
@@ -32,7 +32,7 @@ class Series:
     rounding: float
 
     def at(self, epsilon: float) -> tuple[float, float, float]:
-        """Return δ·e^{θε − log_moment} at ε, how fast δ falls there in the same units, and the logarithm of these."""
+        """Return δ·e^{θε − log_moment} at ε, the rate at which δ falls there in the same unit, and the unit's logarithm."""
         terms = self.shares * np.exp(-1j * epsilon * self.angular)
         summed = max(float(terms.real.sum()), 0.0)
         falling = self.tilt * summed - float(np.dot(self.angular, terms.imag))
@@ -44,9 +44,9 @@ class Composed:
     """The privacy losses of a composition in one direction between neighbours, as an upper bound on δ at every ε.
 
     Args:
-        series: whose sum is δ.
-        reserve: share of δ that is counted as rounding at least. It depends on the numbers of releases alone and exceeds the
-            rounding of most sums, so that two of them differ by what is composed and not by how it is summed.
+        series: parts whose sum is δ.
+        reserve: smallest share of δ that counts as rounding. It depends only on the numbers of releases and exceeds the rounding
+            of most sums, so that two sums differ by what is composed and not by how it is summed.
         infinite: probability of an infinite loss.
     """
 
@@ -55,7 +55,7 @@ class Composed:
     infinite: float
 
     def _at(self, epsilon: float) -> tuple[float, float, float, float]:
-        """Return δ from finite losses, how much more may have been rounded, how fast both fall; and the log of their unit."""
+        """Return δ from finite losses, a bound on its rounding, the rate at which both fall, and the log of their unit."""
         each = [series.at(epsilon) for series in self.series]
         unit, summed, rounded, falling = max(log for *_, log in each), 0.0, 0.0, 0.0
         for series, (value, slope, log) in zip(self.series, each, strict=True):
@@ -66,7 +66,7 @@ class Composed:
         return summed, rounded, falling, unit
 
     def _log(self, epsilon: float) -> tuple[float, float]:
-        """Return log δ at ε, infinite losses left out, and about how fast it falls."""
+        """Return log δ at ε without infinite losses, and its approximate rate of decrease."""
         summed, rounded, falling, unit = self._at(epsilon)
         total = summed + max(rounded, self.reserve * summed)
         return unit + math.log(total), falling / total
@@ -76,16 +76,16 @@ class Composed:
         return min(1.0, math.exp(min(self._log(epsilon)[0], 0.0)) + self.infinite)
 
     def is_rounded(self, epsilon: float) -> bool:
-        """Return whether more than the reserve may have been rounded at ε, so that δ is larger than it need be."""
+        """Return whether rounding at ε may exceed the reserve, so that δ is larger than necessary."""
         summed, rounded, *_ = self._at(epsilon)
         return rounded > self.reserve * summed
 
     def epsilon(self, delta: float, guess: float) -> float:
-        """Return the smallest ε ≥ 0 for δ, up to a hair above; infinity if there is none.
+        """Return the smallest ε ≥ 0 for δ, at most a relative 1e-12 above; infinity if there is none.
 
         Args:
             delta: δ in (0, 1).
-            guess: where to start looking.
+            guess: start of the search.
         """
         if self.infinite >= delta:
             return math.inf
@@ -94,7 +94,7 @@ class Composed:
             return 0.0
         flattest = min(series.tilt for series in self.series) / 2
         low, high, epsilon = 0.0, math.inf, guess
-        while True:  # Newton's method, kept in brackets; log δ is nearly a straight line
+        while True:  # bracketed Newton's method; log δ is nearly linear
             at, slope = self._log(epsilon)
             low, high = (epsilon, high) if at > target else (low, epsilon)
             step = (at - target) / max(slope, flattest)

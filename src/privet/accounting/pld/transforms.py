@@ -1,4 +1,4 @@
-"""Fourier transforms of privacy losses under a tilt, at the frequencies that a composition is summed at."""
+"""Fourier transforms of tilted privacy losses at the frequencies of a composition."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from privet.accounting.pld.discrete_loss import Array, Losses, Nodes
 
 Spectrum = NDArray[np.complex128]
 
-# Logarithms of magnitudes that are smaller than this count as it: less than rounding leaves of them.
+# Lower limit of log magnitudes, below their rounding errors.
 LEAST = -96.0
-# Most numbers in a table of phases, and the longest transform of losses on a circle.
+# Largest table of phases, and the longest FFT of losses on a circle.
 _MOST_PHASES, _LARGEST_CIRCLE = 2**20, 2**24
 # With more frequencies than this, runs of nodes are summed by convolution.
 _MANY_FREQUENCIES = 2**13
-# Far losses begin within this share of where they do on average.
+# Relative width of the transition from near to far losses.
 _BLUR = 1 / 12
-# What others' transforms are at least where they are divided by: again, less than rounding leaves.
+# Lower limit of the near losses' transforms as divisors, again below their rounding errors.
 _LEAST_DIVISOR = 2.0**-50
 
 
 def log_shares(losses: Array, start: float | None) -> tuple[Array, Array]:
-    """Return the logarithms of the probabilities with which losses are not far, and are, if far ones begin at the start."""
+    """Return the log probabilities with which each loss counts as near, and as far, if far losses begin at `start`."""
     if start is None:
         return np.zeros(len(losses)), np.full(len(losses), -np.inf)
     scaled = (losses / start - 1) / _BLUR
@@ -38,16 +38,17 @@ def log_shares(losses: Array, start: float | None) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Grid:
-    """What is summed.
+    """Parameters of a Fourier series.
 
     Args:
-        tail: probability of one release that may be counted as an infinite loss.
+        tail: probability per release that may count as an infinite loss.
         tilt: θ > 0, the exponent of the tilted distribution.
         period: W, with which losses repeat; a multiple of an eighth of a power of two.
-        frequencies: how many beside zero: 2πk/W for k = 0, …, K.
-        start: where far losses begin, if these are summed apart from the others; a loss is far with a probability that grows
-            from 0 to 1 around it, so that no transform has an edge to resolve. None if they are not apart.
-        scale: a power of two, about how many far losses are expected under the tilt, if what they add is summed; None if not.
+        frequencies: K, number of frequencies beside zero: 2πk/W for k = 0, …, K.
+        start: start of the far losses, if they are summed separately; a loss is far with a probability that grows from 0 to 1
+            around it, so that no transform has an edge to resolve. None for one sum of all losses.
+        scale: approximate expected number of far losses under the tilt, a power of two, in the sum of what far losses add; None
+            in other sums.
     """
 
     tail: float
@@ -63,10 +64,10 @@ class Transforms:
     """E[e^{s·loss}] of R releases in W directions between neighbours.
 
     Args:
-        logs: (2, W, R, K + 1) log magnitudes and turns, relative to s = θ; if far losses are apart, of the others. If what far
-            ones add is summed, it is (4, W, R, K + 1): real and imaginary parts of log(1 + far/others) follow.
+        logs: (2, W, R, K + 1) log magnitudes and turns, relative to s = θ; of the near losses, if far ones are separate. In the
+            sum of what far losses add it is (4, W, R, K + 1), followed by real and imaginary parts of log(1 + far/near).
         log_moments: (W, R) the logarithms at s = θ.
-        far: (W, R) log(1 + far/others) at s = θ; or nothing.
+        far: (W, R) log(1 + far/near) at s = θ, or zeros.
     """
 
     logs: Array
@@ -76,10 +77,10 @@ class Transforms:
 
 @lru_cache(maxsize=4)
 def kernel(grid: Grid) -> tuple[Array, Spectrum, Array]:
-    """Return frequencies, what the transform there is multiplied by for δ·e^{θε − log moment} at ε = 0, and its size."""
+    """Return the frequencies, the factors that turn transforms into δ·e^{θε − log moment} at ε = 0, and their magnitudes."""
     angular: Array = 2 * math.pi / grid.period * np.arange(grid.frequencies + 1, dtype=np.float64)
     exponents = grid.tilt + 1j * angular
-    # Half of them are those of negative frequencies.
+    # Frequencies other than zero count twice, for their negatives.
     numbers = np.append(1.0, np.full(grid.frequencies, 2.0))
     found: Spectrum = np.asarray(numbers / (grid.period * exponents * (exponents + 1)), dtype=np.complex128)
     return angular, found, np.abs(found)
@@ -88,21 +89,21 @@ def kernel(grid: Grid) -> tuple[Array, Spectrum, Array]:
 def log_transforms(ways: Sequence[Losses], grid: Grid) -> Transforms:
     """Return the transforms of R releases' losses in W directions."""
     shares = [log_shares(way.values, grid.start) for way in ways]
-    weights, moments = _tilted(ways, grid.tilt, [other for other, _ in shares])
+    weights, moments = _tilt(ways, grid.tilt, [near for near, _ in shares])
     if grid.scale is None:
-        return Transforms(np.stack(_polar(_transformed(weights, ways, grid))), moments, np.zeros(moments.shape))
-    far_weights, far_moments = _tilted(ways, grid.tilt, [far for _, far in shares])
+        return Transforms(np.stack(_to_polar(_transform(weights, ways, grid))), moments, np.zeros(moments.shape))
+    far_weights, far_moments = _tilt(ways, grid.tilt, [far for _, far in shares])
     together = [np.concatenate(each) for each in zip(weights, far_weights, strict=True)]
-    others, far = np.split(_transformed(together, ways, grid), 2, axis=1)
-    # So that a quotient times what it is divided by is what it was before, also where that is nothing but rounding.
-    others = np.where(np.abs(others) < _LEAST_DIVISOR, _LEAST_DIVISOR, others)
+    near, far = np.split(_transform(together, ways, grid), 2, axis=1)
+    # So that quotient times divisor gives back the dividend, even where the divisor is mere rounding.
+    near = np.where(np.abs(near) < _LEAST_DIVISOR, _LEAST_DIVISOR, near)
     times = np.exp(far_moments - moments)
-    added = log1p(times[:, :, None] * far / others)
-    return Transforms(np.stack([*_polar(others), np.maximum(added.real, LEAST), added.imag]), moments, np.log1p(times))
+    added = log1p(times[:, :, None] * far / near)
+    return Transforms(np.stack([*_to_polar(near), np.maximum(added.real, LEAST), added.imag]), moments, np.log1p(times))
 
 
-def _tilted(ways: Sequence[Losses], exponent: float, shares: Sequence[Array | float]) -> tuple[list[Array], Array]:
-    """Return (R, K) masses · shares · e^{exponent · loss} of each way, scaled to a sum of 1; and the sums' logarithms, (W, R)."""
+def _tilt(ways: Sequence[Losses], exponent: float, shares: Sequence[Array | float]) -> tuple[list[Array], Array]:
+    """Return (R, K) masses · shares · e^{exponent · loss} per direction, scaled to sum to 1, and (W, R) logs of the sums."""
     with np.errstate(divide="ignore"):
         logs = [np.log(way.masses) + (exponent * way.values + share) for way, share in zip(ways, shares, strict=True)]
         highest = [np.maximum(each.max(axis=1), np.finfo(np.float64).min) for each in logs]
@@ -112,26 +113,26 @@ def _tilted(ways: Sequence[Losses], exponent: float, shares: Sequence[Array | fl
         return scaled, np.stack([most + np.log(whole) for most, whole in zip(highest, sums, strict=True)])
 
 
-def _transformed(weights: Sequence[Array], ways: Sequence[Losses], grid: Grid) -> Spectrum:
+def _transform(weights: Sequence[Array], ways: Sequence[Losses], grid: Grid) -> Spectrum:
     """Return (W, R, K + 1) sums of weights · e^{i·frequency·loss}."""
-    if len({way.nodes for way in ways}) == 1:  # so their phases are the same, too
-        found = _at_frequencies(np.concatenate(weights), ways[0].nodes, grid).reshape(len(ways), len(weights[0]), -1)
+    if len({way.nodes for way in ways}) == 1:  # equal nodes have equal phases
+        found = _evaluate(np.concatenate(weights), ways[0].nodes, grid).reshape(len(ways), len(weights[0]), -1)
     else:
-        found = np.stack([_at_frequencies(each, way.nodes, grid) for each, way in zip(weights, ways, strict=True)])
+        found = np.stack([_evaluate(each, way.nodes, grid) for each, way in zip(weights, ways, strict=True)])
     return np.where(np.array([way.mirrored for way in ways])[:, None, None], np.conj(found), found)
 
 
-def _polar(found: Spectrum) -> tuple[Array, Array]:
+def _to_polar(found: Spectrum) -> tuple[Array, Array]:
     """Return log magnitudes and turns."""
     return np.log(np.maximum(np.abs(found), math.exp(LEAST))), np.angle(found) / (2 * math.pi)
 
 
-def _at_frequencies(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
+def _evaluate(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
     """Return (R, K + 1) sums of weights · e^{i·frequency·loss} over the nodes."""
     number, circle = grid.frequencies + 1, round(grid.period / where.width)
     numbers = len(where.values) * number
     if numbers <= _MOST_PHASES:
-        return _turned(weights, *_phases(where, circle, 0, number))
+        return _multiply_phases(weights, *_phases(where, circle, 0, number))
     found = np.empty((len(weights), number), dtype=np.complex128)
     if len(weights) * circle < numbers and circle <= _LARGEST_CIRCLE:
         places, around = np.rint(where.values / where.width).astype(np.int64) % circle, np.arange(number) % circle
@@ -141,16 +142,16 @@ def _at_frequencies(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
             found[row] = np.where(2 * around > circle, near, np.conj(near))
         return found
     if number > _MANY_FREQUENCIES:
-        return _by_chirps(weights, where, circle, number)
+        return _chirp_transform(weights, where, circle, number)
     block = max(_MOST_PHASES // len(where.values), 1)
     for first in range(0, number, block):
         last = min(first + block, number)
-        found[:, first:last] = _turned(weights, *_phases.__wrapped__(where, circle, first, last))
+        found[:, first:last] = _multiply_phases(weights, *_phases.__wrapped__(where, circle, first, last))
     return found
 
 
-def _by_chirps(weights: Array, where: Nodes, circle: int, number: int) -> Spectrum:
-    """Return the sums run by run of nodes that are equally far apart, each as one convolution.
+def _chirp_transform(weights: Array, where: Nodes, circle: int, number: int) -> Spectrum:
+    """Return the same sums by one convolution per run of equally spaced nodes.
 
     For the m-th node of a run and the j-th frequency, m·j = (m² + j² − (j − m)²)/2.
 
@@ -163,7 +164,7 @@ def _by_chirps(weights: Array, where: Nodes, circle: int, number: int) -> Spectr
     for first, last in zip([0, *ends], [*ends, len(places)], strict=True):
         own = last - first
         spacing = int(places[first + 1] - places[first]) if own > 1 else 1
-        # After this part of the circle, and so many frequencies, all nodes of the run are back where they began.
+        # The phases of a run repeat after `period` frequencies.
         part = math.gcd(spacing, circle)
         period = circle // part
         asked = min(number, period)
@@ -178,15 +179,15 @@ def _by_chirps(weights: Array, where: Nodes, circle: int, number: int) -> Spectr
     return found
 
 
-def _turned(weights: Array, cosines: Array, sines: Array) -> Spectrum:
+def _multiply_phases(weights: Array, cosines: Array, sines: Array) -> Spectrum:
     return np.asarray(weights @ cosines + 1j * (weights @ sines))
 
 
 @lru_cache(maxsize=2)
 def _phases(where: Nodes, circle: int, first: int, last: int) -> tuple[Array, Array]:
-    """Return cosines and sines of node · frequency, (K, last − first), for a circle of so many widths."""
+    """Return cosines and sines of node · frequency, (K, last − first), for a circle of `circle` widths."""
     places = np.rint(where.values / where.width).astype(np.int64)
-    # Whole numbers of the circle's parts, so that no angle is rounded before it is small.
+    # Integer arithmetic modulo the circle, so that angles are small before they are rounded.
     parts = np.outer(places, np.arange(first, last)) % circle
     if circle > parts.size:
         angles = 2 * math.pi / circle * parts

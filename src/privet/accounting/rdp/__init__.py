@@ -1,5 +1,5 @@
-"""Rényi differential privacy: curves over the orders, which add up, and their conversion to ε."""
+"""Rényi differential privacy: divergence curves, which add up under composition, and their conversion to ε."""
 
-from privet.accounting.rdp.accountant import DIRECTION, ORDERS, converted, covers, curve, divergences, epsilon
+from privet.accounting.rdp.accountant import DIRECTION, ORDERS, covers, curve, divergences, epsilon, to_epsilon
 
-__all__ = ["DIRECTION", "ORDERS", "converted", "covers", "curve", "divergences", "epsilon"]
+__all__ = ["DIRECTION", "ORDERS", "covers", "curve", "divergences", "epsilon", "to_epsilon"]

@@ -6,7 +6,7 @@ Poisson sampling (sensitivity 1, noise σ) are one-dimensional:
     add-remove, zero-out   P = (1−q)·N(0, σ²) + q·N(1, σ²)     Q = N(0, σ²)           and the reverse
     replace-one            P = (1−q)·N(0, σ²) + q·N(1, σ²)     Q = (1−q)·N(0, σ²) + q·N(−1, σ²)
 
-so the integral is a trapezoid sum on a line, which converges exponentially fast for such smooth, decaying integrands.
+so the integral is one-dimensional, and the trapezoidal rule converges exponentially fast for such smooth, decaying integrands.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ORDERS: Array = np.concatenate(
 _POINTS = 20_000
 _STANDARD_DEVIATIONS = 12.0
 _LARGEST_WHOLE = 512
-# What rounding can take from the logarithm of a sum.
+# Largest rounding error in the logarithm of a sum.
 _ROUNDING = 4e-15
 
 
@@ -73,14 +73,14 @@ def divergences(sampling_rate: float, noise_multiplier: float, adjacency: str) -
     reach = 2.0 if adjacency == "replace-one" else 1.0
     if q == 1.0:
         return ORDERS * (reach / s) ** 2 / 2
-    # The mixture turns from one part to the other within s², the parts themselves vary within s; both are resolved.
+    # The mixture switches from one component to the other within s², and the components vary within s; resolve both.
     step = min(s / 4, 0.6 * s**2)
-    # Orders far above σ² cost more than they can prove, and the points that cover the peaks of high orders at small σ would be
-    # too many, so those orders are given up (∞ is a bound too).
+    # Orders far above σ² are never the best, and covering the peaks of high orders at small σ would take too many points, so
+    # these orders are skipped (∞ is a bound too).
     top = min(64 + 60 * s**2, _POINTS * step / (2 * reach))
     far = _STANDARD_DEVIATIONS * s
-    # P^α·Q^(1−α) of the parts at 1 and 0 peaks at 0 and at α, of those at 1 and −1 at up to 2α − 1, each with width σ. The
-    # reverse peaks between the parts only, or by symmetry at the mirror image.
+    # P^α·Q^(1−α) of the components at 1 and 0 peaks at 0 and at α, of those at 1 and −1 at up to 2α − 1, each with width σ. The
+    # reverse peaks between the components only, or by symmetry at the mirror image.
     x = np.arange(-far - 1, reach * min(top, float(ORDERS[-1])) + far + step, step)
     log_p = _log_mixture(x, q, s, 1.0)
     log_q = _log_mixture(x, q, s, -1.0) if adjacency == "replace-one" else -(x**2) / (2 * s**2)
@@ -89,7 +89,7 @@ def divergences(sampling_rate: float, noise_multiplier: float, adjacency: str) -
     near = int(np.searchsorted(x, 1 + far))
     place = 0
     while place < len(ORDERS) and ORDERS[place] <= top:
-        # Orders up to twice the lowest of their group share its points.
+        # Orders up to twice the lowest in their group share its points.
         end = min(int(np.searchsorted(ORDERS, min(2 * max(float(ORDERS[place]), s), top), side="right")), place + 64)
         end = max(end, place + 1)
         orders = ORDERS[place:end]
@@ -104,13 +104,13 @@ def divergences(sampling_rate: float, noise_multiplier: float, adjacency: str) -
 
 @lru_cache(maxsize=256)
 def without_replacement(sampling_rate: float, noise_multiplier: float) -> Array:
-    """Return the Rényi divergences of a release on a fixed-size sample, for every order in ORDERS, if one example is replaced.
+    """Return the Rényi divergences of a release on a fixed-size sample for replace-one neighbours, for every order in ORDERS.
 
-    The bound holds at whole orders; between them (α − 1)·divergence is convex, so lines are above it.
+    The bound holds at integer orders; (α − 1)·divergence is convex, so linear interpolation between them is an upper bound.
 
     Args:
         sampling_rate: q in (0, 1], batch size over number of examples.
-        noise_multiplier: σ > 0, over the bound of one contribution, half of what replacing moves the sum by.
+        noise_multiplier: σ > 0, over the bound of one contribution, which is half the sensitivity of replacing.
 
     Source:
         Wang, Balle, Kasiviswanathan 2019, "Subsampled Rényi Differential Privacy and Analytical Moments Accountant", Theorem 9.
@@ -133,7 +133,7 @@ def _log_binomial(n: float, k: Array) -> Array:
 
 
 def covers(event: Release) -> bool:
-    """Return whether there are Rényi divergences for this kind of release."""
+    """Return whether Rényi divergences are known for this kind of release."""
     return isinstance(event, FixedSize) or (isinstance(event, Event) and event.projections is None)
 
 
@@ -141,17 +141,17 @@ def release_curve(event: Release, adjacency: str) -> Array:
     """Return the Rényi divergences of one of the event's releases, for every order in ORDERS."""
     if isinstance(event, FixedSize):
         return without_replacement(event.sampling_rate, event.noise_multiplier)
-    assert isinstance(event, Event), f"{type(event).__name__} is refused before it comes here"
+    assert isinstance(event, Event), f"coverage refuses {type(event).__name__}"
     return divergences(event.sampling_rate, event.noise_multiplier, adjacency)
 
 
 def curve(events: Sequence[Release], adjacency: str) -> Array:
-    """Return the Rényi divergences of the composition, for every order in ORDERS: they add up."""
+    """Return the Rényi divergences of the composition, for every order in ORDERS: the sums."""
     return sum((event.count * release_curve(event, adjacency) for event in events), np.zeros_like(ORDERS))
 
 
-def converted(divergence: Array, delta: float, orders: Array) -> Array:
-    """Return what each order proves at δ.
+def to_epsilon(divergence: Array, delta: float, orders: Array) -> Array:
+    """Convert the Rényi divergence of each order to ε at δ.
 
     Source:
         Canonne, Kamath, Steinke 2020, Proposition 12: ε = ρ(α) + log(1 − 1/α) − log(δ·α)/(α − 1).
@@ -162,4 +162,4 @@ def converted(divergence: Array, delta: float, orders: Array) -> Array:
 
 def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     """Return ε at δ: the sum of the divergences, converted at the best order."""
-    return float(np.min(converted(curve(events, adjacency), delta, ORDERS)))
+    return float(np.min(to_epsilon(curve(events, adjacency), delta, ORDERS)))

@@ -1,4 +1,4 @@
-"""The moments accountant as it was published, for comparison with papers: orders up to 33 and the classic conversion."""
+"""The moments accountant as originally published, for comparison with papers: orders up to 33, classic conversion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACES = np.array([int(np.argmin(np.abs(rdp.ORDERS - order))) for order in rang
 
 
 def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
-    """Return ε at δ: the least (Σ log moment(λ) + log 1/δ)/λ over λ = 1, …, 32.
+    """Return ε at δ: the minimum of (Σ log moment(λ) + log 1/δ)/λ over λ = 1, …, 32.
 
     Source:
         Abadi et al. 2016, "Deep Learning with Differential Privacy", Theorem 2.

@@ -213,7 +213,7 @@ class _PlanSteps:
 
     def next(self) -> tuple[Rule, float]:
         """Return the rule of the next step, and the standard deviation of its noise."""
-        rule = self._plan.clipping.scaled(float(self._factors[self._taken]))
+        rule = self._plan.clipping.scale_bound(float(self._factors[self._taken]))
         deviation = float(self._multipliers[self._taken]) * rule.sensitivity
         self._taken += 1
         return rule, deviation

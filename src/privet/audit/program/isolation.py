@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from privet._utils.randomness import generators_kept, seed_generators
+from privet._utils.randomness import preserve_generators, seed_generators
 from privet.audit.checks import Check, certain
 from privet.audit.program.subject import BatchData, Subject, clone
 from privet.collate import Collate, own_batch
@@ -96,7 +96,7 @@ def _reads_rows(dataset: Dataset[Any], indices: list[int]) -> bool:
 
 
 def _seeded(read: Any, seed: int) -> Any:
-    with generators_kept():
+    with preserve_generators():
         seed_generators(seed)
         return clone(read())
 
@@ -116,7 +116,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _items(subject: Subject) -> list[Any]:
-    with generators_kept():
+    with preserve_generators():
         return [copy.deepcopy(subject.few[position]) for position in range(len(subject.indices))]
 
 
@@ -158,7 +158,7 @@ def _loss_check(subject: Subject, batch: Any, alone: Sequence[Any]) -> Check:
     model = subject.copy()
     differentiated = Differentiated(model, partial(_sorted_losses, subject.loss_fn), trainable(model))
     examples = Examples((_Bag(alone),), (False,), pytree.tree_structure(0), 1)
-    with generators_kept():
+    with preserve_generators():
         differing = differing_losses(differentiated, examples, _Bag([batch]))
     if differing is None:
         return certain("losses in a batch are those of each example alone", f"of {len(alone)} examples", holds=True)
@@ -222,7 +222,7 @@ def _after(subject: Subject, model: nn.Module, batches: Sequence[Any]) -> dict[s
     """Return what a copy of the model holds after some passes."""
     twin = copy.deepcopy(model)
     loss_fn = copy.deepcopy(subject.loss_fn) if isinstance(subject.loss_fn, nn.Module) else subject.loss_fn
-    with generators_kept():
+    with preserve_generators():
         for batch in batches:
             seed_generators(0)
             loss_fn(twin, clone(batch))

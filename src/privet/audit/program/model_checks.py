@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.audit.checks import Check, certain
 from privet.audit.mechanism import noise
 from privet.audit.observations import Noise
@@ -67,7 +67,7 @@ def oracle_checks(subject: Subject) -> list[Check]:
 
 def _each(subject: Subject, dtype: torch.dtype | None) -> tuple[dict[str, Tensor], int]:
     batches = [clone(batch if dtype is None else cast(batch, dtype)) for batch in subject.alone]
-    with generators_kept():
+    with preserve_generators():
         return oracle.gradients_of_each(subject.steady(dtype), subject.loss_fn, batches)
 
 
@@ -146,7 +146,7 @@ def _items(subject: Subject) -> list[Any]:
     few, positions = subject.few, range(len(subject.indices))
     if isinstance(few, Batched):
         return [subject.batch_of(few, position) for position in positions]
-    with generators_kept():
+    with preserve_generators():
         return [clone(few[position]) for position in positions]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from privet._utils.randomness import Seeds, generators_kept, seed_generators
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.audit.production import Recorder
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -125,7 +125,7 @@ class Subject:
         """float64 if model and loss can compute in it, else None: in their own precision."""
         model = self.steady(torch.float64)
         try:
-            with generators_kept():
+            with preserve_generators():
                 self.loss_fn(model, cast(clone(self.alone[0]), torch.float64)).sum().backward()
         except Exception:  # of whatever kind: what was measured in float64 would be nothing
             return None
@@ -133,7 +133,7 @@ class Subject:
 
     def _draws(self, model: nn.Module) -> bool:
         batch = self.alone[0]
-        with generators_kept(), torch.no_grad(), suppress(Exception):
+        with preserve_generators(), torch.no_grad(), suppress(Exception):
             found = []
             for seed in (0, 1):
                 seed_generators(seed)
@@ -149,7 +149,7 @@ class Subject:
 
     def batch_of(self, data: Dataset[Any], position: int) -> Any:
         """Return one example as training hands it to the model, without any of Privet's reading where user code reads."""
-        with generators_kept():
+        with preserve_generators():
             if isinstance(data, Batched):
                 return data.read(np.array([position], dtype=np.int64))
             seed_generators(position)
@@ -208,7 +208,7 @@ class Subject:
     @property
     def rule(self) -> Rule:
         """The rule of the first step."""
-        return self.plan.clipping.scaled(float(self.first_step_plan(silent=False).bound_factors()[0]))
+        return self.plan.clipping.scale_bound(float(self.first_step_plan(silent=False).bound_factors()[0]))
 
 
 def clone(batch: Any) -> Any:

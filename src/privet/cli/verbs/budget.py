@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privet.accounting.rounding import legible
+from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
 from privet.cli.output import Json, answer
 from privet.cli.settings import Adjacency, Delta
@@ -66,7 +66,7 @@ def show(file: File, json: Json = False) -> None:
     )
     names = ("run", "part", "steps", "settled", "directory")
     runs = [{name: getattr(share, name) for name in names} for share in shares]
-    prose = f"{file}: {_allowance(account)}; drawn by {len(runs)} runs: ε ≤ {legible(drawn)}{told}"
+    prose = f"{file}: {_allowance(account)}; drawn by {len(runs)} runs: ε ≤ {format_up(drawn)}{told}"
     answer(json, {**asdict(account.terms), "drawn": drawn, "runs": runs}, prose)
 
 

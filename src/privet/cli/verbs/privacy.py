@@ -10,9 +10,9 @@ import typer
 
 from privet.accounting import ACCOUNTANTS, DIRECTIONS, compare
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.guarantee.statement import explained
-from privet.accounting.guarantee.verification import verified
-from privet.accounting.rounding import legible
+from privet.accounting.guarantee.statement import explain_meaning
+from privet.accounting.guarantee.verification import verify_epsilon
+from privet.accounting.rounding import format_up
 from privet.cli import settings
 from privet.cli.output import Json, answer
 from privet.errors import PrivetError, choice
@@ -58,7 +58,7 @@ def epsilon(
     if explain:
         meaning = tradeoff.meaning(plan.events(), adjacency=adjacency, delta=delta)
         values |= meaning.to_dict()
-        said.append(f"What it means: {explained(meaning, str(plan.unit), adjacency)}\n{_pairs(meaning.profile)}")
+        said.append(f"What it means: {explain_meaning(meaning, str(plan.unit), adjacency)}\n{_pairs(meaning.profile)}")
     if comparison:
         table = compare(plan)
         values["comparison"] = table.to_dict()["rows"]
@@ -68,7 +68,7 @@ def epsilon(
 
         values["figure"] = str(draw_comparison(plan, figure))
         said.append(f"Figure: {figure.resolve().as_uri()}")
-    opinion = verified(plan.events(), epsilon=spent, delta=delta, adjacency=adjacency) if verify else None
+    opinion = verify_epsilon(plan.events(), epsilon=spent, delta=delta, adjacency=adjacency) if verify else None
     if opinion is not None:
         values |= opinion.to_dict()
         said.append(str(opinion))
@@ -103,7 +103,7 @@ def noise(
     answer(
         json,
         {"noise_multiplier": found, "epsilon": reached, "delta": delta, "accountant": accountant},
-        f"noise multiplier {legible(found, 6)}, for {_in_words(plan, accountant, reached)}",
+        f"noise multiplier {format_up(found, 6)}, for {_in_words(plan, accountant, reached)}",
     )
 
 
@@ -140,14 +140,14 @@ def _in_words(plan: Mechanism, accountant: str, spent: float) -> str:
     if math.isinf(spent):
         return f"ε = ∞: the accountant {accountant!r} proves nothing about noise so small at δ = {plan.delta:g}"
     known = f"({plan.adjacency}; {accountant}: {DIRECTIONS[accountant]})"
-    return f"ε = {legible(spent, 6)} at δ = {plan.delta:g} for {plan.unit} {known}{_caution(plan)}"
+    return f"ε = {format_up(spent, 6)} at δ = {plan.delta:g} for {plan.unit} {known}{_caution(plan)}"
 
 
 def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
     """Return some points of the curve, ε rounded up and δ as well."""
     last = len(privacy.epsilons) - 1
     places = sorted({round(last * point / (_POINTS - 1)) for point in range(_POINTS)})
-    points = (f"({legible(privacy.epsilons[place])}, {legible(privacy.deltas[place])})" for place in places)
+    points = (f"({format_up(privacy.epsilons[place])}, {format_up(privacy.deltas[place])})" for place in places)
     return f"These (ε, δ) hold at once: {', '.join(points)}."
 
 

@@ -44,4 +44,4 @@ class Mechanism:
         if not 1 <= step <= plan.total_steps:
             raise InvalidArgumentError("step", step, f"from 1 to {plan.total_steps}, the steps of the plan")
         deviation = float(plan.gradient_deviations()[step - 1])
-        return cls(plan.clipping.scaled(float(plan.bound_factors()[step - 1])), deviation)
+        return cls(plan.clipping.scale_bound(float(plan.bound_factors()[step - 1])), deviation)

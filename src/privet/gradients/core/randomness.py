@@ -119,7 +119,7 @@ class Draws:
 
 
 class Watch:
-    """Tells whether the global generators were drawn from; inside of `generators_kept`, as it seeds them."""
+    """Tells whether the global generators were drawn from; inside of `preserve_generators`, as it seeds them."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()

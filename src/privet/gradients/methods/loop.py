@@ -33,7 +33,7 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
         subject: what is differentiated.
         examples: exactly one.
         draws: its random numbers, as far as they were drawn before.
-        seed: of what it draws beyond them, from the generators that everybody uses; inside of `generators_kept`.
+        seed: of what it draws beyond them, from the generators that everybody uses; inside of `preserve_generators`.
         coefficient: of the loss.
 
     Raises:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from privet._utils.randomness import generators_kept
+from privet._utils.randomness import preserve_generators
 from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
@@ -101,7 +101,7 @@ def probe(
     refuse_foreign_parameters(model, loss_fn)
     subject = Subject(model, loss_fn, trainable(model))
     chosen = method if method != "auto" else "ghost"
-    with generators_kept(), _old_objects_aside():
+    with preserve_generators(), _old_objects_aside():
         for batch in batches:
             examples = batch.select(slice(_EXAMPLES)) if public else make_up(batch, _EXAMPLES)
             chosen = _check(subject, examples, chosen, required=method == "ghost")
@@ -320,7 +320,7 @@ def probe_projections(model: nn.Module, loss_fn: LossFunction, batches: Iterable
             the precision that it computes in.
     """
     subject = Subject(model, loss_fn, trainable(model))
-    with generators_kept():
+    with preserve_generators():
         for batch in batches:
             _check_projections(subject, batch.select(slice(_EXAMPLES)) if public else make_up(batch, _EXAMPLES))
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import NullFormatter
 
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.rounding import share_up
+from privet.accounting.rounding import format_percent_up
 from privet.evaluation import wilson_interval
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
 from privet.report import numbers
@@ -141,12 +141,12 @@ def _meaning(run: Run) -> Iterator[Figure]:
         slack.set_ylabel("slack δ")
         slack.grid()
 
-    hits = share_up(known.found_at_one_in_a_hundred)
+    hits = format_percent_up(known.found_at_one_in_a_hundred)
     yield Figure(
         "meaning",
         render("meaning", drawing, (WIDTH, 2.9)),
         f"Two line charts. Misses against false alarms of the best attack, whose hits exceed false alarms by at most "
-        f"{share_up(known.advantage)} and reach at most {hits} at 1 % false alarms; and δ against ε, down to "
+        f"{format_percent_up(known.advantage)} and reach at most {hits} at 1 % false alarms; and δ against ε, down to "
         f"{numbers.power_of_ten(claimed.delta)} at {numbers.epsilon(claimed.epsilon)}.",
         "Left: no attack on one person's membership gets into the shaded area; on the dashed line are those that know nothing. "
         "Right: all pairs of ε and δ that hold at once; the dot is the one that is promised.",

@@ -26,11 +26,11 @@ class ClippingState:
     def at(self, step: int) -> Rule:
         """Return the rule of a step, counted from 1."""
         factor = self._factors[step - 1]
-        return self._rule if factor == 1 else self._rule.scaled(factor)
+        return self._rule if factor == 1 else self._rule.scale_bound(factor)
 
     def adapt(self, released: Mapping[str, Tensor], divisor: float) -> None:
         """Take notice of the statistics among the tensors that a step released, each divided by the public divisor."""
-        self._rule = self._rule.adapted({name: tensor for name, tensor in released.items() if ":" in name}, divisor)
+        self._rule = self._rule.adapt({name: tensor for name, tensor in released.items() if ":" in name}, divisor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the adapted rule as plain values."""
