@@ -83,7 +83,8 @@ def test_every_fault_still_has_its_place(mutant):
 
 def test_every_test_that_is_named_exists(collected):
     named = dict.fromkeys(test for mutant in MUTANTS for test in mutant.node_ids())
-    there = collected(dict.fromkeys(test.partition("::")[0] for test in named))
+    cells = collected(dict.fromkeys(test.partition("::")[0] for test in named))
+    there = cells | {cell.partition("[")[0] for cell in cells}
     assert not [test for test in named if test not in there]
 
 
