@@ -63,7 +63,7 @@ def test_a_combination_without_a_meaning_is_refused_by_name(combination):
 
 
 def test_a_batch_factor_is_refused_by_what_is_not_a_style_too():
-    with pytest.raises(InvalidArgumentError, match=r"^clipping\.rule is BatchClipping\(bound=0\.7\)"):
+    with pytest.raises(InvalidArgumentError, match=r"^clipping is BatchClipping\(bound=0\.7\)"):
         Projected(BatchClipping(0.7), projections=30)
 
 

@@ -165,7 +165,7 @@ MOMENTUM = [
 
 TRAINING = [
     Mutant("sums are divided by how many were drawn", "Training._step",
-           "/ self.plan.divisor", "/ max(1.0, float(clipped.norms.shape[-1]))",
+           "divide_(self.plan.divisor)", "divide_(max(1.0, float(clipped.norms.shape[-1])))",
            among("test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size")),
     Mutant("ranked masks leave coordinates without noise", "Training._step",
            "clipped = clipped.with_dense_noise()", "pass",

@@ -44,6 +44,14 @@ class NoisedSum:
     def __truediv__(self, divisor: object) -> NoisedSum:
         return self * (1.0 / check_public_number(divisor, "dividing a NoisedSum"))
 
+    def divide_(self, divisor: float) -> NoisedSum:
+        """Return the release divided by a public number; it takes over this one's memory, which must then be used no more."""
+        factor = 1.0 / check_public_number(divisor, "dividing a NoisedSum")
+        for tensor in self.tensors.values():
+            tensor.mul_(factor)
+        size = abs(factor)
+        return replace(self, sensitivity=self.sensitivity * size, standard_deviation=self.standard_deviation * size)
+
     def __add__(self, other: object) -> NoisedSum:
         raise TypeError(
             f"a NoisedSum is one release; adding {type(other).__name__} to it is not a release of its own. Combine released "

@@ -382,7 +382,7 @@ class Training(Unique):
         clipped = self._summer.sum_draw(reading, rule, masks)
         if self.plan.sparsification is not None and self.plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
-        noised = release(clipped, token, self._source) / self.plan.divisor
+        noised = release(clipped, token, self._source).divide_(self.plan.divisor)
         advance_parametrizations(self.model)
         self._state.take(noised.tensors)
         self._record.completed += 1

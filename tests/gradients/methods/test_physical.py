@@ -87,3 +87,29 @@ def test_outside_everything_is_allowed_again():
                 nn.Linear(3, 3)(torch.randn(2, 3)).sum().backward()
         except UntraceableError as error:
             pytest.fail(str(error))
+
+
+class Watching(nn.Parameter):
+    """A parameter whose class is called by every function of torch that it goes through."""
+
+    def __new__(cls, data, requires_grad=True):
+        return torch.Tensor._make_subclass(cls, data, requires_grad)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            for tensor in (argument for argument in args if isinstance(argument, torch.Tensor)):
+                SEEN.items.append(tensor.shape)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_the_class_of_a_parameter_sees_parameters_only(method):
+    model, x = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)), torch.randn(4, 3)
+    plain = cover(model, lambda m, x: m(x).square().sum(1), x, method)
+    model[0].weight = Watching(model[0].weight.data)
+    SEEN.items.clear()
+    found = cover(model, lambda m, x: m(x).square().sum(1), x, method)
+    assert torch.equal(found.gradients["0.weight"], plain.gradients["0.weight"])
+    # Of the weight; in the loop of one example's rows and of the bias as well.
+    assert {tuple(shape) for shape in SEEN.items} <= {(5, 3)} | ({(1, 3), (5,)} if method == "loop" else set())

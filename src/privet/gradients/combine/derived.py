@@ -59,11 +59,11 @@ class DerivedGrad(WrappedGrad):
         return self.derivation.back(self.inner.weighted_sum(weights)).to(self.precision)
 
     def index_select(self, index: Tensor | slice) -> DerivedGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return DerivedGrad(self.inner.index_select(index), self.derivation, self.precision)
 
     def double(self) -> DerivedGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return DerivedGrad(self.inner.double(), self.derivation, torch.float64)
 
 

@@ -58,7 +58,7 @@ class GroupedGrad(WrappedGrad):
         return GroupedGrad(self.inner.index_select(own.flatten()), self.size)
 
     def double(self) -> GroupedGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return GroupedGrad(self.inner.double(), self.size)
 
     def abs_norm_bound(self) -> Tensor:

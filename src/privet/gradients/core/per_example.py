@@ -49,11 +49,11 @@ class PerExampleGrad(ABC):
 
     @abstractmethod
     def index_select(self, index: Tensor | slice) -> PerExampleGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
 
     @abstractmethod
     def double(self) -> PerExampleGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
 
     @abstractmethod
     def abs_norm_bound(self) -> Tensor:
@@ -75,41 +75,41 @@ class PerExampleGrad(ABC):
 
 @dataclass(frozen=True, eq=False)
 class WrappedGrad(PerExampleGrad):
-    """A use made of another: whatever a kind does not say itself is the other's.
+    """Gradients made of others: what a kind does not define itself is theirs.
 
     Args:
-        inner: the other use.
+        inner: the other gradients.
     """
 
     inner: PerExampleGrad
 
     @property
     def examples(self) -> int:
-        """That of the inner use."""
+        """That of the inner gradients."""
         return self.inner.examples
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the inner use."""
+        """That of the inner gradients."""
         return self.inner.dtype
 
     @property
     def device(self) -> torch.device:
-        """That of the inner use."""
+        """That of the inner gradients."""
         return self.inner.device
 
     @property
     def numel_per_example(self) -> int:
-        """That of the inner use."""
+        """That of the inner gradients."""
         return self.inner.numel_per_example
 
     @property
     def summands(self) -> int:
-        """That of the inner use."""
+        """That of the inner gradients."""
         return self.inner.summands
 
     def abs_norm_bound(self) -> Tensor:
-        """Return that of the inner use."""
+        """Return that of the inner gradients."""
         return self.inner.abs_norm_bound()
 
 
@@ -142,13 +142,8 @@ def resolved(squares: Tensor, use: PerExampleGrad) -> Tensor:
     return squares
 
 
-@dataclass(frozen=True, eq=False)
-class StoredGrad(PerExampleGrad):
-    """Gradients that are at hand, in some order of their numbers.
-
-    Args:
-        gradients: (B, …), all the numbers of an example's gradient that are not known to be zero.
-    """
+class OutputGrad(PerExampleGrad):
+    """Gradients that are held, or made of gradients of an output that are: (B, …)."""
 
     gradients: Tensor
 
@@ -167,6 +162,17 @@ class StoredGrad(PerExampleGrad):
         """Where the gradients are."""
         return self.gradients.device
 
+
+@dataclass(frozen=True, eq=False)
+class StoredGrad(OutputGrad):
+    """Gradients that are at hand, in some order of their numbers.
+
+    Args:
+        gradients: (B, …), all the numbers of an example's gradient that are not known to be zero.
+    """
+
+    gradients: Tensor
+
     @property
     def numel_per_example(self) -> int:
         """Size of the parameter."""
@@ -181,11 +187,11 @@ class StoredGrad(PerExampleGrad):
         return squared_norms(self.gradients)
 
     def index_select(self, index: Tensor | slice) -> Self:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return replace(self, gradients=self.gradients[index])
 
     def double(self) -> Self:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return replace(self, gradients=self.gradients.double())
 
 

@@ -17,13 +17,13 @@ from privet.gradients.core.batching import is_batched
 from privet.gradients.core.consensus import agree
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import blocks, without_autocast
-from privet.gradients.core.per_example import DenseGrad, PerExampleGrad, resolved
+from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, resolved
 from privet.gradients.core.recorder import Recorder
 from privet.gradients.layers.linear import KEEP, LinearGrad, gram_sums
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedLinearGrad(PerExampleGrad):
+class GroupedLinearGrad(OutputGrad):
     """Weights of E experts, of which row t of an example meets number eₜ: the gradient of weight e is Σ aₜ gₜᵀ over eₜ = e.
 
     Args:
@@ -37,21 +37,6 @@ class GroupedLinearGrad(PerExampleGrad):
     gradients: Tensor
     experts: Tensor
     size: int
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return self.inputs.shape[0]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.gradients.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the gradients are."""
-        return self.gradients.device
 
     @property
     def numel_per_example(self) -> int:
@@ -98,11 +83,11 @@ class GroupedLinearGrad(PerExampleGrad):
         return _sums(a, g, self.experts, self.size + 1)[:-1]
 
     def index_select(self, index: Tensor | slice) -> GroupedLinearGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return replace(self, inputs=self.inputs[index], gradients=self.gradients[index], experts=self.experts[index])
 
     def double(self) -> GroupedLinearGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return replace(self, inputs=self.inputs.double(), gradients=self.gradients.double())
 
 

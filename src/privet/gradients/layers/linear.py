@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import CANCELLED, blocks, factor_norms, underflow
-from privet.gradients.core.per_example import DenseGrad, PerExampleGrad, resolved, with_rounding
+from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, resolved, with_rounding
 from privet.gradients.core.recorder import Recorder
 
 # Per-example gradients are kept, rather than formed again, while those of one weight take no more numbers than this.
@@ -20,7 +20,7 @@ KEEP = 1 << 23
 
 
 @dataclass(frozen=True, eq=False)
-class LinearGrad(PerExampleGrad):
+class LinearGrad(OutputGrad):
     """A weight used as y = x Wᵀ: the gradient is Σₜ gₜ aₜᵀ over the positions t of an example.
 
     Args:
@@ -30,21 +30,6 @@ class LinearGrad(PerExampleGrad):
 
     inputs: Tensor
     gradients: Tensor
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return self.inputs.shape[0]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.gradients.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the gradients are."""
-        return self.gradients.device
 
     @property
     def numel_per_example(self) -> int:
@@ -92,11 +77,11 @@ class LinearGrad(PerExampleGrad):
         return g.flatten(0, 1).t() @ a.flatten(0, 1)
 
     def index_select(self, index: Tensor | slice) -> LinearGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return LinearGrad(self.inputs[index], self.gradients[index])
 
     def double(self) -> LinearGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return LinearGrad(self.inputs.double(), self.gradients.double())
 
 

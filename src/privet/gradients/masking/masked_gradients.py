@@ -49,11 +49,11 @@ class MaskedGrad(WrappedGrad):
         return self.mask.only(self.inner.weighted_sum(weights))
 
     def index_select(self, index: Tensor | slice) -> PerExampleGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return type(self)(self.inner.index_select(index), self.mask)
 
     def double(self) -> PerExampleGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return type(self)(self.inner.double(), self.mask)
 
 
@@ -142,7 +142,7 @@ class SampledGrad(EntriesGrad):
         return self.squares.sqrt()
 
     def index_select(self, index: Tensor | slice) -> SampledGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return replace(self, gradients=self.gradients[index], squares=self.squares[index])
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from privet.gradients.core.norms import blocks
-from privet.gradients.core.per_example import Factors, PerExampleGrad, StoredGrad, resolved
+from privet.gradients.core.per_example import Factors, OutputGrad, PerExampleGrad, StoredGrad, resolved
 from privet.gradients.layers.convolution import depthwise
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.norms import Shape, keeping_is_cheaper, squared_kernel_norms
@@ -24,7 +24,7 @@ _VECTOR, _MANY = 16, 8
 
 
 @dataclass(frozen=True, eq=False)
-class ConvGrad(PerExampleGrad):
+class ConvGrad(OutputGrad):
     """A kernel used as a convolution.
 
     Args:
@@ -36,21 +36,6 @@ class ConvGrad(PerExampleGrad):
     inputs: Tensor
     gradients: Tensor
     geometry: Geometry
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return self.inputs.shape[0]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.gradients.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the gradients are."""
-        return self.gradients.device
 
     @property
     def shape(self) -> Shape:
@@ -159,11 +144,11 @@ class ConvGrad(PerExampleGrad):
         return self.geometry.weight_gradient(self.inputs, scaled)
 
     def index_select(self, index: Tensor | slice) -> ConvGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return ConvGrad(self.inputs[index], self.gradients[index], self.geometry)
 
     def double(self) -> ConvGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return ConvGrad(self.inputs.double(), self.gradients.double(), self.geometry)
 
 

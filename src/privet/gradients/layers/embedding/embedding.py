@@ -14,14 +14,14 @@ from torch.nn import functional as F
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.handlers import register_handler
-from privet.gradients.core.per_example import PerExampleGrad, with_rounding
+from privet.gradients.core.per_example import OutputGrad, with_rounding
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.layers.embedding import reference
 from privet.gradients.layers.embedding.kernels import sums
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddingGrad(PerExampleGrad):
+class EmbeddingGrad(OutputGrad):
     """A table of V rows looked up at T positions: the gradient has gₜ added to row iₜ.
 
     Norms and sums come from `kernels`, in C++ where there is a compiler.
@@ -37,21 +37,6 @@ class EmbeddingGrad(PerExampleGrad):
     gradients: Tensor
     size: int
     padding: int | None = None
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return self.indices.shape[0]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.gradients.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the gradients are."""
-        return self.gradients.device
 
     @property
     def numel_per_example(self) -> int:
@@ -85,11 +70,11 @@ class EmbeddingGrad(PerExampleGrad):
         return sums().weighted_sum(self.indices, self.gradients, weights, self.size, self.padding)
 
     def index_select(self, index: Tensor | slice) -> EmbeddingGrad:
-        """Return the same use by some of the examples."""
+        """Return the gradients of some of the examples."""
         return EmbeddingGrad(self.indices[index], self.gradients[index], self.size, self.padding)
 
     def double(self) -> EmbeddingGrad:
-        """Return the same use in float64."""
+        """Return the same gradients in float64."""
         return EmbeddingGrad(self.indices, self.gradients.double(), self.size, self.padding)
 
 

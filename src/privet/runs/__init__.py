@@ -1,0 +1,6 @@
+"""Runs: trainings described by names, each in a directory that is complete or marked unfinished."""
+
+from privet.runs.config import Setup
+from privet.runs.run import Outcome, read_setup, resume, start
+
+__all__ = ["Outcome", "Setup", "read_setup", "resume", "start"]
