@@ -118,11 +118,17 @@ def has_a_mutant(module, part):
     return any(mutant.path == path and first <= mutant.line < first + len(lines) for mutant in MUTANTS)
 
 
+def computes(kind):
+    """Whether a kind of use has a method of its own, beside properties that say what it is."""
+    return any(inspect.isfunction(part) for part in vars(kind).values())
+
+
 USES = [
     (module, kind)
     for module in MODULES
     for kind in vars(module).values()
     if inspect.isclass(kind) and issubclass(kind, PerExampleGrad) and kind.__module__ == module.__name__
+    if computes(kind)
 ]
 # Rules of several operations that are made by one function share its text.
 RULES_OF_ALL = [*(handler.rule for handler in HANDLERS.values()), *random.RULES.values()]
