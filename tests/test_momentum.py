@@ -148,7 +148,7 @@ def test_one_example_moves_every_step_by_at_most_the_sensitivity(momentum, rule)
 def test_an_example_that_is_not_finite_once_contributes_again_afterwards():
     x, y = data()
     network, the_plan = model(), plan(PerExample(0.5), multiplier=0.0)
-    walk = iter(training(the_plan, network, (x, y), probe=False, method="ghost"))
+    walk = iter(training(the_plan, network, (x, y), reading=privet.Reading(probe=False), method="ghost"))
     good = x[3].clone()
     for step in range(3):
         x[3] = torch.inf if step == 1 else good
@@ -258,7 +258,12 @@ def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
         momentum = InnerOuter(1.0, 1 - kept, 1) if whose == "outer" else None
         the_plan = plan(momentum, Flat(bound), batch_size=divisor, steps=steps, source="secure")
         running = privet.Training(
-            the_plan, network, lambda m, batch: m(batch[0]), optimizer, TensorDataset(torch.zeros(N, width)), probe=False
+            the_plan,
+            network,
+            lambda m, batch: m(batch[0]),
+            optimizer,
+            TensorDataset(torch.zeros(N, width)),
+            reading=privet.Reading(probe=False),
         )
         found, before = {}, network.w.detach().clone()
         for step in running:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import schedules
-from privet._utils.encoding import decode, encode
+from privet._utils.registry import decode, encode, kinds_of
 from privet.errors import InvalidArgumentError
-from privet.schedules import SCHEDULES, Constant, Geometric, Linear, Piecewise, Table, ToZero, tabulate
+from privet.schedules import Constant, Geometric, Linear, Piecewise, Table, ToZero, tabulate
 
 EVERY = [
     Constant(),
@@ -78,12 +78,12 @@ def test_every_factor_is_a_positive_number(schedule, total):
 
 @pytest.mark.parametrize("schedule", EVERY, ids=str)
 def test_json_gives_the_same_schedule_back(schedule):
-    assert decode("schedule", encode(schedule), SCHEDULES) == schedule
+    assert decode("schedule", encode(schedule), schedules.Schedule) == schedule
 
 
 def test_every_schedule_is_in_the_table_and_joins_these_tests():
     public = {kind for kind in vars(schedules).values() if isinstance(kind, type) and issubclass(kind, schedules.Schedule)}
-    assert public - {schedules.Schedule} == set(SCHEDULES.values()) == {type(schedule) for schedule in EVERY}
+    assert public - {schedules.Schedule} == set(kinds_of(schedules.Schedule).values()) == {type(schedule) for schedule in EVERY}
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     from privet.budget import Budget
     from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
     from privet.plan import Plan, epochs, register
-    from privet.training import Training
+    from privet.training import Reading, Storage, Training
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Budget",
     "Plan",
+    "Reading",
+    "Storage",
     "Training",
     "accounting",
     "audit",
@@ -70,6 +72,8 @@ __all__ = [
 _PLACES = {
     "Budget": "budget",
     "Plan": "plan",
+    "Reading": "training",
+    "Storage": "training",
     "Training": "training",
     "clipped_sum": "gradients",
     "epochs": "plan",

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass
+from typing import Any
 
+from torch import Tensor
+
+from privet._utils.registry import Part, register
+from privet.clipping import Projected
 from privet.errors import InvalidArgumentError, count, real
 
 
@@ -13,8 +19,70 @@ def _part(name: str, value: object, fix: str) -> None:
         raise InvalidArgumentError(name, value, "greater than 0 and at most 1", fix)
 
 
+class Momentum(Part, ABC):
+    """What training asks of a momentum; a kind of momentum overrides what is different for it.
+
+    A momentum either adds an example's gradients at past parameter sets (`coefficients`) and accumulates releases
+    (`accumulates`, `accumulate`), all of it public and saved; or it averages the gradients of every example over the steps
+    (`averaging`), which is private and never saved.
+
+    Guarantee:
+        Whatever these return: gradients at past parameters, and averages of one example's own gradients, are functions of that
+        example and of released values, so that weighting bounds them; what is accumulated was released.
+    """
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Weights of an example's gradients at past parameter sets, the latest first; each costs a pass in every step."""
+        return ()
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the optimizer is handed what `accumulate` returns, in place of the release."""
+        return False
+
+    def accumulate(self, before: Tensor | None, released: Tensor) -> Tensor:
+        """Return what the optimizer is handed for a parameter in this step.
+
+        Args:
+            before: what it was handed in the last step; None in the first one.
+            released: what this step released, divided by the plan's divisor; same shape.
+        """
+        return released
+
+    @property
+    def averaging(self) -> float | None:
+        """γ in (0, 1], the weight of the current gradient in every example's own average; None for no averages."""
+        return None
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that the averages of all examples may take; training refuses more by name."""
+        return 2**30
+
+    def check_beside(self, plan: Any) -> None:
+        """Refuse averages of examples that skip steps, and what they cannot be combined with."""
+        if self.averaging is None:
+            return
+        if plan.sampling_rate < 1:
+            raise InvalidArgumentError(
+                "momentum", type(self).__name__, "used with full batches, sampling rate 1: every average must see every step",
+                "Make the batch size the number of examples, or choose privet.momentum.InnerOuter.",
+            )  # fmt: skip
+        if isinstance(plan.clipping, Projected):
+            raise InvalidArgumentError(
+                "clipping", plan.clipping,
+                f"a rule of exact norms with momentum.{type(self).__name__}, which has every gradient at hand",
+            )  # fmt: skip
+        if self.coefficients or self.accumulates:
+            raise InvalidArgumentError(
+                "momentum", self, "without past parameter sets and accumulated releases if it averages every example's gradients"
+            )
+
+
+@register
 @dataclass(frozen=True)
-class InnerOuter:
+class InnerOuter(Momentum):
     """Momentum inside and outside of the private sum.
 
     Inner: what an example is weighted by is mᵢ = Σₗ γ₀^(k−1−l)·gₗ,ᵢ, the sum of its gradients at the current parameters (with
@@ -53,9 +121,19 @@ class InnerOuter:
         """γ₀, γ₀², …, of the past parameter sets, the latest first."""
         return tuple(self.inner**age for age in range(1, self.length + 1))
 
+    @property
+    def accumulates(self) -> bool:
+        """Whether γ₁ is not 1."""
+        return self.outer != 1
 
+    def accumulate(self, before: Tensor | None, released: Tensor) -> Tensor:
+        """Return (1 − γ₁)·Mₖ₋₁ + the step's release."""
+        return released.clone() if before is None else (1 - self.outer) * before + released
+
+
+@register
 @dataclass(frozen=True)
-class PerExample:
+class PerExample(Momentum):
     """Momentum of every example by itself: mₖ,ᵢ = γ·gₖ,ᵢ + (1 − γ)·mₖ₋₁,ᵢ from m₀,ᵢ = g₀,ᵢ on, which is then weighted.
 
     For full batches only, as every example's average must see every step. The averages are private and are kept for all N
@@ -82,7 +160,12 @@ class PerExample:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InvalidArgumentError("momentum.memory_limit", limit, "a positive number of bytes")
 
+    @property
+    def averaging(self) -> float:
+        """γ."""
+        return self.decay
 
-Momentum = InnerOuter | PerExample
-MOMENTA: dict[str, type[InnerOuter] | type[PerExample]] = {"InnerOuter": InnerOuter, "PerExample": PerExample}
-NONE = InnerOuter(inner=1.0, outer=1.0, length=0)
+    @property
+    def most_bytes(self) -> int:
+        """The memory limit."""
+        return self.memory_limit

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privet._utils.registry import Part, register
 from privet.errors import InvalidArgumentError, between, count, positive
 
 Factors = NDArray[np.float64]
 
 
-class Schedule(ABC):
+class Schedule(Part, ABC):
     """What every schedule answers."""
 
     @abstractmethod
@@ -26,6 +27,7 @@ class Schedule(ABC):
         """Return the factor of each step of a training of `total` steps, (total,), all > 0."""
 
 
+@register
 @dataclass(frozen=True)
 class Constant(Schedule):
     """The same at every step.
@@ -39,6 +41,7 @@ class Constant(Schedule):
         return np.ones(total)
 
 
+@register
 @dataclass(frozen=True)
 class Linear(Schedule):
     """Shrink as 1/(1 + t/T) for step t = 0, 1, …, so that the inverse grows linearly, until `final` is reached.
@@ -68,6 +71,7 @@ class Linear(Schedule):
         return found
 
 
+@register
 @dataclass(frozen=True)
 class ToZero(Schedule):
     """Shrink as 1 − t/T for step t = 0, …, T − 1: in equal parts, to 1/T at the last step.
@@ -83,6 +87,7 @@ class ToZero(Schedule):
         return 1 - np.arange(total) / total
 
 
+@register
 @dataclass(frozen=True)
 class Geometric(Schedule):
     """Shrink by the same part at every step until `final` is reached.
@@ -111,6 +116,7 @@ class Geometric(Schedule):
         return found
 
 
+@register
 @dataclass(frozen=True)
 class Piecewise(Schedule):
     """Constant pieces: one factor up to each share of the training, as in the mix-up of a small bound and a large one.
@@ -153,6 +159,7 @@ class Piecewise(Schedule):
         return np.asarray(self.values, dtype=np.float64)[piece]
 
 
+@register
 @dataclass(frozen=True)
 class Table(Schedule):
     """A factor for every step, written out; the last one holds for all steps after it.
@@ -198,6 +205,3 @@ def tabulate(function: Callable[[int], float], steps: int) -> Table:
 
 def _check_final(final: float) -> None:
     between("schedule.final", final, 0.0, 1.0, "It is the smallest factor; ½ is usual.")
-
-
-SCHEDULES: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (Constant, Linear, ToZero, Geometric, Piecewise, Table)}

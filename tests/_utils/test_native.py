@@ -1,10 +1,13 @@
-"""Compiled code is kept, found again, and never needed; what is damaged, foreign or half there is not loaded."""
+"""Compiled code is shipped or kept, found again, and never needed; what is damaged, foreign or half there is not loaded."""
 
 import multiprocessing
 import os
 import shutil
+import subprocess
+from dataclasses import dataclass
 
 import pytest
+import torch
 
 from privet._utils import native
 
@@ -126,8 +129,82 @@ def test_a_folder_of_somebody_else_is_refused(folder, source, monkeypatch, tmp_p
         native.compiled_library(source)
 
 
+def test_where_nobody_tells_who_can_write_to_a_folder_nothing_is_kept(folder, source, monkeypatch, tmp_path):
+    compiler(tmp_path / "bin", monkeypatch, "exit 0")
+    monkeypatch.delattr(os, "geteuid", raising=False)
+    with pytest.raises(native.UnavailableError, match="does not tell whether others can write"):
+        native.compiled_library(source)
+
+
 def test_a_cache_that_cannot_be_made_is_no_error(folder, source, monkeypatch, tmp_path):
     compiler(tmp_path / "bin", monkeypatch, "exit 0")
     folder.parent.write_text("in the way", encoding="utf-8")
     with pytest.raises(native.UnavailableError):
         native.compiled_library(source)
+
+
+@dataclass
+class Form:
+    answer: int
+    description: str
+
+
+def ship(source, variant, answer):
+    """Put a library beside a source as a wheel does, whatever it was really made from."""
+    library = source.with_name(f"{source.stem}-{native._digest(source.read_bytes())}-{variant}.so")
+    command = [shutil.which("g++") or "clang++", "-x", "c++", "-", "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run(command, input=SOURCE.replace("42", str(answer)), text=True, check=True)
+
+
+def found(source, right=lambda form: True):
+    return native.trusted(Form(0, "torch"), source, lambda code: Form(code.answer(), f"compiled: {code._name}"), right)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("capability", "answer"), [("AVX512", 512), ("AVX2", 2), ("DEFAULT", 1), ("SVE256", 1)])
+def test_the_wheel_brings_a_library_for_each_kind_of_processor(folder, source, monkeypatch, tmp_path, capability, answer):
+    for variant, says in (("default", 1), ("avx2", 2), ("avx512", 512)):
+        ship(source, variant, says)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert native.shipped_library(source).answer() == answer
+    assert found(source).answer == answer
+    assert not folder.exists()
+
+
+@needs_compiler
+def test_a_processor_takes_what_there_is_for_lesser_ones(folder, source, monkeypatch):
+    ship(source, "default", 1)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    assert native.shipped_library(source).answer() == 1
+
+
+@needs_compiler
+def test_a_library_of_another_source_is_not_used(folder, source):
+    ship(source, "default", 1)
+    source.write_text(SOURCE + "// changed\n", encoding="utf-8")
+    with pytest.raises(native.UnavailableError, match="none came with this installation"):
+        native.shipped_library(source)
+    assert found(source).answer == 42
+
+
+@needs_compiler
+def test_a_library_that_is_wrong_is_replaced_by_one_compiled_here(folder, source):
+    ship(source, "default", 1)
+    assert found(source, right=lambda form: form.answer == 42).answer == 42
+    assert found(source, right=lambda form: False) == Form(0, "torch: the compiled functions do not agree with those in torch")
+
+
+def test_a_library_that_is_damaged_is_not_used(folder, source, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    source.with_name(f"some-{native._digest(source.read_bytes())}-default.so").write_bytes(b"junk")
+    with pytest.raises(native.UnavailableError):
+        native.shipped_library(source)
+    assert found(source).description.startswith("torch: no compiler on PATH")
+
+
+@needs_compiler
+def test_what_came_with_the_wheel_can_be_switched_off(folder, source, monkeypatch):
+    ship(source, "default", 1)
+    monkeypatch.setenv("PRIVET_KERNELS", "0")
+    assert found(source) == Form(0, "torch: switched off by PRIVET_KERNELS=0")

@@ -162,7 +162,7 @@ def training_of(task: Task, data: Any) -> privet.Training:
     model = task.model()
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = task.optimizer(trainable) if task.optimizer else torch.optim.SGD(trainable, lr=1.0)
-    options = dict(task.options) if _checking else {**task.options, "probe": False}
+    options = dict(task.options) if _checking else {**task.options, "reading": privet.Reading(probe=False)}
     if task.steps > 1 and "scheduler" not in options:
         options["scheduler"] = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step >= task.steps - 1))
     return privet.Training(plan, model, task.loss, optimizer, data, collate=task.collate, **options)

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
+import privet
+
 WIDTH, CLASSES = 5, 4
 
 
@@ -70,7 +72,11 @@ def series(examples: int = 12, *, longest: int = 6, width: int = WIDTH, seed: in
 
 def public(data: Any) -> dict[str, Any]:
     """Return the option that says what examples of `series` look like: made-up lengths would be no lengths."""
-    return {"probe_batch": series(3, seed=99).tensors} if isinstance(data, TensorDataset) and len(data.tensors) == 3 else {}
+    return (
+        {"reading": privet.Reading(probe_batch=series(3, seed=99).tensors)}
+        if isinstance(data, TensorDataset) and len(data.tensors) == 3
+        else {}
+    )
 
 
 def pictures(examples: int = 8, *, channels: int = 2, side: int = 6, seed: int = 8) -> TensorDataset:

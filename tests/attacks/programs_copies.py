@@ -338,8 +338,8 @@ def two_runs_on_one_budget():
         with tempfile.TemporaryDirectory() as folder:
             epsilon = training().plan.epsilon() * 1.2
             budget = privet.Budget.create(Path(folder, "budget"), epsilon=epsilon, delta=1e-5, examples=18)
-            one = training(budget=budget)
-            other = training(budget=copy.deepcopy(budget))
+            one = training(directory=privet.Storage(budget=budget))
+            other = training(directory=privet.Storage(budget=copy.deepcopy(budget)))
             return sum(1 for _ in one) + sum(1 for _ in other)
 
     return counted(spend)

@@ -93,7 +93,7 @@ def first_file_that_cannot_be_read():
     items = listed(points()).items
     items[0] = OSError(SECRET)
     public = (torch.randn(3, WIDTH), torch.tensor([0, 1, 2]))
-    return passes_over(Task(perceptron, classify, options={"probe_batch": public}), Failing(items), 0)
+    return passes_over(Task(perceptron, classify, options={"reading": privet.Reading(probe_batch=public)}), Failing(items), 0)
 
 
 @attack("exceptions")

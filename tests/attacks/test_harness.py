@@ -243,7 +243,7 @@ def test_a_known_bad_program_is_bad_whatever_trains_it(monkeypatch):
 
 def test_without_the_check_training_is_told_so(monkeypatch):
     asked = []
-    monkeypatch.setattr(privet, "Training", lambda *_, probe=True, **__: asked.append(probe))
+    monkeypatch.setattr(privet, "Training", lambda *_, reading=None, **__: asked.append(reading is None or reading.probe))
     harness.training_of(Task(Body, classify), DATA)
     with harness.unchecked():
         harness.training_of(Task(Body, classify), DATA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ from privet.audit.observations import observe
 from privet.audit.probe import layout
 from privet.audit.production import train
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Projected
-from privet.momentum import InnerOuter, PerExample
+from privet.errors import InvalidArgumentError
+from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import Gaussian
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
 from privet.schedules import Geometric
@@ -25,6 +26,31 @@ PLAN = privet.Plan(
     examples=300, sampling=Poisson(30), steps=100, clipping=Flat(0.7), delta=1e-5, noise=Gaussian(1.3)
 )  # fmt: skip
 ALPHA = 1e-6
+
+
+@dataclass(frozen=True)
+class Recent(Momentum):
+    """The last two parameter sets, which count alike."""
+
+    share: float
+
+    @property
+    def coefficients(self):
+        return (self.share, self.share)
+
+
+@dataclass(frozen=True)
+class Summed(Momentum):
+    """The sum of all releases."""
+
+    @property
+    def accumulates(self):
+        return True
+
+    def accumulate(self, before, released):
+        return released if before is None else before + released
+
+
 FULL = {"sampling": FullBatch(), "noise": Gaussian(20.0)}
 VARIANTS = {
     **{name: {"clipping": kind(bound=0.3)} for name, kind in NORM_RULES.items()},
@@ -43,6 +69,7 @@ VARIANTS = {
     "inner and outer momentum": {"momentum": InnerOuter(0.9, 0.1, 2)},
     "momentum and a cutoff": {"momentum": InnerOuter(0.5, 0.5, 1), "clipping": Global(0.7)},
     "momentum per example": {**FULL, "momentum": PerExample(0.3)},
+    "momentum of somebody else's": {"momentum": Recent(0.6)},
     "random masks": {"sparsification": Random(0.9)},
     "random masks by module": {"sparsification": Random(0.5, refresh=3), "clipping": Layerwise(Flat(0.7))},
     "ranked masks": {"sparsification": Ranked(0.5)},
@@ -127,6 +154,11 @@ def test_what_an_audit_costs_does_not_grow_with_parameters_and_groups(rule, laye
         numbers = probe.plan.divisor * sum(places.sizes.values())
         assert numbers <= 3 * 512 * 256
         assert probe.plan.total_steps * places.canaries >= 5_000
+
+
+def test_an_accumulation_that_cannot_be_undone_is_not_audited():
+    with pytest.raises(InvalidArgumentError, match=r"^momentum is Summed\(\); it must be one that accumulates no releases"):
+        audit.mechanism(replace(PLAN, momentum=Summed()))
 
 
 def test_a_certificate_says_that_it_looked_at_less():

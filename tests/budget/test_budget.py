@@ -311,7 +311,7 @@ def training(shared, directory=None, the_plan=None, **options):
 
     data = TensorDataset(torch.randn(N, 3), torch.randn(N))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    return privet.Training(the_plan or plan(), model, loss, optimizer, data, directory, budget=shared, **options)
+    return privet.Training(the_plan or plan(), model, loss, optimizer, data, privet.Storage(directory, budget=shared), **options)
 
 
 def test_a_training_draws_spends_and_returns(tmp_path):
@@ -351,7 +351,11 @@ def test_a_resumed_training_finds_its_budget_by_itself(tmp_path):
     with first:
         next(iter(first))
     again = privet.Training.resume(
-        tmp_path / "run", first.model, lambda module, batch: module(batch[0])[:, 0], first.optimizer, first._rows.dataset
+        tmp_path / "run",
+        first.model,
+        lambda module, batch: module(batch[0])[:, 0],
+        first.optimizer,
+        first._rows.dataset,
     )
     with again:
         assert shared.account().total() == cost(plan())
@@ -365,15 +369,15 @@ def test_a_run_cannot_change_its_budget(tmp_path):
     first.close()
     arguments = (first.model, lambda module, batch: module(batch[0])[:, 0], first.optimizer, first._rows.dataset)
     with pytest.raises(LedgerError, match="not the one"):
-        privet.Training.resume(tmp_path / "run", *arguments, budget=other)
+        privet.Training.resume(privet.Storage(tmp_path / "run", budget=other), *arguments)
     moved = tmp_path / "moved"
     shared.path.rename(moved)
     with pytest.raises(LedgerError, match="No such file"):
         privet.Training.resume(tmp_path / "run", *arguments)
-    privet.Training.resume(tmp_path / "run", *arguments, budget=Budget(moved)).close()
+    privet.Training.resume(privet.Storage(tmp_path / "run", budget=Budget(moved)), *arguments).close()
     training(None, tmp_path / "free").close()
     with pytest.raises(LedgerError, match="began without a budget"):
-        privet.Training.resume(tmp_path / "free", *arguments, budget=other)
+        privet.Training.resume(privet.Storage(tmp_path / "free", budget=other), *arguments)
 
 
 @pytest.mark.parametrize("recorded", [3, "x", ["x"], {}, {"path": 1e-300, "part": None}, {"path": "x", "part": 2}])

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet import Plan
-from privet._utils.encoding import decode, encode
-from privet.clipping import NORM_RULES, PSASC, RULES, AdaptiveQuantile, Flat, Global, Layerwise, Normalize
+from privet._utils.registry import decode, encode
+from privet.clipping import NORM_RULES, PSASC, AdaptiveQuantile, Flat, Global, Layerwise, Normalize, Rule
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
@@ -129,8 +129,8 @@ def test_scaling_scales_every_group(style, groups, noise):
 def test_a_rule_survives_json(style, groups, noise):
     rule = noised(style, groups, noise)
     for made in (rule, AdaptiveQuantile(rule), rule.regrouped([0.5] * len(groups))):
-        assert decode("clipping", json.loads(json.dumps(encode(made))), RULES) == made
-        assert hash(made) == hash(decode("clipping", encode(made), RULES))
+        assert decode("clipping", json.loads(json.dumps(encode(made))), Rule) == made
+        assert hash(made) == hash(decode("clipping", encode(made), Rule))
         plan = Plan(examples=100, sampling=Poisson(10), steps=3, clipping=made, delta=1e-5, noise=Gaussian(1.3))
         assert Plan.from_json(plan.to_json()) == plan
 

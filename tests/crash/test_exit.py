@@ -15,7 +15,8 @@ plan = privet.Plan(
     noise=privet.noise.Gaussian(1.7),
 )
 loss_fn = lambda model, batch: model(batch[0])[:, 0].square()
-steps = iter(privet.Training(plan, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.3), data, sys.argv[1], probe=False))
+optimizer, reading = torch.optim.SGD(model.parameters(), lr=0.3), privet.Reading(probe=False)
+steps = iter(privet.Training(plan, model, loss_fn, optimizer, data, sys.argv[1], reading=reading))
 next(steps), next(steps)
 """
 

@@ -54,11 +54,12 @@ def training(folder: Path) -> privet.Training:
         torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5),
         TensorDataset(torch.ones(N, 5)),
     )
-    options = {"checkpoint_every": 3, "probe": False, "method": "ghost"}
+    options = {"reading": privet.Reading(probe=False), "method": "ghost"}
+    storage = privet.Storage(folder / "run", checkpoint_every=3)
     ledger = folder / "run" / "ledger"
     if ledger.exists() and b"\n" in ledger.read_bytes():
-        return privet.Training.resume(folder / "run", *arguments, **options)
-    return privet.Training(PLAN, *arguments, folder / "run", **options)
+        return privet.Training.resume(storage, *arguments, **options)
+    return privet.Training(PLAN, *arguments, storage, **options)
 
 
 def resumed(folder: Path) -> None:

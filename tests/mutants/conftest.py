@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,13 @@ _ROOT = Path(__file__).parents[2]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Remember all tests, before any are deselected."""
+    """Remember all tests, before any are deselected; `-k` finds a mutant by its file too."""
     config.stash[_COLLECTED] = {item.nodeid for item in items}
+    for item in items if config.getoption("keyword") else ():
+        mutant = getattr(item, "callspec", None) and item.callspec.params.get("mutant")
+        if mutant is not None:
+            with contextlib.suppress(AssertionError):  # a mutant whose place is lost, which has a test of its own
+                item.extra_keyword_matches.add(mutant.path.as_posix())
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ COUNTED = [
     Mutant("an interrupted write is gone on with", "Chain.appended",
            '"a write was interrupted; open it again"', "None",
            LEDGER("test_an_interrupt_in_the_middle_of_a_write_leaves_a_ledger_that_can_be_opened_again")),
-    Mutant("two may have it", "Journal._lock",
+    Mutant("two may have it", "locks.lock",
            "fcntl.LOCK_EX |", "fcntl.LOCK_SH |",
            LEDGER("test_two_owners_are_refused")),
     Mutant("a fork keeps what it inherited", "_leave_to_the_parent",

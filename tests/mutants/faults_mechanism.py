@@ -155,8 +155,8 @@ MASKS = [
 ]  # fmt: skip
 
 MOMENTUM = [
-    Mutant("the outer momentum forgets nothing", "PastIterates.step",
-           "kept * self._velocity[name] + released[name]", "self._velocity[name] + released[name]",
+    Mutant("the outer momentum forgets nothing", "InnerOuter.accumulate",
+           "(1 - self.outer) * before", "before",
            among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum")),
     Mutant("the past is weighted alike", "InnerOuter.coefficients",
            "self.inner**age for age in", "self.inner for age in",

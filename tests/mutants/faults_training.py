@@ -28,10 +28,10 @@ STEPS = [
            'raise LedgerError("the reader of the data set ended early; the step is counted")',
            "assert total is not None\nreturn total",
            SUMS("test_a_draw_that_ends_early_is_an_error")),
-    Mutant("draws that were used are kept", "Reading.start",
+    Mutant("draws that were used are kept", "DrawReader.start",
            "del self._kept[done]", "pass",
            ITERATION("test_draws_that_were_used_are_forgotten")),
-    Mutant("every loop draws anew", "Reading.start",
+    Mutant("every loop draws anew", "DrawReader.start",
            "if self._draws is not None and (step in self._kept or step >= self._upcoming):", "if False:",
            ITERATION("test_every_epoch_is_one_partition_whatever_the_loops")),
 ]  # fmt: skip

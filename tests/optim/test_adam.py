@@ -170,7 +170,7 @@ def test_of_a_plan_it_subtracts_the_noise_that_is_released(changes, holds_twice)
         optimizer.step = watched
         data = torch.utils.data.TensorDataset(torch.zeros(40, 30), torch.zeros(40))
         loss = lambda m, batch: 0 * m(batch[0])[:, 0]  # noqa: E731
-        privet.Training(the_plan, model, loss, optimizer, data, probe=False).run()
+        privet.Training(the_plan, model, loss, optimizer, data, reading=privet.Reading(probe=False)).run()
         return {"mean square": 2 * min(stats.chi2.sf(squares, number), stats.chi2.cdf(squares, number))}
 
     holds_twice(experiment)
@@ -183,7 +183,7 @@ def test_of_a_plan_it_subtracts_the_noise_that_is_released(changes, holds_twice)
     ({}, {"bound_schedule": Geometric()}, "at step 2"),
     ({"bound_schedule": Geometric()}, {}, "at step 2"),
     ({}, {"noise": Gaussian(1.7, schedule=Table((1.0, 1.0, 1.0, 1.1)))}, "at step 4"),
-    ({}, {"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum.outer is 0.1"),
+    ({}, {"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum is InnerOuter.*outer=1 for an optimizer"),
     ({}, {"sparsification": Random(0.5)}, "sparsification is"),
     ({}, {"clipping": AdaptiveQuantile(Flat(0.6))}, "bound is known ahead"),
 ])  # fmt: skip

@@ -60,7 +60,9 @@ def test_the_posterior_of_a_gaussian_mean_is_recovered(diffusion, schedule, hold
         noise = sgld_noise(lr, batch_size=N, sensitivity=BOUND, diffusion=diffusion)
         optimizer = SGLD(model.parameters(), lr, N, prior=GaussianPrior(PRIOR), diffusion=diffusion, burn_in=59)
         optimizer.check(plan(noise))
-        privet.Training(plan(noise), model, loss_fn, optimizer, TensorDataset(x), method="loop", probe=False).run()
+        privet.Training(
+            plan(noise), model, loss_fn, optimizer, TensorDataset(x), method="loop", reading=privet.Reading(probe=False)
+        ).run()
         ((sample,),) = optimizer.samples
         mean = x.sum(0) / SPREAD**2 / precision
         z = (sample - (1 - left) * mean).numpy() / math.sqrt(variance)

@@ -13,7 +13,7 @@ from privet.accounting import Event
 from privet.clipping import Automatic, Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES, Gaussian
-from privet.plan import Epochs
+from privet.plan import Epochs, Mechanism, calibrate
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Piecewise, Table
 
@@ -388,3 +388,60 @@ def test_a_growing_multiplier_buys_steps():
     assert 200 < constant < 500
     assert 2.5 < growing.total_steps / constant < 3.5
     assert growing.epsilon() <= 2.0 < growing.epsilon(steps=growing.total_steps + 1)
+
+
+# --- questions without a rule, and refusals without an accountant -------------------------------------------------------
+
+
+def test_a_mechanism_costs_what_a_plan_with_it_costs():
+    options = {"examples": 60_000, "sampling": Poisson(512), "steps": epochs(3), "delta": 1e-5}
+    asked = Mechanism(**options, noise=Gaussian(2.3))
+    made = plan(steps=epochs(3))
+    assert asked.epsilon() == made.epsilon()
+    assert asked.epsilon("rdp", steps=7) == made.epsilon("rdp", steps=7)
+    assert asked.events() == made.events()
+    solved = calibrate(Mechanism(**options), 1.3, "rdp")
+    assert type(solved) is Mechanism
+    assert solved.noise_multiplier == plan(steps=epochs(3), noise=Gaussian()).calibrate(1.3, accountant="rdp").noise_multiplier
+
+
+@pytest.mark.parametrize(
+    ("scheme", "adjacency", "words"),
+    [
+        (sampling.Shuffle(512), "add-remove", "Accounted as Poisson sampling, 3 epochs would claim"),
+        (sampling.FixedSize(512), "add-remove", "Accounted as Poisson sampling it would claim"),
+        (sampling.TruncatedPoisson(512, 700), "zero-out", "adjacency is 'zero-out'"),
+    ],
+)
+def test_neighbours_that_do_not_suit_are_refused_at_once_and_the_error_is_sized_where_epsilon_is_asked(
+    scheme, adjacency, words, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        for accountant in (accounting.pld, accounting.rdp):
+            patched.setattr(accountant, "epsilon", lambda *_: pytest.fail("an accountant runs"))
+        with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'.*{type(scheme).__name__} sampling"):
+            plan(sampling=scheme, adjacency=adjacency)
+        asked = Mechanism(examples=60_000, sampling=scheme, steps=300, delta=1e-5, adjacency=adjacency, noise=Gaussian(2.3))
+        with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'"):
+            calibrate(dataclasses.replace(asked, noise=Gaussian()), 1.0)
+    with pytest.raises(InvalidArgumentError, match=words):
+        asked.epsilon()
+
+
+def test_a_scheme_that_refuses_neighbours_is_heard_though_its_events_suit_them():
+    @dataclasses.dataclass(frozen=True)
+    class Shy(Poisson):
+        refused = {"replace-one": "Nobody has analysed it."}
+
+    with pytest.raises(InvalidArgumentError, match="Nobody has analysed it"):
+        plan(sampling=Shy(512), adjacency="replace-one")
+    asked = Mechanism(
+        examples=60_000, sampling=Shy(512), steps=3, delta=1e-5, adjacency="replace-one", noise=Gaussian(2.3)
+    )  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="Nobody has analysed it"):
+        asked.epsilon("rdp")
+
+
+def test_fields_are_given_by_name():
+    with pytest.raises(TypeError, match="positional"):
+        Plan(60_000, Poisson(512), 300, Flat(0.7), 1e-5)

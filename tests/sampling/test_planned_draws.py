@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from privet._utils.registry import kinds_of
 from privet.errors import InvalidArgumentError
-from privet.sampling import SCHEMES, BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
+from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
 
 N, RATE, BOUND = 60, 0.31, 0.7
 
@@ -91,7 +92,7 @@ def test_a_plan_derives_its_numbers_from_the_scheme(scheme):
 
 
 def test_every_scheme_is_tried_here():
-    assert {type(scheme).__name__ for scheme in SCHEMES_HERE} == set(SCHEMES)
+    assert {type(scheme).__name__ for scheme in SCHEMES_HERE} == set(kinds_of(Scheme))
 
 
 def test_a_full_batch_is_poisson_sampling_of_rate_one():
@@ -132,11 +133,11 @@ def test_every_scheme_trains_and_states_its_epsilon(scheme):
 @pytest.mark.parametrize("scheme", [BallsInBins(13), Shuffle(13)], ids=str)
 @pytest.mark.parametrize("stop", [4, 5, 7])
 def test_another_loop_goes_on_with_the_epoch_and_another_process_counts_it_as_spent(scheme, stop, workers, tmp_path):
-    training = setup(plan(scheme), tmp_path, workers=workers)
+    training = setup(plan(scheme), tmp_path, reading=privet.Reading(workers=workers))
     first = participants(training, stop)
     rest = participants(training, 6)  # the same run, another loop
     training.close()
-    again = setup(None, tmp_path, resume=True, workers=workers)
+    again = setup(None, tmp_path, resume=True, reading=privet.Reading(workers=workers))
     last = participants(again)
     assert again.steps_spent == 20
     assert json.loads((tmp_path / "status.json").read_text(encoding="utf-8"))["state"] == "trained"

@@ -158,7 +158,7 @@ def test_noise_has_the_plans_deviation_wherever_it_is(kind, holds_twice):
 def test_a_resumed_run_has_the_masks_that_it_would_have_had(kind, stop, tmp_path):
     """Noise is fresh after resuming, so what is compared are the masks for the same releases."""
     the_plan, model = plan(kind, source="fast"), network()
-    first = training(the_plan, model, tmp_path / "run", checkpoint_every=1)
+    first = training(the_plan, model, privet.Storage(tmp_path / "run", checkpoint_every=1))
     for _ in itertools.islice(first, stop):
         pass
     first.close()

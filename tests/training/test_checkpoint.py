@@ -1,11 +1,13 @@
 """A resumed run has the public state that was saved, to the last bit, and randomness that was never there before."""
 
 import copy
+import errno
 import functools
 import os
 import pickle
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
-from privet.ledger import read
+from privet.ledger import journal, read
 from privet.momentum import InnerOuter
 from privet.training import checkpoint
 from privet.training.state.clipping import ClippingState
@@ -184,7 +186,7 @@ def test_the_first_checkpoint_stands_before_anything_is_reserved(tmp_path):
 
 
 def test_two_checkpoints_are_kept(tmp_path):
-    training = started(tmp_path, PLANS["plain"], checkpoint_every=2)
+    training = started(privet.Storage(tmp_path, checkpoint_every=2), PLANS["plain"])
     for step in training:
         if step.number == 5:
             assert checkpoint.read(tmp_path / checkpoint.NAME)["step"] == 4
@@ -194,7 +196,7 @@ def test_two_checkpoints_are_kept(tmp_path):
 
 
 def test_a_crash_between_the_two_moves_of_a_checkpoint_leaves_the_one_before(tmp_path):
-    stopped(started(tmp_path, PLANS["plain"], checkpoint_every=3))
+    stopped(started(privet.Storage(tmp_path, checkpoint_every=3), PLANS["plain"]))
     (tmp_path / checkpoint.NAME).unlink()
     training = resumed(tmp_path, PLANS["plain"])
     assert training._record.completed == 6
@@ -203,7 +205,7 @@ def test_a_crash_between_the_two_moves_of_a_checkpoint_leaves_the_one_before(tmp
 
 @pytest.mark.parametrize("content", [b"", b"half a file", pickle.dumps({"step": 3}, protocol=2)])
 def test_a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before_and_says_so(tmp_path, content):
-    stopped(started(tmp_path, PLANS["plain"], checkpoint_every=3))
+    stopped(started(privet.Storage(tmp_path, checkpoint_every=3), PLANS["plain"]))
     (tmp_path / checkpoint.NAME).write_bytes(content)
     with pytest.warns(PrivetWarning, match="going on from the one before"):
         training = resumed(tmp_path, PLANS["plain"])
@@ -236,7 +238,7 @@ def test_nothing_that_a_checkpoint_says_is_executed(tmp_path, write):
 
 
 def test_a_newer_checkpoint_than_the_ledger_is_refused_though_an_older_one_would_do(tmp_path):
-    training = started(tmp_path, PLANS["plain"], checkpoint_every=3)
+    training = started(privet.Storage(tmp_path, checkpoint_every=3), PLANS["plain"])
     old = (tmp_path / "ledger").read_bytes()
     stopped(training)
     (tmp_path / "ledger").write_bytes(old)
@@ -256,6 +258,19 @@ def test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp
     assert not (tmp_path / "exploded").exists()
     assert not list((tmp_path / "run").iterdir())
     privet.Training(*arguments).run()  # without a directory there is nothing to resume
+
+
+def test_a_refused_run_leaves_room_where_open_files_cannot_be_removed(tmp_path, monkeypatch):
+    """As on Windows."""
+    unlink = Path.unlink
+
+    def removed(path, missing_ok=False):
+        if any(chain.held and chain.path == path for chain in journal._OPEN if isinstance(chain, journal.Journal)):
+            raise PermissionError(errno.EACCES, "in use", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", removed)
+    test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp_path)
 
 
 def test_a_run_is_not_resumed_with_other_parts_than_it_began_with(tmp_path):
@@ -338,7 +353,7 @@ def test_state_of_other_kinds_is_no_checkpoint(tmp_path, name, value):
 
 @pytest.mark.parametrize("rule", [None, {"rule": 3}, {"rule": {"kind": "Flat", "bound": 7.0}}])
 def test_a_checkpoint_does_not_bring_a_rule_of_its_own(rule):
-    current = ClippingState(privet.clipping.Flat(0.6), [1.0], privet.clipping.KINDS)
+    current = ClippingState(privet.clipping.Flat(0.6), [1.0])
     with pytest.raises((InvalidArgumentError, TypeError)):
         current.load_state_dict(rule)
     assert current.at(1) == privet.clipping.Flat(0.6)

@@ -192,7 +192,7 @@ def test_a_users_seed_does_not_repeat_what_a_model_draws(kind, method):
 @pytest.mark.parametrize("method", ["auto", "loop"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_users_generators_are_as_before_after_every_step(kind, method, workers):
-    training = train([torch.randn(D) for _ in range(N)], kind(D), method=method, workers=workers)
+    training = train([torch.randn(D) for _ in range(N)], kind(D), method=method, reading=privet.Reading(workers=workers))
 
     def states():
         kind, numbers, *rest = np.random.get_state()

@@ -51,7 +51,8 @@ def setup(scheme, directory=None, *, workers=0, loss=None, dataset=None, steps=S
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     data = dataset or (Listed() if workers else TensorDataset(torch.eye(N)))
     return privet.Training(
-        plan, model, loss or (lambda m, b: m(b[0])), optimizer, data, directory, workers=workers, physical_batch_size=size,
+        plan, model, loss or (lambda m, b: m(b[0])), optimizer, data, directory, physical_batch_size=size,
+        reading=privet.Reading(workers=workers),
     )  # fmt: skip
 
 
@@ -193,7 +194,7 @@ def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
     training = setup(Poisson(3.0), workers=workers)
     steps = iter(training)
     next(steps)
-    ahead = {number: draw.tolist() for number, draw in training._reading._kept.items() if number > 1}
+    ahead = {number: draw.tolist() for number, draw in training._reader._kept.items() if number > 1}
     assert len(ahead) >= workers
     steps.close()
     watched = Watched(training)
@@ -205,7 +206,7 @@ def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
 def test_draws_that_were_used_are_forgotten():
     training = setup(Poisson(3.0), steps=200)
     for _ in training:
-        assert len(training._reading._kept) <= 2
+        assert len(training._reader._kept) <= 2
 
 
 def test_workers_end_with_the_last_loop_and_with_the_training():

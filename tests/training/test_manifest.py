@@ -145,7 +145,7 @@ def test_a_run_that_is_refused_leaves_no_manifest(tmp_path):
     budget = privet.Budget.create(tmp_path / "budget", epsilon=1e-3, delta=1e-5, examples=N)
     arguments, _ = parts()
     with pytest.raises(LedgerError):
-        privet.Training(plan(), *arguments, tmp_path / "run", budget=budget)
+        privet.Training(plan(), *arguments, privet.Storage(tmp_path / "run", budget=budget))
     assert list((tmp_path / "run").iterdir()) == []
 
 
@@ -177,7 +177,7 @@ def test_a_rule_that_could_not_be_read_back_is_refused_before_anything_is_made(r
     assert not (tmp_path / "run").exists()
     budget = privet.Budget.create(tmp_path / "budget", epsilon=30.0, delta=1e-5, examples=N)
     with pytest.raises(InvalidArgumentError, match=r"privet\.register\(Half\)"):
-        privet.Training(plan(rule), *arguments, budget=budget)
+        privet.Training(plan(rule), *arguments, privet.Storage(budget=budget))
     assert budget.account().shares == {}
     privet.Training(plan(rule), *arguments).run()  # in memory, nothing is ever read back
 

@@ -40,7 +40,10 @@ def train(model=None, loss=linear_loss, dataset=None, the_plan=None, **options):
 # What is read ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"spec": (torch.zeros(D),)}, {"probe_batch": (torch.randn(4, D),)}])
+@pytest.mark.parametrize(
+    "options",
+    [{"reading": privet.Reading(spec=(torch.zeros(D),))}, {"reading": privet.Reading(probe_batch=(torch.randn(4, D),))}],
+)
 def test_a_spec_or_a_public_batch_takes_the_place_of_real_examples(options):
     dataset = Watched()
     training = train(dataset=dataset, collate=lambda items: (torch.stack([item[0] for item in items]),), **options)
@@ -68,7 +71,7 @@ def test_only_the_shapes_of_the_first_examples_decide():
 
 def test_without_a_check_nothing_is_read_before_the_first_step():
     dataset = Watched()
-    train(dataset=dataset, probe=False)
+    train(dataset=dataset, reading=privet.Reading(probe=False))
     assert dataset.read == []
 
 
@@ -166,7 +169,7 @@ REFUSED = [
 def test_what_cannot_be_trained_is_refused_before_the_first_step(model, loss, says, tmp_path):
     before = [parameter.detach().clone() for parameter in model.parameters()]
     with pytest.raises((UnsupportedModelError, InvalidArgumentError), match=says):
-        train(model, loss, directory=tmp_path / "run", spec=(torch.zeros(D),))
+        train(model, loss, directory=tmp_path / "run", reading=privet.Reading(spec=(torch.zeros(D),)))
     assert not (tmp_path / "run").exists()
     if not isinstance(model, Writing | Making):
         assert all(map(torch.equal, before, model.parameters()))
@@ -191,7 +194,7 @@ def sorted_by_size(items):
     return (x[x.sum(1).argsort()],)
 
 
-@pytest.mark.parametrize("options", [{}, {"spec": (torch.zeros(D),)}])
+@pytest.mark.parametrize("options", [{}, {"reading": privet.Reading(spec=(torch.zeros(D),))}])
 @pytest.mark.parametrize("collate", [mixed_up, standardised, sorted_by_size])
 def test_a_collate_that_computes_with_several_examples_is_refused(collate, options):
     with pytest.raises(UnsupportedModelError, match="collate computes with several examples at once"):
@@ -219,7 +222,7 @@ def test_a_collate_is_handed_one_item_at_a_time_in_a_step():
         sizes.add(len(items))
         return (stacked(items),)
 
-    train(collate=collate, probe=False).run()
+    train(collate=collate, reading=privet.Reading(probe=False)).run()
     assert sizes == {1}
 
 

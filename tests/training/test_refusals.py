@@ -48,7 +48,8 @@ def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("physical_batch_size", 0), ("workers", -1), ("checkpoint_every", 0), ("method", "magic")]
+    ("name", "value"),
+    [("physical_batch_size", 0), ("physical_batch_size", 2.0), ("method", "magic"), ("reading", 3), ("reading", privet.Reading)],
 )
 def test_bad_options_are_named(name, value):
     with pytest.raises(InvalidArgumentError, match=name):
@@ -57,5 +58,5 @@ def test_bad_options_are_named(name, value):
 
 def test_a_statement_says_when_the_check_was_switched_off():
     x = torch.randn(N, D)
-    assert "switched off" in str(setup(plan(), x, probe=False).guarantee())
+    assert "switched off" in str(setup(plan(), x, reading=privet.Reading(probe=False)).guarantee())
     assert "switched off" not in str(setup(plan(), x).guarantee())

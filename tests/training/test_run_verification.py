@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
     model = nn.Linear(3, 1)
     training = privet.Training(
         plan, model, lambda net, batch: net(batch[0])[:, 0], torch.optim.SGD(model.parameters(), lr=0.4),
-        TensorDataset(torch.randn(N, 3)), place / "run", budget=shared, anchor=place / "anchor",
+        TensorDataset(torch.randn(N, 3)), privet.Storage(place / "run", budget=shared, anchor=place / "anchor"),
     )  # fmt: skip
     with training:
         for step in training:

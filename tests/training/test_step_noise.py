@@ -104,7 +104,7 @@ def test_every_step_has_its_own_noise(deviation, expected):
     width = 5000
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], width) / width
     for _ in range(3):  # fresh randomness before failing
-        training = setup(made, torch.zeros(N, width), probe=False)
+        training = setup(made, torch.zeros(N, width), reading=privet.Reading(probe=False))
         ratios = [float(released(training).square().mean()) / (factor * SIGMA * BOUND) ** 2 for factor in expected]
         if all(low < ratio < high for ratio in ratios):
             return

@@ -62,7 +62,11 @@ def test_workers_and_collate_release_the_same():
             return (x[index],)
 
     runs = []
-    for dataset, options in ((TensorDataset(x), {}), (Listed(), {}), (Listed(), {"workers": 2, "physical_batch_size": 5})):
+    for dataset, options in (
+        (TensorDataset(x), {}),
+        (Listed(), {}),
+        (Listed(), {"reading": privet.Reading(workers=2), "physical_batch_size": 5}),
+    ):
         model = Probe()
         training = privet.Training(
             plan(source="fixed"), model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), dataset, **options

@@ -30,7 +30,9 @@ def loss_fn(model, batch):
 
 def plan(batch_size=5, steps=3, clipping=FLAT, delta=1e-3, noise=SIGMA, examples=N, **options):
     sampling = options.pop("sampling", None) or privet.sampling.Poisson(batch_size)
-    return privet.Plan(examples, sampling, steps, clipping, delta, noise=noise, **options)
+    return privet.Plan(
+        examples=examples, sampling=sampling, steps=steps, clipping=clipping, delta=delta, noise=noise, **options
+    )  # fmt: skip
 
 
 def noisy(multiplier):

@@ -47,7 +47,7 @@ def run(tmp_path_factory):
     """A run that was stopped, with the anchor that followed it and the budget that it drew from."""
     folder = tmp_path_factory.mktemp("run")
     budget = privet.Budget.create(folder / "budget", epsilon=50.0, delta=1e-3, examples=N)
-    training = privet.Training(plan(), *parts(), folder / "run", budget=budget, anchor=folder / "anchor", checkpoint_every=2)
+    training = privet.Training(plan(), *parts(), privet.Storage(folder / "run", budget, folder / "anchor", checkpoint_every=2))
     steps = iter(training)
     for _ in range(TAKEN):
         next(steps)
@@ -75,7 +75,7 @@ def resumed(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            training = privet.Training.resume(folder, *parts(), probe=False, method="loop")
+            training = privet.Training.resume(folder, *parts(), reading=privet.Reading(probe=False), method="loop")
         except PrivetError:
             return None
         spent = training.steps_spent

@@ -33,7 +33,9 @@ def plan(multiplier=2.3, **changes):
 def train(the_plan, setting):
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training = privet.Training(the_plan, model, lambda m, b: m(b[0])[:, 0], optimizer, DATA, probe=False, method="loop")
+    training = privet.Training(
+        the_plan, model, lambda m, b: m(b[0])[:, 0], optimizer, DATA, reading=privet.Reading(probe=False), method="loop"
+    )
     training.setting = setting
     return training
 

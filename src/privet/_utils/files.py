@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # as on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 def cache_directory() -> Path:
@@ -40,7 +44,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path 
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         write(temporary)
-        with temporary.open("rb") as file:
+        with temporary.open("r+b") as file:  # Windows synchronises only what may be written to
             synchronise(file.fileno())
         if keep is not None and path.exists():
             path.replace(keep)
@@ -55,7 +59,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path 
 
 def write_text(path: Path, text: str) -> Path:
     """Write a text file whole or not at all."""
-    return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8", newline="\n"))
 
 
 def remove_unfinished(path: Path) -> None:
@@ -89,7 +93,12 @@ def synchronise(descriptor: int) -> None:
 
 
 def synchronise_folder(folder: Path) -> None:
-    """Return when names that were put into the folder are on the disk; errors as for `synchronise`."""
+    """Return when names that were put into the folder are on the disk; errors as for `synchronise`.
+
+    On Windows there is nothing to ask for: folders cannot be opened, and NTFS keeps a log of their changes by itself.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         synchronise(descriptor)

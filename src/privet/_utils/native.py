@@ -1,8 +1,9 @@
-"""C++ that is compiled where it runs: on first use, if there is a compiler, and kept for the next time.
+"""Compiled C++: from the wheel, or compiled on first use if there is a compiler, and kept for the next time.
 
-Compiled code is never needed: who uses it has the same function in torch, and says which of the two is in use. A file is
-kept under a name that holds the hash of all that it was made from and the hash of itself, so what is stale, half written or
-damaged is not loaded, and processes that build the same thing at once do each other no harm.
+Compiled code is never needed: who uses it has the same function in torch, and says which of the two is in use. A platform
+wheel carries libraries for several kinds of processor, each under a name with the hash of its source. A file that is compiled
+here is kept under a name that holds the hash of all that it was made from and the hash of itself, so what is stale, half
+written or damaged is not loaded, and processes that build the same thing at once do each other no harm.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from privet._utils.files import cache_directory, write_atomically
 
 SWITCH = "PRIVET_KERNELS"
@@ -26,7 +29,8 @@ _COMPILERS = ("g++", "clang++")
 # No -ffast-math: the kernels' rounding is meant.
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared")
 _PATIENCE = 60  # seconds
-
+# What torch finds in the processor → the wheel's libraries that use no more than that, the fastest first (CMakeLists.txt).
+_VARIANTS = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
 
 Form = TypeVar("Form")
 
@@ -35,8 +39,30 @@ class UnavailableError(Exception):
     """There is no compiled code to be had here; the message says why."""
 
 
+def shipped_library(source: Path) -> ctypes.CDLL:
+    """Return the shared library that the wheel brought beside a C++ file, the fastest that this processor can run.
+
+    Args:
+        source: the C++ file as it is installed.
+
+    Raises:
+        UnavailableError: it is switched off (`PRIVET_KERNELS=0`), none was made from this source, or it cannot be loaded.
+    """
+    _check_switch()
+    stem = f"{source.stem}-{_digest(source.read_bytes())}"
+    variants = _VARIANTS.get(torch.backends.cpu.get_cpu_capability(), ("default",))
+    there = (source.with_name(f"{stem}-{variant}.so") for variant in variants)
+    path = next(filter(Path.exists, there), None)
+    if path is None:
+        raise UnavailableError("none came with this installation")
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise UnavailableError(f"{error}") from error
+
+
 def compiled_library(source: Path) -> ctypes.CDLL:
-    """Return the shared library made from a C++ file, compiled now or earlier.
+    """Return the shared library made from a C++ file on this machine, compiled now or earlier.
 
     Args:
         source: one file that needs nothing but the standard library.
@@ -44,8 +70,7 @@ def compiled_library(source: Path) -> ctypes.CDLL:
     Raises:
         UnavailableError: it is switched off (`PRIVET_KERNELS=0`), there is no compiler, or it cannot be built, kept or loaded.
     """
-    if os.environ.get(SWITCH) == "0":
-        raise UnavailableError(f"switched off by {SWITCH}=0")
+    _check_switch()
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise UnavailableError(f"no compiler on PATH ({', '.join(_COMPILERS)})")
@@ -61,26 +86,38 @@ def compiled_library(source: Path) -> ctypes.CDLL:
 def trusted(in_torch: Form, source: Path, bound: Callable[[ctypes.CDLL], Form], agree: Callable[[Form], bool]) -> Form:
     """Return the compiled form of some functions, or the one in torch, which then says why.
 
+    The wheel's library comes first; where there is none, or it is wrong, one is compiled.
+
     Args:
         in_torch: a dataclass of functions, with a field `description`.
         source: the C++ file.
         bound: library → the same functions, compiled.
         agree: whether a form computes what the one in torch does.
     """
-    try:
-        compiled = bound(compiled_library(source))
-        if not agree(compiled):
-            raise UnavailableError("the compiled functions do not agree with those in torch")
-    except (UnavailableError, AttributeError) as error:
-        found: Form = replace(in_torch, description=f"torch: {error}")  # type: ignore[type-var]
-        return found
-    return compiled
+    reason = ""
+    for library in (shipped_library, compiled_library):
+        try:
+            compiled = bound(library(source))
+            if agree(compiled):
+                return compiled
+            reason = "the compiled functions do not agree with those in torch"
+        except (UnavailableError, AttributeError) as error:
+            reason = f"{error}"
+    found: Form = replace(in_torch, description=f"torch: {reason}")  # type: ignore[type-var]
+    return found
+
+
+def _check_switch() -> None:
+    if os.environ.get(SWITCH) == "0":
+        raise UnavailableError(f"switched off by {SWITCH}=0")
 
 
 def _own_folder(folder: Path) -> Path:
     """Make the folder, refusing one into which somebody else could put code for us to run."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
+    if not hasattr(os, "geteuid"):
+        raise UnavailableError("this system does not tell whether others can write to a folder")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise UnavailableError(f"{folder} belongs to or can be written by others")
     return folder

@@ -4,26 +4,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from privet.errors import InvalidArgumentError
+from privet._utils.registry import Part, register
+from privet.errors import InvalidArgumentError, count
 
 
+@register
 @dataclass(frozen=True)
-class Unit:
-    """Whose data may differ between neighbours.
+class Unit(Part):
+    """Whose data may differ between neighbours, such as one household; for `Plan(unit=...)` and a data set's `privacy_unit`.
 
     Args:
-        name: as statements say it.
-        counted: what is sampled, clipped and counted: "example", "user" or "group".
-        size: most examples whose privacy is promised in one of those.
-        refused: adjacency → why clipping what is counted does not bound the change between such neighbours.
+        name: as statements say it, such as "one household".
+        counted: what is sampled, clipped and counted, such as "household": what an entry of the data set holds.
+        size: most of those whose privacy is promised that one entry holds; 1 unless entries are groups of them.
+
+    Guarantee:
+        That everything of one such unit is in one entry of the data set is what whoever names it says; nothing here can check it.
+
+    >>> Unit("one household", counted="household")
+    Unit(name='one household', counted='household', size=1)
     """
 
     name: str
     counted: str
     size: int = 1
-    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for field, text in {"name": self.name, "counted": self.counted}.items():
+            if not isinstance(text, str) or not text.strip():
+                raise InvalidArgumentError(f"unit.{field}", text, "words, such as 'one household' for the name")
+        count("unit.size", self.size)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Adjacency → why clipping what is counted does not bound the change between such neighbours."""
+        return {}
 
     def check_adjacency(self, adjacency: str) -> None:
         """Refuse neighbours that this unit does not suit.
@@ -35,6 +55,19 @@ class Unit:
             raise InvalidArgumentError(
                 "adjacency", adjacency, f"'replace-one' for the unit {self.name!r}", self.refused[adjacency]
             )
+
+
+class _Group(Unit):
+    """One example of a group that is clipped as one."""
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """All neighbours but those where an example, and so its group, is replaced."""
+        return {
+            "zero-out": "The other examples of the group stay, so the group's contribution is replaced, not zeroed; the ε of "
+            "'replace-one' holds for a placeholder too.",
+            "add-remove": "Groups are fixed by position: with one example more or less, others would change groups.",
+        }
 
 
 _UNITS = {unit.name: unit for unit in (Unit("one example", "example"), Unit("one user", "user"))}
@@ -50,28 +83,39 @@ def group_unit(size: int) -> str:
     return f"one example (in a group of {size}; groups fixed in advance)"
 
 
-def unit(name: object) -> Unit:
-    """Return the unit with this name.
+def unit(named: object) -> Unit:
+    """Return the unit with this name, or the unit itself where one is given.
 
     An example that is replaced replaces its group by another one, so the sum moves by up to twice the bound, which is what
     "replace-one" accounts for. An example that becomes a placeholder does the same: the rest of its group stays and can be
     clipped to something quite different. An example that is added or removed would move others to other groups.
 
+    Args:
+        named: "one example", "one user", the name of a group, or a `Unit` that has a name of its own.
+
     Raises:
-        InvalidArgumentError: there is no such unit.
+        InvalidArgumentError: there is no such unit, or a `Unit` has the name of another one.
     """
-    if isinstance(name, str) and name in _UNITS:
+    if isinstance(named, Unit):
+        if _known(named.name) not in (None, named):
+            raise InvalidArgumentError(
+                "unit.name", named.name, "a name that no other unit has", "Plan and data set are compared by it."
+            )
+        return named
+    found = _known(named) if isinstance(named, str) else None
+    if found is None:
+        raise InvalidArgumentError(
+            "unit",
+            named,
+            f"'one example', 'one user', for groups a name such as {group_unit(4)!r}, or a privet.units.Unit",
+            "privet.units makes the data sets.",
+        )
+    return found
+
+
+def _known(name: str) -> Unit | None:
+    """Return the unit that a text stands for, if it stands for one."""
+    if name in _UNITS:
         return _UNITS[name]
-    group = _GROUP.fullmatch(name) if isinstance(name, str) else None
-    if group is not None:
-        return Unit(group[0], "group", int(group[1]), {
-            "zero-out": "The other examples of the group stay, so the group's contribution is replaced, not zeroed; the ε of "
-            "'replace-one' holds for a placeholder too.",
-            "add-remove": "Groups are fixed by position: with one example more or less, others would change groups.",
-        })  # fmt: skip
-    raise InvalidArgumentError(
-        "unit",
-        name,
-        f"'one example', 'one user', or for groups a name such as {group_unit(4)!r}",
-        "privet.units makes the data sets.",
-    )
+    group = _GROUP.fullmatch(name)
+    return None if group is None else _Group(group[0], "group", int(group[1]))

@@ -13,7 +13,6 @@ from scipy.special import gammaincinv, gammaln
 
 from privet.audit.probe import Array, Layout, Probe, Trace
 from privet.clipping import Projected, Rule
-from privet.momentum import InnerOuter
 from privet.plan import Plan
 from privet.training.state.masks import MaskState
 
@@ -151,7 +150,7 @@ def rules_of(plan: Plan, trace: Trace) -> Sequence[Rule]:
 
 def _gains(plan: Plan) -> Array:
     """Return how many times its gradient an example is weighed by at every step, for a gradient that never changes, (T,)."""
-    past = plan.momentum.coefficients if isinstance(plan.momentum, InnerOuter) else ()
+    past = () if plan.momentum is None else plan.momentum.coefficients
     return np.array([1.0 + sum(past[:step]) for step in range(plan.total_steps)])
 
 

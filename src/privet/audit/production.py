@@ -12,12 +12,19 @@ from torch import Tensor, nn
 
 from privet.audit.probe import Array, LinearModel, Probe, Trace
 from privet.clipping import AdaptiveQuantile, Rule
+from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
 from privet.training import Training
 
 
 def train(probe: Probe) -> Trace:
     """Train the probe by `privet.Training` and return what its optimizer was handed."""
+    momentum = probe.plan.momentum
+    if momentum is not None and momentum.accumulates and not isinstance(momentum, InnerOuter):
+        raise InvalidArgumentError(
+            "momentum", momentum, "one that accumulates no releases, or privet.momentum.InnerOuter, to be audited",
+            "Of others it is not known how to find out what was released.",
+        )  # fmt: skip
     model = LinearModel(probe.sizes, probe.tied)
     watched = _Watched.of(probe.plan.clipping)
     plan = probe.plan if watched is None else replace(probe.plan, clipping=watched)

@@ -108,7 +108,7 @@ class Account(Unique):
 
 def opening(identity: str, terms: Terms) -> Record:
     """Return a budget's first record."""
-    return {"record": "open", "kind": KIND, "format": FORMAT, "budget": identity, "terms": asdict(terms)}
+    return {"record": "open", "kind": KIND, "format": FORMAT, "budget": identity, "terms": terms.to_dict()}
 
 
 def drawn(share: Share) -> Record:

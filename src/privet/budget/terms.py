@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from privet.accounting import ADJACENCIES, unit
+from privet._utils.registry import check_registered, decode, encode
+from privet.accounting import ADJACENCIES, Unit, unit
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.plan import Plan
 
@@ -39,7 +41,7 @@ class Terms:
     epsilon: float
     delta: float
     adjacency: str = "add-remove"
-    unit: str = "one example"
+    unit: str | Unit = "one example"
     examples: int | None = None
     data: str | None = None
     parts: tuple[str, ...] = ()
@@ -49,7 +51,9 @@ class Terms:
         positive("epsilon", self.epsilon)
         between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
         choice("adjacency", self.adjacency, ADJACENCIES)
+        object.__setattr__(self, "unit", decode("unit", self.unit, Unit))  # as `to_dict` wrote it
         unit(self.unit).check_adjacency(self.adjacency)
+        check_registered("unit", self.unit)
         choice("plans", self.plans, PLANS)
         if self.examples is None and not self.data:
             raise InvalidArgumentError("examples", None, "given, or else data", "Say which data set the budget is for.")
@@ -65,6 +69,10 @@ class Terms:
                 "parts", self.parts, "left out for 'replace-one' neighbours",
                 "A replaced example could change from one part to another, which changes both; take one budget for all of it.",
             )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain JSON values, of which `Terms` makes equal ones."""
+        return {each.name: encode(getattr(self, each.name)) for each in fields(self)}
 
     def check_part(self, part: str | None) -> None:
         """Refuse a part that there is not.

@@ -12,11 +12,11 @@ import typer
 
 from privet._utils.documents import DocumentError, from_json
 from privet.accounting import ACCOUNTANTS, ADJACENCIES, group_unit
-from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, NormRule, Projected, Rule
+from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import SOURCES, Gaussian
-from privet.plan import Epochs, Plan
+from privet.plan import Epochs, Mechanism
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
 from privet.schedules import Constant, Geometric, Linear, Schedule
 from privet.sparsification import Random, Ranked, Sparsification
@@ -259,16 +259,14 @@ def question(
     sampling: str,
     noise: Gaussian,
     unit: str,
-) -> Plan:
-    """Return the plan that a question about ε or noise is about; the clip bound does not matter to it."""
-    return Plan(
+) -> Mechanism:
+    """Return the mechanism that a question about ε, noise or steps is about; nothing that is clipped matters to it."""
+    return Mechanism(
         examples=examples,
         sampling=scheme(sampling, batch_size, examples),
         steps=steps,
-        clipping=Flat(1.0),
         delta=delta,
         adjacency=adjacency,
         noise=noise,
-        accept_large_delta=True,
         unit=unit,
     )

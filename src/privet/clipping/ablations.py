@@ -8,10 +8,12 @@ from dataclasses import dataclass, fields, is_dataclass
 import torch
 from torch import Tensor
 
+from privet._utils.registry import register
 from privet.clipping.base import NormRule, check_bound
 from privet.errors import InvalidArgumentError
 
 
+@register
 @dataclass(frozen=True)
 class Unclipped(NormRule):
     """Leave every gradient as long as it is: noisy SGD, in which one example can move the sum without limit.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from privet._utils.registry import register
 from privet.clipping.base import BOUND_RANGE, NormRule, Rule
 from privet.clipping.layerwise import Layerwise
 from privet.errors import InvalidArgumentError, between, count, positive
@@ -20,6 +21,7 @@ _LARGEST_EXPONENT = 60.0
 _MARGIN = 1e-9
 
 
+@register
 @dataclass(frozen=True)
 class AdaptiveQuantile(Rule):
     """Let the bound of a rule, or of every group of a layerwise one, follow a quantile of the norms.

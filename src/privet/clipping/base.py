@@ -11,12 +11,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from privet._utils.registry import Part
 from privet.errors import InvalidArgumentError, positive
+from privet.schedules import Constant
 
 # Below this a float32 norm may underflow to zero while the gradient still exceeds the bound; above it, sums overflow.
 BOUND_RANGE = (1e-12, 1e12)
@@ -34,7 +36,7 @@ def check_bound(value: float) -> None:
     check_scale("clipping.bound", value, "Typical clip bounds lie between 0.01 and 10.")
 
 
-class Rule(ABC):
+class Rule(Part, ABC):
     """What every clipping rule answers.
 
     Whether it moves its own bound holds for a kind as a whole (`adaptive`, which follows from its having `adapted`: a plan
@@ -46,6 +48,18 @@ class Rule(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.adaptive = cls.adapted is not Rule.adapted
+
+    def check_beside(self, plan: Any) -> None:
+        """Refuse schedules and noise that do not go with a bound that moves by itself."""
+        if self.adaptive and not isinstance(plan.bound_schedule, Constant):
+            raise InvalidArgumentError(
+                "bound_schedule", plan.bound_schedule, f"left out with {type(self).__name__}", "It moves the bound by itself."
+            )
+        if self.adaptive and plan.noise.deviation != "follows the bound":
+            raise InvalidArgumentError(
+                "noise.deviation", plan.noise.deviation, f"'follows the bound' with {type(self).__name__}",
+                "Where its bound will go is not known in advance, so no multiplier could make up for it.",
+            )  # fmt: skip
 
     @property
     @abstractmethod

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from privet._utils.registry import register
 from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError, count, positive
 
 
+@register
 @dataclass(frozen=True)
 class Projected(Rule):
     """Weight by norms that are estimated from random directions, in the memory of a plain step and of one direction.

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privet._utils.registry import register
 from privet.clipping.base import NormRule, Rule, finished
 from privet.errors import InvalidArgumentError, choice, positive
 
@@ -22,6 +23,7 @@ _BY_PATTERN = "pattern"
 _NOISES = ("shared", "per group")
 
 
+@register
 @dataclass(frozen=True)
 class Layerwise(Rule):
     """Clip every group of parameters by its own norm, by any rule that is a function of one norm.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from privet._utils.registry import register
 from privet.clipping.base import NormRule, check_scale
 from privet.errors import InvalidArgumentError, positive
 
@@ -13,6 +14,7 @@ _LEAST_SCALE = 1e-6
 _STABILITY = "It says how soon small gradients are weighed like large ones; 1e-4 to 0.01 is usual."
 
 
+@register
 @dataclass(frozen=True)
 class PSAC(NormRule):
     """Normalise large gradients and leave small ones nearly as they are: weight C/(‖g‖ + r/(‖g‖ + r)).
@@ -46,6 +48,7 @@ class PSAC(NormRule):
         return self.bound / (norms + self.stability / (norms + self.stability))
 
 
+@register
 @dataclass(frozen=True)
 class PSASC(NormRule):
     """`PSAC` with a scale on the norm: weight C/(s·‖g‖ + r/(‖g‖ + r)).

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from privet._utils.registry import register
 from privet.clipping.base import BOUND_RANGE, NormRule, check_scale
 
 
+@register
 @dataclass(frozen=True)
 class Flat(NormRule):
     """Scale a gradient down to the bound when it is longer: weight min(1, C/‖g‖).
@@ -33,6 +35,7 @@ class Flat(NormRule):
         return (self.bound / norms).clamp(max=1.0)
 
 
+@register
 @dataclass(frozen=True)
 class Automatic(NormRule):
     """Normalise every gradient, softened near zero: weight C/(‖g‖ + r), known as Auto-S.
@@ -65,6 +68,7 @@ class Automatic(NormRule):
         return self.bound / (norms + self.stability)
 
 
+@register
 @dataclass(frozen=True)
 class Normalize(NormRule):
     """Give every gradient the length of the bound: weight C/‖g‖, and 0 for a gradient of 0.
@@ -92,6 +96,7 @@ class Normalize(NormRule):
         return torch.where(norms < BOUND_RANGE[0], 0.0, self.bound / norms)
 
 
+@register
 @dataclass(frozen=True)
 class Global(NormRule):
     """Keep or drop: weight R/Z for a gradient that is no longer than the cutoff Z, and 0 for one that is.

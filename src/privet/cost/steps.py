@@ -76,7 +76,7 @@ def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule:
     plan = Plan(
         examples=len(data), sampling=FullBatch(), steps=_STEPS, clipping=rule, noise=noise, delta=0.1 / len(data)
     )  # fmt: skip
-    training = Training(plan, trained, loss_fn, optimizer, data, physical_batch_size=len(data), checkpoint_every=_STEPS)
+    training = Training(plan, trained, loss_fn, optimizer, data, physical_batch_size=len(data))
     with closing(iter(training)) as steps:  # type: ignore[type-var]
         yield _synchronised(lambda: next(steps), device)
 

@@ -15,14 +15,14 @@ from privet.gradients.core.examples import Examples
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.engine import Engine, Pieces
 from privet.gradients.methods.tape import Tape
-from privet.momentum import PerExample
+from privet.momentum import Momentum
 
 
 class Averages:
     """The averages mᵢ of all examples: private, so they stay in this object, which can be neither saved nor copied.
 
     Args:
-        momentum: how much the current gradient weighs, and how much memory the averages may take.
+        momentum: how much the current gradient weighs (its `averaging`), and how much memory the averages may take.
         examples: N.
         parameters: name → trainable parameter; the averages are kept beside it.
 
@@ -30,18 +30,24 @@ class Averages:
         InvalidArgumentError: they would take more memory than allowed.
     """
 
-    def __init__(self, momentum: PerExample, examples: int, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, momentum: Momentum, examples: int, parameters: Mapping[str, Tensor]) -> None:
         size = examples * sum(parameter.numel() * parameter.element_size() for parameter in parameters.values())
-        if size > momentum.memory_limit:
+        if size > momentum.most_bytes:
             raise InvalidArgumentError(
-                "momentum.memory_limit", momentum.memory_limit, f"at least {size} bytes to keep the gradients of all examples",
+                "momentum.memory_limit", momentum.most_bytes, f"at least {size} bytes to keep the gradients of all examples",
                 "Raise it if the device has that much memory, or choose privet.momentum.InnerOuter, which keeps none.",
             )  # fmt: skip
-        self._decay, self._parameters = momentum.decay, parameters
+        assert momentum.averaging is not None
+        self._decay, self._parameters = momentum.averaging, parameters
         self._averages = {
             name: parameter.detach().new_zeros(examples, *parameter.shape) for name, parameter in parameters.items()
         }
         self._begun = torch.zeros(examples, dtype=torch.bool, device=next(iter(parameters.values())).device)
+
+    @classmethod
+    def of(cls, momentum: Momentum | None, examples: int, parameters: Mapping[str, Tensor]) -> Averages | None:
+        """Return the averages that a momentum asks for; None if it asks for none."""
+        return None if momentum is None or momentum.averaging is None else cls(momentum, examples, parameters)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the averages of single examples' gradients are private: they are not saved, sent or copied")

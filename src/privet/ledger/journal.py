@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from privet._utils.documents import from_json
 from privet._utils.files import synchronise, synchronise_folder
+from privet._utils.locks import lock
 from privet._utils.unique import Unique
 from privet.errors import LedgerError
 
@@ -28,8 +28,8 @@ Record = dict[str, Any]
 
 _START = "0" * 64
 _FORKED = "it was opened by another process; a fork must not spend from the same budget"
-# What flock says when somebody else has the lock, rather than that there are no locks.
-_TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+# Windows would turn each newline into two bytes.
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,11 @@ class Journal(Chain):
 
     def __init__(self, path: Path, what: str, *, wait: bool = False) -> None:
         self._descriptor: int | None = None
+        self._unlock: Callable[[], None] | None = None
         super().__init__(f"{what} {path}")
         self.path = path
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._descriptor = os.open(path, _FLAGS, 0o600)
         except OSError as error:
             raise LedgerError(f"cannot open {self.name} for writing: {error.strerror}") from None
         try:
@@ -166,6 +167,10 @@ class Journal(Chain):
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
         self._descriptor = None
+        # A fork closes what it inherited, but the lock is its parent's.
+        if self._unlock is not None and self._process == os.getpid():
+            self._unlock()
+        self._unlock = None
 
     def __enter__(self) -> Journal:
         return self
@@ -176,11 +181,9 @@ class Journal(Chain):
     def _lock(self, wait: bool) -> None:
         assert self._descriptor is not None
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            if error.errno in _TAKEN:
-                raise LedgerError(f"{self.name} is in use by another process; wait for it or stop it") from None
-            raise
+            self._unlock = lock(self._descriptor, self.path, wait=wait)
+        except BlockingIOError:
+            raise LedgerError(f"{self.name} is in use by another process; wait for it or stop it") from None
 
     def _write(self, line: bytes) -> None:
         assert self._descriptor is not None
@@ -251,4 +254,5 @@ def _leave_to_the_parent() -> None:
 
 
 _OPEN: weakref.WeakSet[Chain] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_leave_to_the_parent)
+if hasattr(os, "register_at_fork"):  # there are no forks elsewhere
+    os.register_at_fork(after_in_child=_leave_to_the_parent)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from privet._utils.registry import add
 from privet._utils.tensors import places
 from privet.accounting.events import MULTIPLIER_RANGE
 from privet.clipping.clipped_sum import ClippedSum
@@ -25,6 +26,7 @@ _CELLS_LOG2 = 30
 DEVIATIONS = ("follows the bound", "fixed")
 
 
+@add
 @dataclass(frozen=True)
 class Gaussian:
     """Gaussian noise on every coordinate of the sum, with standard deviation multiplier × sensitivity.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from privet.errors import InvalidArgumentError
-from privet.momentum import InnerOuter
 from privet.plan import Plan
 from privet.schedules import Factors
 
@@ -21,9 +20,9 @@ def handed_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]
         InvalidArgumentError: there is no such number: the rule adapts its bound, outer momentum carries the noise of a step on to
             the next ones, or masks leave some coordinates without noise.
     """
-    if isinstance(plan.momentum, InnerOuter) and plan.momentum.outer < 1:
+    if plan.momentum is not None and plan.momentum.accumulates:
         raise InvalidArgumentError(
-            "momentum.outer", plan.momentum.outer, "1 for an optimizer that has to know the noise of a step",
+            "momentum", plan.momentum, "one with outer=1 for an optimizer that has to know the noise of a step",
             "Noise is carried over from step to step; use a momentum of the optimizer's own, or another optimizer.",
         )  # fmt: skip
     if plan.sparsification is not None and not plan.sparsification.ranks:

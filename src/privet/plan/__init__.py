@@ -1,7 +1,8 @@
 """The plan: the one place where everything meets that the guarantee depends on."""
 
-from privet.plan.length import Epochs, epochs
+from privet._utils.registry import PARTS, register
+from privet.plan.calibration import calibrate
+from privet.plan.mechanism import Epochs, Mechanism, epochs
 from privet.plan.plan import FORMAT, Plan
-from privet.plan.registry import PARTS, register
 
-__all__ = ["FORMAT", "PARTS", "Epochs", "Plan", "epochs", "register"]
+__all__ = ["FORMAT", "PARTS", "Epochs", "Mechanism", "Plan", "calibrate", "epochs", "register"]

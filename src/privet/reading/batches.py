@@ -14,10 +14,11 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from privet._utils.randomness import Seeds, generators_kept, seed_generators
+from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import Part
 from privet.collate import own_batch
-from privet.errors import InvalidArgumentError, UnsupportedModelError, count
+from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, split_batch, stack_flat, stackable
 from privet.reading.entries import check_distinct
 from privet.sampling import Indices, Words
@@ -206,7 +207,7 @@ def privacy_unit(dataset: object) -> str:
     return str(getattr(dataset, "privacy_unit", EXAMPLE))
 
 
-def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
+def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) -> None:
     """Refuse a data set that is not map-style, not of the plan's size, that repeats an entry, or of another unit than the plan's.
 
     Args:
@@ -219,9 +220,9 @@ def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
     """
     entries = check_map_style(dataset)
     held = privacy_unit(dataset)
-    if held != unit:
+    if held != str(unit):
         raise InvalidArgumentError(
-            "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {unit!r}",
+            "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {str(unit)!r}",
             "Make it by privet.units, or give it an attribute privacy_unit that says whose data an entry is, as in Plan.unit.",
         )  # fmt: skip
     if entries != examples:
@@ -230,9 +231,3 @@ def check_dataset(dataset: object, examples: int, unit: str = EXAMPLE) -> None:
             "The guarantee is stated for that number; make the plan for this data set.",
         )  # fmt: skip
     check_distinct(dataset)
-
-
-def check_sizes(physical_batch_size: object, workers: object) -> None:
-    """Refuse impossible sizes."""
-    count("physical_batch_size", physical_batch_size, fix="It bounds memory only and does not change the result.")
-    count("workers", workers, minimum=0)

@@ -29,7 +29,7 @@ from privet.evaluation.plain import plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
-from privet.training import Training, read_plan
+from privet.training import Storage, Training, read_plan
 
 # How often the model in training is evaluated on the test set.
 _POINTS = 20
@@ -87,12 +87,10 @@ def start(
         setup.build_loss(),
         optimizer,
         setup.entries(dataset),
-        directory,
-        budget=budget,
+        Storage(directory, budget=budget, files={"run.json": json.dumps(asdict(setup), indent=2) + "\n"}),
         physical_batch_size=setup.entries_at_once,
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
-        _files={"run.json": json.dumps(asdict(setup), indent=2) + "\n"},
     )
     return _finish(setup, dataset, training, progress)
 

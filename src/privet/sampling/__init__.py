@@ -11,12 +11,7 @@ from privet.sampling.partitions import BallsInBins, Shuffle
 from privet.sampling.poisson import Poisson, TruncatedPoisson
 from privet.sampling.scheme import ByEpoch, Scheme
 
-SCHEMES: dict[str, type[Scheme]] = {
-    kind.__name__: kind for kind in (Poisson, TruncatedPoisson, FixedSize, BallsInBins, FullBatch, Shuffle)
-}
-
 __all__ = [
-    "SCHEMES",
     "BallsInBins",
     "ByEpoch",
     "FixedSize",

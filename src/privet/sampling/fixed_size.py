@@ -10,12 +10,14 @@ import numpy as np
 
 from privet import accounting
 from privet._utils.randomness import Words
+from privet._utils.registry import register
 from privet.accounting import Event, Release
 from privet.errors import count
 from privet.sampling.draws import Indices, distinct
 from privet.sampling.scheme import Scheme, checked_size
 
 
+@register
 @dataclass(frozen=True)
 class FullBatch(Scheme):
     """Every example takes part in every step: gradient descent, with no amplification by sampling.
@@ -46,6 +48,7 @@ class FullBatch(Scheme):
         return Event(1.0, noise_multiplier, count)
 
 
+@register
 @dataclass(frozen=True)
 class FixedSize(Scheme):
     """A uniform subset of exactly `batch_size` examples, without replacement, drawn anew for every step.

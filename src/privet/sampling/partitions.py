@@ -11,11 +11,13 @@ import numpy as np
 
 from privet import accounting
 from privet._utils.randomness import Words
+from privet._utils.registry import register
 from privet.errors import InvalidArgumentError, count, real
 from privet.sampling.draws import Indices, below, permutation
 from privet.sampling.scheme import ByEpoch, checked_size
 
 
+@register
 @dataclass(frozen=True)
 class BallsInBins(ByEpoch):
     """In each epoch every example chooses one of the steps for itself, uniformly and independently.
@@ -65,6 +67,7 @@ class BallsInBins(ByEpoch):
         return np.split(np.argsort(chosen, kind="stable"), ends[:-1])
 
 
+@register
 @dataclass(frozen=True)
 class Shuffle(ByEpoch):
     """In each epoch the data are shuffled and cut into batches: what most training without privacy does.

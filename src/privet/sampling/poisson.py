@@ -8,12 +8,14 @@ from typing import ClassVar
 
 from privet import accounting
 from privet._utils.randomness import Words
+from privet._utils.registry import register
 from privet.accounting import Event, Release
 from privet.errors import InvalidArgumentError, count, positive
 from privet.sampling.draws import Indices, binomial, distinct, uniform
 from privet.sampling.scheme import Scheme, checked_size
 
 
+@register
 @dataclass(frozen=True)
 class Poisson(Scheme):
     """Every example takes part in every step independently with probability q = batch_size / examples.
@@ -66,6 +68,7 @@ class Poisson(Scheme):
         return Event(self.rate(examples), noise_multiplier, count)
 
 
+@register
 @dataclass(frozen=True)
 class TruncatedPoisson(Scheme):
     """Poisson sampling with a largest batch: of a larger sample, `cap` examples are kept, chosen uniformly.

@@ -10,13 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from privet._utils.randomness import Words
+from privet._utils.registry import Part
 from privet.accounting import ADJACENCIES, BallsInBins, Release, Shuffled, epochs
 from privet.errors import InvalidArgumentError
 from privet.sampling.draws import Indices
 from privet.schedules import Factors
 
 
-class Scheme(ABC):
+class Scheme(Part, ABC):
     """Who takes part in a step. A scheme is a frozen value; what a run draws from it is an iterator with the run's secrets.
 
     Attributes:

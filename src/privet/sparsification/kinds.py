@@ -6,17 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privet.errors import between, count
+from privet._utils.registry import Part, register
+from privet.clipping import Projected
+from privet.errors import InvalidArgumentError, between, count
 from privet.sparsification.drawing import Selection, Shapes, kept_of_largest, split, total
 
 
 @dataclass(frozen=True)
-class Sparsification(ABC):
+class Sparsification(Part, ABC):
     """What every kind answers. The rate grows from 0 at the first mask to `final_rate` at the last (gradual cooling)."""
 
     final_rate: float
@@ -25,6 +28,13 @@ class Sparsification(ABC):
     def __post_init__(self) -> None:
         between("sparsification.final_rate", self.final_rate, 0.0, 1.0, "It is the part of the coordinates left out at the end.")
         count("sparsification.refresh", self.refresh, fix="It is the number of masks in an epoch; 1 is usual.")
+
+    def check_beside(self, plan: Any) -> None:
+        """Refuse norms that are estimated."""
+        if isinstance(plan.clipping, Projected):
+            raise InvalidArgumentError(
+                "sparsification", self, "left out with clipping.Projected", "Its estimates are of whole norms."
+            )
 
     @property
     @abstractmethod
@@ -55,6 +65,7 @@ class Sparsification(ABC):
         return round(self.rate(block, blocks) * size)
 
 
+@register
 @dataclass(frozen=True)
 class Random(Sparsification):
     """Leave out random coordinates, drawn anew for every block of steps: they get neither data nor noise.
@@ -99,6 +110,7 @@ class Random(Sparsification):
         return Selection(self.seed, block, self.zeros(block, blocks, size))
 
 
+@register
 @dataclass(frozen=True)
 class Ranked(Sparsification):
     """Leave out the coordinates whose released gradients were smallest on average over the last block of steps.

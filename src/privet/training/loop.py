@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
@@ -18,43 +19,27 @@ from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.guarantee.statement import Guarantee
-from privet.budget import Budget
 from privet.collate import Collate
-from privet.errors import InvalidArgumentError, LedgerError, count
+from privet.errors import InvalidArgumentError, LedgerError, choice, count
 from privet.gradients import METHODS, trainable
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.per_example_momentum import Averages
-from privet.momentum import PerExample
 from privet.noise import release
 from privet.plan import Plan
-from privet.reading.batches import Group, PhysicalBatch, check_dataset, check_sizes
+from privet.reading.batches import Group, PhysicalBatch, check_dataset
 from privet.reading.rows import Rows
 from privet.training.checks import check_optimizer, check_plan_suits, check_same_parameters
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
 from privet.training.fresh import check_average, check_scheduler
-from privet.training.preflight import Preflight, advance_parametrizations
-from privet.training.reading import Reading
+from privet.training.options import Reading, Storage
+from privet.training.preflight import NOT_PROBED, Preflight, advance_parametrizations
+from privet.training.progress import Step, track
+from privet.training.reading import DrawReader
 from privet.training.record import RunRecorder
 from privet.training.state.training_state import TrainingState
 
-_NOT_PROBED = (
-    "The check on public input was switched off: nobody looked whether the program writes to parameters or keeps examples in "
-    "hidden state"
-)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One completed step. It says nothing about the data: not even how many examples were drawn.
-
-    Args:
-        number: of the step within the run, from 1; steps lost to a crash are not numbered again.
-        total: steps of the plan.
-    """
-
-    number: int
-    total: int
+_READING = Reading()
 
 
 class Training(Unique):
@@ -66,24 +51,15 @@ class Training(Unique):
         loss_fn: (model, batch) → (B,) losses, one per example.
         optimizer: any first-order `torch.optim.Optimizer` over exactly the model's trainable parameters.
         dataset: map-style, of exactly `plan.examples` examples (users or groups, if those are the plan's unit).
-        directory: where ledger and checkpoints are kept; None keeps the ledger in memory and cannot be resumed.
-        budget: that this run shares with others on the same data; its whole plan is drawn from it before the first step.
-        anchor: a file outside the directory that follows the ledger, so that a rolled-back directory, or a copy of one that went
-            on, is refused. A resumed run finds it by itself.
-        adopt: go on with a run of another machine, or from before this one was started again; whoever says so has made sure that
-            no other copy of the directory goes on.
-        physical_batch_size: most examples that go through the model at once; bounds memory, does not change the result.
+        directory: where ledger and checkpoints are kept, or a `privet.Storage`, which also names a budget, an anchor and how
+            often to save; None keeps the ledger in memory, and such a run cannot be resumed.
         scheduler: of the learning rate, stepped once per step.
         average: a moving or uniform average of the model's parameters, updated after every step: post-processing, and so free.
         collate: list of one item → batch of one; called for one item at a time.
-        workers: processes that read examples ahead.
-        checkpoint_every: steps between checkpoints.
-        probe: whether to check model, loss and collate on public input before the first step. Without it, examples are kept
-            apart all the same, but a program that means something else for one example, or keeps hidden state, goes unnoticed.
-        probe_batch: a public batch to check with, for models that made-up numbers do not suit.
-        spec: a made-up item such as the data set gives, or None: its shapes are checked in the place of those of real examples.
+        physical_batch_size: most examples that go through the model at once; bounds memory, does not change the result.
         method: how per-example gradients are computed: "ghost", many examples in one pass, or "loop", one example at a time;
-            "auto" is the faster that the probe found right, and a method that it finds wrong is refused.
+            "auto" is the faster that the check before the first step found right, and a method that it finds wrong is refused.
+        reading: how examples are read, and what that check looks at.
 
     Guarantee:
         Every release is a Gaussian mechanism on a draw of the plan's sampling scheme, with exactly its sensitivity and
@@ -123,86 +99,39 @@ class Training(Unique):
         loss_fn: LossFunction,
         optimizer: torch.optim.Optimizer,
         dataset: Dataset[Any],
-        directory: str | Path | None = None,
+        directory: str | Path | Storage | None = None,
         *,
-        budget: Budget | None = None,
-        anchor: str | Path | None = None,
-        adopt: bool = False,
-        physical_batch_size: int = 256,
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
         collate: Collate | None = None,
-        workers: int = 0,
-        checkpoint_every: int = 100,
-        probe: bool = True,
-        probe_batch: Any = None,
-        spec: Any = None,
+        physical_batch_size: int = 256,
         method: str = "auto",
-        _resume: bool = False,
-        _files: Mapping[str, str] | None = None,
+        reading: Reading = _READING,
     ) -> None:
-        if not isinstance(plan, Plan):
-            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
-        if budget is not None and not isinstance(budget, Budget):
-            raise InvalidArgumentError("budget", type(budget).__name__, "a privet.Budget")
-        if anchor is not None and (directory is None or _resume):
-            raise InvalidArgumentError(
-                "anchor",
-                str(anchor),
-                "left out without a directory, and when a run is resumed",
-                "The ledger there knows its place.",
-            )
-        self._total = plan.total_steps
-        plan.check_covered()
-        check_dataset(dataset, plan.examples, plan.unit)
-        check_sizes(physical_batch_size, workers)
-        count("checkpoint_every", checkpoint_every)
-        if method not in ("auto", *METHODS):
-            raise InvalidArgumentError("method", method, "one of 'auto', " + ", ".join(map(repr, METHODS)))
-        self._plan, self.model, self.optimizer = plan, model, optimizer
-        self._parameters = trainable(model)
-        plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
-        check_optimizer(optimizer, self._parameters, fresh=not _resume)
-        check_plan_suits(optimizer, plan, self._parameters)
-        self._rows = Rows(dataset, collate)
-        self._checkpoint_every = checkpoint_every
-        self.averaged_model = average
-        if scheduler is not None:
-            check_scheduler(scheduler, optimizer, fresh=not _resume)
-        if average is not None:
-            check_average(average, model, fresh=not _resume)
-        self._state = TrainingState(plan, model, self._parameters, optimizer, scheduler, average)
-        momentum = plan.momentum
-        averages = Averages(momentum, plan.examples, self._parameters) if isinstance(momentum, PerExample) else None
-        self._preflight = Preflight(plan, model, loss_fn, self._rows, method, probe_batch, spec) if probe else None
-        method = method if self._preflight is None else self._preflight.check()
-        self._source = plan.noise.make_source()
-        # Of its own: what is drawn for sampling and noise does not depend on what user code draws.
-        self._seeds = plan.noise.make_source()
-        self._summer = ClippedSummer(
-            model, loss_fn, self._parameters, method, self._source.words, self._seeds.words, self._state.iterates, averages
-        )
-        seeds = self._seeds.words if self._rows.runs_user_code else None
-        self._reading = Reading(plan.sampling, plan.examples, self._source.words, seeds, self._rows, physical_batch_size, workers)
-        self._loops, self._stepping = 0, threading.Lock()
-        self.directory = None if directory is None else Path(directory)
-        if self.directory is not None and _resume:
-            self._record = RunRecorder.resume(plan, self.directory, self._state, budget=budget, adopt=adopt)
-        else:
-            place = None if anchor is None else Path(anchor)
-            self._record = RunRecorder.begin(
-                plan, self.directory, self._state, budget=budget, anchor=place, loss=loss_fn, files=_files or {}
-            )
+        storage = Storage.of(directory)
+        self._assemble(
+            plan, model, loss_fn, optimizer, dataset, scheduler, average, collate, physical_batch_size, method, reading,
+            fresh=True,
+        )  # fmt: skip
+        self.directory, self._checkpoint_every = storage.folder, storage.checkpoint_every
+        self._record = RunRecorder.begin(plan, storage, self._state, loss_fn)
 
     @classmethod
     def resume(
         cls,
-        directory: str | Path,
+        directory: str | Path | Storage,
         model: nn.Module,
         loss_fn: LossFunction,
         optimizer: torch.optim.Optimizer,
         dataset: Dataset[Any],
-        **options: Any,
+        *,
+        adopt: bool = False,
+        scheduler: LRScheduler | None = None,
+        average: AveragedModel | None = None,
+        collate: Collate | None = None,
+        physical_batch_size: int = 256,
+        method: str = "auto",
+        reading: Reading = _READING,
     ) -> Training:
         """Return the training of a run that was interrupted, from its last checkpoint and its ledger.
 
@@ -211,15 +140,79 @@ class Training(Unique):
         whose result was lost, so ε never exceeds the plan's and fewer updates may remain.
 
         Args:
-            directory: of the run; its `plan.json` is the plan.
-            model, loss_fn, optimizer, dataset: as they were at the start.
-            options: the keyword arguments of `Training`.
+            directory: of the run, or a `privet.Storage` with it; its `plan.json` is the plan.
+            model, loss_fn, optimizer, dataset, scheduler, average, collate: as they were at the start.
+            adopt: continue a run of another machine, or from before this one was started again; whoever says so has made sure
+                that no other copy of the directory continues.
+            physical_batch_size, method, reading: as for `Training`; they may be others than at the start.
 
         Raises:
             LedgerError: there is no run there, or ledger and checkpoint do not belong together.
+            InvalidArgumentError: an argument is out of range.
         """
-        folder = Path(directory)
-        return cls(read_plan(folder), model, loss_fn, optimizer, dataset, folder, _resume=True, **options)
+        storage = Storage.of(directory)
+        folder = storage.check_resumable()
+        training, plan = cls.__new__(cls), read_plan(folder)
+        training._assemble(
+            plan, model, loss_fn, optimizer, dataset, scheduler, average, collate, physical_batch_size, method, reading,
+            fresh=False,
+        )  # fmt: skip
+        training.directory, training._checkpoint_every = folder, storage.checkpoint_every
+        training._record = RunRecorder.resume(plan, folder, training._state, budget=storage.budget, adopt=adopt)
+        return training
+
+    def _assemble(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        optimizer: torch.optim.Optimizer,
+        dataset: Dataset[Any],
+        scheduler: LRScheduler | None,
+        average: AveragedModel | None,
+        collate: Collate | None,
+        physical_batch_size: int,
+        method: str,
+        reading: Reading,
+        *,
+        fresh: bool,
+    ) -> None:
+        """Check all that is public, and make what takes the steps; nothing is spent, drawn or written yet."""
+        if not isinstance(plan, Plan):
+            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+        if not isinstance(reading, Reading):
+            raise InvalidArgumentError("reading", type(reading).__name__, "a privet.Reading")
+        self._plan, self.model, self.optimizer, self.averaged_model = plan, model, optimizer, average
+        self._total = plan.total_steps
+        plan.check_covered()
+        check_dataset(dataset, plan.examples, plan.unit)
+        count("physical_batch_size", physical_batch_size, fix="It bounds memory only and does not change the result.")
+        choice("method", method, ("auto", *METHODS))
+        self._parameters = trainable(model)
+        plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
+        check_optimizer(optimizer, self._parameters, fresh=fresh)
+        check_plan_suits(optimizer, plan, self._parameters)
+        self._rows = Rows(dataset, collate)
+        if scheduler is not None:
+            check_scheduler(scheduler, optimizer, fresh=fresh)
+        if average is not None:
+            check_average(average, model, fresh=fresh)
+        self._state = TrainingState(plan, model, self._parameters, optimizer, scheduler, average)
+        averages = Averages.of(plan.momentum, plan.examples, self._parameters)
+        self._preflight: Preflight | None = None
+        if reading.probe:
+            self._preflight = Preflight(plan, model, loss_fn, self._rows, method, reading.probe_batch, reading.spec)
+            method = self._preflight.check()
+        # Two sources: what is drawn for sampling and noise does not depend on what user code draws.
+        self._source, self._seeds = plan.noise.make_source(), plan.noise.make_source()
+        self._summer = ClippedSummer(
+            model, loss_fn, self._parameters, method, self._source.words, self._seeds.words, self._state.iterates, averages
+        )
+        seeds = self._seeds.words if self._rows.runs_user_code else None
+        self._reader = DrawReader(
+            plan.sampling, plan.examples, self._source.words, seeds, self._rows, physical_batch_size, reading.workers
+        )
+        self._loops, self._stepping = 0, threading.Lock()
 
     @property
     def plan(self) -> Plan:
@@ -257,7 +250,7 @@ class Training(Unique):
             remark = self._record.budget.remark(self._record.ledger.run)
             guarantee = replace(guarantee, notes=(*guarantee.notes, remark))
         if self._preflight is None:
-            return replace(guarantee, warnings=(*guarantee.warnings, _NOT_PROBED))
+            return replace(guarantee, warnings=(*guarantee.warnings, NOT_PROBED))
         return replace(guarantee, notes=(*guarantee.notes, self._preflight.note))
 
     def run(self, *, progress: bool = False) -> None:
@@ -275,11 +268,7 @@ class Training(Unique):
         Args:
             progress: show steps, ε spent and the time left on standard error.
         """
-        if not progress:
-            return iter(self)
-        from privet.training.progress import track
-
-        return track(self, len(self), self.epsilon)
+        return track(self, len(self), self.epsilon) if progress else iter(self)
 
     def __iter__(self) -> Iterator[Step]:
         """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.
@@ -347,9 +336,9 @@ class Training(Unique):
 
     def _draws(self, step: int) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
         """Return the physical batches of a step and all after it, with their content."""
-        if self._reading.is_open:
-            return self._reading.open(step)
-        reading = self._reading.open(step)
+        if self._reader.is_open:
+            return self._reader.open(step)
+        reading = self._reader.open(step)
         # Only now, when the reader's processes are forked: they had no second thread around.
         if self.plan.noise_multiplier > 0:
             self._source.draw_ahead(total_size(self._parameters.values()))
@@ -361,14 +350,14 @@ class Training(Unique):
         upcoming = self._record.ledger.next_step
         if upcoming is None:
             return None
-        start = self._reading.start(upcoming)
+        start = self._reader.start(upcoming)
         for _ in range(upcoming, min(start, self._total + 1)):
             self._record.ledger.reserve()
         return self._record.ledger.next_step
 
     def _stop_reading(self) -> None:
         self._source.draw_ahead(0)
-        self._reading.close()
+        self._reader.close()
 
     def _step(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]]) -> Step:
         check_same_parameters(self.model, self._parameters)

@@ -32,6 +32,10 @@ SHAPES_WERE_READ = (
     "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to make up public "
     "data like them: they, and that they can be read, are taken to be public. A spec= or a probe_batch= takes their place"
 )
+NOT_PROBED = (
+    "The check on public input was switched off: nobody looked whether the program writes to parameters or keeps examples in "
+    "hidden state"
+)
 COMPUTED_FROM_PUBLIC_INPUT = "Model and loss were checked on public input before the first step; no data were read for it"
 
 

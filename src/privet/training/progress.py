@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
 
-from privet._utils.progress import progress_bar
 from privet.accounting.rounding import legible
 
 # ε takes some milliseconds to compute: often enough to watch, seldom enough not to slow training.
 _SECONDS_BETWEEN = 3.0
 
 
-class Numbered(Protocol):
-    """Something with the number of a step, counted from 1."""
+@dataclass(frozen=True)
+class Step:
+    """One completed step. It says nothing about the data: not even how many examples were drawn.
 
-    @property
-    def number(self) -> int:
-        """The number."""
+    Args:
+        number: of the step within the run, from 1; steps lost to a crash are not numbered again.
+        total: steps of the plan.
+    """
+
+    number: int
+    total: int
 
 
-Taken = TypeVar("Taken", bound=Numbered)
-
-
-def track(steps: Iterable[Taken], total: int, epsilon: Callable[[], float]) -> Iterator[Taken]:
+def track(steps: Iterable[Step], total: int, epsilon: Callable[[], float]) -> Iterator[Step]:
     """Yield steps as they are taken, and show on standard error how far the training is.
 
     Args:
@@ -32,6 +33,8 @@ def track(steps: Iterable[Taken], total: int, epsilon: Callable[[], float]) -> I
         total: number of steps of the whole training.
         epsilon: returns what is spent so far.
     """
+    from privet._utils.progress import progress_bar  # which loads rich: only if it is to be seen
+
     with progress_bar("step {task.completed:,}/{task.total:,}", "ε {task.fields[epsilon]}") as bar:
         task = bar.add_task("training", total=total, epsilon="0")
         shown_at = -_SECONDS_BETWEEN

@@ -13,7 +13,7 @@ from privet.sampling import Indices, Scheme, Words
 _Read = tuple[PhysicalBatch, list[Group]]
 
 
-class Reading:
+class DrawReader:
     """Reads the examples of every step, in the order of the steps.
 
     Args:

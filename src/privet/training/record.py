@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from privet._utils.unique import Unique
@@ -14,6 +13,7 @@ from privet.ledger import Ledger
 from privet.plan import Plan
 from privet.training import checkpoint, manifest
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
+from privet.training.options import Storage
 from privet.training.state.training_state import TrainingState
 
 
@@ -52,22 +52,18 @@ class RunRecorder(Unique):
     def begin(
         cls,
         plan: Plan,
-        directory: Path | None,
+        storage: Storage,
         state: TrainingState,
-        *,
-        budget: Budget | None,
-        anchor: Path | None,
         loss: object,
-        files: Mapping[str, str],
     ) -> RunRecorder:
         """Return the record of a new run; if it is refused, its directory has room for another.
 
         Args:
-            plan, directory, state, budget: as for the class.
-            anchor: as for `Ledger.create`.
+            plan, state: as for the class.
+            storage: where the run persists.
             loss: of the training, whose name the manifest notes.
-            files: name → text of what else is to stand in the directory from the beginning.
         """
+        directory, budget = storage.folder, storage.budget
         if directory is not None or budget is not None:
             plan.check_readable()
         facts = {
@@ -77,7 +73,8 @@ class RunRecorder(Unique):
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
             return cls(plan, None, Ledger.create(*promise, None, facts=facts), budget, state)
-        files = {manifest.NAME: manifest.to_text(state.described(), loss), **files}
+        files = {manifest.NAME: manifest.to_text(state.described(), loss), **storage.files}
+        anchor = None if storage.anchor is None else Path(storage.anchor)
         claim(directory)
         ledger = Ledger.create(
             *promise, directory / LEDGER, facts=facts, anchor=anchor, prepare=lambda: prepare(directory, plan, files)
@@ -85,7 +82,11 @@ class RunRecorder(Unique):
         try:
             return cls(plan, directory, ledger, budget, state)
         except BaseException:
-            forget(directory, files)
+            try:
+                forget(directory, files)
+            except PermissionError:  # Windows removes no file that is open, whoever has it open
+                ledger.close()
+                forget(directory, files)
             ledger.close()
             raise
 

@@ -111,7 +111,8 @@ def guarantee(plans: Sequence[Plan], *, score: Score, number: Law) -> SelectionG
     first = plans[0]
     for name in ("examples", "adjacency", "delta", "unit"):
         if len(found := {getattr(plan, name) for plan in plans}) > 1:
-            raise InvalidArgumentError("candidates", sorted(found), f"plans of one {name}", "They are one promise together.")
+            several = sorted(found, key=str)
+            raise InvalidArgumentError("candidates", several, f"plans of one {name}", "They are one promise together.")
     one = whole = math.inf
     # The plan knows every reason for which nothing is private; its events know only that of no noise.
     if all(math.isfinite(plan.epsilon("rdp")) for plan in plans):
@@ -121,7 +122,7 @@ def guarantee(plans: Sequence[Plan], *, score: Score, number: Law) -> SelectionG
         epsilon=whole,
         delta=first.delta,
         adjacency=first.adjacency,
-        unit=first.unit,
+        unit=str(first.unit),
         examples=first.examples,
         number=str(number),
         mean=number.mean,

@@ -1,7 +1,8 @@
 """Whose privacy it is: data sets of users or groups, and losses that are clipped as one."""
 
+from privet.accounting import Unit
 from privet.units.augmentations import AUGMENTATIONS, augmentation
 from privet.units.datasets import Groups, Users
 from privet.units.row_losses import averaged, grouped
 
-__all__ = ["AUGMENTATIONS", "Groups", "Users", "augmentation", "averaged", "grouped"]
+__all__ = ["AUGMENTATIONS", "Groups", "Unit", "Users", "augmentation", "averaged", "grouped"]

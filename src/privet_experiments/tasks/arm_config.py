@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import torch
 
-from privet._utils.encoding import decode, encode
+from privet._utils.registry import decode, encode
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.models.features import FEATURES
 from privet.optim import scheduled_learning_rate
 from privet.plan import FORMAT, PARTS, Epochs, Plan
 from privet.runs.config import Setup
-from privet.schedules import SCHEDULES, Schedule
+from privet.schedules import Schedule
 
 
 def table(name: str, value: object) -> Mapping[str, Any]:
@@ -91,7 +91,7 @@ class Settings:
         table("model_options", self.model_options)
         object.__setattr__(self, "plan", {name: encode(value) for name, value in self.plan.items()})
         choice("features", self.features, FEATURES)
-        object.__setattr__(self, "rate_schedule", decode("rate_schedule", self.rate_schedule, SCHEDULES))
+        object.__setattr__(self, "rate_schedule", decode("rate_schedule", self.rate_schedule, Schedule))
         if not isinstance(self.rate_schedule, Schedule | None):
             raise InvalidArgumentError("rate_schedule", self.rate_schedule, "a schedule, such as privet.schedules.ToZero()")
         if self.epsilon is not None:
@@ -143,6 +143,6 @@ class Settings:
         """Return the settings with this part of the length, one step at least."""
         if part == 1:
             return self
-        steps = decode("plan.steps", self.plan["steps"], {"Epochs": Epochs})
+        steps = decode("plan.steps", self.plan["steps"], Epochs)
         shorter = Epochs(steps.epochs * part) if isinstance(steps, Epochs) else max(1, round(steps * part))
         return replace(self, plan={**self.plan, "steps": shorter})

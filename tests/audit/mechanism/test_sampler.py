@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import pytest
@@ -14,6 +14,25 @@ from privet.noise import Gaussian, SecureSource
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
 
 EXAMPLES, STEPS = 203, 400
+
+
+@dataclass(frozen=True)
+class PoissonRate(privet.sampling.Scheme):
+    """Somebody else's: draws at one rate, accounted for as at another."""
+
+    rate_drawn: float
+    rate_claimed: float
+
+    def expected_batch_size(self, examples):
+        return self.rate_drawn * examples
+
+    def draws(self, examples, words):
+        return Poisson(self.rate_drawn * examples).draws(examples, words)
+
+    def event(self, examples, noise_multiplier, count):
+        return privet.accounting.Event(self.rate_claimed, noise_multiplier, count)
+
+
 SCHEMES = {
     "poisson": (Poisson(20.3), "add-remove"),
     "poisson, rare": (Poisson(0.5), "add-remove"),
@@ -24,6 +43,7 @@ SCHEMES = {
     "bins": (BallsInBins(20.3), "add-remove"),
     "two bins": (BallsInBins(102), "add-remove"),
     "shuffle": (Shuffle(20), "zero-out"),
+    "somebody's, a rate": (PoissonRate(0.1, 0.1), "add-remove"),
 }
 
 
@@ -65,3 +85,19 @@ def test_too_few_steps_for_an_epoch_are_no_error():
     for name in ("bins", "shuffle"):
         found = sampler.checks(replace(plan_of(name), steps=3), drawn(name, 3))
         assert all(check.p_value > 1e-9 for check in found)
+
+
+def test_a_scheme_of_somebody_elses_is_held_to_what_the_accountant_is_told():
+    scheme = PoissonRate(0.12, 0.1)
+    indices = list(islice(scheme.draws(EXAMPLES, SecureSource().words), STEPS))
+    checks = sampler.checks(replace(plan_of("poisson"), sampling=scheme), indices)
+    assert {check.name: check.p_value for check in checks}["number drawn, mean"] < 1e-9
+
+
+def test_a_scheme_whose_draws_nobody_knows_is_refused():
+    class Unknown(FixedSize):
+        pass
+
+    plan = replace(plan_of("fixed"), sampling=Unknown(20))
+    with pytest.raises(privet.errors.InvalidArgumentError, match=r"^plan\.sampling is 'Unknown'"):
+        sampler.checks(plan, drawn("fixed"))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee.tradeoff import Meaning
-from privet.accounting.privacy_unit import unit
+from privet.accounting.privacy_unit import Unit, unit
 from privet.accounting.queries import DIRECTIONS
 from privet.accounting.rounding import legible, share_down, share_up
 
@@ -68,12 +68,13 @@ class Guarantee:
         not_covered: what the promise says nothing about.
         bounded: whether anything bounds what an example contributes; if not, `sensitivity` is what the noise was scaled to.
         noised: which coordinates get noise, in words.
+        declared: field of the plan → the rule, schedule, momentum or sparsification there, as Python writes it.
     """
 
     epsilon: float
     delta: float
     adjacency: str
-    unit: str
+    unit: str | Unit
     examples: int
     sampling: str
     sampling_rate: float
@@ -97,6 +98,7 @@ class Guarantee:
     not_covered: tuple[str, ...] = NOT_COVERED
     bounded: bool = True
     noised: str = "every coordinate"
+    declared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def people(self) -> int:
@@ -115,7 +117,7 @@ class Guarantee:
         return "\n\n".join([
             f"({legible(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, when neighbouring data sets "
             f"differ in {self.unit} that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
-            f"What it means: {explained(self.meaning, self.unit, self.adjacency)}",
+            f"What it means: {explained(self.meaning, str(self.unit), self.adjacency)}",
             "Covered: everything the training steps released together, the final parameters and every one before them, of this "
             f"one training; any use of them keeps it. Setting: {SETTING}.",
             self._accounting(),
@@ -158,11 +160,12 @@ class Guarantee:
             if self.bounded
             else f"not clipped, with a bound of {self.sensitivity:g} in name only"
         )
+        declared = "".join(f" {name.replace('_', ' ').capitalize()}: {value}." for name, value in self.declared.items())
         return (
             f"How: {self.steps:,} steps; each sums the gradients of a {self.sampling} sample (rate {self.sampling_rate:.6g} of "
             f"{self.examples:,} {counted}s), {contribution}, plus Gaussian noise of "
             f"{self.noise_multiplier:.6g} times that bound on {self.noised}, divided by the public expected batch size. "
-            f"Randomness: {self.random_source}." + "".join(f" {note}." for note in self.notes)
+            f"Randomness: {self.random_source}.{declared}" + "".join(f" {note}." for note in self.notes)
         )
 
     def _sampling(self) -> str:
@@ -211,4 +214,6 @@ def _listed(items: tuple[str, ...]) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, Unit):
+        return str(value)
     return "inf" if isinstance(value, float) and math.isinf(value) else list(value) if isinstance(value, tuple) else value

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import stats
 
+from privet.accounting import Event
 from privet.audit.checks import Check, certain, least, number, spread, two_sided
 from privet.audit.probe import Array
+from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet.sampling import BallsInBins, ByEpoch, FixedSize, FullBatch, Indices, Poisson, Scheme, Shuffle, TruncatedPoisson
 
@@ -27,7 +29,7 @@ def checks(plan: Plan, drawn: Draws) -> list[Check]:
     once = all(len(np.unique(indices)) == len(indices) for indices in drawn)
     found = [
         certain("no example twice in a step", f"{len(drawn):,} steps", holds=once),
-        *_SIZES[type(scheme)](scheme, examples, sizes),
+        *_number_drawn(scheme, examples, sizes),
     ]
     if not once or (isinstance(scheme, FullBatch)):
         return found
@@ -72,9 +74,13 @@ def _binomial(examples: int, rate: float) -> tuple[Array, Array]:
 
 
 def _poisson(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    if scheme.rate(examples) == 1:
+    return _of_rate(scheme.rate(examples), examples, sizes)
+
+
+def _of_rate(rate: float, examples: int, sizes: Array) -> list[Check]:
+    if rate == 1:
         return _exactly(sizes, examples)
-    return _distributed(sizes, *_binomial(examples, scheme.rate(examples)))
+    return _distributed(sizes, *_binomial(examples, rate))
 
 
 def _truncated(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
@@ -119,6 +125,24 @@ _SIZES: dict[type[Scheme], Callable[[Scheme, int, Array], list[Check]]] = {
     BallsInBins: _bins,
     Shuffle: _cut,
 }
+
+
+def _number_drawn(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+    """Compare the sizes of draws with what the scheme says; of a registered scheme, with what the accountant is told.
+
+    Raises:
+        InvalidArgumentError: the scheme is unknown here, and its event is not that of a Poisson sample.
+    """
+    known = _SIZES.get(type(scheme))
+    if known is not None:
+        return known(scheme, examples, sizes)
+    event = scheme.event(examples, 1.0, 1)
+    if not isinstance(event, Event):
+        raise InvalidArgumentError(
+            "plan.sampling", type(scheme).__name__, "a scheme of privet.sampling, or one whose event is an accounting.Event",
+            "The audit does not know how many examples other schemes draw.",
+        )  # fmt: skip
+    return _of_rate(event.sampling_rate, examples, sizes)
 
 
 def _common(examples: int, drawn: Draws, lag: int, *, independent: bool) -> float:

@@ -14,7 +14,6 @@ from privet.audit.checks import Check, certain
 from privet.audit.observations import rules_of
 from privet.audit.probe import Array, Layout, Probe, ProbeData, Trace, Trainer
 from privet.clipping import Projected
-from privet.momentum import InnerOuter
 from privet.plan import Plan
 from privet.sampling import FullBatch
 
@@ -78,12 +77,12 @@ def _batches(layout: Layout, sensitivity: float) -> Iterator[tuple[str, Tensor]]
 
 def _train(plan: Plan, layout: Layout, trainer: Trainer, rows: Tensor, tied: bool) -> Trace:
     # Without noise an adaptive bound, and ranked masks, depend on the examples from the second step on.
-    past = plan.momentum.length if isinstance(plan.momentum, InnerOuter) else 0
+    past = 0 if plan.momentum is None else len(plan.momentum.coefficients)
     silent = replace(
         plan, examples=len(rows), sampling=FullBatch(), steps=1 if plan.clipping.adaptive or plan.sparsification else past + 1,
         noise=replace(plan.noise, multiplier=0, non_private=True), accept_large_delta=True,
     )  # fmt: skip
-    data = ProbeData(rows, np.arange(len(rows)), len(rows), plan.unit)
+    data = ProbeData(rows, np.arange(len(rows)), len(rows), str(plan.unit))
     return trainer(Probe(silent, layout.sizes, data, physical_batch_size=_OTHERS // 2, tied=tied))
 
 

@@ -19,7 +19,6 @@ from privet.audit.production import train
 from privet.audit.reporting import table, verdict
 from privet.clipping import AdaptiveQuantile, Projected
 from privet.errors import InvalidArgumentError, between, count
-from privet.momentum import InnerOuter
 from privet.plan import Plan
 from privet.sampling import ByEpoch, FullBatch, Scheme
 
@@ -238,7 +237,7 @@ def _errors(found: influence.ErrorRates) -> Check:
 
 
 def _layout(plan: Plan, names: Sequence[str] | None, coordinates: int) -> Layout:
-    past = plan.momentum.coefficients if isinstance(plan.momentum, InnerOuter) else ()
+    past = () if plan.momentum is None else plan.momentum.coefficients
     return layout(plan.clipping, names, coordinates, 1.0 + sum(past))
 
 
@@ -284,7 +283,7 @@ def _sampled(plan: Plan, places: Layout, observations: int) -> Probe:
 def _probe(plan: Plan, places: Layout, examples: int, steps: int, sampling: Scheme) -> Probe:
     probed = replace(plan, examples=examples, steps=steps, sampling=sampling, accept_large_delta=True)
     where = np.linspace(0, examples - 1, min(places.canaries, examples)).astype(np.int64)
-    data = ProbeData(places.rows()[: len(where)], where, examples, plan.unit)
+    data = ProbeData(places.rows()[: len(where)], where, examples, str(plan.unit))
     return Probe(probed, places.sizes, data, physical_batch_size=max(1, math.ceil(0.6 * probed.divisor)))
 
 

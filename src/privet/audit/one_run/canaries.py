@@ -89,7 +89,7 @@ class Setting:
 
 def with_examples(plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: Dataset[Any], added: Dataset[Any]) -> Setting:
     """Return a training in which some examples are added."""
-    data = _WithExamples(dataset, added, plan.unit)
+    data = _WithExamples(dataset, added, str(plan.unit))
 
     def weighted(model: nn.Module, batch: Any) -> Tensor:
         content, taking_part = batch
@@ -115,7 +115,7 @@ def with_gradients(
     beside = _Beside(model, count("canaries", number, minimum=2))
     optimizer.add_param_group({"params": [beside.canaries]})
     norm = float(most_influential(plan.clipping, 1)[0])
-    data = _WithGradients(dataset, number, norm, plan.unit)
+    data = _WithGradients(dataset, number, norm, str(plan.unit))
 
     def both(module: nn.Module, batch: Any) -> Tensor:
         content, real, gradients = batch

@@ -152,7 +152,7 @@ def _items(subject: Subject) -> list[Any]:
 
 def _data(subject: Subject, numbered: list[_Numbered]) -> Dataset[Any]:
     """Return items, each with a seed, as a data set that is read as the subject's own is."""
-    unit, items = subject.plan.unit, [item for _, item in numbered]
+    unit, items = str(subject.plan.unit), [item for _, item in numbered]
     if isinstance(subject.few, Batched):
         return Batches(items, unit)
     if (

@@ -28,7 +28,7 @@ from privet.reading.batches import Batched, Group, check_dataset, group_examples
 from privet.reading.rows import Rows, physical_batches, ungroup
 from privet.reading.tables import table_of
 from privet.sampling import FullBatch, Indices
-from privet.training import Training
+from privet.training import Reading, Training
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.preflight import Preflight
 from privet.training.state.iterates import PastIterates
@@ -63,7 +63,7 @@ class Subject:
     @staticmethod
     def of_batch(model: nn.Module, loss_fn: LossFunction, batch: Any, plan: Plan, probe_batch: Any = None) -> Subject:
         """Return a subject with the examples of a batch, which stand along the first dimension of its tensors."""
-        return Subject(model, loss_fn, BatchData(batch, plan.unit), plan, whole=False, probe_batch=probe_batch)
+        return Subject(model, loss_fn, BatchData(batch, str(plan.unit)), plan, whole=False, probe_batch=probe_batch)
 
     @cached_property
     def indices(self) -> Indices:
@@ -192,7 +192,7 @@ class Subject:
         plan, recorder = self.first_step_plan(silent=silent), Recorder(model)
         Training(
             plan, model, self.loss_fn, recorder, self.few, collate=self.collate if not isinstance(self.few, Batched) else None,
-            physical_batch_size=_PART, probe_batch=self.probe_batch,
+            physical_batch_size=_PART, reading=Reading(probe_batch=self.probe_batch),
         ).run()  # fmt: skip
         return {name: steps[0].double() * plan.divisor for name, steps in recorder.handed.items()}
 

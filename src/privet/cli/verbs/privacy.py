@@ -17,7 +17,7 @@ from privet.cli import settings
 from privet.cli.output import Json, answer
 from privet.errors import PrivetError, choice
 from privet.noise import Gaussian
-from privet.plan import Plan
+from privet.plan import Mechanism, calibrate
 
 Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.")]
 # Points of the curve δ(ε) that are told to people; programs get all.
@@ -58,7 +58,7 @@ def epsilon(
     if explain:
         meaning = tradeoff.meaning(plan.events(), adjacency=adjacency, delta=delta)
         values |= meaning.to_dict()
-        said.append(f"What it means: {explained(meaning, plan.unit, adjacency)}\n{_pairs(meaning.profile)}")
+        said.append(f"What it means: {explained(meaning, str(plan.unit), adjacency)}\n{_pairs(meaning.profile)}")
     if comparison:
         table = compare(plan)
         values["comparison"] = table.to_dict()["rows"]
@@ -94,10 +94,11 @@ def noise(
 
     Example: privet noise --examples 60000 --batch-size 512 --epochs 20 --epsilon 3 --delta 1e-5
     """
-    plan = settings.question(
+    asked = settings.question(
         examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, Gaussian(),
         settings.unit(unit),
-    ).calibrate(epsilon, accountant=accountant)  # fmt: skip
+    )  # fmt: skip
+    plan = calibrate(asked, epsilon, accountant)
     found, reached = plan.noise_multiplier, plan.epsilon(accountant)
     answer(
         json,
@@ -123,9 +124,8 @@ def steps(
     Example: privet steps --examples 60000 --batch-size 256 --noise-multiplier 1.1 --epsilon 3 --delta 1e-5
     """
     noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
-    plan = settings.question(examples, batch_size, None, delta, adjacency, sampling, noise, settings.unit(unit)).calibrate(
-        epsilon, accountant=accountant
-    )
+    asked = settings.question(examples, batch_size, None, delta, adjacency, sampling, noise, settings.unit(unit))
+    plan = calibrate(asked, epsilon, accountant)
     found, reached = plan.total_steps, plan.epsilon(accountant)
     answer(
         json,
@@ -134,7 +134,7 @@ def steps(
     )
 
 
-def _in_words(plan: Plan, accountant: str, spent: float) -> str:
+def _in_words(plan: Mechanism, accountant: str, spent: float) -> str:
     if plan.noise_multiplier == 0:
         return "ε = ∞: nothing is private without noise"
     if math.isinf(spent):
@@ -151,7 +151,7 @@ def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
     return f"These (ε, δ) hold at once: {', '.join(points)}."
 
 
-def _caution(plan: Plan) -> str:
+def _caution(plan: Mechanism) -> str:
     if plan.delta * plan.people < 1:
         return ""
     return f"\nδ is not below 1/{plan.people}: publishing one random record outright would satisfy it"

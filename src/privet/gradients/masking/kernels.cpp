@@ -12,7 +12,14 @@
 
 namespace {
 
-constexpr std::int64_t BYTES = 64;   // of a vector; processors with narrower ones take several
+// Bytes of a vector register. Wider vectors than the processor's would go through memory.
+#if defined(__AVX512F__)
+constexpr std::int64_t BYTES = 64;
+#elif defined(__AVX__)
+constexpr std::int64_t BYTES = 32;
+#else
+constexpr std::int64_t BYTES = 16;
+#endif
 constexpr std::int64_t VECTORS = 4;  // sums that are in registers at once
 
 template <typename Number>

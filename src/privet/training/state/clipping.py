@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from privet._utils.encoding import decode, encode
+from privet._utils.registry import decode, encode
 from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError
 
@@ -18,11 +18,10 @@ class ClippingState:
     Args:
         rule: the plan's.
         factors: of the bound at every step.
-        kinds: name → rule, to restore one from a checkpoint.
     """
 
-    def __init__(self, rule: Rule, factors: Sequence[float], kinds: Mapping[str, type]) -> None:
-        self._rule, self._factors, self._kinds = rule, factors, kinds
+    def __init__(self, rule: Rule, factors: Sequence[float]) -> None:
+        self._rule, self._factors = rule, factors
 
     def at(self, step: int) -> Rule:
         """Return the rule of a step, counted from 1."""
@@ -43,7 +42,7 @@ class ClippingState:
         Raises:
             InvalidArgumentError: it is none that the plan's rule can have become.
         """
-        found = decode("clipping", state["rule"], self._kinds)
+        found = decode("clipping", state["rule"], Rule)
         if type(found) is not type(self._rule) or not (found.adaptive or found == self._rule):
             raise InvalidArgumentError(
                 "clipping", found, f"what {self._rule} can have become", "The checkpoint is not of this run."

@@ -7,18 +7,18 @@ from typing import Any
 
 from torch import Tensor
 
-from privet.momentum import NONE, InnerOuter
+from privet.momentum import InnerOuter, Momentum
 
 
 class PastIterates:
-    """What inner and outer momentum carry from step to step: past parameters and Mₖ, all of it public.
+    """What a momentum carries from step to step: past parameters, and what the optimizer was handed, all of it public.
 
     Args:
-        momentum: which powers, and how much of Mₖ₋₁ stays.
+        momentum: how the past counts, and how releases are accumulated.
     """
 
-    def __init__(self, momentum: InnerOuter = NONE) -> None:
-        self._momentum = momentum
+    def __init__(self, momentum: Momentum | None = None) -> None:
+        self._momentum = InnerOuter(inner=1.0, outer=1.0, length=0) if momentum is None else momentum
         self._past: list[Mapping[str, Tensor]] = []  # the latest first
         self._velocity: dict[str, Tensor] = {}
 
@@ -34,17 +34,14 @@ class PastIterates:
             parameters: that it was released for.
 
         Returns:
-            name of a parameter → outer momentum.
+            name of a parameter → what the optimizer is handed.
         """
-        length, kept = self._momentum.length, 1 - self._momentum.outer
+        length, accumulate = len(self._momentum.coefficients), self._momentum.accumulate
         if length:
             self._past = [{name: p.detach().clone() for name, p in parameters.items()}, *self._past][:length]
-        if kept == 0:
+        if not self._momentum.accumulates:
             return {name: released[name] for name in parameters}
-        self._velocity = {
-            name: kept * self._velocity[name] + released[name] if name in self._velocity else released[name].clone()
-            for name in parameters
-        }
+        self._velocity = {name: accumulate(self._velocity.get(name), released[name]) for name in parameters}
         # Optimizers and their hooks may write to what they are handed.
         return {name: velocity.clone() for name, velocity in self._velocity.items()}
 

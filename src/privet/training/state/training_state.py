@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from privet.clipping import Rule
-from privet.momentum import InnerOuter
-from privet.plan import PARTS, Plan
+from privet.plan import Plan
 from privet.sparsification import Masks
 from privet.training import manifest
 from privet.training.checkpoint import Stateful
@@ -51,13 +50,14 @@ class TrainingState:
         self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
         self._divisor = plan.divisor
-        self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist(), PARTS)
+        self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist())
         times = plan.timetable()
         self._masks: MaskState | None = None
         if plan.sparsification is not None and times is not None:
             self._masks = MaskState(plan.sparsification, times, parameters)
-        momentum = plan.momentum if isinstance(plan.momentum, InnerOuter) else None
-        self.iterates = PastIterates() if momentum is None else PastIterates(momentum)
+        # Averages of examples are private: they are in no checkpoint, and nothing else is carried beside them.
+        momentum = plan.momentum if plan.momentum is not None and plan.momentum.averaging is None else None
+        self.iterates = PastIterates(momentum)
         found: dict[str, Stateful | None] = {
             "optimizer": optimizer,
             "rule": self._rule,

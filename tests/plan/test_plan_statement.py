@@ -11,7 +11,7 @@ from privet import Plan, clipping, sampling
 from privet.accounting import composed_epsilon, events
 from privet.clipping import Flat, Projected
 from privet.noise import SOURCES, Gaussian
-from privet.plan import promise
+from privet.plan import statement as statements
 from privet.sampling import Poisson
 
 
@@ -108,7 +108,7 @@ def test_what_the_accountant_assumes_is_told_and_what_it_is_worth(changes, assum
 
 
 def test_every_kind_of_release_has_words_for_what_is_assumed():
-    assert set(promise._ASSUMED) == set(events.Release.__args__)
+    assert set(statements._ASSUMED) == set(events.Release.__args__)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "gdp"])

@@ -1,26 +1,28 @@
-"""Solving for whatever a plan left open, noise or steps, so that it meets a target ε."""
+"""Calibration: solve for whatever a plan left open, noise or steps, so that it meets a target ε."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from privet import accounting
 from privet.accounting.root_finding import MOST_STEPS, largest_count
 from privet.clipping import unbounded
 from privet.errors import InvalidArgumentError, choice, positive
+from privet.plan.declaration import Declaration
+from privet.plan.mechanism import Mechanism
 
-if TYPE_CHECKING:
-    from privet.plan.plan import Plan
+Asked = TypeVar("Asked", bound=Mechanism)
 
 # Where every step has its own multiplier, every step is a line in a table.
 _MOST_SCHEDULED_STEPS = 2**20
 
 
-def solved(plan: Plan, epsilon: float, accountant: str | None) -> Plan:
-    """Return the plan with what it left open; arguments, errors and guarantee as for `Plan.calibrate`."""
+def calibrate(plan: Asked, epsilon: float, accountant: str | None = None) -> Asked:
+    """Return a plan, or a mechanism, with what it left open; arguments and errors as for `Plan.calibrate`."""
     target = positive("epsilon", epsilon)
-    if unbounded(plan.clipping):
+    plan.sampling.check_adjacency(plan.adjacency)
+    if isinstance(plan, Declaration) and unbounded(plan.clipping):
         raise InvalidArgumentError(
             "clipping", plan.clipping, "a rule that bounds what an example contributes", "Without one no noise meets a target."
         )
@@ -37,10 +39,10 @@ def solved(plan: Plan, epsilon: float, accountant: str | None) -> Plan:
             "epsilon", epsilon, "left out when noise and steps are both given",
             "Leave out the noise (or its multiplier), or set steps=None; exactly one is solved for.",
         )  # fmt: skip
-    return _steps(plan, target, accountant) if open_steps else _noise(plan, target, accountant)
+    return _solve_for_steps(plan, target, accountant) if open_steps else _solve_for_noise(plan, target, accountant)
 
 
-def _steps(plan: Plan, target: float, accountant: str) -> Plan:
+def _solve_for_steps(plan: Asked, target: float, accountant: str) -> Asked:
     positive("noise.multiplier", plan.noise_multiplier, "Without noise no number of steps meets a target.")
 
     def spent(number: int) -> float:
@@ -51,8 +53,8 @@ def _steps(plan: Plan, target: float, accountant: str) -> Plan:
     return replace(plan, steps=largest_count(spent, target, most))
 
 
-def _noise(plan: Plan, target: float, accountant: str) -> Plan:
-    def with_multiplier(multiplier: float) -> Plan:
+def _solve_for_noise(plan: Asked, target: float, accountant: str) -> Asked:
+    def with_multiplier(multiplier: float) -> Asked:
         return replace(plan, noise=replace(plan.noise, multiplier=multiplier))
 
     multiplier = accounting.composed_multiplier(

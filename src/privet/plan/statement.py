@@ -1,11 +1,10 @@
-"""What a plan promises, as a statement: its numbers from the accountants, its words from the plan's parts."""
+"""The statement of what a plan promises: its numbers come from the accountants, its words from the plan's parts."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,8 @@ from privet.accounting.guarantee.discretisation import discretisation
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import unbounded
 from privet.noise import SOURCES
-
-if TYPE_CHECKING:
-    from privet.plan.plan import Plan
+from privet.plan.declaration import Declaration
+from privet.schedules import Constant
 
 # What accountants assume of each kind of release.
 _ASSUMED = {
@@ -29,24 +27,16 @@ _ASSUMED = {
     accounting.BallsInBins: "in every epoch everybody takes part in one step, chosen by chance for each alone",
 }
 _FULL_BATCH = "everybody takes part in every step"
+# Characters of a part that is written out, such as a schedule with a number for every step.
+_LONGEST = 300
 _LIBRARIES = ("privet", "torch", "numpy", "scipy")
 
 
-def no_privacy(plan: Plan) -> tuple[str, ...]:
-    """Return the reasons for which nothing of this plan is private; none if it is."""
-    reasons = {
-        "NOTHING IS CLIPPED: one example can move what is released without limit, whatever the noise": unbounded(plan.clipping),
-        "no noise is added (multiplier 0)": plan.noise_multiplier == 0.0,
-        "the noise is the same on every run and known to everybody (a test source)": not SOURCES[plan.noise.source].private,
-    }
-    return tuple(reason for reason, holds in reasons.items() if holds)
-
-
-def guarantee(plan: Plan, steps: int | None, accountant: str | None) -> Guarantee:
+def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None) -> Guarantee:
     """Return the statement of a plan; arguments as for `Plan.guarantee`."""
     accountant = accounting.DEFAULT_ACCOUNTANT if accountant is None else accountant
     number = plan.total_steps if steps is None else steps
-    reasons = no_privacy(plan)
+    reasons = plan.reasons_for_no_privacy
     epsilon = plan.epsilon(accountant, steps=number)
     events = () if reasons else plan.events(number)
     delta, adjacency = plan.delta, plan.adjacency
@@ -78,11 +68,12 @@ def guarantee(plan: Plan, steps: int | None, accountant: str | None) -> Guarante
         assumptions=_assumptions(plan),
         versions={name: importlib.metadata.version(name) for name in _libraries(events)},
         bounded=not unbounded(plan.clipping),
+        declared=_declared(plan),
         noised="every coordinate" if not _sparse_noise(plan) else "every coordinate that the step's public mask keeps",
     )  # fmt: skip
 
 
-def _covering(plan: Plan, events: Iterable[accounting.Release]) -> tuple[str, ...]:
+def _covering(plan: Declaration, events: Iterable[accounting.Release]) -> tuple[str, ...]:
     """Return the accountants that have an answer for all of the events."""
     covering = [accountants_of(event) for event in events]
     return tuple(name for name in accounting.ACCOUNTANTS if all(name in some for some in covering))
@@ -108,7 +99,7 @@ def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
     return (*_LIBRARIES, "dp-accounting") if asked else _LIBRARIES
 
 
-def _assumptions(plan: Plan) -> tuple[str, ...]:
+def _assumptions(plan: Declaration) -> tuple[str, ...]:
     """Return what has to be true for the statement, and that nothing here can check."""
     counted = accounting.unit(plan.unit).counted
     several = (
@@ -128,10 +119,11 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         "classes, attributes and caches of functions, global names of the model's code or of other modules, files, other "
         "processes",
         "torch's batching rules, and rules that were registered for the engine, compute each row of a batch from that row alone",
+        "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
     )
 
 
-def _notes(plan: Plan, steps: int) -> tuple[str, ...]:
+def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
     """Return what the statement says beyond its numbers, for the first `steps` steps."""
     notes = []
     bounds, multipliers = plan.bound_factors()[:steps], plan.multipliers()[:steps]
@@ -150,5 +142,17 @@ def _notes(plan: Plan, steps: int) -> tuple[str, ...]:
     return (*notes, *plan.clipping.remarks)
 
 
-def _sparse_noise(plan: Plan) -> bool:
+def _declared(plan: Declaration) -> dict[str, str]:
+    """Return field → the value there, for the parts of a plan that the statement's numbers do not tell."""
+    parts: dict[str, object] = {"clipping": plan.clipping, "momentum": plan.momentum, "sparsification": plan.sparsification}
+    if not isinstance(plan.bound_schedule, Constant):
+        parts["bound_schedule"] = plan.bound_schedule
+    if not isinstance(plan.noise.schedule, Constant):
+        parts["noise_schedule"] = plan.noise.schedule
+    written = {name: repr(part) for name, part in parts.items() if part is not None}
+    kinds = {name: f"{type(part).__name__}(…)" for name, part in parts.items()}
+    return {name: text if len(text) <= _LONGEST else kinds[name] for name, text in written.items()}
+
+
+def _sparse_noise(plan: Declaration) -> bool:
     return plan.sparsification is not None and not plan.sparsification.ranks

@@ -1,0 +1,133 @@
+"""The declaration: all fields of a plan, what has to hold of them together, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from privet import accounting
+from privet._utils.registry import Part
+from privet.clipping import Projected, Rule, unbounded
+from privet.errors import InvalidArgumentError, positive
+from privet.momentum import Momentum
+from privet.plan.mechanism import Mechanism, check_type
+from privet.sampling import Scheme
+from privet.schedules import Constant, Factors, Schedule
+from privet.sparsification import Sparsification, Timetable
+
+_EXAMPLES = {
+    "clipping": "privet.clipping.Flat(bound=1.0)",
+    "bound_schedule": "privet.schedules.Geometric()",
+    "momentum": "privet.momentum.InnerOuter(0.9, 0.1, 2)",
+    "sparsification": "privet.sparsification.Random(final_rate=0.9)",
+}
+_OPTIONAL = ("momentum", "sparsification")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration(Mechanism):
+    """A mechanism together with what is summed in it: the fields of a plan, which are described at `privet.Plan`.
+
+    Attributes:
+        BASES: field → what the kind of its value is derived from. Kinds that are not Privet's join by `privet.register`.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or two do not go together.
+    """
+
+    BASES: ClassVar[dict[str, type[Any]]] = {
+        "sampling": Scheme,
+        "clipping": Rule,
+        "bound_schedule": Schedule,
+        "momentum": Momentum,
+        "sparsification": Sparsification,
+        "unit": accounting.Unit,
+    }
+
+    clipping: Rule
+    bound_schedule: Schedule = field(default_factory=Constant)
+    momentum: Momentum | None = None
+    accept_large_delta: bool = False
+    sparsification: Sparsification | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, example in _EXAMPLES.items():
+            if getattr(self, name) is not None or name not in _OPTIONAL:
+                check_type(name, getattr(self, name), self.BASES[name], example)
+        positive("clipping.sensitivity", self.clipping.sensitivity, "Noise is scaled to it.")
+        if not isinstance(self.accept_large_delta, bool):
+            raise InvalidArgumentError("accept_large_delta", self.accept_large_delta, "True or False")
+        if self.delta * self.people >= 1 and not self.accept_large_delta:
+            raise InvalidArgumentError(
+                "delta", self.delta, f"below 1 / examples = {1 / self.people:.3g}",
+                "Publishing one random record outright would satisfy it; lower it, or say accept_large_delta=True.",
+            )  # fmt: skip
+        self.sampling.check_adjacency(self.adjacency)
+        for name in self.BASES:
+            part = getattr(self, name)
+            if isinstance(part, Part):
+                part.check_beside(self)
+
+    @property
+    def divisor(self) -> float:
+        """What every noised sum is divided by: the expected batch size, a public constant."""
+        return self.sampling.expected_batch_size(self.examples)
+
+    @property
+    def multiplier_moves(self) -> bool:
+        """Whether steps have noise multipliers of their own, by a schedule of the noise or of a bound that the noise ignores."""
+        return super().multiplier_moves or (self.noise.deviation == "fixed" and not isinstance(self.bound_schedule, Constant))
+
+    @property
+    def reasons_for_no_privacy(self) -> tuple[str, ...]:
+        """Why nothing is private at any ε, in words; empty if it is."""
+        if not unbounded(self.clipping):
+            return super().reasons_for_no_privacy
+        unclipped = "NOTHING IS CLIPPED: one example can move what is released without limit, whatever the noise"
+        return (unclipped, *super().reasons_for_no_privacy)
+
+    def bound_factors(self) -> Factors:
+        """Return what the rule's bound is multiplied by at every step, (T,)."""
+        return self.bound_schedule.factors(self.total_steps)
+
+    def timetable(self) -> Timetable | None:
+        """Return which steps share a mask; None without sparsification."""
+        if self.sparsification is None:
+            return None
+        epoch = Fraction(self.examples) / Fraction(self.sampling.expected_batch_size(self.examples))
+        return Timetable(self.sparsification.refresh, epoch, self.total_steps)
+
+    def gradient_deviations(self) -> Factors:
+        """Return the standard deviation σ·sensitivity/B of the noise on the divided gradient's coordinates at every step, (T,).
+
+        It is that of parameters whose noise scale is 1; rounding to the grid adds less than one part in 10⁴.
+
+        Raises:
+            InvalidArgumentError: the rule adapts its bound to what is released, so that nobody knows it ahead.
+        """
+        if self.clipping.adaptive:
+            raise InvalidArgumentError(
+                "clipping", self.clipping, "a rule whose bound is known ahead", "An adaptive one finds it while training."
+            )
+        return self.multipliers() * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
+
+    def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
+        """Return what an accountant is told: the first `steps` releases (all of them by default), equal ones counted together."""
+        events = super().events(steps)
+        if not isinstance(self.clipping, Projected):
+            return events
+        if any(not isinstance(event, accounting.Event) for event in events):
+            raise InvalidArgumentError(
+                "clipping", "Projected", f"used with Poisson or FullBatch sampling, not {type(self.sampling).__name__}",
+                "No accountant averages over the law of estimated norms for other samples.",
+            )  # fmt: skip
+        return tuple(replace(event, projections=self.clipping.projections) for event in events)  # type: ignore[arg-type]
+
+    def _multipliers(self, total: int) -> Factors:
+        multipliers = super()._multipliers(total)
+        if self.noise.deviation == "fixed":
+            bounds = self.bound_schedule.factors(total)
+            multipliers = multipliers * (bounds[0] / bounds)
+        return multipliers

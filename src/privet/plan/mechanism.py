@@ -1,0 +1,195 @@
+"""The mechanism: who takes part in how many steps, with how much noise. It is what an ε is computed from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from privet import accounting
+from privet._utils.registry import add
+from privet.accounting.pld.interop import check_installed
+from privet.errors import InvalidArgumentError, between, choice, count, positive
+from privet.noise import SOURCES, Gaussian
+from privet.sampling import Scheme
+from privet.schedules import Constant, Factors
+
+
+@add
+@dataclass(frozen=True)
+class Epochs:
+    """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps, as the sampling scheme counts them.
+
+    Args:
+        epochs: > 0; an epoch is what sees every example once, in expectation or, for schemes with epochs, exactly.
+    """
+
+    epochs: float
+
+    def __post_init__(self) -> None:
+        positive("steps.epochs", self.epochs)
+
+
+def epochs(number: float) -> Epochs:
+    """Return a training length of `number` epochs, for `Plan(steps=...)`."""
+    return Epochs(number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """Noise on the sums of some steps' samples, whatever it is that is summed: what a question about ε is about.
+
+    A `privet.Plan` is one, and says beside this what is summed and how it is clipped.
+
+    Args:
+        examples, sampling, steps, delta, adjacency, noise, unit: as for `privet.Plan`.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or two do not go together.
+
+    >>> from privet.sampling import Poisson
+    >>> asked = Mechanism(examples=60_000, sampling=Poisson(256), steps=3515, delta=1e-5, noise=Gaussian(multiplier=1.1))
+    >>> round(asked.epsilon(), 2)
+    1.13
+    """
+
+    examples: int
+    sampling: Scheme
+    steps: int | Epochs | None
+    delta: float
+    adjacency: str = "add-remove"
+    noise: Gaussian = field(default_factory=Gaussian)
+    unit: str | accounting.Unit = "one example"
+
+    def __post_init__(self) -> None:
+        count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")
+        check_type("sampling", self.sampling, Scheme, "privet.sampling.Poisson(batch_size=512)")
+        check_type("noise", self.noise, Gaussian, "privet.noise.Gaussian(multiplier=1.1), or leave it out and calibrate")
+        self.sampling.rate(self.examples)
+        self._check_steps()
+        between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
+        choice("adjacency", self.adjacency, accounting.ADJACENCIES)
+        accounting.unit(self.unit).check_adjacency(self.adjacency)
+
+    def _check_steps(self) -> None:
+        if isinstance(self.steps, Epochs):
+            if not 1 <= self.sampling.steps_in(self.steps.epochs, self.examples) < 2**31:
+                an_epoch = self.sampling.steps_per_epoch(self.examples)
+                raise InvalidArgumentError(
+                    "steps", self.steps, "at least one step and less than 2**31", f"One epoch has {an_epoch:g} steps."
+                )
+        elif self.steps is not None:
+            count("steps", self.steps, fix="Give a number of steps, privet.epochs(n), or None to spend a budget.")
+
+    @property
+    def sampling_rate(self) -> float:
+        """q, the probability that an example takes part in a step."""
+        return self.sampling.rate(self.examples)
+
+    @property
+    def people(self) -> int:
+        """Examples or users whose privacy is promised: more than `examples` if those are groups."""
+        return self.examples * accounting.unit(self.unit).size
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps T.
+
+        Raises:
+            InvalidArgumentError: `steps` is None, to be solved for by `calibrate`.
+        """
+        if self.steps is None:
+            raise InvalidArgumentError(
+                "steps", None, "a number or privet.epochs(n)", "Call .calibrate(epsilon=...) to solve for it."
+            )
+        if isinstance(self.steps, Epochs):
+            return math.floor(self.sampling.steps_in(self.steps.epochs, self.examples))
+        return self.steps
+
+    @property
+    def noise_multiplier(self) -> float:
+        """σ, noise standard deviation over sensitivity.
+
+        Raises:
+            InvalidArgumentError: the noise has no multiplier yet.
+        """
+        if self.noise.multiplier is None:
+            raise InvalidArgumentError(
+                "noise.multiplier",
+                None,
+                "a number",
+                "Call .calibrate(epsilon=...) or give noise=privet.noise.Gaussian(multiplier).",
+            )
+        return float(self.noise.multiplier)
+
+    @property
+    def multiplier_moves(self) -> bool:
+        """Whether steps have noise multipliers of their own."""
+        return not isinstance(self.noise.schedule, Constant)
+
+    @property
+    def reasons_for_no_privacy(self) -> tuple[str, ...]:
+        """Why nothing is private at any ε, in words; empty if it is."""
+        reasons = {
+            "no noise is added (multiplier 0)": self.noise_multiplier == 0.0,
+            "the noise is the same on every run and known to everybody (a test source)": not SOURCES[self.noise.source].private,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
+
+    def multipliers(self) -> Factors:
+        """Return the noise multiplier of every step, (T,): noise standard deviation over that step's sensitivity."""
+        return self._multipliers(self.total_steps)
+
+    def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
+        """Return what an accountant is told: the first `steps` releases (all of them by default), equal ones counted together."""
+        number = self.total_steps if steps is None else steps
+        # If no schedule tells steps apart they are one event, so that a question about 10⁹ of them needs no list.
+        if number and not self.multiplier_moves:
+            together = self.sampling.participation(self.examples, number)
+            return (self.sampling.event(self.examples, self.noise_multiplier, together),)
+        return self.sampling.events(self.examples, self._multipliers(max(self.total_steps, number))[:number])
+
+    def check_covered(self) -> None:
+        """Refuse a sampling scheme whose ε nobody can compute, or nobody here, unless nothing is private anyway.
+
+        Training asks before it starts.
+
+        Raises:
+            InvalidArgumentError: naming the scheme and the fix.
+        """
+        if not self.reasons_for_no_privacy:
+            check_installed(self.events())
+
+    def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
+        """Return ε at this δ after `steps` steps (all of them by default); infinity without private noise.
+
+        Args:
+            accountant: "pld" (default), "rdp", "moments", "strong" or "basic" (upper bounds, from tight to loose), or "gdp"
+                (approximation that can be too small).
+            steps: how many releases to count.
+
+        Raises:
+            InvalidArgumentError: the accountant, or every one, has no bound for what is released between such neighbours.
+                `privet.accounting.compare` says which have; where somebody might account it as Poisson sampling, the message
+                says how far off that would be.
+        """
+        choice("accountant", accountant, accounting.ACCOUNTANTS)
+        spent = math.inf
+        if not self.reasons_for_no_privacy:
+            events = self.events(steps)
+            spent = accounting.composed_epsilon(events, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
+        self.sampling.check_adjacency(self.adjacency)
+        return spent
+
+    def _multipliers(self, total: int) -> Factors:
+        return self.noise_multiplier * self.noise.schedule.factors(total)
+
+
+def check_type(name: str, value: object, base: type[Any], example: str) -> None:
+    """Refuse a value that is not derived from a class.
+
+    Raises:
+        InvalidArgumentError: with an example of what would do.
+    """
+    if not isinstance(value, base):
+        raise InvalidArgumentError(name, value, f"a value such as {example}")

@@ -1,0 +1,118 @@
+"""Options of a training: where it persists, and how its examples are read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from privet.budget import Budget
+from privet.errors import InvalidArgumentError, count
+from privet.training import checkpoint, manifest
+from privet.training.directory import LEDGER, PLAN, STATUS
+
+_OWN_FILES = (LEDGER, PLAN, STATUS, manifest.NAME, checkpoint.NAME, checkpoint.PREVIOUS)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a training persists, and what it draws from; for `Training(..., directory=Storage(...))`.
+
+    Args:
+        directory: where ledger and checkpoints are kept; None keeps the ledger in memory, and such a run cannot be resumed.
+        budget: that this run shares with others on the same data; its whole plan is drawn from it before the first step. A
+            resumed run finds it by itself; if its file has moved, say where it is now.
+        anchor: a file outside the directory that follows the ledger, so that a rolled-back directory, or a copy of one whose
+            original continued, is refused. A resumed run finds it by itself.
+        checkpoint_every: steps between checkpoints, ≥ 1.
+        files: name → text of files of your own that are to be in the directory from the beginning, such as a configuration.
+            They are written before anything is spent, and removed if the run is refused.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or needs a directory.
+
+    >>> Storage("runs/mnist", checkpoint_every=500).checkpoint_every
+    500
+    """
+
+    directory: str | Path | None = None
+    budget: Budget | None = None
+    anchor: str | Path | None = None
+    checkpoint_every: int = 100
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.directory, str | Path | None):
+            raise InvalidArgumentError("directory", self.directory, "a path, a privet.Storage, or None for a run in memory")
+        if not isinstance(self.budget, Budget | None):
+            raise InvalidArgumentError("budget", type(self.budget).__name__, "a privet.Budget")
+        if not isinstance(self.anchor, str | Path | None):
+            raise InvalidArgumentError("anchor", self.anchor, "the path of a file outside the directory, or None")
+        count("checkpoint_every", self.checkpoint_every, fix="It is the number of steps from one checkpoint to the next.")
+        for name in self.files:
+            if not name or Path(name).name != name or name in _OWN_FILES:
+                raise InvalidArgumentError(
+                    "files", name, f"a file name without a folder, and none of {', '.join(_OWN_FILES)}", "Rename it."
+                )
+        if self.directory is None and self.anchor is not None:
+            raise InvalidArgumentError("anchor", str(self.anchor), "left out without a directory", "It follows the ledger there.")
+        if self.directory is None and self.files:
+            raise InvalidArgumentError("files", sorted(self.files), "left out without a directory")
+
+    @classmethod
+    def of(cls, place: str | Path | Storage | None) -> Storage:
+        """Return the storage that a directory, or a storage, stands for."""
+        return place if isinstance(place, Storage) else cls(place)
+
+    def check_resumable(self) -> Path:
+        """Return the directory of a run that is to be resumed; refuse what a run is given once, at its start.
+
+        Raises:
+            InvalidArgumentError: saying what, and where it is instead.
+        """
+        if self.folder is None:
+            raise InvalidArgumentError("directory", None, "that of the run", "A run in memory cannot be resumed.")
+        if self.anchor is not None:
+            raise InvalidArgumentError(
+                "anchor", str(self.anchor), "left out when a run is resumed", "The ledger in the directory knows its place."
+            )
+        if self.files:
+            raise InvalidArgumentError("files", sorted(self.files), "left out when a run is resumed", "They are there already.")
+        return self.folder
+
+    @property
+    def folder(self) -> Path | None:
+        """The directory."""
+        return None if self.directory is None else Path(self.directory)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How a training reads its examples, and what the check before its first step looks at.
+
+    Args:
+        workers: processes that read examples ahead, ≥ 0; 0 reads them in the process that trains.
+        probe_batch: a public batch of several examples to check with, for models that made-up numbers do not suit.
+        spec: a made-up item such as the data set gives: its shapes are checked in place of those of the first examples. A
+            `probe_batch` comes before it.
+        probe: whether to check model, loss and collate on public input before the first step. Without it, examples are kept
+            apart all the same, but a program that means something else for one example, or keeps hidden state, goes unnoticed;
+            the statement says so.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+
+    >>> Reading(workers=2)
+    Reading(workers=2, probe_batch=None, spec=None, probe=True)
+    """
+
+    workers: int = 0
+    probe_batch: Any = None
+    spec: Any = None
+    probe: bool = True
+
+    def __post_init__(self) -> None:
+        count("workers", self.workers, minimum=0, fix="It is the number of processes that read ahead; 0 is none.")
+        if not isinstance(self.probe, bool):
+            raise InvalidArgumentError("probe", self.probe, "True or False")

@@ -1,0 +1,64 @@
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from privet import clipping, sampling, schedules
+from privet._utils.registry import PARTS, Part, check_registered, decode, encode, kinds_of, register
+from privet.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class Own(schedules.Schedule):
+    """A schedule that is not Privet's."""
+
+    values: tuple[float, ...] = (1.0,)
+
+    def factors(self, total):
+        raise NotImplementedError
+
+
+def test_privets_own_kinds_are_in_the_table_that_others_join():
+    assert PARTS["Flat"] is clipping.Flat
+    assert kinds_of(sampling.Scheme).keys() == {
+        "Poisson", "TruncatedPoisson", "FixedSize", "BallsInBins", "FullBatch", "Shuffle",
+    }  # fmt: skip
+    assert all(issubclass(kind, Part) for name, kind in PARTS.items() if name not in ("Gaussian", "Epochs"))
+    assert register(Own) is Own
+    assert kinds_of(schedules.Schedule)["Own"] is Own
+    assert "Own" not in kinds_of(sampling.Scheme)
+
+
+def test_the_rules_of_the_command_line_are_derived_and_have_no_ablation():
+    assert list(clipping.NORM_RULES) == ["Automatic", "Flat", "Global", "Normalize", "PSAC", "PSASC"]
+
+
+def test_values_come_back_from_json():
+    register(Own)
+    value = (Own((1.0, 0.1 + 0.2)), 3, "text", (clipping.Layerwise(clipping.Flat(0.7)), None))
+    assert decode("value", json.loads(json.dumps(encode(value)))) == value
+
+
+def test_a_kind_of_another_base_or_none_is_refused_with_those_that_there_are():
+    with pytest.raises(InvalidArgumentError, match=r"^rule\.kind is 'Poisson'; it must be one of .*'Flat'.*privet\.register"):
+        decode("rule", encode(sampling.Poisson(3)), clipping.Rule)
+    with pytest.raises(InvalidArgumentError, match=r"^rule\.kind is 'Own'.*privet\.register"):
+        decode("rule", {"kind": "Own"})
+
+
+def test_the_noise_is_nobody_elses():
+    from privet.noise import Gaussian
+
+    @dataclass(frozen=True)
+    class Quiet(Gaussian):
+        """Noise that might be less than it says."""
+
+    with pytest.raises(InvalidArgumentError, match="derived from"):
+        register(Quiet)
+
+
+def test_what_is_not_registered_is_found_wherever_it_is():
+    with pytest.raises(InvalidArgumentError, match=r"^plan\.x\.kind is 'Own'.*Call privet\.register\(Own\)"):
+        check_registered("plan.x", (1, [Own()]))
+    register(Own)
+    check_registered("plan.x", (1, [Own()]))

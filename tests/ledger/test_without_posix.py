@@ -1,0 +1,112 @@
+"""What a system without POSIX lacks is not needed: import, training, verifying, resuming, and the ledger's lock."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+# What Windows has not, and POSIX does. What torch makes of the rest is torch's affair, so it is imported first.
+HIDDEN = """
+    import os, sys
+    import filelock.version, torch, numpy, scipy.stats, cryptography, torch.utils.data, torch.multiprocessing
+    for name in [name for name in sys.modules if name.split(".")[0] == "filelock"]:
+        del sys.modules[name]
+    for name in ("fcntl", "resource", "termios", "pwd", "grp", "syslog", "pty", "tty"):
+        sys.modules[name] = None
+    for name in (
+        "fork", "forkpty", "register_at_fork", "geteuid", "getuid", "getegid", "getgid", "getpgid", "setsid", "getloadavg",
+        "sched_getaffinity", "sysconf", "uname", "chown", "lchown", "fchmod", "fchown", "mkfifo", "pread", "pwrite", "sync",
+        "fdatasync", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_SYNC", "nice", "statvfs", "fchdir",
+    ):
+        if hasattr(os, name):
+            delattr(os, name)
+    opened = os.open
+    def open_file(path, *arguments, **more):
+        if os.path.isdir(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **more)
+    os.open = open_file
+    import warnings
+    warnings.filterwarnings("ignore", "only soft file lock is available")
+"""
+TRAINING = """
+    import privet
+    plan = privet.Plan(
+        examples=100, sampling=privet.sampling.Poisson(batch_size=20), steps=6, delta=1e-5,
+        clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
+    )
+    def loss_fn(model, batch):
+        return (model(batch[0])[:, 0] - batch[1]).square()
+    def parts():
+        model = torch.nn.Linear(3, 1)
+        data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
+        return model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data
+    def resume():
+        return privet.Training.resume(sys.argv[1], *parts())
+"""
+
+
+def command(body, *arguments):
+    return [sys.executable, "-c", "\n".join(map(textwrap.dedent, (HIDDEN, body))), *map(str, arguments)]
+
+
+def test_a_run_is_trained_verified_and_resumed(tmp_path):
+    body = """
+        from pathlib import Path
+        from privet.errors import LedgerError
+        from privet.training.verification import verify
+        run = privet.Training(plan, *parts(), sys.argv[1])
+        for step in run:
+            if step.number == 3:
+                break
+        try:
+            resume()
+        except LedgerError as error:
+            print(error)
+        run.close()
+        again = resume()
+        again.run()
+        again.close()
+        print(verify(Path(sys.argv[1])))
+        print(sorted(os.listdir(sys.argv[1])))
+    """
+    program = TRAINING + textwrap.indent(textwrap.dedent(body), "    ")
+    ended = subprocess.run(command(program, tmp_path / "run"), capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    refusal, verified, _, files = ended.stdout.splitlines()[:4]
+    assert "is in use by another process" in refusal
+    assert "is whole: 6 of 6 steps count" in verified
+    assert "in 2 sessions" in verified
+    assert files == str(["checkpoint-previous.pt", "checkpoint.pt", "ledger", "manifest.json", "plan.json", "status.json"])
+
+
+def test_the_lock_ends_with_its_process_and_not_before(tmp_path):
+    body = """
+        from pathlib import Path
+        from privet.errors import LedgerError
+        from privet.ledger import Journal
+        for line in sys.stdin:
+            try:
+                journal = Journal(Path(sys.argv[1]), "the diary")
+                journal.append({"record": "entry"})
+                print(len(journal.records), flush=True)
+            except LedgerError as error:
+                print(error, flush=True)
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        subprocess.Popen(command(body, tmp_path / "diary"), **pipes) as first,
+        subprocess.Popen(command(body, tmp_path / "diary"), **pipes) as second,
+    ):
+
+        def opened_by(process):
+            process.stdin.write("open\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        assert opened_by(first) == "0"
+        assert "is in use by another process" in opened_by(second)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        assert opened_by(second) == "1"
+        second.stdin.close()

@@ -1,0 +1,23 @@
+"""What is installed is what there is."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import privet
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_every_package_is_in_the_wheel():
+    there = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "src").glob("*/__init__.py")}
+    assert there <= set(PROJECT["tool"]["scikit-build"]["wheel"]["packages"])
+
+
+def test_there_is_one_version():
+    written = PROJECT["tool"]["scikit-build"]["metadata"]["version"]["input"]
+    assert ROOT / written == Path(privet.__file__)
+    cited = re.search(r"^version: *[\"']?([^\"'\s]+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == privet.__version__
