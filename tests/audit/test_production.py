@@ -79,9 +79,20 @@ VARIANTS = {
     "nearly all within": {"clipping": AdaptiveQuantile(Flat(0.7), share=0.1, quantile=0.95)},
     "fast noise": {"noise": Gaussian(1.3, source="fast")},
 }
+# Of rules whose weights alone differ, combinations of two that are each here by themselves, and what takes ten seconds.
+RARELY = (
+    "Automatic", "Normalize", "PSAC", "estimated norms", "adaptive by parameter", "nearly all within", "momentum and a cutoff",
+    "random masks by module",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+def variants(*left_out):
+    """Names of variants, of which `make test` takes all but the rare ones, and `make test-slow` these."""
+    chosen = [name for name in VARIANTS if name not in left_out]
+    return [pytest.param(name, marks=pytest.mark.slow) if name in RARELY else name for name in chosen]
+
+
+@pytest.mark.parametrize("variant", variants())
 def test_noise_and_influence_are_as_the_plan_says(variant, holds_twice):
     plan = replace(PLAN, **VARIANTS[variant])
     places = whitebox._layout(plan, None, 128)
@@ -119,7 +130,7 @@ NOT_AGAIN = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in NOT_AGAIN])
+@pytest.mark.parametrize("variant", variants(*NOT_AGAIN))
 def test_without_noise_one_example_moves_the_sum_by_at_most_the_sensitivity(variant):
     plan = replace(PLAN, **VARIANTS[variant])
     checks = sensitivity.checks(plan, layout(plan.clipping, None, 64), train)

@@ -158,7 +158,7 @@ VALUES = {
     "Layerwise, relative noise": {"clipping": {"kind": "Layerwise", "rules": FLAT, "by": "parameter", "noise": [1.0, 2.5]}},
     "Layerwise, patterns": {"clipping": {"kind": "Layerwise", "rules": [[".*weight", FLAT], [".*", PSASC_]]}},
     "AdaptiveQuantile": {"clipping": {"kind": "AdaptiveQuantile", "rule": PSASC_, "quantile": 0.3, "share": 0.1}},
-    "Projected": {"clipping": {"kind": "Projected", "rule": FLAT, "projections": 12}},
+    "Projected": {"clipping": {"kind": "Projected", "rule": FLAT, "projections": 300}},
     "Unclipped": {"clipping": {"kind": "Unclipped", "bound": 0.3, "non_private": True}},
     "TruncatedPoisson": {"sampling": {"kind": "TruncatedPoisson", "batch_size": 50, "cap": 90}},
     "FixedSize": {"sampling": {"kind": "FixedSize", "batch_size": 100}, "adjacency": "replace-one"},

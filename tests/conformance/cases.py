@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -796,23 +797,11 @@ REARRANGED = [
         lambda m, x: torch.zeros_like(x).copy_(m.row), row=(6,)), numbers(6)),
 ]  # fmt: skip
 
-CASES = [
-    *LINEAR,
-    *CONVOLUTION,
-    *EMBEDDING,
-    *BAGS,
-    *NORMALISATION,
-    *ELEMENTWISE,
-    *PRODUCTS,
-    *DERIVED,
-    *ATTENTION,
-    *ODD,
-    *TIED,
-    *PARTIAL,
-    *NETWORKS,
-    *RECURRENT,
-    *REARRANGED,
-]
+FAMILIES = [
+    LINEAR, CONVOLUTION, EMBEDDING, BAGS, NORMALISATION, ELEMENTWISE, PRODUCTS, DERIVED, ATTENTION, ODD, TIED, PARTIAL, NETWORKS,
+    RECURRENT, REARRANGED,
+]  # fmt: skip
+CASES = [case for family in FAMILIES for case in family]
 
 
 def _sorted_by_length(m, x, lengths):
@@ -854,3 +843,26 @@ FOLLOWED = [*CASES, *COINCIDENCES]
 def by_name(*names):
     found = {case.name: case for case in (*FOLLOWED, *UNFOLLOWED)}
     return [found[name] for name in names]
+
+
+# Of every family, those on its main ways: what asks all layers the same question again, in another precision or under masks,
+# asks these in `make test` and all of them in `make test-slow`.
+TYPICAL = by_name(
+    "linear", "linear, few positions", "linear, many positions", "conv1d groups", "conv2d plain", "conv2d depthwise",
+    "conv2d few positions, wide", "conv3d stride and padding", "transposed conv2d stride", "embedding with padding index",
+    "embedding bag with padding, mean", "ragged embedding bags", "layer norm over positions", "rms norm", "group norm",
+    "instance norm 2d", "batch norm in evaluation mode", "scale and shift", "position table", "x @ W", "einsum into heads",
+    "bilinear", "weight norm", "overlapping parts of a weight", "attention", "encoder layer", "prelu", "tied head",
+    "module called on different lengths", "frozen first layer", "mlp", "tanh-cnn", "transformer", "gru, two layers both ways",
+    "lstm, packed", "flattened grid, time first", "position ids as long as the batch", "lstm with projections",
+)  # fmt: skip
+
+
+def slow_unless(fast, *values):
+    """Values of a test's parameters, for `make test` if this is true, and else for `make test-slow`."""
+    return pytest.param(*values, marks=() if fast else pytest.mark.slow)
+
+
+def slow_unless_typical(all_cases):
+    """Cases, of which `make test` takes the typical ones, and `make test-slow` the rest."""
+    return [slow_unless(case in TYPICAL, case) for case in all_cases]

@@ -47,12 +47,12 @@ def check(case, dtype, method, density, bound=0.7):
 @pytest.mark.parametrize(
     ("dtype", "density"), [(torch.float64, 0.1), (torch.float32, 0.6)], ids=["float64, few", "float32, most"]
 )
-@pytest.mark.parametrize("case", [*cases.FOLLOWED, *cases.UNFOLLOWED], ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical([*cases.FOLLOWED, *cases.UNFOLLOWED]), ids=str)
 def test_the_tape_agrees_with_masked_plain_gradients(case, dtype, density):
     check(case, dtype, "auto", density)
 
 
-@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_the_tape_agrees_when_memory_is_scarce(case, monkeypatch):
     for module in (linear, convolution, masked):
         monkeypatch.setattr(module, "KEEP", 0)
@@ -86,10 +86,12 @@ def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, rul
         assert oracle.moved(whole, rest) <= rule.sensitivity * SLACK
 
 
-@pytest.mark.parametrize("density", [0.1, 0.6])
-@pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "linear, few positions"), ids=str)
+@pytest.mark.parametrize(("case", "method", "density"), [
+    cases.slow_unless((method, density) == ("ghost", 0.1) or (str(case), method) == ("linear, few positions", "loop"),
+                      case, method, density)
+    for case in cases.by_name("mlp", "tanh-cnn", "linear, few positions") for method in ("ghost", "loop") for density in DENSITIES
+], ids=str)  # fmt: skip
 def test_every_style_is_bounded_by_what_is_kept(case, style, method, density):
     model, batch = case.model(torch.float64), heavy_tailed(case, 6, torch.float64)
     masks, names = masks_for(model, density), [name for name, _ in model.named_parameters()]

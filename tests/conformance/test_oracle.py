@@ -52,6 +52,11 @@ def test_every_rule_is_checked():
     assert {kind for kind, _ in RULES} == set(NORM_RULES) == set(oracle.FORMULAS)
 
 
+def test_every_family_has_a_typical_case():
+    for family in (*cases.FAMILIES, cases.COINCIDENCES, cases.UNFOLLOWED):
+        assert {*map(str, family)} & {*map(str, cases.TYPICAL)}
+
+
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("by", ["parameter", "module"])
 @pytest.mark.parametrize("case", cases.NETWORKS, ids=str)
@@ -91,7 +96,7 @@ def test_the_tape_agrees_with_plain_autograd(case):
     check(case, torch.float64, "ghost", examples=cases.COINCIDENCE)
 
 
-@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_float32_is_off_by_rounding_alone(case):
     check(case, torch.float32, "ghost", rules=RULES[1:2])
 
@@ -101,12 +106,14 @@ def test_the_tape_agrees_when_memory_is_scarce(case, scarce):
     check(case, torch.float64, "ghost")
 
 
-@pytest.mark.parametrize("case", [*cases.NETWORKS, *cases.TIED, *cases.ATTENTION, *cases.LINEAR], ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(
+    [*cases.NETWORKS, *cases.TIED, *cases.ATTENTION, *cases.LINEAR]
+), ids=str)  # fmt: skip
 def test_the_tape_agrees_when_memory_is_scarce_in_float32(case, scarce):
     check(case, torch.float32, "ghost")
 
 
-@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_the_documented_way_down_gives_the_same(case, monkeypatch):
     """Torch's internals save time and nothing else: where they are missing, its public interface does."""
     monkeypatch.setattr(batching, "_dispatch", batching.by_public_interface)
@@ -139,7 +146,9 @@ def test_embeddings_agree_without_compiled_kernels(case, room, dtype, monkeypatc
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
-@pytest.mark.parametrize("case", [case for case in cases.CASES if case.smooth and "embedding" not in case.name], ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(
+    [case for case in cases.CASES if case.smooth and "embedding" not in case.name]
+), ids=str)  # fmt: skip
 def test_small_and_large_inputs_make_no_difference(case, scale):
     check(case, torch.float32, "ghost", scale=scale, rules=RULES[:1])
 

@@ -75,8 +75,8 @@ def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, rul
 
 
 @pytest.mark.parametrize(("case", "method"), [
-    *((case, "ghost") for case in MODELS),
-    *((case, method) for case in cases.by_name("mlp", "tanh-cnn", "transformer") for method in ("loop",)),
+    *(cases.slow_unless(str(case) != "lstm, packed", case, "ghost") for case in MODELS),
+    *(cases.slow_unless(str(case) == "mlp", case, "loop") for case in cases.by_name("mlp", "tanh-cnn", "transformer")),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("style", STYLES)
 def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, method, style):
@@ -98,7 +98,9 @@ def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensit
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("case", cases.by_name("mlp", "transformer", "linear, few positions"), ids=str)
+@pytest.mark.parametrize("case", [
+    cases.slow_unless(str(case) != "transformer", case) for case in cases.by_name("mlp", "transformer", "linear, few positions")
+], ids=str)  # fmt: skip
 def test_in_every_style_one_example_contributes_at_most_the_sensitivity_in_float32(case, style):
     model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
     names = [name for name, _ in model.named_parameters()]
@@ -153,8 +155,10 @@ def test_a_nan_example_is_dropped_by_every_method(method):
 
 @pytest.mark.parametrize("value", [3e38, -3e38, 1e25, 1e19, 0.0], ids=str)
 @pytest.mark.parametrize("whole", [True, False], ids=["everywhere", "in one place"])
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", cases.by_name("logistic", "mlp", "tanh-cnn", "linear, few positions", "layer norm"), ids=str)
+@pytest.mark.parametrize(("case", "method"), [
+    cases.slow_unless(method == "ghost" or str(case) == "mlp", case, method)
+    for case in cases.by_name("logistic", "mlp", "tanh-cnn", "linear, few positions", "layer norm") for method in METHODS
+], ids=str)  # fmt: skip
 def test_huge_and_zero_inputs_stay_within_the_bound(case, value, whole, method):
     model, batch = case.model(), case.batch(7)
     batch[0][3].view(-1)[slice(None) if whole else 2] = value

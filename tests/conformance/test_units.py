@@ -22,7 +22,6 @@ MODELS = cases.by_name(
     "logistic", "mlp", "tanh-cnn", "transformer", "tied head", "linear, few positions", "linear, many positions",
     "conv2d few positions, wide", "scale and shift", "layer norm over positions", "lstm", "shared parameter",
 )  # fmt: skip
-EVERY = pytest.mark.parametrize("case", cases.CASES, ids=str)
 
 
 def units_of(case, units=UNITS, rows=ROWS, dtype=torch.float64):
@@ -42,7 +41,7 @@ def plain_gradients(case, model, units, reduction):
     return {name: torch.stack([each[name] for each in found]) for name in found[0]}
 
 
-@EVERY
+@pytest.mark.parametrize("case", cases.CASES, ids=str)
 def test_the_tape_gives_a_units_gradient_for_every_model(case):
     check(case, "mean")
 
@@ -75,7 +74,7 @@ def test_the_other_methods_agree(case, method):
     assert oracle.relative_error_per_example(found, expected) <= 1e-9
 
 
-@EVERY
+@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.CASES), ids=str)
 def test_float32_norms_are_never_too_small_by_more_than_rounding(case):
     model, units = case.model(), units_of(case, dtype=torch.float32)
     expected = oracle.norms_of(plain_gradients(case, model, units, "mean"))

@@ -36,8 +36,8 @@ def plans(draw):
     return Plan(
         examples=2500,
         sampling=sampling,
-        steps=draw(st.integers(1, 150)),
-        clipping=Projected(Flat(0.3), 30) if projected else Flat(0.3),
+        steps=draw(st.integers(1, 5 if projected else 150)),  # each multiplier of a schedule is accounted for by itself
+        clipping=Projected(Flat(0.3), 300) if projected else Flat(0.3),
         delta=10 ** draw(st.floats(-9, -4)),
         adjacency=adjacency,
         noise=Gaussian(schedule=draw(st.sampled_from(SCHEDULES))),

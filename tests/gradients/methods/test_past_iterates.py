@@ -61,7 +61,7 @@ def check(case, dtype, method, examples=5):
         assert ((result.norms - lengths).abs() <= MEASURED[dtype] * lengths).all()
 
 
-@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_the_tape_agrees_with_plain_autograd(case):
     check(case, torch.float64, "ghost")
 
@@ -73,8 +73,10 @@ def scarce(monkeypatch):
     monkeypatch.setattr(norms, "CACHE", 300)
 
 
-@PRECISIONS
-@pytest.mark.parametrize("case", [*cases.NETWORKS, *cases.TIED, *cases.ATTENTION, *cases.DERIVED], ids=str)
+@pytest.mark.parametrize(("case", "dtype"), [
+    cases.slow_unless(dtype == torch.float64 or case in cases.TYPICAL, case, dtype)
+    for case in [*cases.NETWORKS, *cases.TIED, *cases.ATTENTION, *cases.DERIVED] for dtype in TOLERANCE
+], ids=str)  # fmt: skip
 def test_the_tape_agrees_when_memory_is_scarce(case, dtype, scarce):
     check(case, dtype, "ghost")
 
