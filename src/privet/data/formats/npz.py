@@ -47,12 +47,12 @@ def load_npz(
     """
     known = declared(classes, str(path))
     arrays, users = _train_arrays(path, user_column)
-    origin = f"x_test and y_test of {path}, handed in as public test data" if "x_test" in arrays else ""
+    origin = f"x_test and y_test of {path}, provided as public test data" if "x_test" in arrays else ""
     if test is not None:
         if origin:
             raise InvalidArgumentError("test", str(test), "left out", f"{path} holds test data itself: x_test and y_test.")
         arrays |= _test_arrays(Path(test).expanduser())
-        origin = f"the file {test}, handed in as public test data"
+        origin = f"the file {test}, provided as public test data"
     inputs = {key: _inputs(key, arrays[key]) for key in arrays if key.startswith("x")}
     labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")], known) for key in arrays if key.startswith("y")}
     _check_alike(arrays)

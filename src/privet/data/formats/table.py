@@ -81,7 +81,7 @@ def load_csv(
         rows = _read(file, "test", {"target": target}, table.columns)
         labels = require_declared(known.numbered(rows.texts["target"]), "test", str(test))
         tested = tensors(_finite(file, "test", rows.columns, scale(rows.features)), labels)
-        origin = f"the file {test}, handed in as public test data"
+        origin = f"the file {test}, provided as public test data"
     users = table.texts.get("user_column")
     return DataSet(
         name=path.name.split(".")[0],
