@@ -63,7 +63,7 @@ def test_a_batch_can_stand_in_for_a_data_set(capsys, tmp_path):
     assert answered(capsys, file, "--no-memory")["results"][0]["batch_size"] == 9
 
 
-@pytest.mark.skipif(not peak_is_measurable(), reason="this system does not tell peak memory")
+@pytest.mark.skipif(not peak_is_measurable(), reason="this system does not report peak memory")
 def test_memory_is_measured_in_subprocesses_with_the_same_arguments(capsys, tmp_path, monkeypatch):
     commands = []
 

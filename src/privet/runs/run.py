@@ -25,7 +25,7 @@ from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
-from privet.evaluation.plain import plain
+from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
@@ -174,7 +174,7 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
                 "test_negative_log_likelihood": found and found.negative_log_likelihood,
                 "test_expected_calibration_error": found and found.expected_calibration_error,
             }
-            metrics.write(json.dumps(plain(line), allow_nan=False) + "\n")
+            metrics.write(json.dumps(to_plain(line), allow_nan=False) + "\n")
             metrics.flush()
         seconds = before + time.monotonic() - started
         if dataset.test is not None:

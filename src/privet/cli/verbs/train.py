@@ -18,7 +18,7 @@ from privet.cli.summary import format_full, format_quiet, format_summary
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.data import DataSet, load
 from privet.errors import InvalidArgumentError
-from privet.evaluation.plain import plain
+from privet.evaluation.plain import to_plain
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.plan import Plan
@@ -259,10 +259,10 @@ def _print_outcome(outcome: runs.Outcome, as_json: bool, full: bool, quiet: bool
         {
             "epsilon": guarantee.epsilon,
             "delta": guarantee.delta,
-            **{f"test_{name}": plain(evaluation and getattr(evaluation, name)) for name in _MEASURED},
+            **{f"test_{name}": to_plain(evaluation and getattr(evaluation, name)) for name in _MEASURED},
             "test_examples": evaluation and evaluation.examples,
             "test_data": outcome.test_data,
-            "test_intervals": evaluation and plain(evaluation.intervals),
+            "test_intervals": evaluation and to_plain(evaluation.intervals),
             "steps": guarantee.steps,
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
