@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from privet import Plan, momentum, schedules, sparsification
 from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
-from privet.data.classes import declared
+from privet.data.classes import parse_classes
 from privet.plan import PARTS
 from privet.runs import config
 from privet.runs import run as runs
@@ -106,8 +106,8 @@ def test_classes_in_a_file_are_a_number_a_text_or_a_list(capsys, tmp_path, class
     code, _, error = run(capsys, "--config", tmp_path / "options.toml", "--out", tmp_path / "run")
     assert code == 0, error
     kept = runs.read_setup(tmp_path / "run").classes
-    assert len(declared(kept, "own.npz")) == 2
-    assert ("no, yes" in declared(kept, "own.npz").names) == classes.startswith('["')
+    assert len(parse_classes(kept, "own.npz")) == 2
+    assert ("no, yes" in parse_classes(kept, "own.npz").names) == classes.startswith('["')
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_table_survives_json_exactly():
         (lambda: tabulate([0.5], [1], [0.1, 1]), "edges"),
         (lambda: top_label([0, 1], [0.5, 0.5]), "probabilities"),
         (lambda: equal_width(0), "bins"),
-        (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "every bin"),
+        (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "one entry per bin"),
     ],
 )
 def test_invalid_arguments_are_refused_by_name(wrong, words):

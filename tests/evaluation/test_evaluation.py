@@ -201,7 +201,7 @@ def test_undefined_likelihood_survives_json():
     [
         ({"examples": 4}, "sum of the confusion"),
         ({"confusion": [[1, 1], [1]]}, "square"),
-        ({"accuracy": None}, "has accuracy"),
+        ({"accuracy": None}, "contains accuracy"),
     ],
 )
 def test_contradictory_or_incomplete_evaluation_is_refused(change, words):
