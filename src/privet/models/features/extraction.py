@@ -75,8 +75,8 @@ def extracted(data: DataSet, extractor: Extractor, advance: Advance = ignore_pro
         order = extractor.lengths(found).argsort(stable=True)
         return TensorDataset(*(tensor[order] for tensor in (found, *others)))
 
-    test = None if data.test is None else replace_inputs(data.test)
-    return replace(data, train=replace_inputs(data.train), test=test, pixel_range=None)
+    train = replace_inputs(data.train)
+    return replace(data, train=train, test=None if data.test is None else replace_inputs(data.test), pixel_range=None)
 
 
 def _compute_in_parts(inputs: Tensor, extractor: Extractor, key: str, compute: Compute, advance: Advance) -> Tensor:
