@@ -122,7 +122,7 @@ def test_without_privacy_there_is_no_attack_curve(report_of):
 def test_headline_numbers_are_on_the_page(report_of):
     source = report_of(evaluation={"accuracy": 0.9825, "examples": 10_000, "confusion": [[9825, 100], [75, 0]]})
     assert tile_texts(source) == ["2.999", "10⁻⁵", "98.25\N{NO-BREAK SPACE}%"]
-    assert "95 % interval 97.97 to 98.49 %, 10,000 examples" in Page(source).text
+    assert "95 % Wilson interval 97.97 to 98.49 %, 10,000 examples" in Page(source).text
 
 
 @pytest.mark.parametrize("hostile", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</style>&amp;", "$x $"])

@@ -22,6 +22,8 @@ _NEIGHBOURS = {
     "zero-out": "blanked out",
 }
 
+_METRIC_HEAD = ("Metric", "Value (95 % bootstrap interval)", "Definition")
+
 Section = Callable[[Run, dict[str, Figure]], Markup]
 
 
@@ -71,7 +73,7 @@ def _tiles(run: Run) -> Iterator[Markup]:
         yield _tile("δ", numbers.format_power_of_ten(run.guarantee.delta), "probability mass that ε does not cover")
     if run.evaluation:
         low, high = wilson_interval(run.evaluation.accuracy, run.evaluation.examples)
-        interval = f"95 % interval {100 * low:.2f} to {numbers.format_percent(high)}, {run.evaluation.examples:,} examples"
+        interval = f"95 % Wilson interval {100 * low:.2f} to {numbers.format_percent(high)}, {run.evaluation.examples:,} examples"
         yield _tile("Test accuracy", numbers.format_percent(run.evaluation.accuracy), interval)
     else:
         measured = [m for m in run.measurements if m.test_accuracy is not None]
@@ -153,7 +155,7 @@ def _calibration(run: Run, figures: dict[str, Figure]) -> Markup:
     if not evaluation or not evaluation.calibration:
         return NOTHING
     rows = ((text(name), text(value), text(about)) for name, value, about in reliability.list_metrics(evaluation))
-    return section("Calibration", figure(figures.get(reliability.NAME)), table(("Metric", "Value", "Definition"), rows))
+    return section("Calibration", figure(figures.get(reliability.NAME)), table(_METRIC_HEAD, rows))
 
 
 def _gradients(run: Run, figures: dict[str, Figure]) -> Markup:
