@@ -93,8 +93,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"privet {privet.__version__}")
         raise typer.Exit
 

@@ -121,14 +121,14 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def _table(
-    bad: Bad, header: list[str], rows: Iterator[list[str]], named: dict[str, str | None], wanted: tuple[str, ...] | None
+    bad: Bad, header: list[str], rows: Iterator[list[str]], named: dict[str, str | None], requested: tuple[str, ...] | None
 ) -> _Table:
     if len(set(header)) != len(header) or "" in header or _looks_like_data(header):
         raise bad("a CSV file whose first line names each column once", "Add or correct the header.")
     places = {role: _place(header, role, column) for role, column in named.items()}
     if len(set(places.values())) < len(places):
         raise InvalidArgumentError("user_column", named["user_column"], "a column other than the target")
-    columns = tuple(name for place, name in enumerate(header) if place not in places.values()) if wanted is None else wanted
+    columns = tuple(name for place, name in enumerate(header) if place not in places.values()) if requested is None else requested
     if missing := [name for name in columns if name not in header]:
         raise bad("a table with the columns of the training data", f"It has no column {missing[0]!r}.")
     features = [header.index(name) for name in columns]
