@@ -77,7 +77,7 @@ def _draw_progress(run: Run) -> Iterator[Figure]:
 def _epsilon_curve(run: Run) -> _Curve:
     points = [(m.step, m.epsilon) for m in run.measurements if m.epsilon is not None and math.isfinite(m.epsilon)]
     last = numbers.format_epsilon(points[-1][1]) if points else ""
-    return _Curve("ε", "ε spent", points, last, BLUE, from_zero=True)
+    return _Curve("privacy loss ε", "ε spent", points, last, BLUE, from_zero=True)
 
 
 def _accuracy_curve(run: Run, examples: int | None) -> _Curve:
