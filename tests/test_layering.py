@@ -56,7 +56,7 @@ SUBLAYERS = {
     "privet.audit": [
         "probe", "checks", "observations", "production", "reporting", "mechanism", "one_run", "program", "battery", "plugin",
     ],
-    "privet.cli": ["output", "definitions", "settings", "config", "summary", "verbs", "main"],
+    "privet.cli": ["output", "topics", "definitions", "settings", "config", "summary", "verbs", "main"],
     "privet.data": ["classes", "dataset", "download", "formats", "sets", "catalogue", "loading"],
     "privet_experiments": ["tangent_kernel", "tasks", "claims", "recipe", "papers", "registry", "reproduction", "cli"],
 }  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from privet._utils.documents import DocumentError, from_toml, read_text
-from privet.data.classes import declared
+from privet.data.classes import parse_classes
 from privet.errors import InvalidArgumentError, choice, count, positive, real
 from privet_experiments.claims import OF_THE_CURVE, Claim, Published
 from privet_experiments.tasks.arm_config import TaskConfig, table, word
@@ -181,7 +181,7 @@ class Recipe:
         if self.classes is not None:
             if not isinstance(self.classes, int | str):
                 raise InvalidArgumentError("classes", self.classes, "a whole number, or one text with commas between the labels")
-            declared(self.classes, str(self.data))
+            parse_classes(self.classes, str(self.data))
         for what, names in (("arms", [arm.name for arm in self.arms]), ("charts", [chart.name for chart in self.charts])):
             if len(set(names)) < len(names):
                 raise InvalidArgumentError(what, names, "of different names")

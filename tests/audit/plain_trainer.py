@@ -1,4 +1,4 @@
-"""A trainer of thirty lines, with one fault at a time: what an audit has to see."""
+"""A trainer of thirty lines with one fault at a time, which an audit must detect."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from privet.audit import Probe, Trace
 
 @dataclass(frozen=True)
 class Fault:
-    """What a step does instead of what is right; the right thing by default.
+    """Faulty parts of a step; None for the correct one.
 
     Args:
-        clip: (gradients, bound) → what is summed.
+        clip: (gradients, bound) → clipped sum.
         deviation: σ·C → standard deviation of the noise.
         noise: (generator, step, size) → standard normal numbers.
         draw: (generator, step, N, q) → indices.
-        divided: (sum, number drawn, expected number) → what is wrongly done to a sum before the division by the expected number.
+        divided: (sum, batch size, expected batch size) → sum with a fault, before the division by the expected batch size.
     """
 
     clip: object = None
@@ -40,7 +40,7 @@ def poisson(generator, step, examples, rate):
 
 
 def train(probe: Probe, fault: Fault = Fault()) -> Trace:
-    """DP-SGD with the flat rule, one parameter after the other in one vector."""
+    """DP-SGD with the flat rule, with all parameters concatenated in one vector."""
     plan, generator = probe.plan, np.random.default_rng()
     bound, size = plan.clipping.bound, sum(probe.sizes.values())
     clip, draw = fault.clip or clipped, fault.draw or poisson
@@ -78,7 +78,7 @@ def in_halves(gradients, bound):
 
 
 def of_pairs(gradients, bound):
-    """Microbatches of two, clipped as one: replacing one moves it by 2C, but one alone hardly."""
+    """Microbatches of two, clipped together: replacing an example changes the sum by 2C."""
     return sum((clipped(gradients[i : i + 2].sum(0, keepdims=True), bound) for i in range(0, len(gradients), 2)), 0.0) + np.zeros(
         gradients.shape[1]
     )
@@ -97,7 +97,7 @@ def shuffled(generator, step, examples, rate, state={}):  # noqa: B006 - the per
 
 
 def blocks(generator, step, examples, rate):
-    """As many as there should be, but always neighbours."""
+    """The planned number of examples, but always neighbours."""
     return np.sort((generator.integers(examples) + np.arange(generator.binomial(examples, rate))) % examples)
 
 

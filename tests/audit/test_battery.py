@@ -1,4 +1,4 @@
-"""`pytest -m guarantee`: two files of the user's are enough, and a wrong model fails it."""
+"""`pytest -m guarantee` needs two files of the user, and a wrong model fails it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_users_model_is_tested(module, failing, tmp_path):
     certificate = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
     assert certificate["passed"] is not bool(failing)
     assert certificate["mechanism"]["passed"]
-    assert f"ORACLE: {'the model can be trained' if failing else 'gradients are those of plain autograd'}" in result.stdout
+    assert f"ORACLE: {'the model can be trained' if failing else 'gradients equal those of plain autograd'}" in result.stdout
     assert "1 deselected" in result.stdout
     for family in failing:
         assert f"test_model[{family}]" in result.stdout

@@ -1,4 +1,4 @@
-"""Files that must not pass `privet check`, each broken for a reason of its own, and files that must."""
+"""Files that must fail `privet check`, each for a different reason, and files that must pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from privet.audit.program import guarantee
 from privet.audit.program.subject import Subject
 from privet.cli import main
-from privet.cli.definitions import defined_in
+from privet.cli.definitions import load_definitions
 
 BEGINNING = """
 import privet, torch
@@ -182,14 +182,14 @@ dataset = TensorDataset(torch.randint(20, (N, 3)), y)
 def loss_fn(model, batch):
     return F.cross_entropy(model(batch[0]), batch[1])
 """,
-    "a loss that is the mean of the batch, for everybody": """
+    "a loss that is the mean of the batch, for every example": """
 def loss_fn(model, batch):
     return F.cross_entropy(model(batch[0]), batch[1]).expand(len(batch[1]))
 """,
     "batch norm in training mode": """
 model = nn.Sequential(nn.Linear(WIDTH, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES))
 """,
-    "a criterion with parameters of its own": """
+    "a criterion with its own parameters": """
 class Centres(nn.Module):
     def __init__(self):
         super().__init__()
@@ -279,7 +279,7 @@ class Noisy(Net):
         return h + 0.1 * torch.randn_like(h)
 model = Noisy()
 """,
-    "activations kept for whoever looks": """
+    "activations kept for inspection": """
 class Shown(Net):
     def hidden(self, x):
         self.shown = self.inner(x).tanh()
@@ -294,38 +294,38 @@ def loss_fn(model, batch):
 }  # fmt: skip
 
 
-def asked(text, tmp_path):
-    """Return the checks that fail of the first family in which any do."""
+def failed_checks(text, tmp_path):
+    """Return the failed checks of the first family with any."""
     file = tmp_path / "program.py"
     file.write_text(BEGINNING + text, encoding="utf-8")
-    with defined_in(file, "") as given:
+    with load_definitions(file, "") as given:
         values, data = given.values, given.data()
         subject = Subject(
             values["model"], values["loss_fn"], data.dataset, values["plan"], data.collate, probe_batch=values.get("probe_batch")
         )  # fmt: skip
-        for family in ("ISOLATION", "SENS", "ORACLE"):  # noise is asked for elsewhere
-            found = guarantee.family_checks(subject, family)
-            if failed := guarantee.rejected(found):
+        for family in ("ISOLATION", "SENS", "ORACLE"):  # noise has its own tests
+            found = guarantee.run_family(subject, family)
+            if failed := guarantee.find_rejected(found):
                 return {check.name: check.finding for check in found if check.name in failed}
     return {}
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_file_does_not_pass(name, tmp_path):
-    assert asked(BROKEN[name], tmp_path)
+    assert failed_checks(BROKEN[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_file_passes(name, tmp_path):
-    assert not asked(SOUND[name], tmp_path)
+    assert not failed_checks(SOUND[name], tmp_path)
 
 
-def test_the_command_ends_with_status_1_and_says_why(capsys, tmp_path):
+def test_the_command_ends_with_status_1_and_a_reason(capsys, tmp_path):
     file = tmp_path / "program.py"
     file.write_text(BEGINNING + BROKEN["padding to the longest and a mean over time"], encoding="utf-8")
     with pytest.raises(SystemExit) as stop:
         main(["check", str(file), "--observations", "10000", "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert stop.value.code == 1
-    assert found["failed"] == ["ISOLATION: losses in a batch are those of each example alone"]
+    assert found["failed"] == ["ISOLATION: losses in a batch equal losses of each example alone"]
     assert found["mechanism"]["passed"]

@@ -1,4 +1,4 @@
-"""A right trainer passes, and no faulty one does: what an audit claims to see, it sees."""
+"""A correct trainer passes the audit, and every faulty one fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAN = privet.Plan(
 FEW = 20_000
 
 
-def test_a_right_trainer_passes():
+def test_a_correct_trainer_passes():
     found = audit.mechanism(PLAN, plain_trainer.train, observations=FEW)
     assert found.passed, found
     assert 0.5 * found.epsilon_claimed <= found.epsilon_lower_bound <= found.epsilon_claimed
@@ -36,7 +36,7 @@ def test_a_right_trainer_passes():
 
 @pytest.mark.parametrize("fault", plain_trainer.TRAINERS)
 def test_a_faulty_trainer_fails(fault):
-    # Draws of nobody are frequent enough only where few are drawn.
+    # Empty batches are frequent enough only for a small batch size.
     plan = replace(PLAN, sampling=Poisson(2)) if fault == "no noise on an empty draw" else PLAN
     assert not audit.mechanism(plan, plain_trainer.TRAINERS[fault], observations=FEW).passed
 
@@ -73,12 +73,12 @@ PATCHES = {
 
 
 @pytest.mark.parametrize("fault", PATCHES)
-def test_a_fault_in_the_production_path_is_seen(fault, monkeypatch):
+def test_a_fault_in_the_production_path_is_detected(fault, monkeypatch):
     monkeypatch.setattr(*PATCHES[fault])
     assert not audit.mechanism(PLAN, train, observations=10_000).passed
 
 
-def test_a_sampler_that_repeats_its_draws_is_seen_in_the_production_path(monkeypatch):
+def test_a_sampler_that_repeats_its_samples_is_detected_in_the_production_path(monkeypatch):
     def draws(self, examples, words):
         generator = np.random.default_rng(0)
         while True:
@@ -97,10 +97,10 @@ def test_a_sampler_that_repeats_its_draws_is_seen_in_the_production_path(monkeyp
     ([1e-15, 0.3], [1], ("noise",)),
     ([1e-7, 0.3], [1], ()),
 ])  # fmt: skip
-def test_what_chance_can_have_rejected_is_tried_again_with_ten_times_as_much(found, attempts, failed, monkeypatch):
+def test_a_check_that_may_have_failed_by_chance_is_repeated_with_ten_times_the_observations(found, attempts, failed, monkeypatch):
     seen, p_values = [], iter(found)
 
-    def gather(plan, names, trainer, observations, alpha, tell):
+    def gather(plan, names, trainer, observations, alpha, report):
         seen.append(observations)
         checks = (audit.Check("noise", "", next(p_values)), *(audit.Check(str(i), "", 0.5) for i in range(49)))
         influence = whitebox.influence.Influence(1.0, 0.01, 1.0, 100, 100)
@@ -112,12 +112,12 @@ def test_what_chance_can_have_rejected_is_tried_again_with_ten_times_as_much(fou
     assert seen == [FEW * attempt for attempt in attempts]
 
 
-def test_only_a_plan_that_promises_something_is_audited():
-    with pytest.raises(InvalidArgumentError, match="a plan that promises something"):
+def test_a_plan_without_privacy_is_refused():
+    with pytest.raises(InvalidArgumentError, match="a plan with a finite ε"):
         audit.mechanism(replace(PLAN, noise=Gaussian(0, non_private=True)))
 
 
-def test_patterns_need_the_names_that_they_are_for():
+def test_patterns_need_parameter_names():
     rule = Layerwise({"body.*": Flat(0.7), ".*": Flat(0.2)})
     with pytest.raises(InvalidArgumentError, match="names is None"):
         audit.mechanism(replace(PLAN, clipping=rule), plain_trainer.train)

@@ -1,4 +1,4 @@
-"""The audit of one training: canaries are found as far as an ideal adversary would find them, and faults with them."""
+"""The audit of one training run detects canaries about as well as an ideal adversary, and faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(data, canaries, sampling=None, steps=1, epsilon=6.0, clipping=None, numb
     return audit.one_run(plan, model, loss_fn, optimizer, data, canaries, physical_batch_size=100)
 
 
-def test_canaries_with_gradients_of_their_own_are_found_as_by_an_ideal_adversary(data):
+def test_gradient_canaries_are_detected_as_by_an_ideal_adversary(data):
     found = run(data, CANARIES)
     assert found.passed
     for bounds in (found.white_box, found.black_box):
@@ -62,7 +62,7 @@ def test_examples_as_canaries_prove_no_more_than_is_claimed(data, kind, clipping
     assert found.white_box.canaries == 40
 
 
-def test_a_training_without_noise_is_caught(data, monkeypatch):
+def test_training_without_noise_is_detected(data, monkeypatch):
     monkeypatch.setattr(loop, "release", lambda clipped, token, source: unnoised(clipped, token.spend()))
     found = run(data, CANARIES, epsilon=1.0)
     assert not found.passed
@@ -75,11 +75,11 @@ def unnoised(clipped, multiplier):
     return NoisedSum(clipped.tensors, clipped.sensitivity, multiplier * clipped.sensitivity)
 
 
-def test_who_is_out_contributes_nothing(data):
+def test_an_excluded_canary_contributes_nothing(data):
     added = audit.canaries(data, 4, classes=CLASSES)
     plan = privet.Plan(examples=EXAMPLES + 4, sampling=FullBatch(), steps=1, clipping=Flat(0.5), delta=1e-5).calibrate(3.0)
     model = nn.Linear(5, CLASSES)
-    setting = membership.with_examples(plan, model, loss_fn, data, added)
+    setting = membership.add_example_canaries(plan, model, loss_fn, data, added)
     indices = np.arange(EXAMPLES + 4)
     batch = setting.data.read(indices)
     found = privet.per_example_gradients(model, setting.loss_fn, batch)["weight"].flatten(1).norm(dim=1)
@@ -99,7 +99,7 @@ def test_mislabelled_canaries_have_a_wrong_label(data):
     ({"clipping": Layerwise(Flat(0.5))}, "canaries is 200"),
     ({"number": 150}, "plan.examples is 210"),
 ])  # fmt: skip
-def test_what_cannot_be_audited_is_refused(data, change, says):
+def test_plans_that_cannot_be_audited_are_refused(data, change, says):
     with pytest.raises(InvalidArgumentError, match=says):
         run(data, CANARIES, **change)
 

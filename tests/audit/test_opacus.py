@@ -1,4 +1,4 @@
-"""The example of another library's trainer: all of it is as its plan says, but for examples that are not finite."""
+"""Audit of another library's trainer, which keeps its plan except for non-finite examples."""
 
 from __future__ import annotations
 

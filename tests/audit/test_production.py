@@ -1,4 +1,4 @@
-"""The trainer of this library passes its own audit, by every rule, style, sampler, momentum, mask and schedule."""
+"""This library's trainer passes its own audit with every rule, style, sampler, momentum, mask and schedule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import privet
 from privet import audit
 from privet.audit.mechanism import influence, noise, sensitivity, whitebox
 from privet.audit.observations import observe
-from privet.audit.probe import layout
+from privet.audit.probe import build_layout
 from privet.audit.production import train
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Projected
 from privet.errors import InvalidArgumentError
@@ -93,7 +93,7 @@ def variants(*left_out):
 
 
 @pytest.mark.parametrize("variant", variants())
-def test_noise_and_influence_are_as_the_plan_says(variant, holds_twice):
+def test_noise_and_influence_match_the_plan(variant, holds_twice):
     plan = replace(PLAN, **VARIANTS[variant])
     places = whitebox._layout(plan, None, 128)
     shares = []
@@ -101,29 +101,29 @@ def test_noise_and_influence_are_as_the_plan_says(variant, holds_twice):
     def experiment():
         found = {}
         for name, probe in (
-            ("everybody", whitebox._everybody(plan, places, 10_000)),
+            ("full batch", whitebox._full_batch_probe(plan, places, 10_000)),
             ("sampled", whitebox._probe(plan, places, plan.examples, 50, plan.sampling)),
         ):
             trace = train(probe)
             seen = observe(probe, places, trace)
             checks = [*noise.checks(seen.noise), *whitebox.sampler.checks(probe.plan, trace.drawn)]
             found |= {f"{name}: {check.name}": check.p_value for check in checks}
-            ratio = influence.influence(seen)
+            ratio = influence.estimate_influence(seen)
             found[f"{name}: influence"] = ratio.p_value()
             shares.append(ratio)
-            if name == "everybody":
-                found["telling"] = influence.error_rates(seen, ALPHA).p_value()
+            if name == "full batch":
+                found["detection"] = influence.measure_error_rates(seen, ALPHA).p_value()
                 found["some influence"] = float(ratio.ratio > 5 * ratio.error or plan.noise_multiplier > 10)
         return found
 
     holds_twice(experiment)
-    # What an example can do, it does: the canaries are the worst case of the proof.
-    everybody = shares[0]
+    # The canaries are the worst case of the proof: they reach the planned influence.
+    full_batch = shares[0]
     least = 0.9 if plan.clipping.adaptive else 0.97
-    assert everybody.ratio + 6 * everybody.error >= least
+    assert full_batch.ratio + 6 * full_batch.error >= least
 
 
-# Their clipping is one that is there already, or bounds no single step.
+# Variants whose clipping is covered by another variant, or does not bound a single step.
 NOT_AGAIN = (
     "estimated norms", "truncated", "fixed size", "balls in bins", "shuffled", "full batch", "hardly any examples",
     "nearly all within", "fast noise",
@@ -131,9 +131,9 @@ NOT_AGAIN = (
 
 
 @pytest.mark.parametrize("variant", variants(*NOT_AGAIN))
-def test_without_noise_one_example_moves_the_sum_by_at_most_the_sensitivity(variant):
+def test_without_noise_one_example_changes_the_sum_by_at_most_the_sensitivity(variant):
     plan = replace(PLAN, **VARIANTS[variant])
-    checks = sensitivity.checks(plan, layout(plan.clipping, None, 64), train)
+    checks = sensitivity.checks(plan, build_layout(plan.clipping, None, 64), train)
     assert len(checks) == len(sensitivity.EXAMPLES)
     assert not [check for check in checks if check.p_value < 1]
 
@@ -143,11 +143,14 @@ def test_without_noise_one_example_moves_the_sum_by_at_most_the_sensitivity(vari
     AdaptiveQuantile(Layerwise(Flat(0.7), by="parameter")),
 ])  # fmt: skip
 @pytest.mark.parametrize("layers", [1, 6, 31])
-def test_what_an_audit_costs_does_not_grow_with_parameters_and_groups(rule, layers):
-    """What a step costs grows with the parameters, and with how many numbers go through the model."""
+def test_the_cost_of_an_audit_does_not_grow_with_parameters_and_groups(rule, layers):
+    """The cost of a step grows with the number of parameters and of values that go through the model."""
     names = [f"layer{number}.{kind}" for number in range(layers) for kind in ("weight", "bias")]
     plan = replace(PLAN, clipping=rule)
-    for make, coordinates in ((whitebox._everybody, whitebox._COORDINATES), (whitebox._sampled, whitebox._SAMPLED_COORDINATES)):
+    settings = (
+        (whitebox._full_batch_probe, whitebox._COORDINATES), (whitebox._sampled_probe, whitebox._SAMPLED_COORDINATES),
+    )  # fmt: skip
+    for make, coordinates in settings:
         places = whitebox._layout(plan, names, coordinates)
         probe = make(plan, places, 1_000_000)
         assert probe.plan.total_steps * len(names) <= 25_000
@@ -161,14 +164,14 @@ def test_an_accumulation_that_cannot_be_undone_is_not_audited():
         audit.mechanism(replace(PLAN, momentum=Summed()))
 
 
-def test_a_certificate_says_that_it_looked_at_less():
+def test_a_certificate_notes_fewer_observations():
     names = [f"layer{number}.weight" for number in range(40)]
     few = whitebox._notes(replace(PLAN, clipping=Layerwise(Flat(0.7))), names, 1_000_000)
-    assert "40 parameters in 40 groups take long" in few[0]
+    assert "40 parameters in 40 groups are slow" in few[0]
     assert not whitebox._notes(PLAN, None, 1_000_000)
 
 
-def test_patterns_are_audited_with_the_names_that_they_are_for():
+def test_patterns_are_audited_with_their_parameter_names():
     names = ["conv1.weight", "conv1.bias", "head.0.weight"]
     plan = replace(PLAN, clipping=Layerwise({r"conv\d.*": Flat(0.5), ".*": Automatic(0.2)}))
     assert audit.mechanism(plan, names=names, observations=10_000).passed
@@ -186,11 +189,11 @@ def test_a_certificate_is_prose_and_json():
     assert len(str(found).splitlines()) >= len(found.checks)
 
 
-def test_the_influence_of_a_canary_is_the_plans_also_where_bounds_move():
-    """The fillers keep an adaptive bound where it is, so that canaries stay beyond it."""
+def test_the_influence_of_a_canary_matches_the_plan_with_adaptive_bounds():
+    """The other examples keep an adaptive bound stable, so that canaries stay above it."""
     plan = replace(PLAN, clipping=AdaptiveQuantile(Flat(0.7), share=0.1, quantile=0.5))
     places = whitebox._layout(plan, None, 128)
-    probe = whitebox._everybody(plan, places, 10_000)
+    probe = whitebox._full_batch_probe(plan, places, 10_000)
     trace = train(probe)
     bounds = np.array([rule.rule.bound for rule in trace.rules])
     assert len(np.unique(bounds)) == len(bounds)

@@ -1,6 +1,7 @@
-"""The verbs answer in prose, and with --json in one object as the last line of standard output."""
+"""Commands answer in prose, and with --json in one object on the last line of standard output."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -31,7 +32,7 @@ def test_epsilon_is_the_published_value(capsys):
     assert found["direction"] == "upper bound"
 
 
-def test_epochs_and_steps_say_the_same(capsys):
+def test_epochs_and_steps_give_the_same_epsilon(capsys):
     steps = values(capsys, f"epsilon {QUESTION} --steps 3515 --noise-multiplier 1.1 --accountant rdp")
     epochs = values(capsys, f"epsilon {QUESTION} --epochs 15 --noise-multiplier 1.1 --accountant rdp")
     assert steps == epochs
@@ -49,14 +50,14 @@ def test_noise_and_epsilon_are_inverse(capsys):
     assert 2 * (1 - 1e-3) < spent <= 2
 
 
-def test_steps_are_what_a_budget_is_enough_for(capsys):
+def test_steps_are_the_most_that_a_budget_allows(capsys):
     budget = "--noise-multiplier 1.3 --sampling poisson --accountant rdp"
     steps = values(capsys, f"steps {QUESTION} --epsilon 1.5 {budget}")["steps"]
     within, beyond = (values(capsys, f"epsilon {QUESTION} --steps {n} {budget}")["epsilon"] for n in (steps, steps + 1))
     assert within <= 1.5 < beyond
 
 
-def test_a_unit_is_named_and_must_suit_the_neighbours(capsys):
+def test_the_unit_is_named_and_must_match_the_adjacency(capsys):
     question = f"epsilon {QUESTION} --steps 10 --noise-multiplier 2 --accountant rdp"
     assert "for one user (" in run(capsys, f"{question} --unit user")
     assert "for one example (in a group of 4; groups fixed in advance) (" in run(
@@ -71,13 +72,13 @@ def test_a_unit_is_named_and_must_suit_the_neighbours(capsys):
 
 def test_no_noise_is_answered_in_words(capsys):
     assert values(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")["epsilon"] == "inf"
-    assert "nothing is private" in run(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")
+    assert "no privacy without noise" in run(capsys, f"epsilon {QUESTION} --steps 1 --noise-multiplier 0")
 
 
 SMALL = "epsilon --examples 5000 --batch-size 50 --steps 40 --noise-multiplier 1.7 --delta 1e-5"
 
 
-def test_a_privacy_loss_is_explained(capsys):
+def test_epsilon_is_explained(capsys):
     found = values(capsys, f"{SMALL} --explain")
     assert 0 < found["advantage"] < 1
     assert 0.001 < found["tpr_at_fpr_0.1%"] < found["tpr_at_fpr_1%"] < 1
@@ -85,10 +86,10 @@ def test_a_privacy_loss_is_explained(capsys):
     assert len(found["profile"]["epsilon"]) == len(found["profile"]["delta"]) > 10
     text = run(capsys, f"{SMALL} --explain")
     assert "What it means: an attacker" in text
-    assert "These (ε, δ) hold at once: (0.0, " in text
+    assert "These (ε, δ) pairs all hold: (0.0, " in text
 
 
-def test_without_noise_there_is_an_explanation_too(capsys):
+def test_epsilon_without_noise_is_explained(capsys):
     found = values(
         capsys, "epsilon --examples 500 --batch-size 50 --steps 4 --noise-multiplier 0 --delta 1e-5 --explain --compare"
     )
@@ -106,7 +107,7 @@ def test_without_noise_there_is_an_explanation_too(capsys):
         ("truncated-poisson", "pld"),
     ],
 )
-def test_every_accountant_answers_or_says_why_not(capsys, sampling, covering):
+def test_every_accountant_answers_or_gives_a_reason(capsys, sampling, covering):
     command = f"{SMALL} --sampling {sampling}"
     rows = values(capsys, f"{command} --compare")["comparison"]
     assert " ".join(row["accountant"] for row in rows if row["covers"]) == covering
@@ -118,12 +119,12 @@ def test_every_accountant_answers_or_says_why_not(capsys, sampling, covering):
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "moments", "strong", "basic"])
-def test_noise_is_found_by_every_bound(capsys, accountant):
+def test_every_upper_bound_calibrates_noise(capsys, accountant):
     found = values(capsys, f"noise --examples 5000 --batch-size 50 --steps 40 --epsilon 2 --delta 1e-5 --accountant {accountant}")
     assert 2 * (1 - 1e-3) < found["epsilon"] <= 2
 
 
-def test_dp_accounting_is_asked_on_demand(capsys):
+def test_dp_accounting_verifies_on_request(capsys):
     found = values(capsys, f"{SMALL} --verify")
     assert found["verified"] is True
     assert found["dp_accounting_epsilon"] == pytest.approx(found["epsilon"], rel=3e-3)
@@ -133,7 +134,7 @@ def test_dp_accounting_is_asked_on_demand(capsys):
     assert (silent["verified"], silent["dp_accounting_epsilon"]) == (None, None)
 
 
-def test_a_number_that_is_too_small_does_not_pass(capsys):
+def test_an_epsilon_that_is_too_small_fails_verification(capsys):
     with pytest.raises(SystemExit) as stop:
         main(f"{SMALL} --accountant gdp --verify".split())
     out, err = capsys.readouterr()
@@ -155,7 +156,7 @@ def test_infinity_is_answered_in_words(capsys, options):
     assert text.startswith("ε = ∞: ")
 
 
-def test_a_large_delta_is_remarked_on(capsys):
+def test_a_large_delta_gets_a_caution(capsys):
     text = run(capsys, "epsilon --examples 100 --batch-size 10 --steps 1 --noise-multiplier 2 --delta 0.01 --accountant rdp")
     assert "one random record" in text
 
@@ -163,11 +164,23 @@ def test_a_large_delta_is_remarked_on(capsys):
 @pytest.mark.parametrize(
     "verb", ["", "train", "epsilon", "noise", "steps", "bench", "report", "reproduce", "data", "data list", "data fetch"]
 )
-def test_help_teaches(verb, capsys):
+def test_help_has_an_example(verb, capsys):
     text = run(capsys, f"{verb} --help")
     assert "Usage: privet" in text
     if verb in ("train", "epsilon", "noise", "bench", "report", "data fetch"):
         assert "Example: privet" in text
+
+
+def test_train_lists_its_options_by_topic(capsys):
+    text = run(capsys, "train --help")
+    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith((" ", "Usage"))]
+    assert headings == [
+        "Data:", "Privacy:", "Sampling and length:", "Model and optimizer:", "Clipping:", "Sparsification and momentum:", "Run:",
+        "Options:",
+    ]  # fmt: skip
+    sections = dict(zip(headings, re.split(r"^[A-Z][a-z ]+:$", text, flags=re.MULTILINE)[1:], strict=True))
+    for topic, option in (("Data:", "--target"), ("Privacy:", "--delta"), ("Clipping:", "--bound"), ("Options:", "--help")):
+        assert f"\n  {option} " in sections[topic]
 
 
 def test_without_a_verb_the_help_is_shown(capsys):
@@ -187,7 +200,7 @@ def test_the_help_and_the_version_need_no_pytorch():
         assert found.splitlines()[-1] == "0 False"
 
 
-def test_every_verb_is_there_and_a_misspelt_one_is_told(capsys):
+def test_every_command_has_help_and_a_misspelt_one_is_corrected(capsys):
     for verb in VERBS:
         with pytest.raises(SystemExit) as stop:
             main([verb, "--help"])
@@ -206,6 +219,6 @@ def test_data_list_names_every_set(capsys):
     assert "mnist" in run(capsys, "data list")
 
 
-def test_the_module_is_a_command_too():
+def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "privet", "data", "list"], capture_output=True, text=True, check=True)
     assert "fashion-mnist" in done.stdout

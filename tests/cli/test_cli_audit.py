@@ -1,4 +1,4 @@
-"""`privet audit` and `privet check`: what they answer, how they end, and what they refuse."""
+"""`privet audit` and `privet check`: output, exit status and errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_model_is_checked(layer, passes, capsys, tmp_path):
     assert json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["passed"] is passes
 
 
-def test_a_program_that_training_would_refuse_ends_with_status_1_and_why(capsys, tmp_path):
+def test_a_model_that_training_would_refuse_ends_with_status_1_and_a_reason(capsys, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nmodel.requires_grad_(False)\n", encoding="utf-8")
     status, found = ended(capsys, "check", file)
@@ -95,7 +95,7 @@ def test_a_program_that_training_would_refuse_ends_with_status_1_and_why(capsys,
     assert "trainable" in next(check["finding"] for check in found["checks"] if check["name"] in found["failed"])
 
 
-def test_what_a_file_prints_is_no_result(capsys, tmp_path):
+def test_output_of_the_users_file_goes_to_standard_error(capsys, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MODEL.replace("LAYER", "nn.Tanh()") + "\nprint('hello')\n", encoding="utf-8")
     with pytest.raises(SystemExit) as stop:
@@ -124,7 +124,7 @@ def test_a_batch_and_a_plan_are_enough(capsys, tmp_path):
     (["check", "mine.py"], "model = 3\ndataset = [1, 2]\n", "no plan|dataset|model"),
     (["check", "mine.py"], "dataset = range(40)\n", "defines no model"),
 ])  # fmt: skip
-def test_what_cannot_be_asked_is_refused_in_one_line(words, file, says, capsys, tmp_path, monkeypatch):
+def test_bad_input_is_refused_in_one_line(words, file, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(file, encoding="utf-8")
     with pytest.raises(SystemExit) as stop:

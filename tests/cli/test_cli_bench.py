@@ -1,4 +1,4 @@
-"""`privet bench`: whose steps it takes, what it answers, and what it refuses."""
+"""`privet bench`: models, output and errors."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_networks_of_privet(capsys):
 
 
 @pytest.mark.parametrize(("asked", "taken"), [((), 40), (("--batch-size", 11), 11)], ids=["all there is", "as many as asked"])
-def test_a_model_of_ones_own(asked, taken, capsys, tmp_path):
+def test_a_model_from_a_file(asked, taken, capsys, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MODEL, encoding="utf-8")
     (row,) = answered(capsys, file, *asked, "--clipping", "psac", "--style", "module", "--no-memory")["results"]
@@ -57,14 +57,14 @@ def test_a_model_of_ones_own(asked, taken, capsys, tmp_path):
     check_numbers(row)
 
 
-def test_a_batch_is_data_enough(capsys, tmp_path):
+def test_a_batch_can_stand_in_for_a_data_set(capsys, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MODEL + "\nbatch = torch.utils.data.default_collate(dataset[:9])\ndel dataset\n", encoding="utf-8")
     assert answered(capsys, file, "--no-memory")["results"][0]["batch_size"] == 9
 
 
-@pytest.mark.skipif(not peak_is_measurable(), reason="this system does not tell peak memory")
-def test_memory_is_measured_in_processes_that_are_asked_the_same(capsys, tmp_path, monkeypatch):
+@pytest.mark.skipif(not peak_is_measurable(), reason="this system does not report peak memory")
+def test_memory_is_measured_in_subprocesses_with_the_same_arguments(capsys, tmp_path, monkeypatch):
     commands = []
 
     def peak(command):
@@ -109,7 +109,7 @@ def test_people_get_a_table(capsys):
     ("nothing.py", "defines no batch"),
     ("unlike.py", "loss_fn is 'float'"),
 ])  # fmt: skip
-def test_what_cannot_be_measured_is_refused_in_one_line(words, says, capsys, tmp_path, monkeypatch):
+def test_bad_input_is_refused_in_one_line(words, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MODEL, encoding="utf-8")
     (tmp_path / "coupled.py").write_text(MODEL.replace("nn.Flatten(),", "nn.Flatten(), nn.BatchNorm1d(12),"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A configuration stands for options; a run's plan.json repeats the run; what contradicts is refused."""
+"""A configuration file replaces options; a run's plan.json repeats the run; contradictions are refused."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from privet import Plan, momentum, schedules, sparsification
 from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
-from privet.data.classes import declared
+from privet.data.classes import parse_classes
 from privet.plan import PARTS
 from privet.runs import config
 from privet.runs import run as runs
@@ -44,7 +44,7 @@ EVERYTHING = [
 ]  # fmt: skip
 
 
-def test_a_runs_plan_repeats_the_run_with_everything_that_options_can_say(capsys, tmp_path):
+def test_plan_json_repeats_a_run_with_every_option(capsys, tmp_path):
     code, _, error = run(capsys, *EVERYTHING, "--out", tmp_path / "first")
     assert code == 0, error
     first = plan_in(tmp_path / "first")
@@ -67,7 +67,7 @@ def test_a_runs_plan_repeats_the_run_with_everything_that_options_can_say(capsys
         ("options.json", '{"data": "digits", "model": "logistic", "steps": 3, "noise_multiplier": 1.5, "clipping": "psac"}'),
     ],
 )
-def test_a_file_stands_for_options_and_the_command_line_wins(capsys, tmp_path, name, text):
+def test_a_file_replaces_options_and_the_command_line_overrides_it(capsys, tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
     code, found, error = run(capsys, "--config", tmp_path / name, "--steps", 2, "--out", tmp_path / "run")
     assert code == 0, error
@@ -76,7 +76,7 @@ def test_a_file_stands_for_options_and_the_command_line_wins(capsys, tmp_path, n
     assert plan_in(tmp_path / "run").noise_multiplier == 1.5
 
 
-def test_a_plan_in_a_file_can_say_what_no_option_does_and_be_calibrated(capsys, tmp_path):
+def test_a_plan_in_a_file_goes_beyond_the_options_and_can_be_calibrated(capsys, tmp_path):
     (tmp_path / "mine.toml").write_text(
         """
         data = "digits"
@@ -106,8 +106,8 @@ def test_classes_in_a_file_are_a_number_a_text_or_a_list(capsys, tmp_path, class
     code, _, error = run(capsys, "--config", tmp_path / "options.toml", "--out", tmp_path / "run")
     assert code == 0, error
     kept = runs.read_setup(tmp_path / "run").classes
-    assert len(declared(kept, "own.npz")) == 2
-    assert ("no, yes" in declared(kept, "own.npz").names) == classes.startswith('["')
+    assert len(parse_classes(kept, "own.npz")) == 2
+    assert ("no, yes" in parse_classes(kept, "own.npz").names) == classes.startswith('["')
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_classes_in_a_file_are_a_number_a_text_or_a_list(capsys, tmp_path, class
         ("[1, 2]", [], "a table of options"),
         ("{", [], "does not parse"),
         ('{"data": "digits", "plan": {"examples": 1437}}', [], "plan"),
-        ('{"data": "digits", "plan": 0.5}', [], "a table of a plan's fields"),
+        ('{"data": "digits", "plan": 0.5}', [], "a table with the fields of a plan"),
         ('{"data": "digits", "epsilon": 3, "optimizer": "best"}', [], "optimizer"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused(capsys, tmp_path, text, arguments, words):
+def test_an_invalid_file_is_refused(capsys, tmp_path, text, arguments, words):
     (tmp_path / "it.json").write_text(text, encoding="utf-8")
     code, _, error = run(capsys, "--config", tmp_path / "it.json", *arguments, "--out", tmp_path / "run")
     assert code == 2
@@ -133,10 +133,10 @@ def test_a_file_that_makes_no_sense_is_refused(capsys, tmp_path, text, arguments
 
 def test_a_missing_file_is_refused(capsys, tmp_path):
     code, _, error = run(capsys, "--config", tmp_path / "none.toml")
-    assert (code, "a file that can be read" in error) == (2, True)
+    assert (code, "a readable file" in error) == (2, True)
 
 
-def test_options_that_a_plan_decides_are_refused_beside_it(capsys, tmp_path):
+def test_options_that_the_plan_determines_are_refused(capsys, tmp_path):
     code, _, error = run(capsys, *EVERYTHING, "--out", tmp_path / "first")
     assert code == 0, error
     for option in (["--bound", 3], ["--batch-size", 7], ["--clipping", "flat"], ["--history", 2]):
@@ -180,7 +180,7 @@ VALUES = {
 }
 
 
-def test_every_kind_of_value_has_a_line():
+def test_every_kind_of_value_has_a_case():
     # The command line's data sets are of examples, users and groups, whose units have names.
     assert {name.partition(",")[0] for name in VALUES} >= set(PARTS) - {"Poisson", "Gaussian", "Unit"}
 
@@ -209,7 +209,7 @@ def test_a_plan_with_every_kind_of_value_trains_from_a_file_and_repeats(capsys, 
         ("sgld", {"diffusion": 1e-4, "prior": 2.0, "burn_in": 1, "thinning": 2, "keep": 2}),
     ],
 )
-def test_an_optimizer_has_its_further_arguments(capsys, tmp_path, optimizer, options):
+def test_optimizer_options_are_kept(capsys, tmp_path, optimizer, options):
     arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 7, "--optimizer", optimizer]
     code, _, error = run(capsys, *arguments, "--optimizer-options", json.dumps(options), "--out", tmp_path / "first")
     assert code == 0, error
@@ -237,14 +237,14 @@ def test_an_optimizer_has_its_further_arguments(capsys, tmp_path, optimizer, opt
         ('{"lr": 1}', "multiple values"),
     ],
 )
-def test_further_arguments_that_make_no_sense_are_refused(capsys, tmp_path, options, words):
+def test_invalid_optimizer_options_are_refused(capsys, tmp_path, options, words):
     arguments = ["--data", "digits", "--model", "logistic", "--epsilon", 3, "--optimizer", "adamw"]
     code, _, error = run(capsys, *arguments, "--optimizer-options", options, "--out", tmp_path / "run")
     assert (code, words in error) == (2, True)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_learning_rate_is_coupled_to_the_schedules_also_after_an_interruption(capsys, tmp_path, monkeypatch):
+def test_a_coupled_learning_rate_survives_an_interruption(capsys, tmp_path, monkeypatch):
     stopped = iter([True])
 
     def steps(training, progress):
@@ -272,14 +272,14 @@ def saved(directory):
 
 
 @pytest.mark.parametrize("optimizer", sorted(config.OPTIMIZERS))
-def test_every_optimizer_is_reached_by_its_name(capsys, tmp_path, optimizer):
+def test_every_optimizer_has_a_name(capsys, tmp_path, optimizer):
     arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 2, "--optimizer", optimizer]
     code, found, error = run(capsys, *arguments, "--out", tmp_path / "run")
     assert code == 0, error
     assert found["steps"] == 2
 
 
-def test_what_is_kept_and_evaluated_is_the_average(capsys, tmp_path):
+def test_the_average_is_saved_and_evaluated(capsys, tmp_path):
     arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 5, "--average", "uniform"]
     code, _, error = run(capsys, *arguments, "--out", tmp_path / "run")
     assert code == 0, error

@@ -72,14 +72,14 @@ CASES = [
             ("--clipping", "wishful", "--clipping"),
             ("--bound", "0", "clipping.bound"),
             ("--bound", "inf", "clipping.bound"),
-            ("--stability", "0.1", "the rule 'flat' has none. It belongs to automatic, psac, psasc"),
+            ("--stability", "0.1", "left out with the rule 'flat'. It is an option of automatic, psac, psasc"),
             ("--scale", "0.9", "--scale"),
-            ("--cutoff", "3", "It belongs to global"),
+            ("--cutoff", "3", "It is an option of global"),
             ("--clipping", "layerwise", "--clipping"),
             ("--clipping", "batchclipping", "--clipping"),
             ("--clipping psasc --scale", "1.5", "clipping.scale"),
             ("--clipping psac --stability", "0", "clipping.stability"),
-            ("--clipping psac --scale", "0.9", "the rule 'psac' has none. It belongs to psasc"),
+            ("--clipping psac --scale", "0.9", "left out with the rule 'psac'. It is an option of psasc"),
             ("--clipping global --cutoff", "-1", "clipping.cutoff"),
             ("--style", "layer", "--style"),
             ("--adaptive-quantile", "1", "clipping.quantile"),
@@ -114,7 +114,7 @@ def test_refused_in_one_line(arguments, says, capsys, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_machine_refuses_is_said_in_a_line(capsys):
+def test_an_operating_system_error_is_one_line(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["ledger", "verify", "a" * 5000])
     error = capsys.readouterr().err

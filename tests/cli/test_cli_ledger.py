@@ -1,4 +1,4 @@
-"""`privet ledger` and `privet budget`: what was spent, of what, for people and for programs."""
+"""`privet ledger` and `privet budget`: output for people and for programs."""
 
 import json
 import zlib
@@ -102,7 +102,7 @@ def test_a_budget_for_other_data_is_refused(capsys, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_a_run_from_another_machine_goes_on_when_it_is_adopted(capsys, monkeypatch, tmp_path):
+def test_a_run_from_another_machine_resumes_when_adopted(capsys, monkeypatch, tmp_path):
     from privet.ledger.machine import Machine
 
     place = tmp_path / "run"
@@ -117,7 +117,7 @@ def test_a_run_from_another_machine_goes_on_when_it_is_adopted(capsys, monkeypat
 
 
 def test_a_record_without_a_kind_is_shown(capsys, tmp_path):
-    """Each line is whole, so that `show` shows it; `verify` says that it makes no sense."""
+    """The line is intact, so `show` prints it; `verify` reports that it is invalid."""
     body = json.dumps({"previous": "0" * 64, "count": 3}).encode()
     (tmp_path / "ledger").write_bytes(b"%08x %s\n" % (zlib.crc32(body), body))
     code, out, _ = run(capsys, "ledger", "show", tmp_path)

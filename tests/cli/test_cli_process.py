@@ -1,4 +1,4 @@
-"""The command decides about memory in a process of its own, and not in the one that calls it as a function."""
+"""The command tunes the allocator of its own process, but not of a process that calls it as a function."""
 
 import sys
 
@@ -9,7 +9,7 @@ from privet.cli import main
 
 
 @pytest.mark.parametrize(("arguments", "kept"), [(None, 1), (["data", "list"], 0)])
-def test_memory_is_kept_where_the_process_is_ours(arguments, kept, monkeypatch):
+def test_freed_memory_is_kept_only_in_the_commands_own_process(arguments, kept, monkeypatch):
     calls = []
     monkeypatch.setattr(malloc, "keep_freed_memory", lambda: calls.append(True))
     monkeypatch.setattr(sys, "argv", ["privet", "data", "list"])

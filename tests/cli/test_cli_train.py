@@ -1,4 +1,4 @@
-"""A stranger's first run: one command leaves a complete directory, an interrupted one a directory that can be gone on with."""
+"""A first run: one command leaves a complete directory; an interrupted one leaves a directory that can be resumed."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
 
 @pytest.mark.parametrize("model", ["logistic", "mlp", "tanh-cnn"])
 @pytest.mark.parametrize("options", ["--clipping flat", "--clipping automatic --stability 0.05 --optimizer adam"])
-def test_models_rules_and_optimizers_go_together(capsys, tmp_path, model, options):
+def test_models_rules_and_optimizers_combine(capsys, tmp_path, model, options):
     assert train(capsys, f"--data digits --model {model} --steps 3 {options} --out {tmp_path}/run {QUICK}")["steps"] == 3
 
 
@@ -75,7 +75,7 @@ def test_models_rules_and_optimizers_go_together(capsys, tmp_path, model, option
     ],
     ids=str,
 )
-def test_every_rule_and_style_is_reached_by_its_name(capsys, tmp_path, options, rule):
+def test_every_rule_and_style_has_a_name(capsys, tmp_path, options, rule):
     train(capsys, f"--data digits --model logistic --steps 2 {options} --out {tmp_path}/run {QUICK}")
     assert Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8")).clipping == rule
 
@@ -86,7 +86,7 @@ def test_full_batches_train_from_the_command_line(capsys, tmp_path):
     assert (found["steps"], type(plan.sampling).__name__, plan.sampling_rate) == (3, "FullBatch", 1.0)
 
 
-def test_noise_and_budget_give_the_steps(capsys, tmp_path):
+def test_noise_and_epsilon_determine_the_steps(capsys, tmp_path):
     found = train(capsys, f"--data digits --noise-multiplier 3 --batch-size 200 --out {tmp_path}/run {QUICK}")
     assert 7.5 < found["epsilon"] <= 8
 
@@ -105,7 +105,7 @@ def table(path, rows, labels=("no", "yes"), seed=0):
     return path
 
 
-def test_arrays_of_ones_own(capsys, tmp_path):
+def test_training_on_the_users_arrays(capsys, tmp_path):
     generator = np.random.default_rng(0)
     x, y = generator.integers(0, 256, (120, 16, 16), dtype=np.uint8), generator.integers(0, 3, 120)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y)
@@ -114,37 +114,37 @@ def test_arrays_of_ones_own(capsys, tmp_path):
     np.savez(tmp_path / "both.npz", x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
     found = train(capsys, f"--data {tmp_path}/both.npz --classes 3 --steps 2 --out {tmp_path}/b {QUICK}")
     assert 0 <= found["test_accuracy"] <= 1
-    assert found["test_data"] == f"x_test and y_test of {tmp_path}/both.npz, handed in as public test data"
+    assert found["test_data"] == f"x_test and y_test of {tmp_path}/both.npz, provided as public test data"
     for name in ("guarantee.md", "report.html"):
-        assert "handed in as public test data" in (tmp_path / "b" / name).read_text(), name
+        assert "provided as public test data" in (tmp_path / "b" / name).read_text(), name
 
 
-def test_a_table_of_ones_own_has_no_test_accuracy_but_that_of_another_file(capsys, tmp_path):
+def test_a_table_has_a_test_accuracy_only_with_a_test_file(capsys, tmp_path):
     own, test = table(tmp_path / "own.csv", 150), table(tmp_path / "test.csv", 40, seed=1)
     options = f"--data {own} --target bigger --classes no,yes --steps 3"
     found = train(capsys, f"{options} --out {tmp_path}/a {QUICK}")
     assert (found["test_accuracy"], found["test_data"], found["test_examples"]) == (None, None, None)
     assert Plan.from_json((tmp_path / "a" / "plan.json").read_text()).examples == 150
-    assert "no public test data was handed in" in (tmp_path / "a" / "report.html").read_text()
+    assert "no public test data was provided" in (tmp_path / "a" / "report.html").read_text()
     assert "test set" not in (tmp_path / "a" / "guarantee.md").read_text()
     found = train(capsys, f"{options} --test {test} --out {tmp_path}/b {QUICK}")
     assert (0 <= found["test_accuracy"] <= 1, found["test_examples"]) == (True, 40)
-    assert found["test_data"] == f"the file {test}, handed in as public test data"
+    assert found["test_data"] == f"the file {test}, provided as public test data"
     for name in ("guarantee.md", "report.html"):
-        assert "handed in as public test data" in (tmp_path / "b" / name).read_text(), name
+        assert "provided as public test data" in (tmp_path / "b" / name).read_text(), name
 
 
-def test_prose_says_why_there_is_no_test_accuracy(capsys, tmp_path):
+def test_prose_explains_a_missing_test_accuracy(capsys, tmp_path):
     own = table(tmp_path / "own.csv", 150)
     options = f"--data {own} --target bigger --classes no,yes --steps 2 --epsilon 8"
     for number, full in enumerate(([], ["--full"])):
         with pytest.raises(SystemExit):
             main(["train", *options.split(), "--out", f"{tmp_path}/run{number}", *full])
-        assert "No test accuracy: no public test data was given (--test FILE names some)." in capsys.readouterr().out
+        assert "No test accuracy: no public test data was given (name a file with --test)." in capsys.readouterr().out
 
 
-def test_a_label_that_is_not_declared_shapes_nothing(capsys, tmp_path):
-    """One changed label of one row must not tell data sets apart: neither by a shape nor by a refusal."""
+def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
+    """One changed label of one row must not distinguish data sets, neither by a shape nor by an error."""
     kept, states, notes = table(tmp_path / "own.csv", 150), [], []
     changed = tmp_path / "changed.csv"
     lines = kept.read_text().splitlines()
@@ -162,7 +162,7 @@ def test_a_label_that_is_not_declared_shapes_nothing(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("labels", [("SECRET", "OTHER"), ("SECRET", "SECRET")])
-def test_without_classes_a_file_is_refused_and_nothing_of_it_is_told(capsys, tmp_path, labels):
+def test_without_classes_a_file_is_refused_and_its_content_not_disclosed(capsys, tmp_path, labels):
     own = table(tmp_path / "own.csv", 30, labels)
     np.savez(tmp_path / "own.npz", x_train=np.zeros((30, 2)), y_train=np.arange(30) % 7)
     for data in (f"{own} --target bigger", f"{tmp_path}/own.npz"):
@@ -184,7 +184,7 @@ def test_a_run_on_declared_classes_is_repeated_by_its_plan(capsys, tmp_path):
         assert setups[0][name] == setups[1][name] is not None, name
 
 
-def test_momentum_inside_and_outside_is_in_the_plan(capsys, tmp_path):
+def test_inner_and_outer_momentum_are_in_the_plan(capsys, tmp_path):
     options = "--model logistic --steps 4 --inner-momentum 0.8 --outer-momentum 0.2 --history 2"
     train(capsys, f"--data digits {options} --out {tmp_path}/run {QUICK}")
     plan = Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
@@ -203,13 +203,13 @@ def told(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def test_a_training_ends_with_a_few_lines(capsys, tmp_path):
+def test_training_ends_with_a_short_summary(capsys, tmp_path):
     run = tmp_path / "run"
     lines = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--out", run).splitlines()
     assert len(lines) <= 8
     assert re.fullmatch(r"ε = [78][\d.]*, δ = 1e-05 for one example \(add-remove neighbours\)", lines[0])
     assert re.fullmatch(
-        r"No attack finds more than [\d.]+\s% of the members at 1\s% false alarms, .* more than [\d.]+\s%\.", lines[1]
+        r"No membership attack finds more than [\d.]+\s% of the members at 1\s% false positives; .* at most [\d.]+\s%\.", lines[1]
     )
     assert re.fullmatch(r"Accuracy [\d.]+\s% \([\d.]+ to [\d.]+\) on 360 public test examples \(95\s% interval\)", lines[2])
     assert lines[-2:] == [f"Report: {(run / 'report.html').as_uri()}", f"Full statement: privet guarantee {run}"]
@@ -220,12 +220,12 @@ def test_a_training_ends_with_a_few_lines(capsys, tmp_path):
     assert json.loads(told(capsys, "guarantee", run, "--json"))["delta"] == 1e-5
 
 
-def test_without_privacy_that_is_the_first_line(capsys, tmp_path):
+def test_a_run_without_privacy_says_so_first(capsys, tmp_path):
     options = ("--steps", 2, "--noise-multiplier", 0, "--out", tmp_path / "run")
     assert told(capsys, "train", "--data", "digits", *options).startswith("NO PRIVACY (ε = ∞): ")
 
 
-def test_the_whole_statement_and_all_numbers_are_told_if_asked(capsys, tmp_path):
+def test_full_prints_the_statement_and_all_numbers(capsys, tmp_path):
     run = tmp_path / "run"
     text = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--full", "--out", run)
     assert "differential privacy for one example" in text
@@ -235,7 +235,7 @@ def test_the_whole_statement_and_all_numbers_are_told_if_asked(capsys, tmp_path)
     assert (run / "report.html").as_uri() in text
 
 
-def test_quiet_tells_the_directory_and_epsilon_alone(capsys, tmp_path):
+def test_quiet_prints_only_the_directory_and_epsilon(capsys, tmp_path):
     run = tmp_path / "run"
     text = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--quiet", "--out", run)
     assert re.fullmatch(rf"{re.escape(str(run))}  ε = [78][\d.]*\n", text)
@@ -258,7 +258,7 @@ def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
     assert (tmp_path / "run" / "run.json").read_text(encoding="utf-8") == before
 
 
-# The process signals itself after its second regular checkpoint, however fast it is.
+# The process signals itself after its second regular checkpoint, independent of its speed.
 INTERRUPTED = """
 import os, sys
 from privet.training import checkpoint
@@ -283,7 +283,7 @@ def interrupted(run, how):
     return ended.returncode, ended.stderr
 
 
-def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
+def test_a_killed_run_is_unfinished_and_can_be_resumed(capsys, tmp_path):
     run = tmp_path / "run"
     status, _ = interrupted(run, signal.SIGKILL)
     assert status == -signal.SIGKILL
@@ -299,7 +299,7 @@ def test_killed_in_mid_training_it_is_unfinished_and_goes_on(capsys, tmp_path):
     assert "complete" in capsys.readouterr().err
 
 
-def test_stopped_by_its_user_it_says_how_to_go_on(tmp_path):
+def test_an_interrupted_run_prints_how_to_resume(tmp_path):
     status, errors = interrupted(tmp_path / "run", signal.SIGINT)
     assert status == 130
     assert errors.strip().splitlines()[-1].endswith("privet train --resume RUN")
@@ -307,7 +307,7 @@ def test_stopped_by_its_user_it_says_how_to_go_on(tmp_path):
     assert json.loads((tmp_path / "run" / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
 
 
-def test_the_report_can_be_written_again(capsys, tmp_path):
+def test_the_report_can_be_rewritten(capsys, tmp_path):
     train(capsys, f"--data digits --steps 2 --out {tmp_path}/run {QUICK}")
     os.unlink(tmp_path / "run" / "report.html")
     with pytest.raises(SystemExit) as stop:

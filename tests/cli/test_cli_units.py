@@ -1,4 +1,4 @@
-"""Users, groups and views from the command line: the plan says whose privacy it is, and runs repeat and go on."""
+"""Users, groups and views from the command line: the plan names the unit, and runs can be repeated and resumed."""
 
 import csv
 import json
@@ -61,7 +61,7 @@ def table(tmp_path):
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 @pytest.mark.parametrize("views", [[], ["--views", 2, "--augment", "flip,shift"]], ids=["plain", "views"])
-def test_users_of_an_array_are_the_unit_and_a_runs_plan_repeats_it(capsys, tmp_path, images, model, views):
+def test_users_of_an_array_are_the_unit_and_plan_json_repeats_the_run(capsys, tmp_path, images, model, views):
     options = ["--model", model, "--user-column", "user_train", "--user-cap", 3, "--batch-size", 12, *views]
     code, found, error = train(capsys, "--data", images, "--classes", 3, *options, *QUICK, "--out", tmp_path / "run")
     assert code == 0, error
@@ -76,7 +76,7 @@ def test_users_of_an_array_are_the_unit_and_a_runs_plan_repeats_it(capsys, tmp_p
     assert runs.read_setup(tmp_path / "again") == runs.read_setup(tmp_path / "run")
 
 
-def test_users_of_a_table_are_the_unit_and_no_feature(capsys, tmp_path, table):
+def test_users_of_a_table_are_the_unit_and_not_a_feature(capsys, tmp_path, table):
     options = [*TABLE, "--user-cap", 10, "--batch-size", 20]
     code, found, error = train(capsys, "--data", table, *options, *QUICK, "--out", tmp_path / "run")
     assert code == 0, error
@@ -96,7 +96,7 @@ def test_groups_of_examples_are_the_unit(capsys, tmp_path):
     assert (plan.unit, plan.examples) == (group_unit(4), EXAMPLES // 4)
 
 
-def test_an_interrupted_run_on_users_and_views_goes_on(capsys, tmp_path, images, monkeypatch):
+def test_an_interrupted_run_on_users_and_views_resumes(capsys, tmp_path, images, monkeypatch):
     options = ["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "flip", "--model", "logistic"]
     stopped = iter([True])
 
@@ -118,33 +118,33 @@ def test_an_interrupted_run_on_users_and_views_goes_on(capsys, tmp_path, images,
     ("options", "words"),
     [
         (["--user-column", "user_train"], "user_cap is None; it must be given with user_column"),
-        ([], r"source is .*or say which holds the users"),
+        ([], r"source is .*or name the array of users"),
         (["--user-column", "user_train", "--user-cap", 2, "--views", 3], "augment is None; it must be given with views"),
         (["--user-column", "user_train", "--user-cap", 2, "--augment", "flip"], "views is None; it must be given with augment"),
         (["--user-column", "user_train", "--user-cap", 0], "user_cap is 0"),
         (["--user-column", "user_train", "--user-cap", 2, "--group-size", 2], "group_size is 2; it must be left out with user_"),
-        (["--user-column", "x_train", "--user-cap", 2], "user_column is 'x_train'; it must be an array beside inputs and labels"),
+        (["--user-column", "x_train", "--user-cap", 2], "user_column is 'x_train'; it must be an array other than inputs and"),
         (["--user-column", "who", "--user-cap", 2], "user_column is 'who'.* user_train"),
         (["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "melt"], "augment is 'melt'.*flip"),
         (["--user-column", "user_train", "--user-cap", 2, "--adjacency", "all"], "adjacency is 'all'"),
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused_in_one_line(capsys, tmp_path, images, options, words):
+def test_contradictory_options_are_refused_in_one_line(capsys, tmp_path, images, options, words):
     code, _, error = train(capsys, "--data", images, "--classes", 3, *options, *QUICK, "--out", tmp_path / "run")
     assert code == 2
     assert len(error.strip().splitlines()) == 1
     assert re.search(words, error)
 
 
-def test_groups_need_neighbours_that_keep_their_places(capsys, tmp_path):
+def test_groups_require_replace_one_adjacency(capsys, tmp_path):
     code, _, error = train(
         capsys, "--data", saved(tmp_path / "plain.npz"), "--classes", 3, "--group-size", 4, *QUICK, "--out", tmp_path / "run"
     )
     assert (code, "'replace-one' for the unit" in error) == (2, True)
 
 
-def test_views_are_of_images(capsys, tmp_path, table):
+def test_views_require_images(capsys, tmp_path, table):
     options = [*TABLE, "--user-cap", 2, "--views", 2, "--augment", "flip"]
     code, _, error = train(capsys, "--data", table, *options, *QUICK, "--out", tmp_path / "run")
     assert (code, "augment is" in error) == (2, True)

@@ -1,4 +1,4 @@
-"""The steps that are compared do what they are named after, on a copy of the model."""
+"""The compared steps match their names and train a copy of the model."""
 
 import copy
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def batch():
 
 @pytest.fixture
 def trained(monkeypatch):
-    """The models that steps train, in the order in which they were made."""
+    """The models that steps train, in the order of their creation."""
     made = []
 
     def kept(model):
@@ -43,7 +43,7 @@ def trained(monkeypatch):
 
 
 def moved(arm, trained, times=1):
-    """Return how far the parameters of a fresh network have moved, over the learning rate."""
+    """Return the change of the parameters of a new network, over the learning rate."""
     model = network()
     with cost.step_of(arm, model, losses, batch(), RULE) as step:
         for _ in range(times):
@@ -64,7 +64,7 @@ WEIGHTS = {"plain": torch.ones_like, "clipped": lambda norms: (0.3 / norms).clam
 
 
 @pytest.mark.parametrize("arm", WEIGHTS)
-def test_a_step_is_that_of_the_mean_gradient(arm, trained):
+def test_a_step_follows_the_mean_gradient(arm, trained):
     found, expected = moved(arm, trained), summed(WEIGHTS[arm])
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-6, atol=1e-9)
@@ -76,7 +76,7 @@ def test_a_private_step_has_noise(trained):
 
 
 @pytest.mark.parametrize("arm", cost.ARMS)
-def test_steps_follow_one_another_and_leave_the_model_alone(arm, trained):
+def test_steps_accumulate_and_leave_the_model_unchanged(arm, trained):
     model = network()
     before = copy.deepcopy(model.state_dict())
     with cost.step_of(arm, model, losses, batch(), RULE) as step:
@@ -88,7 +88,7 @@ def test_steps_follow_one_another_and_leave_the_model_alone(arm, trained):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_what_is_frozen_stays(trained):
+def test_frozen_parameters_stay(trained):
     def frozen():
         model = network()
         model[0].requires_grad_(False)
@@ -101,7 +101,7 @@ def test_what_is_frozen_stays(trained):
         assert not torch.equal(trained[-1][2].weight, network()[2].weight)
 
 
-def test_what_cannot_be_private_is_refused_and_can_be_plain():
+def test_a_model_that_cannot_be_private_is_refused_except_in_the_plain_arm():
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).double()
     with cost.step_of("plain", model, losses, batch(), RULE) as step:
         step()

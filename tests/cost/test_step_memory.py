@@ -1,4 +1,4 @@
-"""Peak memory is what a step takes at once, above what stood before."""
+"""Peak memory is the most that a step holds at once, above the memory in use before."""
 
 import sys
 
@@ -9,7 +9,7 @@ from privet.cost import memory, peak_elsewhere, peak_is_measurable, peak_of
 from privet.errors import PrivetError
 
 MEGABYTE = 2**20
-measurable = pytest.mark.skipif(not peak_is_measurable(), reason="this system does not tell peak memory")
+measurable = pytest.mark.skipif(not peak_is_measurable(), reason="this system does not report peak memory")
 PROGRAM = """
 import numpy
 from privet.cost import peak_of
@@ -20,23 +20,23 @@ print(peak_of(lambda: [numpy.ones({megabytes} * 2**20, dtype=numpy.uint8) for _ 
 
 @measurable
 @pytest.mark.parametrize(("megabytes", "at_once"), [(40, 2), (90, 1)])
-def test_it_is_that_of_what_is_held_at_the_same_time(megabytes, at_once):
+def test_it_counts_memory_held_at_the_same_time(megabytes, at_once):
     program = PROGRAM.format(megabytes=megabytes, at_once=at_once)
     assert peak_elsewhere([sys.executable, "-c", program]) == pytest.approx(megabytes * at_once, rel=0.1)
 
 
 @measurable
-def test_what_stood_before_does_not_count():
+def test_memory_in_use_before_does_not_count():
     held = np.ones(200 * MEGABYTE, dtype=np.uint8)
     assert peak_of(lambda: None) < 20
     assert held.all()
 
 
-def test_where_nothing_is_told_the_error_says_so(monkeypatch, tmp_path):
+def test_an_unsupported_system_raises_an_error(monkeypatch, tmp_path):
     (tmp_path / "status").write_text("VmRSS: 3 kB\n", encoding="utf-8")
     for status in (tmp_path / "nowhere", tmp_path / "status"):
         monkeypatch.setattr(memory, "_STATUS", status)
-        with pytest.raises(PrivetError, match="only Linux has, and not every container"):
+        with pytest.raises(PrivetError, match="only on Linux, and not in every container"):
             peak_of(lambda: None)
 
 

@@ -1,9 +1,9 @@
-"""Steps that are compared take turns, and their times are compared round by round."""
+"""Compared steps alternate, and their times are compared round by round."""
 
 from privet.cost import alternating, paired_ratio
 
 
-def test_steps_take_turns_after_a_warm_up():
+def test_steps_alternate_after_a_warm_up():
     clock, taken = iter(range(1000)), []
 
     def slow():
@@ -17,6 +17,6 @@ def test_steps_take_turns_after_a_warm_up():
     assert paired_ratio(times["slow"], times["fast"]) == 6.0
 
 
-def test_a_disturbance_falls_on_both_of_a_round():
-    """The machine is ten times as slow in two rounds of three: the ratio of medians would be 20, that of each round is 2."""
+def test_a_disturbance_affects_both_steps_of_a_round():
+    """The machine is ten times slower in two of three rounds: the ratio of medians would be 20, but in each round it is 2."""
     assert paired_ratio([2.0, 20.0, 20.0], [1.0, 10.0, 10.0]) == 2.0

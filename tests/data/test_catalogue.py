@@ -24,7 +24,7 @@ def test_the_catalogue_describes_every_set_and_what_is_cached():
     assert [entry.name for entry in data.catalogue() if entry.cached] == ["mnist"]
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones():
+def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(InvalidArgumentError, match=r"name is 'cifar'; it must be one of 'mnist', 'fashion-mnist', 'digits', "):
         data.fetch("cifar")
 

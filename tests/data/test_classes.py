@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from privet.data.classes import UNDECLARED, declared
+from privet.data.classes import UNDECLARED, parse_classes
 from privet.errors import InvalidArgumentError
 
 
@@ -22,7 +22,7 @@ from privet.errors import InvalidArgumentError
     ids=str,
 )
 def test_classes_are_a_number_or_their_names_in_order(classes, names):
-    assert declared(classes, "mine.csv").names == names
+    assert parse_classes(classes, "mine.csv").names == names
 
 
 @pytest.mark.parametrize(
@@ -33,20 +33,20 @@ def test_classes_are_a_number_or_their_names_in_order(classes, names):
     ],
     ids=lambda classes: type(classes).__name__,
 )  # fmt: skip
-def test_what_is_no_set_of_classes_is_refused(classes):
+def test_invalid_classes_are_refused(classes):
     with pytest.raises(InvalidArgumentError, match=r"^classes is"):
-        declared(classes, "mine.csv")
+        parse_classes(classes, "mine.csv")
 
 
-def test_a_label_is_compared_with_the_declaration_alone():
-    classes = declared(["cat", "7", "2.50"], "mine.csv")
+def test_a_label_is_compared_only_with_the_declaration():
+    classes = parse_classes(["cat", "7", "2.50"], "mine.csv")
     labels = ["cat", "Cat", "7", "7.0", "07", "2.5", "25e-1", "nan", "inf", "", "1" * 5000, "9007199254740993"]
-    found = classes.numbered(labels)
+    found = classes.encode(labels)
     assert found.tolist() == [0, UNDECLARED, 1, 1, 1, 2, 2, *[UNDECLARED] * 5]
     for label, one in zip(labels, found, strict=True):
-        assert classes.numbered([label]).tolist() == [one]
+        assert classes.encode([label]).tolist() == [one]
 
 
 def test_large_whole_numbers_are_not_rounded():
-    classes = declared([2**53, 0], "mine.npz")
-    assert classes.numbered([2**53, 2**53 + 1]).tolist() == [0, UNDECLARED]
+    classes = parse_classes([2**53, 0], "mine.npz")
+    assert classes.encode([2**53, 2**53 + 1]).tolist() == [0, UNDECLARED]

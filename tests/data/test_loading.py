@@ -23,7 +23,7 @@ def test_a_path_may_be_text_or_a_path(tmp_path, ending):
 
 
 @pytest.mark.parametrize("source", ["cifar", "rows.parquet", "mnist.gz"])
-def test_an_unknown_source_is_answered_with_what_there_is(source):
+def test_an_unknown_source_is_refused_with_the_known_ones(source):
     with pytest.raises(InvalidArgumentError, match=r"source is .*mnist, fashion-mnist, digits, .*\.npz, \.csv, \.csv\.gz"):
         data.load(source)
 

@@ -1,4 +1,4 @@
-"""The bin table: counted by hand, agreed with netcal, the same in one piece and in parts."""
+"""The bin table agrees with counts by hand and with netcal, and parts add up to the whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation import BinTable, binary, class_wise, equal_mass, equal_width, tabulate, top_label
 
 RNG = np.random.default_rng(7)
-# Bins → what netcal 1.4.0 finds for `predictions(11)`: ECE, MCE, and the ECE of class 1 alone.
+# Bins → results of netcal 1.4.0 for `predictions(11)`: ECE, MCE, and the ECE of class 1 alone.
 RECORDED = {
     1: (0.12819172760694553, 0.12819172760694553, 0.0026297249743111317),
     10: (0.12819172760694483, 0.1918068409126118, 0.0518681208831042),
@@ -33,7 +33,7 @@ def predictions(seed=5, examples=4000, classes=5):
     return labels, probabilities
 
 
-def test_errors_are_those_worked_out_by_hand():
+def test_errors_match_hand_calculation():
     # Bins of width ½: {0.2, 0.4} with one hit, so a gap of 0.3 − 0.5; {0.5, 0.9, 1.0} with two hits, 0.8 − 2/3.
     table = tabulate([0.2, 0.4, 0.5, 0.9, 1.0], [True, False, True, True, False], equal_width(2))
     assert table.counts == (2, 3)
@@ -45,7 +45,7 @@ def test_errors_are_those_worked_out_by_hand():
 
 
 @pytest.mark.parametrize("bins", [1, 10, 15])
-def test_full_confidence_falls_into_the_last_bin_and_an_edge_into_the_upper_one(bins):
+def test_full_confidence_is_in_the_last_bin_and_an_edge_in_the_upper_one(bins):
     assert tabulate([1.0, 1.0, 0.0], [1, 0, 0], equal_width(bins)).counts[-1] == (2 if bins > 1 else 3)
     assert tabulate([0.5], [1], equal_width(2)).counts == (0, 1)
 
@@ -55,7 +55,7 @@ def errors(table, of_class_one):
 
 
 @pytest.mark.parametrize("bins", RECORDED)
-def test_errors_are_those_that_netcal_found(bins):
+def test_errors_match_recorded_results_of_netcal(bins):
     labels, probabilities = predictions(11)
     edges = equal_width(bins)
     found = errors(top_label(labels, probabilities, edges), binary(labels == 1, probabilities[:, 1], edges))
@@ -63,7 +63,7 @@ def test_errors_are_those_that_netcal_found(bins):
 
 
 @pytest.mark.parametrize("bins", [1, 7, 15, 100])
-def test_errors_are_those_of_netcal(bins):
+def test_errors_match_netcal(bins):
     metrics = pytest.importorskip("netcal.metrics", reason="a second opinion: pip install --no-deps netcal")
     labels, probabilities = predictions()
     found = errors(
@@ -87,12 +87,12 @@ def test_parts_add_up_to_the_whole(cuts):
     assert total.expected_error == pytest.approx(whole.expected_error, rel=1e-12)
 
 
-def test_tables_with_other_bins_do_not_add_up():
+def test_tables_with_different_bins_cannot_be_added():
     with pytest.raises(InvalidArgumentError, match="edges"):
         _ = tabulate([0.3], [1], equal_width(3)) + tabulate([0.3], [1], equal_width(4))
 
 
-def test_bins_of_equal_mass_hold_equally_many_and_ties_stay_together():
+def test_bins_of_equal_mass_have_equal_counts_and_keep_ties_together():
     confidence = RNG.random(3000)
     counts = tabulate(confidence, confidence > 0.5, equal_mass(confidence, 10)).counts
     assert len(counts) == 10
@@ -101,14 +101,14 @@ def test_bins_of_equal_mass_hold_equally_many_and_ties_stay_together():
     assert tabulate([0.9] * 98 + [0.2, 1.0], [True] * 100, edges).counts == (1, 99)
 
 
-def test_calibrated_predictions_have_a_small_error_and_overconfident_ones_their_gap():
+def test_calibrated_predictions_have_a_small_error_and_overconfident_ones_a_gap():
     confidence = RNG.uniform(0.5, 1, 200_000)
     calibrated = tabulate(confidence, RNG.random(200_000) < confidence)
     assert calibrated.expected_error < 0.01
     assert tabulate(confidence, RNG.random(200_000) < confidence - 0.2).expected_error == pytest.approx(0.2, abs=0.01)
 
 
-def test_class_wise_tables_hold_every_example_once_for_every_class():
+def test_each_class_wise_table_has_every_example_once():
     labels, probabilities = predictions()
     tables = class_wise(labels, probabilities)
     assert [table.examples for table in tables] == [4000] * 5
@@ -116,12 +116,12 @@ def test_class_wise_tables_hold_every_example_once_for_every_class():
     assert sum(sum(table.confidence) for table in tables) == pytest.approx(4000)
 
 
-def test_errors_are_ordered_as_norms_are():
+def test_errors_are_ordered_like_norms():
     table = top_label(*predictions())
     assert 0 < table.expected_error <= table.root_mean_square_error <= table.maximum_error <= 1
 
 
-def test_no_examples_and_a_diverged_model_have_no_error():
+def test_errors_are_nan_without_examples_and_for_a_diverged_model():
     for table in (tabulate([], []), tabulate([math.nan, 0.3], [0, 1])):
         assert math.isnan(table.expected_error)
         assert math.isnan(table.maximum_error)
@@ -147,13 +147,13 @@ def test_table_survives_json_exactly():
         (lambda: tabulate([0.5], [1], [0.1, 1]), "edges"),
         (lambda: top_label([0, 1], [0.5, 0.5]), "probabilities"),
         (lambda: equal_width(0), "bins"),
-        (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "every bin"),
+        (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "one entry per bin"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(wrong, words):
+def test_invalid_arguments_are_refused_by_name(wrong, words):
     with pytest.raises(InvalidArgumentError, match=words):
         wrong()
 
 
-def test_rounding_of_single_precision_is_no_mistake():
+def test_rounding_of_single_precision_is_accepted():
     assert tabulate([np.float32(1.0000001)], [1]).counts[-1] == 1

@@ -1,4 +1,4 @@
-"""The bootstrap: as wide as theory says for a mean, unmoved by bias, the same every time."""
+"""The bootstrap interval has the theoretical width for a mean, corrects bias, and is reproducible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation import bootstrap_interval, equal_width, tabulate
 
 
-def test_interval_of_a_mean_is_about_the_normal_one():
+def test_interval_of_a_mean_is_close_to_the_normal_interval():
     values = np.random.default_rng(0).normal(3.0, 2.0, 2000)
     low, high = bootstrap_interval(np.mean, values)
     half = 1.96 * values.std() / np.sqrt(2000)
@@ -22,14 +22,14 @@ def test_rows_of_several_columns_stay_together():
     assert (low, high) == pytest.approx((1.0, 1.0))
 
 
-def test_several_statistics_have_an_interval_each():
+def test_each_of_several_statistics_has_an_interval():
     values = np.random.default_rng(2).normal(size=100)
     low, high = bootstrap_interval(lambda some: (some.mean(), some.max()), values, resamples=100, confidence=0.8)
     assert low.shape == high.shape == (2,)
     assert low[0] == bootstrap_interval(np.mean, values, resamples=100, confidence=0.8)[0]
 
 
-def test_bias_of_the_calibration_error_is_taken_back():
+def test_bias_of_the_calibration_error_is_corrected():
     # A calibrated model: the true error is 0 and the estimate is above it; the interval must reach it.
     generator = np.random.default_rng(3)
     confidence = generator.uniform(0.5, 1, 500)

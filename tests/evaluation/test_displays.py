@@ -1,4 +1,4 @@
-"""Displays: they keep the numbers that they draw, draw the same twice, and leave pyplot alone."""
+"""Displays keep the data that they draw, are reproducible, and do not import pyplot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def svg(display):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_draws_where_it_is_told_or_on_a_figure_of_its_own(kind):
+def test_it_draws_on_given_axes_or_on_a_new_figure(kind):
     axes = Figure().add_subplot()
     display = kind.from_predictions(LABELS, PROBABILITIES, ax=axes)
     assert display.ax_ is axes
@@ -34,13 +34,13 @@ def test_it_draws_where_it_is_told_or_on_a_figure_of_its_own(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kept_numbers_draw_the_same_figure(kind, monkeypatch):
+def test_kept_data_draw_the_same_figure(kind, monkeypatch):
     monkeypatch.setitem(__import__("matplotlib").rcParams, "svg.hashsalt", "fixed")
     display = kind.from_predictions(LABELS, PROBABILITIES, edges=equal_width(7))
     assert svg(kind(BinTable.from_dict(display.table.to_dict())).plot()) == svg(display)
 
 
-def test_histograms_are_as_high_as_their_shares():
+def test_histogram_heights_are_fractions():
     display = ConfidenceDisplay.from_predictions(LABELS, PROBABILITIES, edges=equal_width(5))
     heights = np.array([bar.get_height() for bar in display.ax_.patches])
     assert heights.sum() == pytest.approx(1)
@@ -53,7 +53,7 @@ def test_true_class_histogram_bins_the_probability_of_the_label():
     assert table.hits == (0, *[0] * 8, 1)
 
 
-def test_reliability_of_one_class_is_that_of_its_probability():
+def test_reliability_of_one_class_uses_its_probability():
     table = ReliabilityDisplay.from_predictions(LABELS, PROBABILITIES, label=2).table
     assert (table.examples, sum(table.hits)) == (8, 2)
 
@@ -65,11 +65,11 @@ def test_diverged_models_and_no_examples_can_be_drawn(kind):
 
 
 @pytest.mark.parametrize("right", [0, 360])
-def test_bins_in_which_all_or_none_came_true_can_be_drawn(right):
+def test_bins_with_only_hits_or_none_can_be_drawn(right):
     ReliabilityDisplay(BinTable((0.0, 1.0), (360,), (right,), (250.0,))).plot()
 
 
-def test_matplotlib_is_loaded_when_something_is_drawn_and_pyplot_never():
+def test_matplotlib_is_imported_when_drawing_and_pyplot_never():
     program = (
         "import sys; from privet.evaluation import ReliabilityDisplay; assert 'matplotlib' not in sys.modules; "
         "ReliabilityDisplay.from_predictions([0], [[1.0, 0.0]]); assert 'matplotlib.pyplot' not in sys.modules"

@@ -1,4 +1,4 @@
-"""Evaluation: the right numbers, a model left alone, and a value that survives JSON."""
+"""Evaluation is correct, leaves the model unchanged, and survives JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def model():
 
 @pytest.mark.parametrize("batch_size", [1, 10, 103, 1024])
 @pytest.mark.parametrize("kind", [TensorDataset, Pairs])
-def test_numbers_are_those_of_scikit_learn(model, examples, kind, batch_size):
+def test_metrics_match_scikit_learn(model, examples, kind, batch_size):
     inputs, labels = examples
     with torch.no_grad():
         probabilities = model.eval()(inputs).double().softmax(1).numpy()
@@ -62,14 +62,14 @@ def test_numbers_are_those_of_scikit_learn(model, examples, kind, batch_size):
     assert sum(result.true_class.confidence) == pytest.approx(probabilities[range(103), labels].sum(), rel=1e-6)
 
 
-def test_classes_that_never_occur_still_have_their_row_and_column(model, examples):
+def test_classes_without_examples_have_a_row_and_column(model, examples):
     inputs, labels = examples
     result = evaluate(model, TensorDataset(inputs, torch.zeros_like(labels)))
     assert [len(row) for row in result.confusion] == [4, 4, 4, 4]
     assert [sum(row) for row in result.confusion] == [103, 0, 0, 0]
 
 
-def test_mixed_training_flags_weights_and_statistics_are_left_as_they_were(model, examples):
+def test_training_flags_weights_and_statistics_are_unchanged(model, examples):
     model.train()
     model[1].training, model[4].training = False, False
     flags = [module.training for module in model.modules()]
@@ -92,7 +92,7 @@ def test_training_flags_are_restored_when_the_model_fails(examples):
     assert model.training
 
 
-def test_layers_that_act_on_train_and_eval_are_not_set_off(examples):
+def test_layers_that_override_train_and_eval_are_not_triggered(examples):
     class Merging(nn.Linear):
         switched = 0
 
@@ -106,7 +106,7 @@ def test_layers_that_act_on_train_and_eval_are_not_set_off(examples):
 
 
 @pytest.mark.parametrize("kind", [TensorDataset, Pairs])
-def test_global_random_generator_is_not_moved(model, examples, kind):
+def test_the_global_random_state_is_unchanged(model, examples, kind):
     before = torch.get_rng_state()
     evaluate(model.train(), kind(*examples))
     assert torch.equal(torch.get_rng_state(), before)
@@ -119,12 +119,12 @@ def test_empty_data_set_is_refused(model, kind):
 
 
 @pytest.mark.parametrize("label", [-1, 4])
-def test_labels_that_are_no_class_are_refused(model, label):
+def test_labels_that_are_not_classes_are_refused(model, label):
     with pytest.raises(InvalidArgumentError, match="from 0 to 3"):
         evaluate(model, TensorDataset(torch.zeros(2, 5), torch.tensor([0, label])))
 
 
-def test_outputs_that_are_no_logits_are_refused(examples):
+def test_outputs_that_are_not_logits_are_refused(examples):
     with pytest.raises(InvalidArgumentError, match=r"\(103, classes\)"):
         evaluate(nn.Flatten(0), TensorDataset(*examples))
 
@@ -135,7 +135,7 @@ def test_batch_size_must_be_a_positive_whole_number(model, examples, batch_size)
         evaluate(model, TensorDataset(*examples), batch_size=batch_size)
 
 
-def test_groups_share_out_the_examples_and_their_accuracy(model, examples):
+def test_groups_partition_the_examples_and_their_accuracy(model, examples):
     groups = ["old" if number % 3 else "young" for number in range(103)]
     result = evaluate(model, TensorDataset(*examples), groups=groups)
     assert [(one.group, one.examples) for one in result.groups] == [("old", 68), ("young", 35)]
@@ -144,7 +144,7 @@ def test_groups_share_out_the_examples_and_their_accuracy(model, examples):
         evaluate(model, TensorDataset(*examples), groups=groups[1:])
 
 
-def test_bins_are_as_many_and_as_wide_as_asked_for(model, examples):
+def test_bins_have_the_requested_number_and_width(model, examples):
     result = evaluate(model, TensorDataset(*examples), bins=7, binning="mass")
     assert len(result.calibration.counts) == 7
     assert max(result.calibration.counts) - min(result.calibration.counts) <= 1
@@ -152,7 +152,7 @@ def test_bins_are_as_many_and_as_wide_as_asked_for(model, examples):
         evaluate(model, TensorDataset(*examples), binning="height")
 
 
-def test_intervals_surround_the_numbers_and_keep_to_what_is_possible(model, examples):
+def test_intervals_contain_the_metrics_and_stay_within_possible_values(model, examples):
     result = evaluate(model, TensorDataset(*examples), resamples=200)
     assert "maximum_calibration_error" not in result.intervals
     for name, (low, high) in result.intervals.items():
@@ -161,7 +161,7 @@ def test_intervals_surround_the_numbers_and_keep_to_what_is_possible(model, exam
     assert evaluate(model, TensorDataset(*examples)).intervals == {}
 
 
-def test_diverged_model_is_evaluated_all_the_same(examples):
+def test_a_diverged_model_can_be_evaluated(examples):
     class Diverged(nn.Module):
         def forward(self, inputs):
             return inputs[:, :4] * math.nan
@@ -201,7 +201,7 @@ def test_undefined_likelihood_survives_json():
     [
         ({"examples": 4}, "sum of the confusion"),
         ({"confusion": [[1, 1], [1]]}, "square"),
-        ({"accuracy": None}, "has accuracy"),
+        ({"accuracy": None}, "contains accuracy"),
     ],
 )
 def test_contradictory_or_incomplete_evaluation_is_refused(change, words):

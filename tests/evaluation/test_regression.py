@@ -1,4 +1,4 @@
-"""Regression: the errors of scikit-learn, whatever the shape of one number."""
+"""Regression errors match scikit-learn for every shape of one number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privet.evaluation import RegressionEvaluation, evaluate_regression
 
 @pytest.mark.parametrize("width", [1, 103])
 @pytest.mark.parametrize("column", [False, True])
-def test_errors_are_those_of_scikit_learn(width, column):
+def test_errors_match_scikit_learn(width, column):
     torch.manual_seed(3)
     inputs, targets = torch.randn(103, 4), torch.randn(103) * 40
     model = nn.Linear(4, 1)
@@ -28,7 +28,7 @@ def test_errors_are_those_of_scikit_learn(width, column):
     assert found.mean_absolute_error == pytest.approx(metrics.mean_absolute_error(targets, outputs), rel=1e-5)
 
 
-def test_intervals_hold_the_errors_and_everything_survives_json():
+def test_intervals_contain_the_errors_and_results_survive_json():
     torch.manual_seed(4)
     data = TensorDataset(torch.randn(200, 2), torch.randn(200))
     found = evaluate_regression(nn.Linear(2, 1), data, resamples=200)

@@ -1,4 +1,4 @@
-"""The Wilson interval: known values, edges, and the coverage that it promises."""
+"""The Wilson interval has known values, valid ends and nominal coverage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privet.evaluation import wilson_interval
 @pytest.mark.parametrize("examples", [1, 7, 50, 10_000])
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.999])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_interval_is_that_of_scipy(share, examples, confidence):
+def test_interval_matches_scipy(share, examples, confidence):
     successes = round(share * examples)
     known = binomtest(successes, examples).proportion_ci(confidence, method="wilson")
     assert wilson_interval(successes / examples, examples, confidence) == pytest.approx(tuple(known), abs=1e-12)
@@ -24,7 +24,7 @@ def test_interval_has_the_published_value():
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.98])
-def test_interval_covers_the_true_share_about_as_often_as_it_says(share):
+def test_interval_has_nominal_coverage(share):
     n = 400
     covered = sum(
         binom.pmf(k, n, share) for k in range(n + 1) if wilson_interval(k / n, n)[0] <= share <= wilson_interval(k / n, n)[1]

@@ -55,7 +55,7 @@ def test_every_option_builds_a_working_network(name, options):
         ("regression-mlp", (8,), 7_146),
     ],
 )
-def test_parameter_counts_are_those_of_the_architecture(name, shape, count):
+def test_parameter_counts_match_the_architecture(name, shape, count):
     assert parameters(models.build(name, shape, 10)) == count
 
 
@@ -64,7 +64,7 @@ def test_a_regression_may_have_one_target_and_half_the_width_is_as_documented():
     assert parameters(models.build("tanh-cnn", (1, 28, 28), 10, width=16)) == 19_258
 
 
-def test_the_widths_of_the_covertype_network_can_be_had():
+def test_the_covertype_network_can_be_built():
     assert parameters(models.build("mlp", (54,), 7, width=100)) == 54 * 100 + 100 + 100 * 100 + 100 + 100 * 7 + 7
 
 
@@ -87,14 +87,14 @@ def test_the_smallest_image_is_exactly_the_documented_one(name, side):
         models.build(name, (1, side, side - 1), 2)
 
 
-def test_the_activation_is_bounded_unless_asked_otherwise():
+def test_the_default_activation_is_bounded():
     for name in ("mlp", "cnn", "tanh-cnn"):
         kinds = {type(module) for module in models.build(name, (1, 28, 28), 10).modules()}
         assert nn.Tanh in kinds
         assert nn.ReLU not in kinds
 
 
-def test_an_unfit_shape_is_answered_with_the_models_that_fit():
+def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
     with pytest.raises(
         InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn, strided-cnn, scattering-cnn"
     ):

@@ -1,4 +1,4 @@
-"""Run directories as training leaves them, with values that a run could have."""
+"""Run directories as training writes them, with realistic values."""
 
 from __future__ import annotations
 
@@ -132,11 +132,11 @@ def report_of(write_run: Callable[..., Path]) -> Callable[..., str]:
 
 @pytest.fixture
 def evaluation_of() -> Callable[[int], dict[str, Any]]:
-    """Return an evaluation with so many classes."""
+    """Return a function from a number of classes to an evaluation."""
     return evaluation
 
 
 @pytest.fixture
 def metrics_until() -> Callable[[int], list[dict[str, Any]]]:
-    """Return the metrics of a run up to a step."""
+    """Return a function from a number of steps to the metrics of a run."""
     return metrics

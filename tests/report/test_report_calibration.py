@@ -1,4 +1,4 @@
-"""Calibration in a report: there when it was measured, with intervals, the same from the same numbers."""
+"""Calibration in a report: present if measured, with intervals, and reproducible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_numbers_and_figure_are_in_their_section(report_of):
     assert "10,000 test examples" in section
 
 
-def test_it_is_left_out_where_it_was_not_measured(report_of):
+def test_it_is_left_out_if_not_measured(report_of):
     assert "<h2>Calibration</h2>" not in report_of()
 
 

@@ -1,4 +1,4 @@
-"""ε over the steps by accountant: every accountant that has a finite answer is a line."""
+"""ε over the steps by accountant: every accountant with a finite ε is a line."""
 
 import math
 
@@ -21,7 +21,7 @@ def plan(**changes):
 
 
 @pytest.mark.parametrize("made", [plan(), plan(sampling=FixedSize(50), adjacency="replace-one"), plan(steps=1)])
-def test_every_finite_answer_has_a_line_with_its_end_beside_it(made, tmp_path):
+def test_every_finite_epsilon_has_a_labelled_line(made, tmp_path):
     drawn = report.draw_comparison(made, tmp_path / "comparison.svg").read_text(encoding="utf-8")
     for row in compare(made).rows:
         known = accountants.describe(row.accountant)
@@ -36,7 +36,7 @@ def test_the_same_plan_gives_the_same_file(tmp_path):
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_what_cannot_be_drawn_or_written_is_refused(tmp_path):
+def test_infinite_epsilon_and_unwritable_files_are_refused(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is"):
         report.draw_comparison(plan(noise=Gaussian(0.0, non_private=True)), tmp_path / "a.svg")
     (tmp_path / "file").write_text("", encoding="utf-8")

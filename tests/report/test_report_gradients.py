@@ -1,4 +1,4 @@
-"""A study in a report: marked on the page, in the figure and among the releases."""
+"""A gradient study in a report is marked on the page, in the figure and in the table of releases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 from privet import report
 from privet.evaluation.studies import WARNING, Observation
-from privet.report.releases import Standing, releases
+from privet.report.releases import ReleaseStatus, list_releases
 from privet.report.run_files import read
 
 OBSERVATIONS = [
@@ -30,9 +30,9 @@ def test_section_and_figure_are_marked(write_run):
     assert (directory / "figures" / "gradients.svg").read_text(encoding="utf-8").count("NOT PRIVATE") == 4
 
 
-def test_it_is_no_release(write_run):
-    (release,) = (one for one in releases(read(studied(write_run))) if "study.json" in one.files)
-    assert release.standing is Standing.UNPROTECTED
+def test_it_is_unprotected(write_run):
+    (release,) = (one for one in list_releases(read(studied(write_run))) if "study.json" in one.files)
+    assert release.status is ReleaseStatus.UNPROTECTED
 
 
 def test_runs_without_a_study_have_no_such_section(report_of):

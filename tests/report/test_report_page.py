@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, honest about what is missing, infinite, unfinished or approximate."""
+"""The page is complete and self-contained, and marks what is missing, infinite, unfinished or approximate."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HEADINGS = [
     "ε by accountant",
     "Test set",
     "The plan",
-    "Training set-up",
-    "What is and what is not a private release",
+    "Training setup",
+    "What the guarantee covers",
 ]
 
 
 class Page(HTMLParser):
-    """Reads a page strictly: every tag must be closed, in order."""
+    """Strict parser of a page: every tag must be closed, in order."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def test_identifiers_of_inlined_figures_are_unique_and_every_reference_has_one(r
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
 
 
-def test_figures_say_what_they_show_to_those_who_cannot_see_them(report_of):
+def test_figures_have_alternative_texts(report_of):
     source = report_of()
     assert re.findall(r'<svg role="img" aria-label="([^"]+)"', source)[1].startswith("Bar chart of ε by accountant: PLD 2.999")
     assert source.count("<figcaption>") == 2
@@ -100,10 +100,10 @@ MEANING = tradeoff.meaning([Event(1.0, 1.2)], delta=1e-5)
 CLAIMED = {"epsilon": float(MEANING.profile.epsilons[-1]), "delta": 1e-5, "meaning": MEANING.to_dict()}
 
 
-def test_what_is_left_to_an_attacker_is_drawn_and_told(report_of):
+def test_attack_bounds_are_drawn_and_tabulated(report_of):
     source = report_of(guarantee=CLAIMED)
     page = Page(source)
-    assert re.findall(r"<h2>([^<]*)</h2>", source) == [HEADINGS[0], "What it leaves an attacker", *HEADINGS[1:]]
+    assert re.findall(r"<h2>([^<]*)</h2>", source) == [HEADINGS[0], "What an attacker can learn", *HEADINGS[1:]]
     assert page.tags["svg"] == 3
     assert max(page.ids.values()) == 1
     for share in (MEANING.advantage, MEANING.found_at_one_in_a_thousand, MEANING.found_at_one_in_a_hundred):
@@ -113,20 +113,20 @@ def test_what_is_left_to_an_attacker_is_drawn_and_told(report_of):
     assert ">10⁻³</text>" in source
 
 
-def test_an_attacker_who_is_left_everything_gets_no_curve(report_of):
+def test_without_privacy_there_is_no_attack_curve(report_of):
     source = report_of(guarantee={"epsilon": "inf", "meaning": tradeoff.NO_PRIVACY.to_dict()})
-    assert "What it leaves an attacker" in source
+    assert "What an attacker can learn" in source
     assert Page(source).tags["svg"] == 2
 
 
 def test_headline_numbers_are_on_the_page(report_of):
     source = report_of(evaluation={"accuracy": 0.9825, "examples": 10_000, "confusion": [[9825, 100], [75, 0]]})
     assert tile_texts(source) == ["2.999", "10⁻⁵", "98.25\N{NO-BREAK SPACE}%"]
-    assert "95 % interval 97.97 to 98.49 %, 10,000 examples" in Page(source).text
+    assert "95 % Wilson interval 97.97 to 98.49 %, 10,000 examples" in Page(source).text
 
 
 @pytest.mark.parametrize("hostile", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</style>&amp;", "$x $"])
-def test_hostile_words_are_shown_and_not_obeyed(report_of, hostile):
+def test_hostile_text_is_escaped(report_of, hostile):
     clean = Page(report_of())
     source = report_of(
         run={"data": hostile, "model": hostile, "versions": {"privet": hostile}},
@@ -140,7 +140,7 @@ def test_hostile_words_are_shown_and_not_obeyed(report_of, hostile):
 
 
 @pytest.mark.parametrize("key", ["gdp", "something-new"])
-def test_accounts_that_are_no_bound_are_marked_as_such_in_figure_and_table(report_of, key):
+def test_approximate_accountants_are_marked_in_figure_and_table(report_of, key):
     directions = {"gdp": "approximation", "something-new": "unknown direction"}
     source = report_of(guarantee={"epsilon_by_accountant": {"pld": 2.999, key: 2.713}})
     drawing, table = source[source.index("<figure>", source.index("ε by accountant")) :].split("</figure>")[:2]
@@ -155,15 +155,15 @@ def test_infinite_epsilon_is_called_no_privacy(report_of):
     source = report_of(guarantee={"epsilon": "inf", "epsilon_by_accountant": accounts})
     assert tile_texts(source)[0] == "∞"
     assert "No privacy." in source
-    assert "standing unprotected" in source
-    assert "standing covered" not in source
+    assert "status unprotected" in source
+    assert "status covered" not in source
     assert Page(source).tags["figure"] == 1  # there is no bar of infinite length
 
 
 def test_unfinished_run_says_so_before_anything_else(report_of, metrics_until):
     status = {"state": "unfinished", "steps_done": 940, "steps_planned": 2344}
     source = report_of(status=status, metrics=metrics_until(940), evaluation=None)
-    words = "This run is unfinished. 940 of 2,344 planned steps were taken. At the last recorded step ε was 1.946."
+    words = "This run is unfinished. 940 of 2,344 planned steps are done. ε at the last recorded step: 1.946."
     assert words in Page(source).text
     assert source.index("unfinished") < source.index('class="tiles"')
     assert "after step 940" in source
@@ -172,7 +172,7 @@ def test_unfinished_run_says_so_before_anything_else(report_of, metrics_until):
 
 def test_run_without_planned_steps_can_be_unfinished(report_of):
     source = report_of(status={"state": "unfinished", "steps_done": 940, "steps_planned": None})
-    assert "940 steps were taken" in Page(source).text
+    assert "940 steps are done" in Page(source).text
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_run_without_planned_steps_can_be_unfinished(report_of):
         ("guarantee", ["The guarantee", "ε by accountant"]),
         ("metrics", ["Training"]),
         ("evaluation", ["Test set"]),
-        ("run", ["Training set-up"]),
+        ("run", ["Training setup"]),
         ("status", []),
     ],
 )
@@ -191,11 +191,11 @@ def test_section_of_a_missing_file_is_left_out_and_the_others_stay(report_of, mi
     assert re.findall(r"<h2>([^<]*)</h2>", source) == [heading for heading in HEADINGS if heading not in gone]
 
 
-def test_where_test_data_comes_from_is_told_and_why_there_is_none(report_of):
+def test_the_origin_of_test_data_or_its_absence_is_shown(report_of):
     setup = {"data": "own.csv", "model": "mlp"}
-    origin = "the file <test>.csv, handed in as public test data"
-    assert "&lt;test&gt;.csv, handed in as public test data;" in report_of(run=setup | {"test_data": origin})
-    assert "no public test data was handed in" in report_of(run=setup | {"test_data": None}, evaluation=None)
+    origin = "the file <test>.csv, provided as public test data"
+    assert "&lt;test&gt;.csv, provided as public test data;" in report_of(run=setup | {"test_data": origin})
+    assert "no public test data was provided" in report_of(run=setup | {"test_data": None}, evaluation=None)
     assert "no public test data" not in report_of(run=setup, evaluation=None)
 
 
@@ -206,7 +206,7 @@ def test_plan_alone_makes_a_report(report_of):
 
 def test_missing_plan_is_refused_with_the_directory_and_the_fix(write_run):
     directory = write_run(plan=None)
-    with pytest.raises(InvalidArgumentError, match=r"plan\.json.*Give the folder") as caught:
+    with pytest.raises(InvalidArgumentError, match=r"plan\.json.*Give a directory") as caught:
         report.write(directory)
     assert str(directory) in str(caught.value)
 
@@ -220,7 +220,7 @@ def test_damaged_file_is_refused_by_name(write_run, name, content):
         report.write(directory)
 
 
-def test_line_that_a_crash_tore_is_not_used(write_run):
+def test_an_incomplete_last_line_is_ignored(write_run):
     directory = write_run()
     whole = report.write(directory).read_bytes()
     with (directory / "metrics.jsonl").open("a") as stream:
@@ -228,11 +228,11 @@ def test_line_that_a_crash_tore_is_not_used(write_run):
     assert report.write(directory).read_bytes() == whole
 
 
-def test_step_that_was_written_twice_counts_as_written_last(report_of, metrics_until):
+def test_the_last_line_of_a_step_counts(report_of, metrics_until):
     lines = metrics_until(940)
     again = lines[-1] | {"epsilon": 2.5}
     source = report_of(status={"state": "unfinished"}, metrics=[*lines, again])
-    assert "At the last recorded step ε was 2.5." in Page(source).text
+    assert "ε at the last recorded step: 2.5." in Page(source).text
 
 
 def test_twenty_classes_are_shown_and_more_are_not(report_of, evaluation_of):
@@ -260,7 +260,7 @@ def test_report_is_the_same_every_time_and_leaves_no_temporary_file(write_run):
     assert not list(directory.rglob(".*"))
 
 
-def test_figure_files_keep_their_words_as_text(write_run):
+def test_figure_files_keep_text_as_text(write_run):
     directory = write_run()
     report.write(directory)
     drawing = (directory / "figures" / "progress.svg").read_text(encoding="utf-8")
@@ -274,7 +274,7 @@ def test_band_needs_the_number_of_test_examples(report_of):
     assert "Wilson" not in report_of(evaluation=None).split("ε by accountant")[0]
 
 
-def test_matplotlib_is_not_loaded_before_a_report_is_wanted_and_pyplot_never(write_run):
+def test_matplotlib_is_imported_with_the_report_and_pyplot_never(write_run):
     program = (
         "import sys, privet.evaluation; assert 'matplotlib' not in sys.modules; from privet import report; "
         f"report.write({json.dumps(str(write_run()))}); assert 'matplotlib.pyplot' not in sys.modules"

@@ -1,4 +1,4 @@
-"""Several runs on one page: the right lines, the right intervals, and no line through runs that differ in something else."""
+"""Comparison of several runs: the right lines and intervals, and no line through runs that differ in another setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privet.cli import main
 from privet.errors import InvalidArgumentError
 from privet.evaluation import tabulate
 from privet.report import side_by_side
-from privet.report.figures.points import Measured, Point, lines
+from privet.report.figures.points import Estimate, Point, group_into_lines
 from privet.report.figures.several_runs import draw
 
 
@@ -20,8 +20,8 @@ def make_point(accuracy=0.8, rule="Flat", epsilon=2.0, error=0.05, **settings):
     named = {name.replace("_", " "): value for name, value in settings.items()}
     return Point(
         name="run", rule=rule, epsilon=epsilon, settings=named,
-        accuracy=Measured(accuracy, (accuracy - 0.02, accuracy + 0.02)),
-        calibration_error=None if error is None else Measured(error, (error - 0.03, error - 0.01)), loss=0.4,
+        accuracy=Estimate(accuracy, (accuracy - 0.02, accuracy + 0.02)),
+        calibration_error=None if error is None else Estimate(error, (error - 0.03, error - 0.01)), loss=0.4,
         progress=((epsilon / 2, accuracy / 2), (epsilon, accuracy)),
     )  # fmt: skip
 
@@ -30,28 +30,28 @@ def names(points):
     return {figure.name for figure in draw(points)}
 
 
-def test_what_follows_from_the_place_is_no_line_of_its_own():
+def test_settings_that_follow_from_the_place_do_not_split_lines():
     points = [make_point(clip_bound=bound, learning_rate=0.2 / bound) for bound in (0.1, 0.4, 1.6)]
-    assert list(lines(points, "clip bound")) == [""]
+    assert list(group_into_lines(points, "clip bound")) == [""]
     budgets = [make_point(epsilon=epsilon, noise_multiplier=1 / epsilon) for epsilon in (1, 2)]
-    assert list(lines(budgets, "ε")) == list(lines(budgets, "noise multiplier")) == [""]
+    assert list(group_into_lines(budgets, "ε")) == list(group_into_lines(budgets, "noise multiplier")) == [""]
 
 
-def test_rules_and_what_differs_at_one_place_tell_lines_apart():
+def test_rules_and_settings_that_differ_at_one_place_split_lines():
     points = [
         make_point(rule=rule, clip_bound=bound, learning_rate=rate)
         for rule in ("Flat", "PSAC")
         for bound in (1, 2)
         for rate in (3, 4)
     ]
-    found = lines(points, "clip bound")
+    found = group_into_lines(points, "clip bound")
     assert sorted(found) == [f"{rule}, learning rate {rate}" for rule in ("Flat", "PSAC") for rate in (3, 4)]
     assert all(len(members) == 2 for members in found.values())
 
 
-def test_budgets_that_were_calibrated_almost_alike_are_one():
+def test_nearly_equal_budgets_are_one_line():
     points = [make_point(epsilon=epsilon, clip_bound=bound) for epsilon, bound in ((2.99991, 1), (2.99998, 1), (2.99995, 2))]
-    assert list(lines(points, "clip bound")) == [""]
+    assert list(group_into_lines(points, "clip bound")) == [""]
 
 
 def test_figures_are_those_that_the_settings_allow():
@@ -64,7 +64,7 @@ def test_figures_are_those_that_the_settings_allow():
     assert "grid" not in names(along)
 
 
-def test_more_lines_than_can_be_told_apart_are_not_drawn():
+def test_too_many_lines_are_not_drawn():
     points = [make_point(clip_bound=bound, momentum=momentum) for bound in (1, 2) for momentum in (0.0, 0.3, 0.5, 0.7, 0.9)]
     assert names(points) == {"sweep-momentum"}
 
@@ -97,13 +97,13 @@ def swept(write_run):
     ]
 
 
-def test_page_has_a_row_for_every_run_and_says_what_choosing_costs(swept, tmp_path):
+def test_page_has_a_row_for_every_run_and_warns_about_selection(swept, tmp_path):
     path = side_by_side.write(swept, tmp_path / "compared")
     source = path.read_text(encoding="utf-8")
     assert [f"<code>{directory.name}</code>" in source for directory in swept] == [True] * 3
     assert re.findall(r"<td>(0\.[124])</td>", source) == ["0.1", "0.2", "0.4"]
-    assert "The same for all: learning rate 2, batch size 512, noise multiplier 0.8937." in source
-    assert "costs more than any one of them" in source
+    assert "Shared settings: learning rate 2, batch size 512, noise multiplier 0.8937." in source
+    assert "costs more than any single run" in source
     assert not re.search(r"https?://|<script", source)
     drawn = {one.name: one.read_bytes() for one in (path.parent / "figures").iterdir()}
     assert set(drawn) == {"accuracy-by-epsilon.svg", "sweep-clip-bound.svg"}

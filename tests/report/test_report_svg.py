@@ -1,4 +1,4 @@
-"""A figure's file holds the numbers that it shows; the page, which shows them too, has no use for them."""
+"""A figure's SVG file contains its numbers as metadata; the page does not."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
-from privet.report.figures.svg import drawn_numbers, inline, render
+from privet.report.figures.svg import extract_numbers, inline, render
 
 
 def draw(figure):
@@ -21,13 +21,13 @@ def draw(figure):
 MARKS = [[1.0, 0.1, 2.0, None, 3.0, 0.333333], [4.0, 5.0], [1.0, -0.25, 2.5, 0.5], [4.0, 4.75, 4.0, 5.25]]
 
 
-def test_every_mark_is_there_once_and_in_the_units_of_the_axes():
+def test_every_mark_occurs_once_in_the_units_of_the_axes():
     figure = Figure()
     draw(figure)
-    assert drawn_numbers(figure) == MARKS
+    assert extract_numbers(figure) == MARKS
 
 
-def test_they_are_in_the_file_and_not_in_the_page():
+def test_the_numbers_are_in_the_file_and_not_in_the_page():
     written = render("some", draw, (4.0, 3.0))
     (described,) = re.findall(r"<dc:description>(.*?)</dc:description>", written)
     assert json.loads(described) == MARKS
@@ -38,8 +38,8 @@ def test_they_are_in_the_file_and_not_in_the_page():
 
 
 @pytest.mark.parametrize("spoil", [{"xdata": [1, 2, 4]}, {"ydata": [0.1, float("nan"), 0.33]}])
-def test_another_number_is_seen(spoil):
+def test_a_changed_number_is_detected(spoil):
     figure = Figure()
     draw(figure)
     figure.axes[0].lines[0].set(**spoil)
-    assert drawn_numbers(figure) != MARKS
+    assert extract_numbers(figure) != MARKS

@@ -1,4 +1,4 @@
-"""Numbers, prose and settings as people read them."""
+"""Formatting of numbers, prose and settings."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from privet.report import numbers, prose, setting_rows
         (0.00001, "10⁻⁵"),
     ],
 )
-def test_epsilon_is_never_shown_smaller_than_it_is(value, shown):
-    assert numbers.epsilon(value) == shown
+def test_epsilon_is_never_rounded_down(value, shown):
+    assert numbers.format_epsilon(value) == shown
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1e-5, "10⁻⁵"), (2.5e-6, "2.5 × 10⁻⁶"), (1 / 4, "2.5 × 10⁻¹"), (0.0, "0")])
 def test_delta_is_shown_exactly(value, shown):
-    assert numbers.power_of_ten(value) == shown
+    assert numbers.format_power_of_ten(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_delta_is_shown_exactly(value, shown):
     [(60000, "60,000"), (1e-5, "1e-05"), (True, "yes"), (None, "—"), ("x", "x"), ([1, "a"], "1, a"), ([], "—")],
 )
 def test_setting_is_shown_with_all_its_digits(value, shown):
-    assert numbers.plain(value) == shown
+    assert numbers.format_value(value) == shown
 
 
 def test_settings_are_flattened_with_kinds_as_values():
     nested = {"noise": {"kind": "Gaussian", "multiplier": 1.1}, "groups": [{"bound": 1}, {"bound": 2}], "kind": "x"}
-    assert list(setting_rows.rows(nested)) == [
+    assert list(setting_rows.flatten(nested)) == [
         ("noise", "Gaussian"),
         ("noise · multiplier", "1.1"),
         ("groups · 1 · bound", "1"),

@@ -1,4 +1,4 @@
-"""Audits: attacks on a training from inside, that show a lower bound on what it leaks."""
+"""Audits: white-box attacks on training that prove lower bounds on its privacy loss."""
 
 from privet.audit.checks import Check
 from privet.audit.mechanism.whitebox import MechanismAudit, mechanism

@@ -1,12 +1,11 @@
-"""Tests of a guarantee, on the user's own model: a test file imports them and says by fixtures what is to be trained.
+"""Tests of the privacy guarantee for a user's model, to be imported into a test file.
 
-With `pytest_plugins = ["privet.audit.plugin"]` in conftest.py, a test file is
+With `pytest_plugins = ["privet.audit.plugin"]` in conftest.py, a test file consists of
 
     from privet.audit.battery import *
 
-and fixtures `model`, `loss_fn` and `dataset` (with the `collate` and `probe_batch` that training is given, if any) or `batch`,
-and, if it is not to be a usual one, `plan`, each of the scope "module". Then `pytest -m guarantee` runs them, and shows a
-certificate.
+and fixtures `model`, `loss_fn` and `dataset` (with `collate` and `probe_batch` as for training, if any) or `batch`, and
+optionally `plan`, each of scope "module". Then `pytest -m guarantee` runs the tests and prints a certificate.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ __all__ = ["test_mechanism", "test_model"]
 @pytest.mark.guarantee
 @pytest.mark.parametrize("family", guarantee.FAMILIES)
 def test_model(subject: Subject, family: str, certificate: list[Check]) -> None:
-    """Nothing that is asked of model, loss and examples is found wanting."""
-    found = guarantee.family_checks(subject, family)
+    """All checks of model, loss and examples pass."""
+    found = guarantee.run_family(subject, family)
     certificate += found
-    failed = guarantee.rejected(found)
+    failed = guarantee.find_rejected(found)
     assert not failed, "\n".join(table(found, failed))
 
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("family", whitebox.FAMILIES)
 def test_mechanism(audited: MechanismAudit, family: str) -> None:
-    """Nothing that the audit of the mechanism asks speaks against the plan."""
+    """All checks of the mechanism audit pass."""
     failed = [name for name in audited.failed if name.startswith(family)]
     assert not failed, "\n".join(table(audited.checks, audited.failed))

@@ -1,4 +1,4 @@
-"""One finding with its p-value, and the statistics that several findings share."""
+"""Result of a check with its p-value, and statistics for checks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from privet.audit.probe import Array
 
 @dataclass(frozen=True)
 class Check:
-    """One question that was asked.
+    """The result of a check.
 
     Args:
-        name: what was asked, the same at every audit.
-        finding: what was found, in words.
-        p_value: how likely so much, or more, would be found if all were as the plan says; 0 or 1 where chance plays no part.
+        name: name of the check, the same in every audit.
+        finding: the finding in words.
+        p_value: probability of a finding at least as extreme if the plan is kept; 0 or 1 for a deterministic check.
     """
 
     name: str
@@ -26,55 +26,55 @@ class Check:
     p_value: float
 
 
-def certain(name: str, finding: str, *, holds: bool) -> Check:
-    """Return a finding in which chance plays no part."""
+def deterministic_check(name: str, finding: str, *, holds: bool) -> Check:
+    """Return the result of a deterministic check."""
     return Check(name, finding, float(holds))
 
 
-def two_sided(z: float) -> float:
-    """Return the p-value of a standard normal number; a number that is not one has 0."""
+def two_sided_p_value(z: float) -> float:
+    """Return the two-sided p-value of a standard normal statistic; 0 if it is not finite."""
     return math.erfc(abs(z) / math.sqrt(2)) if math.isfinite(z) else 0.0
 
 
-def spread(squares: float, freedom: float, excess: float = 0.0) -> float:
-    """Return the p-value of a sum of squares.
+def variance_p_value(squares: float, freedom: float, excess: float = 0.0) -> float:
+    """Return the two-sided p-value of a sum of squares.
 
     Args:
-        squares: Σ z² of numbers that should have variance 1.
-        freedom: their number.
-        excess: by how much the variance of z² exceeds that of a normal, 2.
+        squares: Σ z² of numbers z that should have variance 1.
+        freedom: number of degrees of freedom.
+        excess: variance of z² minus 2, its variance for a normal z.
     """
     if not math.isfinite(squares):
         return 0.0
-    # Of the chi-square laws stretched by a factor, the one with the same mean and variance.
+    # Scaled chi-square distribution with the same mean and variance.
     effective = freedom * 2 / (2 + excess)
     law = stats.chi2(effective)
     value = squares * effective / freedom
     return float(min(1.0, 2 * min(law.cdf(value), law.sf(value))))
 
 
-def number(found: float, expected: float, variance: float | None = None) -> float:
-    """Return the p-value of a count of rare events.
+def count_p_value(found: float, expected: float, variance: float | None = None) -> float:
+    """Return the two-sided p-value of a count.
 
     Args:
-        found: how many there were.
-        expected: how many there should be.
-        variance: of the count; by default, and where few are expected, that of a Poisson law.
+        found: observed count.
+        expected: expected count.
+        variance: variance of the count; None, or a small expected count, for a Poisson distribution.
     """
     if variance == 0:
         return float(found == expected)
     if expected > 1000:
-        return two_sided((found - expected) / math.sqrt(variance or expected))
+        return two_sided_p_value((found - expected) / math.sqrt(variance or expected))
     law = stats.poisson(expected)
     return float(min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))
 
 
-def correlation(one: Array, other: Array) -> float:
-    """Return the p-value of the correlation of two rows of standard normal numbers; those left out are zero in both."""
+def correlation_p_value(one: Array, other: Array) -> float:
+    """Return the p-value of the correlation of two arrays of standard normal numbers; pairs that contain a zero are ignored."""
     pairs = np.count_nonzero(one * other)
-    return two_sided(float((one * other).sum()) / math.sqrt(pairs)) if pairs else 1.0
+    return two_sided_p_value(float((one * other).sum()) / math.sqrt(pairs)) if pairs else 1.0
 
 
-def least(p_values: list[float]) -> float:
-    """Return the p-value of the smallest of several (Bonferroni)."""
+def bonferroni(p_values: list[float]) -> float:
+    """Return the p-value of the smallest of several p-values, by Bonferroni's correction."""
     return min(1.0, min(p_values, default=1.0) * len(p_values))

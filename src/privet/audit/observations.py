@@ -1,4 +1,4 @@
-"""From what a trainer released to numbers that are standard normal if its plan is kept: noise, and canaries in it."""
+"""Conversion of a trainer's releases to noise and canary scores in units of the planned noise."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _QUANTILES = 64
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """What T releases showed of coordinates that nobody contributes to, in units of the noise that the plan promises.
+    """The releases of T steps at coordinates to which no example contributes, in units of the planned noise.
 
     Args:
-        values: (T, n) what was released of them.
-        due: (T, n) where they are to have noise: everywhere but where a mask leaves them out.
-        parameters: name → its part of the n.
-        silent: largest release, in absolute value, of a coordinate that a mask leaves out.
-        counts: name → (T, k) noise of what is released beside gradients.
-        drawn: (T,) how many examples took part; None if that is not known.
+        values: (T, n) released values.
+        due: (T, n) True where noise is planned: everywhere except for masked coordinates.
+        parameters: name → slice of the n coordinates.
+        silent: largest absolute value released at a masked coordinate.
+        counts: name → (T, k) noise of the statistics that are released with the gradients.
+        drawn: (T,) batch sizes; None if unknown.
     """
 
     values: Array
@@ -44,16 +44,16 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """What T steps showed, in units of the noise that the plan promises.
+    """The observations of T steps with m canaries, in units of the planned noise.
 
     Args:
-        noise: where there is nothing else.
-        scores: (T, m) what speaks for a canary: its own coordinates, weighed as the likelihood ratio does.
-        references: (T, m) the same for coordinates that no canary touches.
-        taking_part: (T, m) whether the canary was drawn and no mask left any of its coordinates out.
-        usable: (T, m) whether no mask left any of its coordinates, or of its reference's, out.
-        shifts: (T,) by how much the plan lets a canary move its score.
-        factors: (f,) equally likely factors of the shift, public to neither side: 1 unless norms are estimated.
+        noise: coordinates with noise only.
+        scores: (T, m) scores of canaries: their coordinates, weighted as in the likelihood ratio.
+        references: (T, m) the same for coordinates that no canary uses.
+        taking_part: (T, m) whether the canary was sampled and none of its coordinates was masked.
+        usable: (T, m) whether none of the coordinates of the canary and its reference was masked.
+        shifts: (T,) shift of a canary's score according to the plan.
+        factors: (f,) equally likely, unknown factors of the shift: 1 unless norms are estimated.
     """
 
     noise: Noise
@@ -66,16 +66,16 @@ class Observations:
 
 
 def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
-    """Return what a trace shows about its plan.
+    """Return the observations in a trace.
 
     Args:
-        probe: what the trainer was given.
-        layout: of its canaries.
-        trace: what the trainer gave back.
+        probe: input of the trainer.
+        layout: layout of the canaries.
+        trace: output of the trainer.
     """
     plan, steps = probe.plan, probe.plan.total_steps
     names = tuple(layout.sizes)
-    claims = Claims.of(plan, layout, rules_of(plan, trace))
+    claims = Claims.of(plan, layout, rules_per_step(plan, trace))
     released = np.concatenate([trace.releases[name] for name in names], axis=1)
     deviations = np.concatenate([np.repeat(claims.deviations[name], layout.sizes[name], axis=1) for name in names], axis=1)
     kept, noised = _masks(plan, layout, trace)
@@ -103,14 +103,14 @@ def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
 
 @dataclass(frozen=True, eq=False)
 class Claims:
-    """What a plan says about every step.
+    """The plan's claims about each step.
 
     Args:
-        rules: of every step.
-        norms: (T, G) of a canary, momentum included.
-        deviations: name → (T, 1) standard deviation of the noise on it.
-        directions: (T, G) unit vector along which a canary moves the scaled release.
-        shifts: (T,) how far.
+        rules: clipping rule of each step.
+        norms: (T, G) norms of a canary, including momentum.
+        deviations: name → (T, 1) standard deviation of its noise.
+        directions: (T, G) unit vector along which a canary shifts the scaled release.
+        shifts: (T,) size of the shift.
     """
 
     rules: Sequence[Rule]
@@ -121,7 +121,7 @@ class Claims:
 
     @staticmethod
     def of(plan: Plan, layout: Layout, rules: Sequence[Rule]) -> Claims:
-        """Return the claims of a plan whose steps have these rules."""
+        """Return the claims of a plan with these rules."""
         norms = layout.norms[None, :] * _gains(plan)[:, None]
         multipliers = plan.multipliers()
         scales, contributions = [], np.zeros_like(norms)
@@ -139,8 +139,8 @@ class Claims:
         return Claims(rules, norms, deviations, moved / np.where(shifts > 0, shifts, 1.0)[:, None], shifts)
 
 
-def rules_of(plan: Plan, trace: Trace) -> Sequence[Rule]:
-    """Return the rule of every step: the trace's, or the plan's with its schedule."""
+def rules_per_step(plan: Plan, trace: Trace) -> Sequence[Rule]:
+    """Return the clipping rule of each step, from the trace or else from the plan and its schedule."""
     if trace.rules is not None:
         return trace.rules
     scaled: dict[float, Rule] = {}
@@ -149,13 +149,13 @@ def rules_of(plan: Plan, trace: Trace) -> Sequence[Rule]:
 
 
 def _gains(plan: Plan) -> Array:
-    """Return how many times its gradient an example is weighed by at every step, for a gradient that never changes, (T,)."""
+    """Return the factor by which momentum multiplies a constant gradient at each step, (T,)."""
     past = () if plan.momentum is None else plan.momentum.coefficients
     return np.array([1.0 + sum(past[:step]) for step in range(plan.total_steps)])
 
 
 def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
-    """Return (T, d) which coordinates have data, and which have noise."""
+    """Return the masks (T, d) of coordinates with data and of coordinates with noise."""
     shape = (plan.total_steps, sum(layout.sizes.values()))
     everywhere = np.ones(shape, dtype=bool)
     times = plan.timetable()
@@ -172,7 +172,7 @@ def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
 
 
 def _present(drawn: Sequence[NDArray[np.int64]], probe: Probe, canaries: int) -> Mask:
-    """Return (T, m) which canaries were drawn; those that the data has no room for never are."""
+    """Return (T, m): whether a canary was sampled; False for canaries that do not fit into the data."""
     number = np.full(len(probe.data), -1, dtype=np.int64)
     number[probe.data.where] = np.arange(len(probe.data.where))
     found = np.zeros((len(drawn), canaries), dtype=bool)
@@ -183,7 +183,7 @@ def _present(drawn: Sequence[NDArray[np.int64]], probe: Probe, canaries: int) ->
 
 
 def _count_noise(claims: Claims, trace: Trace, name: str, present: Mask) -> Array:
-    """Return (T, k) noise of a statistic, in units of what it should be; without knowing who was drawn, of nothing."""
+    """Return (T, k) noise of a statistic in units of the planned noise; (0, k) if the sampled examples are unknown."""
     if trace.drawn is None:
         return np.zeros((0, trace.releases[name].shape[1]))
     found = []
@@ -196,7 +196,7 @@ def _count_noise(claims: Claims, trace: Trace, name: str, present: Mask) -> Arra
 
 
 def _factors(rule: Rule) -> Array:
-    """Return quantiles of √(r/χ²ᵣ), by which an estimated norm is too small, from their middles."""
+    """Return quantiles of √(r/χ²ᵣ), the factor by which an estimated norm is too small, at the midpoints."""
     if not isinstance(rule, Projected):
         return np.ones(1)
     half = rule.projections / 2

@@ -1,6 +1,6 @@
-"""For pytest: the marker `guarantee`, the fixtures that say what is to be trained, and the certificate at the end.
+"""pytest plugin with the marker `guarantee`, default fixtures, and the certificate at the end.
 
-In conftest.py: `pytest_plugins = ["privet.audit.plugin"]`; the tests are in `privet.audit.battery`.
+Enable it in conftest.py with `pytest_plugins = ["privet.audit.plugin"]`; the tests are in `privet.audit.battery`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from privet._utils.files import write_text
 from privet.audit.checks import Check
 from privet.audit.mechanism.whitebox import MechanismAudit, mechanism
-from privet.audit.program.guarantee import rejected, subject_of, usual_plan
+from privet.audit.program.guarantee import build_subject, find_rejected, usual_plan
 from privet.audit.program.subject import Subject
 from privet.audit.reporting import table
 from privet.collate import Collate
@@ -31,65 +31,65 @@ _EXAMPLES, _OBSERVATIONS = 10_000, 200_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer a file for the certificate."""
-    parser.addoption("--certificate", metavar="FILE", help="write what the guarantee's tests found to this JSON file")
+    """Add the option for the certificate's file."""
+    parser.addoption("--certificate", metavar="FILE", help="write the results of the guarantee tests to this JSON file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
-    config.addinivalue_line("markers", "guarantee: what a differentially private training relies on (privet)")
+    """Register the marker."""
+    config.addinivalue_line("markers", "guarantee: tests of what differentially private training relies on (privet)")
     config.stash[_CHECKS] = []
 
 
 def _missing(name: str) -> pytest.UsageError:
-    return pytest.UsageError(f"define a fixture {name!r}: what is to be trained (see privet.audit.battery)")
+    return pytest.UsageError(f"define a fixture {name!r} for the training to test (see privet.audit.battery)")
 
 
 @pytest.fixture(scope="module")
 def model() -> nn.Module:
-    """Return the module, in the mode in which it is to be trained; to be overridden."""
+    """Return the module, in the mode for training; must be overridden."""
     raise _missing("model")
 
 
 @pytest.fixture(scope="module")
 def loss_fn() -> LossFunction:
-    """Return (model, batch) → (B,) losses; to be overridden."""
+    """Return the loss function (model, batch) → (B,); must be overridden."""
     raise _missing("loss_fn")
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset[Any] | None:
-    """Return the data set that training is to be given; to be overridden, or `batch`."""
+    """Return the data set for training; this or `batch` must be overridden."""
     return None
 
 
 @pytest.fixture(scope="module")
 def collate() -> Collate | None:
-    """Return the collate function that training is to be given with the data set."""
+    """Return the collate function for training, or None."""
     return None
 
 
 @pytest.fixture(scope="module")
 def probe_batch() -> Any:
-    """Return the public batch that training is to be given for its check before the first step."""
+    """Return the public batch for the check before the first step of training, or None."""
     return None
 
 
 @pytest.fixture(scope="module")
 def batch() -> Any:
-    """Return some examples, at least two, where there is no data set."""
+    """Return a batch of at least two examples, if there is no data set."""
     return None
 
 
 @pytest.fixture(scope="module")
 def plan(dataset: Dataset[Any] | None) -> Plan:
-    """Return the plan; a usual one unless overridden."""
+    """Return the plan; a typical one unless overridden."""
     return usual_plan(_EXAMPLES if dataset is None else check_map_style(dataset))
 
 
 @pytest.fixture(scope="module")
 def observations() -> int:
-    """Return how many scores the audit looks at."""
+    """Return the number of scores of the audit."""
     return _OBSERVATIONS
 
 
@@ -103,10 +103,10 @@ def subject(
     probe_batch: Any,
     plan: Plan,
 ) -> Subject:
-    """Return what the tests are about."""
+    """Return the subject of the tests."""
     if batch is None and dataset is None:
         raise _missing("dataset")
-    return subject_of(model, loss_fn, plan, None if dataset is not None else batch, dataset, collate, probe_batch)
+    return build_subject(model, loss_fn, plan, None if dataset is not None else batch, dataset, collate, probe_batch)
 
 
 @pytest.fixture(scope="module")
@@ -119,16 +119,16 @@ def audited(subject: Subject, observations: int, pytestconfig: pytest.Config) ->
 
 @pytest.fixture
 def certificate(pytestconfig: pytest.Config) -> list[Check]:
-    """Return where checks of the model are collected."""
+    """Return the list in which checks of the model are collected."""
     return pytestconfig.stash[_CHECKS]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show the certificate, and write it if asked."""
+    """Print the certificate, and write it to a file if requested."""
     checks, audit = config.stash[_CHECKS], config.stash.get(_MECHANISM, None)
     if not checks and audit is None:
         return
-    failed = rejected(checks)
+    failed = find_rejected(checks)
     terminalreporter.section("guarantee")
     for line in (*table(checks, failed), "", *str(audit or "").splitlines()):
         terminalreporter.line(line)

@@ -1,7 +1,7 @@
-"""What a mechanism audit trains: a model whose per-example gradients are its inputs, on examples of the greatest influence.
+"""Probe of a mechanism audit: a model whose per-example gradients are its inputs, and examples of the largest influence.
 
-With loss ⟨w, x⟩ the gradient of an example is x, whatever w is. So whoever writes x knows what every example contributes, and
-what is released beyond that is noise.
+With the loss ⟨w, x⟩, the gradient of an example is x for every w. The auditor chooses x and so knows all contributions; the rest
+of a release is noise.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from privet.sampling import Indices
 
 Array = NDArray[np.float64]
 
-_FEWEST = 16  # coordinates of a group that is clipped by itself
+_FEWEST = 16  # smallest number of coordinates of a group
 _DEFAULT_GROUPS = 3
-# Norms are looked for among so many, from far below the sensitivity to far above.
+# Search grid for norms, from far below the sensitivity to far above it.
 _NORMS, _LOWEST, _HIGHEST = 4000, 1e-4, 1e14
-_BEYOND = 50.0  # times the norm that is clipped first
-_WITHIN = 0.9995  # times the longest norm that is not dropped: rounding does not carry it over
+_BEYOND = 50.0  # factor above the smallest norm that is clipped
+_WITHIN = 0.9995  # factor below the largest norm that is not dropped, as a margin for rounding
 
 
 class ProbeData(Batched):
-    """Examples of which a few have rows of their own and all others are zero; it remembers which were read.
+    """Examples of which a few have given rows and the others are zero; it records which ones are read.
 
     Args:
-        rows: (m, d) gradients of those that are not zero.
-        where: (m,) their indices.
-        examples: how many there are in all.
-        unit: whose data an example is, as the plan says.
+        rows: (m, d) gradients of the non-zero examples.
+        where: (m,) indices of these examples.
+        examples: number of all examples.
+        unit: unit of privacy, as in the plan.
     """
 
     row_wise = True
@@ -55,7 +55,7 @@ class ProbeData(Batched):
         return len(self._row_of)
 
     def read(self, indices: Indices) -> Tensor:
-        """Return the rows of these examples, (B, d), and remember that they were asked for."""
+        """Return the rows of these examples, (B, d), and record the indices."""
         self._read.append(indices)
         own = self._row_of[indices]
         found = self.rows.new_zeros(len(indices), self.rows.shape[1])
@@ -63,21 +63,21 @@ class ProbeData(Batched):
         return found
 
     def taken(self) -> Indices:
-        """Return the indices that were read since this was last asked."""
+        """Return the indices that were read since the last call."""
         read, self._read = self._read, []
         return np.concatenate([np.empty(0, dtype=np.int64), *read])
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """What a trainer is asked to do: take the plan's steps on this data, where an example's gradient is its row.
+    """The task of a trainer: take the plan's steps on this data, in which an example's gradient is its row.
 
     Args:
-        plan: rule, sampling, noise, steps. Its examples are those of the data.
+        plan: the plan, for the examples of the data.
         sizes: parameter → number of coordinates, in the order of a row.
-        data: the rows. A trainer reads them through it, step by step.
-        physical_batch_size: most rows to compute with at once, fewer than a step has.
-        tied: whether every parameter is to be used twice, each time with half the row, if the trainer's models can do that.
+        data: the examples, which the trainer reads step by step.
+        physical_batch_size: largest number of rows to process at once, smaller than a batch.
+        tied: use each parameter twice, each time with half the row, if the trainer's models support that.
     """
 
     plan: Plan
@@ -87,20 +87,21 @@ class Probe:
     tied: bool = False
 
     def by_parameter(self, sums: Array) -> dict[str, Array]:
-        """Return releases (T, d), whose rows are as those of the data, by the parameters' names."""
+        """Split releases (T, d), with columns as in the data, by parameter name."""
         ends = np.cumsum(list(self.sizes.values()))[:-1]
         return dict(zip(self.sizes, np.split(sums, ends, axis=1), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What an adversary sees of a training, and what only an auditor knows.
+    """The releases of a training run, which an adversary sees, and its samples and rules, which only the auditor knows.
 
     Args:
-        releases: name → (T, size) noised sums of every step, as they were before the division by the public batch size.
-            Parameters by the probe's names; what else was released by names with a colon.
-        drawn: indices of the examples of every step; None if the trainer cannot tell, which is audited with everybody in.
-        rules: the clipping rule of every step, if it is not the plan's with its schedule.
+        releases: name → (T, size) noised sum of each step, before the division by the public batch size. Parameters have the
+            probe's names; other released statistics have names with a colon.
+        drawn: indices of the examples of each step; None if the trainer does not report them, which is audited with full batches
+            only.
+        rules: clipping rule of each step; None for the plan's rule with its schedule.
     """
 
     releases: Mapping[str, Array]
@@ -112,11 +113,11 @@ Trainer = Callable[[Probe], Trace]
 
 
 class LinearModel(nn.Module):
-    """Parameters of given names, all zero, with output ⟨w, x⟩.
+    """Model with given parameters, initialised to zero, and output ⟨w, x⟩.
 
     Args:
-        sizes: parameter → number of coordinates; dots make submodules.
-        tied: use every parameter twice, each time with half of x.
+        sizes: parameter → number of coordinates; dots in names create submodules.
+        tied: use each parameter twice, each time with half of x.
     """
 
     def __init__(self, sizes: Mapping[str, int], tied: bool = False) -> None:
@@ -133,7 +134,7 @@ class LinearModel(nn.Module):
         self._names = list(sizes)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return ⟨w, x⟩ for every row, (B,)."""
+        """Return ⟨w, x⟩ for each row, (B,)."""
         parts = torch.split(rows / self._uses, self._sizes, 1)
         weights: list[Tensor] = [operator.attrgetter(name)(self) for name in self._names]
         terms = [F.linear(part, weight)[:, 0] for weight, part in zip(weights, parts, strict=True) for _ in range(self._uses)]
@@ -142,14 +143,14 @@ class LinearModel(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which coordinates canaries touch: the i-th touches coordinate 2i of every group, and nobody touches the odd ones.
+    """Coordinates of the canaries: the i-th uses coordinate 2i of each group; no example uses odd coordinates.
 
     Args:
         sizes: parameter → number of coordinates.
         groups: names of the parameters that are clipped together.
         columns: for each group, its coordinates within a row.
-        canaries: how many there are.
-        norms: (G,) norm of a canary's gradient in every group: where a rule lets it contribute the most.
+        canaries: number of canaries.
+        norms: (G,) norm of a canary's gradient in each group, at which the rule lets it contribute most.
     """
 
     sizes: Mapping[str, int]
@@ -159,11 +160,11 @@ class Layout:
     norms: Array
 
     def touched(self, group: int) -> Indices:
-        """Return the coordinate of a group that each canary touches, (m,)."""
+        """Return each canary's coordinate in a group, (m,)."""
         return self.columns[group][: 2 * self.canaries : 2]
 
     def reference(self, group: int) -> Indices:
-        """Return as many coordinates of the group that no canary touches, (m,)."""
+        """Return as many unused coordinates of the group, (m,)."""
         return self.columns[group][1 : 2 * self.canaries : 2]
 
     def rows(self) -> Tensor:
@@ -174,17 +175,17 @@ class Layout:
         return found
 
 
-def layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain: float = 1.0) -> Layout:
+def build_layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain: float = 1.0) -> Layout:
     """Return coordinates and canaries for a rule.
 
     Args:
-        rule: the plan's.
-        names: of the parameters that it is for; made up if None.
-        coordinates: how many there are to be of one group, about. With G groups each has 1/√G as many: a step then costs as much
-            to compute, as there are that many fewer canaries in rows that are as many times longer.
-        gain: how many times its gradient an example's contribution is made of at most, by momentum.
+        rule: the plan's clipping rule.
+        names: names of the model's parameters; None for synthetic names.
+        coordinates: approximate number of coordinates with one group. Each of G groups has 1/√G as many, which keeps the cost of
+            a step constant: there are √G times fewer canaries, in rows that are √G times longer.
+        gain: largest factor by which momentum multiplies an example's gradient.
     """
-    names = tuple(names or _made_up_names(rule))
+    names = tuple(names or _synthetic_names(rule))
     groups = rule.groups(names)
     share = max(_FEWEST, int(coordinates / math.sqrt(len(groups))))
     each = {name: 2 * max(1, share // len(group) // 2) for group in groups for name in group}
@@ -195,7 +196,7 @@ def layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain: floa
 
 
 def most_influential(rule: Rule, groups: int) -> Array:
-    """Return the norm in every group at which a gradient contributes most, (G,): far beyond the bound if the rule allows it."""
+    """Return the norm in each group at which a gradient contributes most, (G,), far above the bound if the rule permits."""
     scale = rule.sensitivity
     coarse = np.broadcast_to(scale * np.geomspace(_LOWEST, _HIGHEST, _NORMS), (groups, _NORMS))
     best = _first_best(rule, coarse)
@@ -213,16 +214,16 @@ def _first_best(rule: Rule, norms: Array) -> Array:
 
 
 def _contributions(rule: Rule, norms: Array) -> Array:
-    """Return how much gradients with these norms (G, B) contribute to every group."""
+    """Return the contributions of gradients with these norms to each group, (G, B)."""
     return np.asarray(norms * rule.weights(torch.from_numpy(norms.copy())).numpy())
 
 
-def _made_up_names(rule: Rule) -> list[str]:
-    """Return names of as many parameters as the rule has groups, two to a group if it does not say how many."""
+def _synthetic_names(rule: Rule) -> list[str]:
+    """Return synthetic parameter names: one per group of the rule, or two for each of three groups by default."""
     inner = rule.rule if isinstance(rule, AdaptiveQuantile | Projected) else rule
     if isinstance(inner, Layerwise) and inner.by == "pattern":
         raise InvalidArgumentError(
-            "names", None, "the names of the model's parameters, as the rule's patterns refer to them",
+            "names", None, "the names of the model's parameters, to which the rule's patterns refer",
             "Give names=[name for name, _ in model.named_parameters()].",
         )  # fmt: skip
     if isinstance(inner, Layerwise):

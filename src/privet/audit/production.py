@@ -1,4 +1,4 @@
-"""The trainer that is audited by default: `privet.Training` as it is, watched from outside."""
+"""The default trainer of audits: `privet.Training`, observed through its optimizer."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from privet.training import Training
 
 
 def train(probe: Probe) -> Trace:
-    """Train the probe by `privet.Training` and return what its optimizer was handed."""
+    """Train the probe by `privet.Training` and return the releases that its optimizer received."""
     momentum = probe.plan.momentum
     if momentum is not None and momentum.accumulates and not isinstance(momentum, InnerOuter):
         raise InvalidArgumentError(
             "momentum", momentum, "one that accumulates no releases, or privet.momentum.InnerOuter, to be audited",
-            "Of others it is not known how to find out what was released.",
+            "The audit cannot recover the releases from what other momenta accumulate.",
         )  # fmt: skip
     model = LinearModel(probe.sizes, probe.tied)
-    watched = _Watched.of(probe.plan.clipping)
-    plan = probe.plan if watched is None else replace(probe.plan, clipping=watched)
+    recorded = _RecordingRule.of(probe.plan.clipping)
+    plan = probe.plan if recorded is None else replace(probe.plan, clipping=recorded)
     optimizer = Recorder(model)
     training = Training(plan, model, _loss, optimizer, probe.data, physical_batch_size=probe.physical_batch_size)
-    probe.data.taken()  # what was read to check the model
+    probe.data.taken()  # discard the reads of the check before training
     drawn = [probe.data.taken() for _ in training]
-    handed = {name: plan.divisor * torch.cat(steps).double().numpy() for name, steps in optimizer.handed.items()}
+    releases = {name: plan.divisor * torch.cat(steps).double().numpy() for name, steps in optimizer.received.items()}
     if isinstance(plan.momentum, InnerOuter):
-        handed = {name: _without_outer(steps, plan.momentum.outer) for name, steps in handed.items()}
-    if watched is None:
-        return Trace(handed, drawn)
+        releases = {name: _remove_outer_momentum(steps, plan.momentum.outer) for name, steps in releases.items()}
+    if recorded is None:
+        return Trace(releases, drawn)
     counts = {
-        name: plan.divisor * np.stack([statistics[name].double().numpy() for _, statistics in watched.seen])
-        for name in watched.seen[0][1]
+        name: plan.divisor * np.stack([statistics[name].double().numpy() for _, statistics in recorded.seen])
+        for name in recorded.seen[0][1]
     }
-    return Trace(handed | counts, drawn, [rule for rule, _ in watched.seen])
+    return Trace(releases | counts, drawn, [rule for rule, _ in recorded.seen])
 
 
 def _loss(model: nn.Module, rows: Tensor) -> Tensor:
@@ -50,42 +50,42 @@ def _loss(model: nn.Module, rows: Tensor) -> Tensor:
 
 
 class Recorder(torch.optim.Optimizer):
-    """An optimizer that keeps what it is handed and leaves the parameters as they are.
+    """An optimizer that records the gradients that it receives and does not change the parameters.
 
     Args:
-        model: over whose trainable parameters it is.
+        model: the model, whose trainable parameters it optimizes.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         super().__init__(self._parameters.values(), {"lr": 0.0})
-        self.handed: dict[str, list[Tensor]] = {name: [] for name in self._parameters}
+        self.received: dict[str, list[Tensor]] = {name: [] for name in self._parameters}
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Keep the gradients."""
+        """Record the gradients."""
         for name, parameter in self._parameters.items():
             assert parameter.grad is not None
-            self.handed[name].append(parameter.grad.clone())
+            self.received[name].append(parameter.grad.clone())
 
 
 @dataclass(frozen=True)
-class _Watched(AdaptiveQuantile):
-    """An adaptive rule that keeps every step's rule, and the statistics that were released with it."""
+class _RecordingRule(AdaptiveQuantile):
+    """An adaptive rule that records the rule of each step and the statistics that are released with it."""
 
     seen: list[tuple[Rule, Mapping[str, Tensor]]] = field(default_factory=list, compare=False)
 
     @staticmethod
-    def of(rule: Rule) -> _Watched | None:
+    def of(rule: Rule) -> _RecordingRule | None:
         if not isinstance(rule, AdaptiveQuantile):
             return None
-        return _Watched(rule.rule, rule.quantile, rule.learning_rate, rule.share)
+        return _RecordingRule(rule.rule, rule.quantile, rule.learning_rate, rule.share)
 
     def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
         self.seen.append((self, statistics))
         return super().adapt(statistics, divisor)
 
 
-def _without_outer(steps: Array, outer: float) -> Array:
-    """Return the releases that Mₖ = (1 − γ₁)·Mₖ₋₁ + release was made of."""
+def _remove_outer_momentum(steps: Array, outer: float) -> Array:
+    """Return the releases, given the values Mₖ = (1 − γ₁)·Mₖ₋₁ + release."""
     before = np.concatenate([np.zeros_like(steps[:1]), steps[:-1]])
     return np.asarray(steps - (1 - outer) * before)

@@ -1,4 +1,4 @@
-"""Certificates in prose: what all of them share."""
+"""Shared text of all certificates."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from privet.audit.checks import Check
 
 
 def verdict(passed: bool) -> str:
-    """Return the word for a result."""
+    """Return the verdict as a word."""
     return "PASSED" if passed else "FAILED"
 
 
 def table(checks: Iterable[Check], failed: Iterable[str]) -> list[str]:
-    """Return a line for every check."""
+    """Return one line per check."""
     rejected = set(failed)
     return [
         f"{'FAILED' if check.name in rejected else 'ok':6}  {_p_value(check):9}  {check.name}: {check.finding}"

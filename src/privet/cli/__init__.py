@@ -1,4 +1,4 @@
-"""The command `privet`."""
+"""The `privet` command."""
 
 from privet.cli.main import main
 

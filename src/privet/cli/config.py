@@ -1,7 +1,7 @@
-"""`--config`: a file in place of options, and a run's plan.json as the plan of another run.
+"""The option `--config`: read options from a file, or repeat a run from its plan.json.
 
-A TOML or JSON file holds options by their names (`batch-size = 512`) and, under `plan`, a whole plan as `plan.json` has it, for
-what no option says. What stands on the command line wins over the file, except that a plan cannot be changed by options.
+A TOML or JSON file holds options by name (`batch-size = 512`) and, under `plan`, a plan in the format of `plan.json`, which can
+say what no option can. Options on the command line override those of the file, but they cannot change a plan.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import typer
 
 from privet import runs
 from privet._utils.documents import DocumentError, from_json, from_toml, read_text
+from privet.cli.topics import RUN
 from privet.errors import InvalidArgumentError
 from privet.plan import FORMAT, Plan
 
@@ -23,16 +24,14 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = parse(read_text(path))
     except DocumentError as error:
-        raise InvalidArgumentError(
-            "--config", str(path), "a file that can be read: TOML (named .toml) or JSON", f"{error}."
-        ) from None
+        raise InvalidArgumentError("--config", str(path), "a readable file: TOML (named .toml) or JSON", f"{error}.") from None
     if not isinstance(content, dict):
         raise InvalidArgumentError("--config", str(path), "a table of options")
     return content
 
 
 def _apply(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the file's options the defaults of the others, and keep its plan for `plan_of`."""
+    """Make the file's options the defaults of the command's options, and keep its plan for `plan_from_config`."""
     if path is None:
         return None
     options = _read(path)
@@ -42,12 +41,14 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
     elif "plan" in options:
         plan = options.pop("plan")
         if not isinstance(plan, dict):
-            raise InvalidArgumentError("--config", plan, "a table of a plan's fields under plan")
+            raise InvalidArgumentError("--config", plan, "a table with the fields of a plan")
         context.obj = Plan.from_dict({"format": FORMAT, **plan})
     options = {name.replace("-", "_"): value for name, value in options.items()}
     known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     if unknown := sorted(options.keys() - known):
-        raise InvalidArgumentError("--config", ", ".join(unknown), f"options of this verb: {', '.join(sorted(known))}")
+        raise InvalidArgumentError(
+            "--config", ", ".join(unknown), f"among the options of this command: {', '.join(sorted(known))}"
+        )
     context.default_map = {name: value for name, value in options.items() if value is not None}
     return path
 
@@ -56,25 +57,31 @@ Config = Annotated[
     Path | None,
     typer.Option(
         "--config", callback=_apply, is_eager=True,
-        help="TOML or JSON file with options and, under `plan`, a plan; or a run's plan.json, to repeat it.",
+        help="TOML or JSON file of options, with an optional plan under `plan`; or plan.json of a run to repeat.",
+        rich_help_panel=RUN,
     ),
 ]  # fmt: skip
 
 
-def plan_of(context: typer.Context, options: set[str]) -> Plan | None:
-    """Return the configuration's plan, if it has one.
+def plan_from_config(context: typer.Context, options: set[str]) -> Plan | None:
+    """Return the plan in the configuration file, if any.
 
     Args:
-        context: of the verb.
-        options: parameters that would be part of a plan, which therefore may not be given as well.
+        context: context of the command.
+        options: parameters that a plan determines; none of them may be given in addition to a plan.
+
+    Raises:
+        InvalidArgumentError: one of these options is given in addition to a plan.
     """
     plan = context.obj
     if not isinstance(plan, Plan):
         return None
-    # By name, as typer brings a click of its own from some version on.
+    # Compared by name, because newer versions of typer bundle their own copy of click.
     sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in options}
     both = sorted(name for name, source in sources.items() if source in ("COMMANDLINE", "DEFAULT_MAP"))
     if both:
         words = ", ".join("--" + name.replace("_", "-") for name in both)
-        raise InvalidArgumentError("--config", words, "without options that its plan decides", "Change the plan in the file.")
+        raise InvalidArgumentError(
+            "--config", words, "given without options that its plan determines", "Change the plan in the file instead."
+        )
     return plan

@@ -1,4 +1,4 @@
-"""What a user's own Python file defines: a model, its loss, and data."""
+"""Models, losses and data that a user's Python file defines."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from privet.reading.rows import Rows
 
 
 @contextmanager
-def defined_in(file: Path, needed: str) -> Iterator[Definitions]:
-    """Run a file, yield what it defines, and refuse, in a line that says where, whatever goes wrong in it or because of it.
+def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
+    """Run a Python file and yield its definitions; an exception in it or in the block becomes a one-line error.
 
-    What it prints, also later, goes to standard error: it is no result.
+    Whatever it prints, also later within the block, goes to standard error, because standard output is for results.
 
     Args:
         file: a Python file.
-        needed: what it is to do, such as "defines model".
+        needed: what the file must do, such as "defines model"; completes "a Python file that …".
 
     Raises:
-        InvalidArgumentError: something went wrong, or the file wanted to leave.
+        InvalidArgumentError: the file or the block raised an exception or called `sys.exit`; the message gives the line.
     """
     try:
         with redirect_stdout(sys.stderr):
@@ -41,19 +41,19 @@ def defined_in(file: Path, needed: str) -> Iterator[Definitions]:
         own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         where = f" (line {own[-1]})" if own else ""
         raise InvalidArgumentError(
-            "MODEL.py", str(file), f"a Python file that {needed}, which work together",
+            "MODEL.py", str(file), f"a Python file that {needed} and runs without errors",
             f"It fails{where}: {type(error).__name__}: {str(error).rstrip('.')}.",
         ) from error  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """What a file defines.
+    """The global names of a Python file.
 
     Args:
-        file: that was run.
-        values: name → what it stands for there.
-        needed: what it is to do.
+        file: the file.
+        values: name → value.
+        needed: what the file must do; completes "a file that …".
     """
 
     file: Path
@@ -61,21 +61,21 @@ class Definitions:
     needed: str
 
     def find(self, name: str, kind: Any) -> Any:
-        """Return what has this name; None if nothing has.
+        """Return the value with this name, or None.
 
         Raises:
-            InvalidArgumentError: it is something else.
+            InvalidArgumentError: the value is not of this kind.
         """
         value = self.values.get(name)
         if value is not None and not isinstance(value, kind):
             raise InvalidArgumentError(f"{self.file.name}: {name}", type(value).__name__, f"a {kind.__name__}")
         return value
 
-    def need(self, name: str, kind: Any) -> Any:
-        """Return what has this name.
+    def require(self, name: str, kind: Any) -> Any:
+        """Return the value with this name.
 
         Raises:
-            InvalidArgumentError: nothing has, or it is something else.
+            InvalidArgumentError: the name is not defined, or its value is not of this kind.
         """
         value = self.find(name, kind)
         if value is None:
@@ -86,32 +86,32 @@ class Definitions:
         """Return `dataset` with `collate`, or else `batch`.
 
         Raises:
-            InvalidArgumentError: there is neither, or fewer than two examples.
+            InvalidArgumentError: neither is defined, or the data set has fewer than two examples.
         """
         data = self.find("dataset", object)
         if data is None:
-            batch = self.need("batch", object)
+            batch = self.require("batch", object)
             return Data(examples_in(batch), batch=batch)
         number = check_map_style(data)
         if number < 2:
             raise InvalidArgumentError(f"{self.file.name}: dataset", number, "at least 2 examples")
         return Data(number, dataset=data, collate=self.find("collate", Callable))
 
-    def examples(self, most: int) -> tuple[Any, int]:
-        """Return the first examples of `dataset`, or else of `batch`, and how many there are in all.
+    def examples(self, limit: int) -> tuple[Any, int]:
+        """Return the first examples of `dataset`, or else of `batch`, as a batch, and the number of all examples.
 
         Args:
-            most: that are returned.
+            limit: largest number of examples to return.
 
         Raises:
-            InvalidArgumentError: there is neither.
+            InvalidArgumentError: neither is defined.
         """
         data = self.find("dataset", object)
         if data is None:
-            batch = self.need("batch", object)
-            return rows(batch, slice(most)), examples_in(batch)
+            batch = self.require("batch", object)
+            return rows(batch, slice(limit)), examples_in(batch)
         number = check_map_style(data)
-        return Rows(data, self.find("collate", Callable)).batch(np.arange(min(most, number))), number
+        return Rows(data, self.find("collate", Callable)).batch(np.arange(min(limit, number))), number
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ class Data:
     """The data that a file defines.
 
     Args:
-        number: of examples.
-        batch: some examples, if there is no data set.
-        dataset: map-style, or None.
-        collate: that goes with it, or None.
+        number: number of examples.
+        batch: a batch of examples, if there is no data set.
+        dataset: map-style data set, or None.
+        collate: collate function of the data set, or None.
     """
 
     number: int

@@ -1,6 +1,6 @@
-"""Finds the verb that is asked for, and turns every refusal into one clear line and exit status 2.
+"""Entry point: import the requested command, and turn every expected error into one line and exit status 2.
 
-A verb is imported when it is asked for: `privet --help` needs no PyTorch.
+Commands are imported on request, so that `privet --help` needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -16,31 +16,34 @@ from typer.core import TyperGroup
 
 import privet
 from privet._utils import malloc
+from privet.cli.topics import CommandByTopic
 from privet.errors import PrivetError
 
-# Verb → where its function or its group of verbs is, and what `privet --help` says of it.
+# Command → its function or group of commands as "module:name", and its line in `privet --help`.
 VERBS = {
-    "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy, evaluate it and write a report."),
-    "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε that a training would spend."),
-    "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier that a target ε needs."),
-    "steps": ("privet.cli.verbs.privacy:steps", "Find how many steps a budget is enough for."),
-    "audit": ("privet.cli.verbs.audit:audit", "Attack the mechanism of a plan and report the ε that the attack shows."),
-    "check": ("privet.cli.verbs.check:check", "Check a model, its loss and its data, and audit the plan's mechanism."),
-    "bench": ("privet.cli.verbs.bench:bench", "Measure the time and memory of a private step beside a plain one."),
-    "guarantee": ("privet.cli.verbs.guarantee:guarantee", "Print the statement of a finished run."),
-    "report": ("privet.cli.verbs.report:report", "Write the report of one run, or of several side by side."),
-    "budget": ("privet.cli.verbs.budget:app", "What several runs on one data set may spend together."),
+    "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy and evaluate it."),
+    "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε of a training run."),
+    "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier for a target ε."),
+    "steps": ("privet.cli.verbs.privacy:steps", "Find the number of steps that a privacy budget allows."),
+    "audit": ("privet.cli.verbs.audit:audit", "Attack the mechanism of a plan to bound its ε from below."),
+    "check": ("privet.cli.verbs.check:check", "Check your model, loss and data before training."),
+    "bench": ("privet.cli.verbs.bench:bench", "Measure time and memory of a private training step."),
+    "guarantee": ("privet.cli.verbs.guarantee:guarantee", "Print the privacy statement of a finished run."),
+    "report": ("privet.cli.verbs.report:report", "Write the HTML report of a run, or compare runs."),
+    "budget": ("privet.cli.verbs.budget:app", "Share one privacy budget among runs on the same data."),
     "data": ("privet.cli.verbs.data:app", "List and fetch data sets."),
-    "ledger": ("privet.cli.verbs.ledger:app", "What a run has spent, and whether its files fit together."),
+    "ledger": ("privet.cli.verbs.ledger:app", "Show what a run has spent, and verify its files."),
 }
-# typer brings its own copy of click or uses the installed one; its errors share this base either way.
+# typer uses the installed click or its own copy; usage errors of both have this base class.
 _UsageProblem = typer.BadParameter.__mro__[2]
-# What shells report for a program that Ctrl-C ended.
+# The exit status that shells report for a program stopped by Ctrl-C.
 _INTERRUPTED = 130
+# Widest help text, in columns, on a terminal that has them.
+_HELP_WIDTH = 100
 
 
 def _verbs() -> dict[str, str]:
-    """Return verb → "module:function": those of this package, and those that installed packages add as `privet.commands`."""
+    """Return command → "module:function", of this package and of the entry points `privet.commands` of other packages."""
     own = {verb: place for verb, (place, _) in VERBS.items()}
     return own | {entry.name: entry.value for entry in entry_points(group="privet.commands") if entry.name not in own}
 
@@ -51,31 +54,31 @@ def _find(place: str) -> Any:
 
 
 def _describe(verb: str, place: str) -> str:
-    """Return the line of `privet --help` about a verb."""
+    """Return the line of `privet --help` about a command."""
     return VERBS[verb][1] if verb in VERBS else (_find(place).__doc__ or "").partition("\n")[0]
 
 
 class _Verbs(TyperGroup):
-    """The group of all verbs, none of which is imported before it is asked for."""
+    """The group of all commands, each imported when it is requested."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands: Any = dict.fromkeys(_verbs())  # names to list, and to suggest for one that is misspelt
+        self.commands: Any = dict.fromkeys(_verbs())  # names to list, and to suggest for a misspelt one
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a verb, or None if there is none of this name."""
+        """Return the command with this name, or None."""
         place = _verbs().get(cmd_name)
         if place is None:
             return None
         found = _find(place)
         if not isinstance(found, typer.Typer):
             single = typer.Typer(add_completion=False, rich_markup_mode=None)
-            single.command(cmd_name)(found)
+            single.command(cmd_name, cls=CommandByTopic, context_settings={"max_content_width": _HELP_WIDTH})(found)
             found = single
         return typer.main.get_command(found)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the table of verbs."""
+        """Write the table of commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(verb, _describe(verb, place)) for verb, place in _verbs().items()])
 
@@ -90,8 +93,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"privet {privet.__version__}")
         raise typer.Exit
 
@@ -110,19 +113,19 @@ def _refuse(message: str) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 when it worked, 2 with one line on standard error when something was refused.
+    """Run the command line and exit, with status 0 on success and status 2 and one line on standard error after an error.
 
     Args:
-        arguments: without the program's name; those of the process if None.
+        arguments: command-line arguments without the program's name; None for those of the process.
     """
-    if arguments is None:  # the process is ours
+    if arguments is None:  # the process runs nothing but this command
         malloc.keep_freed_memory()
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False)
     except PrivetError as error:
         _refuse(str(error))
-    except OSError as error:  # of the machine: a name that is too long, a folder that may not be read
+    except OSError as error:  # such as a name that is too long, or a folder without read permission
         _refuse(f"{str(error.filename or '')[:200]}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         status = _INTERRUPTED
@@ -130,6 +133,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if not isinstance(error, _UsageProblem):
             raise
         _refuse(getattr(error, "format_message", error.__str__)())
-    if status == _INTERRUPTED:  # typer turns the interrupt into this status, or into Abort, depending on its version
-        print("privet: stopped; an unfinished run goes on with: privet train --resume RUN", file=sys.stderr)
+    if status == _INTERRUPTED:  # depending on its version, typer turns the interrupt into this status or into Abort
+        print("privet: interrupted; resume an unfinished run with: privet train --resume RUN", file=sys.stderr)
     raise SystemExit(status if isinstance(status, int) else 0)

@@ -1,4 +1,4 @@
-"""How a verb answers: prose for people, or one JSON object for programs."""
+"""Output of a command: prose for people, or one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the
 
 
 def answer(as_json: bool, values: Mapping[str, object], prose: str) -> None:
-    """Print the values as JSON, with infinity as the word "inf", or the prose."""
+    """Print the values as one line of JSON, with infinity as the string "inf", or else the prose."""
     if not as_json:
         print(prose)
         return

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the plan they describe."""
+"""Options shared by several commands, and the parts of a plan that they describe."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from privet._utils.documents import DocumentError, from_json
 from privet.accounting import ACCOUNTANTS, ADJACENCIES, group_unit
+from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, SAMPLING, VARIANTS
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
@@ -22,7 +23,7 @@ from privet.schedules import Constant, Geometric, Linear, Schedule
 from privet.sparsification import Random, Ranked, Sparsification
 from privet.units import AUGMENTATIONS
 
-# What forms a group that is clipped by itself, as the command line calls it.
+# Style on the command line → a rule that clips all parameters together, or each group by itself.
 STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
     "flat": lambda rule: rule,
     "parameter": lambda rule: Layerwise(rule, by="parameter"),
@@ -46,7 +47,7 @@ def _whole(size: float) -> Any:
     return int(size) if size == int(size) else size
 
 
-# Name → the scheme of this batch size, for so many examples. A truncated batch ends six standard deviations above its mean.
+# Name → function from batch size and number of examples to the scheme. Truncation is six standard deviations above the mean.
 SCHEMES: dict[str, Callable[[float, int], Scheme]] = {
     "poisson": lambda size, _: Poisson(size),
     "truncated-poisson": lambda size, _: TruncatedPoisson(size, cap=math.ceil(size + 6 * math.sqrt(size))),
@@ -58,7 +59,7 @@ SCHEMES: dict[str, Callable[[float, int], Scheme]] = {
 
 
 def _having(option: str) -> dict[str, Any]:
-    """Return rule → its default of an option, for the rules that have it."""
+    """Return rule → default value of an option, for the rules that have this option."""
     return {
         name.lower(): kind.__dataclass_fields__[option].default
         for name, kind in NORM_RULES.items()
@@ -67,58 +68,118 @@ def _having(option: str) -> dict[str, Any]:
 
 
 def _of(option: str) -> str:
-    """Return which rules have an option, and their defaults."""
-    return "Of " + ", ".join(
+    """Return a phrase with the rules that have an option, and its defaults."""
+    return "For " + ", ".join(
         f"{rule} (default: {'the bound' if default is None else default})" for rule, default in _having(option).items()
     )
 
 
-Delta = Annotated[float, typer.Option(help="δ: below 1 / examples.")]
-BatchSize = Annotated[float, typer.Option(help="Expected number of examples in a step.")]
-Steps = Annotated[int | None, typer.Option(help="Number of steps.")]
-EpochsOption = Annotated[float | None, typer.Option("--epochs", help="Number of passes over the data, instead of --steps.")]
-Adjacency = Annotated[str, typer.Option(help=f"How neighbouring data sets differ: {_words(ADJACENCIES)}.")]
-Sampling = Annotated[str, typer.Option(help=f"Who takes part in a step: {_words(SCHEMES)}.")]
-Accountant = Annotated[str, typer.Option(help=f"Who computes ε: {_words(ACCOUNTANTS)} (gdp can be too small).")]
-Clipping = Annotated[str, typer.Option(help=f"Clipping rule: {_words(NORM_RULES)}.")]
-Stability = Annotated[float | None, typer.Option(help=f"Says where gradients count as small. {_of('stability')}.")]
-Scale = Annotated[float | None, typer.Option(help=f"Factor of the norm in the weight. {_of('scale')}.")]
-Cutoff = Annotated[float | None, typer.Option(help=f"Longest gradient that is kept. {_of('cutoff')}.")]
+Delta = Annotated[float, typer.Option(help="Target δ; below 1 / examples.", rich_help_panel=PRIVACY)]
+BatchSize = Annotated[float, typer.Option(help="Expected batch size.", rich_help_panel=SAMPLING)]
+Steps = Annotated[int | None, typer.Option(help="Number of steps.", rich_help_panel=SAMPLING)]
+EpochsOption = Annotated[
+    float | None, typer.Option("--epochs", help="Passes over the data, instead of --steps.", rich_help_panel=SAMPLING)
+]
+Adjacency = Annotated[
+    str, typer.Option(help=f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", rich_help_panel=PRIVACY)
+]
+Sampling = Annotated[str, typer.Option(help=f"Sampling scheme of the batches: {_words(SCHEMES)}.", rich_help_panel=SAMPLING)]
+Accountant = Annotated[
+    str,
+    typer.Option(help=f"Privacy accountant: {_words(ACCOUNTANTS)} (gdp may underestimate ε).", rich_help_panel=PRIVACY),
+]
+Clipping = Annotated[str, typer.Option(help=f"Clipping rule: {_words(NORM_RULES)}.", rich_help_panel=CLIPPING)]
+Stability = Annotated[
+    float | None,
+    typer.Option(help=f"Constant r in the weight's denominator. {_of('stability')}.", rich_help_panel=CLIPPING),
+]
+Scale = Annotated[
+    float | None,
+    typer.Option(help=f"Factor s of the norm in the weight's denominator. {_of('scale')}.", rich_help_panel=CLIPPING),
+]
+Cutoff = Annotated[
+    float | None, typer.Option(help=f"Norm above which a gradient is dropped. {_of('cutoff')}.", rich_help_panel=CLIPPING)
+]
 Quantile = Annotated[
     float | None,
-    typer.Option("--adaptive-quantile", help="Part of the examples that is to stay within the bound, which then moves."),
+    typer.Option(
+        "--adaptive-quantile",
+        help="Adapt the bound, privately, to this quantile of the gradient norms.",
+        rich_help_panel=CLIPPING,
+    ),
 ]
 Projections = Annotated[
-    int | None, typer.Option(help="Random directions that norms are estimated from, instead of measuring them; 30 or more.")
+    int | None,
+    typer.Option(
+        help="Estimate norms from this many random projections instead of computing them; use at least 30.",
+        rich_help_panel=CLIPPING,
+    ),
 ]
-Style = Annotated[str, typer.Option(help=f"What is clipped by itself: {_words(STYLES)} (flat: all parameters together).")]
+Style = Annotated[
+    str,
+    typer.Option(help=f"Groups that are clipped separately: {_words(STYLES)} (flat: one group).", rich_help_panel=CLIPPING),
+]
 Source = Annotated[
-    str, typer.Option("--noise-source", help=f"Where randomness comes from: {_words(SOURCES)} (fixed: no privacy).")
+    str,
+    typer.Option(
+        "--noise-source", help=f"Random number generator: {_words(SOURCES)} (fixed gives no privacy).", rich_help_panel=PRIVACY
+    ),
 ]
 
-BoundSchedule = Annotated[str, typer.Option(help=f"How the clip bound changes: {_words(SCHEDULES)} (to half of it).")]
+BoundSchedule = Annotated[
+    str,
+    typer.Option(
+        help=f"Schedule of the clip bound: {_words(SCHEDULES)} (the last two end at half the bound).", rich_help_panel=CLIPPING
+    ),
+]
 FixedNoise = Annotated[
-    bool, typer.Option("--fixed-noise", help="Keep the noise's deviation as the bound shrinks, so that later steps cost less.")
-]
+    bool,
+    typer.Option(
+        "--fixed-noise", help="Keep the noise standard deviation while the bound shrinks, so that later steps spend less ε.",
+        rich_help_panel=CLIPPING,
+    ),
+]  # fmt: skip
 Sparsify = Annotated[
-    float | None, typer.Option(help="Part of the coordinates that is left out at the end, growing from 0; no privacy is gained.")
+    float | None,
+    typer.Option(
+        help="Final fraction of coordinates to leave out; it grows from 0 and does not improve ε.", rich_help_panel=VARIANTS
+    ),
 ]
-Refresh = Annotated[int | None, typer.Option(help="Masks in an epoch, for --sparsify; default: 1.")]
+Refresh = Annotated[
+    int | None, typer.Option(help="Number of masks per epoch, for --sparsify; default: 1.", rich_help_panel=VARIANTS)
+]
 SparsifyRanked = Annotated[
-    bool, typer.Option("--sparsify-ranked", help="Leave out what was smallest instead of what chance says.")
+    bool,
+    typer.Option(
+        "--sparsify-ranked",
+        help="Leave out the coordinates with the smallest releases, not random ones.",
+        rich_help_panel=VARIANTS,
+    ),
 ]
 InnerMomentum = Annotated[
-    float | None, typer.Option(help="Weight γ₀ of an example's gradient at the last step's parameters; with --history.")
+    float | None,
+    typer.Option(
+        help="Weight γ₀ of an example's gradient at the previous parameters; requires --history.", rich_help_panel=VARIANTS
+    ),
 ]
-OuterMomentum = Annotated[float | None, typer.Option(help="γ₁ of (1 − γ₁)·M + release, instead of --momentum.")]
-History = Annotated[int | None, typer.Option(help="Past parameter sets K₀ of the inner momentum; each costs a pass.")]
+OuterMomentum = Annotated[
+    float | None,
+    typer.Option(help="γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", rich_help_panel=VARIANTS),
+]
+History = Annotated[
+    int | None,
+    typer.Option(
+        help="Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.", rich_help_panel=VARIANTS
+    ),
+]
 PerExampleMomentum = Annotated[
-    float | None, typer.Option(help="γ of γ·g + (1 − γ)·m for every example by itself; for full batches.")
+    float | None,
+    typer.Option(help="γ in m ← γ·g + (1 − γ)·m, for each example; full batches only.", rich_help_panel=VARIANTS),
 ]
 
 
 def _classes(given: str | int | Sequence[object]) -> str:
-    """Return one text for what a configuration may have as a list or a number."""
+    """Return the classes as text; a configuration may give them as a list or a number."""
     if isinstance(given, str | int) or not isinstance(given, Sequence):
         return str(given)
     line = io.StringIO()
@@ -131,21 +192,45 @@ Classes = Annotated[
     typer.Option(
         parser=_classes,
         metavar="K|A,B,…",
-        help="Of a file: K if its labels are 0 to K−1, or the labels in order, with commas. Never read from the rows.",
+        help="Classes of a file: K for the labels 0 to K−1, or the labels in order, separated by commas. "
+        "Never read from the rows.",
+        rich_help_panel=DATA,
     ),
 ]
 Test = Annotated[
-    str | None, typer.Option(help="File of public test data, like that of --data. Without it a file has no test accuracy.")
+    str | None,
+    typer.Option(
+        help="Public test data for a file, in the format of --data. Without test data, no accuracy is reported.",
+        rich_help_panel=DATA,
+    ),
 ]
 UserColumn = Annotated[
-    str | None, typer.Option(help="Column (CSV) or array (.npz) with whose each example is: privacy for users; with --user-cap.")
+    str | None,
+    typer.Option(
+        help="Column (CSV) or array (.npz) of user ids: the unit of privacy becomes the user; requires --user-cap.",
+        rich_help_panel=PRIVACY,
+    ),
 ]
-UserCap = Annotated[int | None, typer.Option(help="Most examples of a user that are used.")]
-GroupSize = Annotated[int | None, typer.Option(help="Examples that are clipped as one; for --adjacency replace-one.")]
-Views = Annotated[int | None, typer.Option(help="Random views of an image that are averaged before the clip; with --augment.")]
-Augment = Annotated[str | None, typer.Option(help=f"What makes a view, with commas between: {_words(AUGMENTATIONS)}.")]
+UserCap = Annotated[int | None, typer.Option(help="Largest number of examples used per user.", rich_help_panel=PRIVACY)]
+GroupSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of examples that form one unit of privacy; requires --adjacency replace-one.", rich_help_panel=PRIVACY
+    ),
+]
+Views = Annotated[
+    int | None,
+    typer.Option(help="Number of augmented views per image, averaged before clipping; requires --augment.", rich_help_panel=DATA),
+]
+Augment = Annotated[
+    str | None, typer.Option(help=f"Augmentations, separated by commas: {_words(AUGMENTATIONS)}.", rich_help_panel=DATA)
+]
 Unit = Annotated[
-    str, typer.Option(help="Whose privacy --examples and --batch-size count: example, user, or group:4 for 4 at once.")
+    str,
+    typer.Option(
+        help="Unit of privacy, in which --examples and --batch-size count: example, user, or group:4 for groups of four.",
+        rich_help_panel=PRIVACY,
+    ),
 ]
 
 
@@ -161,24 +246,30 @@ def _options(given: str | Mapping[str, Any]) -> dict[str, Any]:
 
 OptimizerOptions = Annotated[
     dict[str, Any] | None,
-    typer.Option(parser=_options, metavar="JSON", help="Further arguments of the optimizer: '{\"weight_decay\": 0.01}'."),
-]
+    typer.Option(
+        parser=_options, metavar="JSON", help="Further optimizer arguments, such as '{\"weight_decay\": 0.01}'.",
+        rich_help_panel=MODEL,
+    ),
+]  # fmt: skip
 CoupleLearningRate = Annotated[
     bool,
-    typer.Option("--couple-learning-rate", help="Let the learning rate make up for schedules of bound and noise: η·σ·C stays."),
-]
+    typer.Option(
+        "--couple-learning-rate", help="Scale the learning rate to keep η·σ·C constant under schedules of bound and noise.",
+        rich_help_panel=MODEL,
+    ),
+]  # fmt: skip
 
 
 def unit(word: str) -> str:
-    """Return a plan's name of the unit that a word such as "user" or "group:4" stands for."""
+    """Return the plan's name for a unit of privacy such as "user" or "group:4"."""
     kind, _, size = word.partition(":")
     if kind == "group" and size.isdecimal() and int(size) > 0:
         return group_unit(int(size))
-    return "one " + choice("--unit", word, ("example", "user"), "Groups of four are group:4.")
+    return "one " + choice("--unit", word, ("example", "user"), "For groups of four: group:4.")
 
 
 def momentum(inner: float | None, outer: float | None, history: int | None, per_example: float | None) -> Momentum | None:
-    """Return the momentum that these options describe, None if none of them is given."""
+    """Return the momentum that these options describe, or None if none of them is given."""
     if per_example is not None:
         others = {"--inner-momentum": inner, "--outer-momentum": outer, "--history": history}
         for option, value in others.items():
@@ -187,7 +278,7 @@ def momentum(inner: float | None, outer: float | None, history: int | None, per_
         return PerExample(per_example)
     if (inner is None) != (history is None):
         missing = "--inner-momentum" if inner is None else "--history"
-        raise InvalidArgumentError(missing, None, "given with the other", "Inner momentum is --inner-momentum 0.9 --history 2.")
+        raise InvalidArgumentError(missing, None, "given with the other", "Give both, such as --inner-momentum 0.9 --history 2.")
     if inner is None and outer is None:
         return None
     return InnerOuter(inner=1.0 if inner is None else inner, outer=1.0 if outer is None else outer, length=history or 0)
@@ -196,15 +287,18 @@ def momentum(inner: float | None, outer: float | None, history: int | None, per_
 def clipping_rule(
     name: str, bound: float, style: str, adaptive_quantile: float | None, projections: int | None, **options: float | None
 ) -> Rule:
-    """Return a rule of one norm, in a style, with a bound that is fixed or follows a quantile, by norms measured or estimated.
+    """Return the clipping rule that these options describe.
 
     Args:
-        name: of the rule, in lower case.
+        name: name of the rule, in lower case.
         bound: clip bound of the whole gradient.
-        style: "flat", or who forms a group: "parameter" or "module".
-        adaptive_quantile: that the bound follows, if any.
-        projections: number that norms are estimated from, if they are.
-        options: the rule's other fields; None for the rule's own default. One that the rule does not have is refused.
+        style: "flat" for one group, or "parameter" or "module" for a group per parameter or module.
+        adaptive_quantile: quantile that the bound follows; None for a fixed bound.
+        projections: number of random projections that norms are estimated from; None for exact norms.
+        options: other fields of the rule; None for the rule's default.
+
+    Raises:
+        InvalidArgumentError: the rule does not have one of the options.
     """
     kinds = {rule.lower(): kind for rule, kind in NORM_RULES.items()}
     kind = kinds[choice("--clipping", name, kinds)]
@@ -212,7 +306,7 @@ def clipping_rule(
     for option, value in given.items():
         if option not in kind.__dataclass_fields__:
             raise InvalidArgumentError(
-                f"--{option}", value, f"left out: the rule {name!r} has none", f"It belongs to {', '.join(_having(option))}."
+                f"--{option}", value, f"left out with the rule {name!r}", f"It is an option of {', '.join(_having(option))}."
             )
     rule: Rule = STYLES[choice("--style", style, STYLES)](kind(bound=bound, **given))
     if adaptive_quantile is not None:
@@ -227,26 +321,32 @@ def scheme(name: str, batch_size: float, examples: int) -> Scheme:
 
 
 def sparsification(rate: float | None, refresh: int | None, ranked: bool) -> Sparsification | None:
-    """Return the sparsification that these options describe; None without a rate, which the others need."""
+    """Return the sparsification that these options describe, or None without a rate, which the other options require."""
     if rate is not None:
         return (Ranked if ranked else Random)(rate, 1 if refresh is None else refresh)
     if refresh is not None or ranked:
         option, value = ("--refresh", refresh) if refresh is not None else ("--sparsify-ranked", ranked)
-        raise InvalidArgumentError(option, value, "left out without --sparsify", "Say how much to leave out: --sparsify 0.9.")
+        raise InvalidArgumentError(
+            option, value, "left out without --sparsify", "Give the final rate too, such as --sparsify 0.9."
+        )
     return None
 
 
 def schedule(name: str) -> Schedule:
-    """Return the schedule with this name and its usual settings."""
+    """Return the schedule with this name and its default settings."""
     return SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]()
 
 
 def length(steps: int | None, epochs: float | None, *, needed: bool) -> int | Epochs | None:
-    """Return the training length from two options of which one is to be given."""
+    """Return the training length from --steps or --epochs.
+
+    Raises:
+        InvalidArgumentError: both are given, or neither although one is needed.
+    """
     if steps is not None and epochs is not None:
         raise InvalidArgumentError("--epochs", epochs, "left out when --steps is given", "Choose one of the two.")
     if needed and steps is None and epochs is None:
-        raise InvalidArgumentError("--steps", None, "given", "Say how long the training is, by --steps or --epochs.")
+        raise InvalidArgumentError("--steps", None, "given", "Set the length of the training with --steps or --epochs.")
     return Epochs(epochs) if epochs is not None else steps
 
 
@@ -260,7 +360,7 @@ def question(
     noise: Gaussian,
     unit: str,
 ) -> Mechanism:
-    """Return the mechanism that a question about ε, noise or steps is about; nothing that is clipped matters to it."""
+    """Return the mechanism for a question about ε, noise or steps, which does not depend on clipping."""
     return Mechanism(
         examples=examples,
         sampling=scheme(sampling, batch_size, examples),

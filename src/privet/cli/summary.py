@@ -1,4 +1,4 @@
-"""What `privet train` says at its end: a few lines, or the whole statement."""
+"""Final output of `privet train`: a summary, the full statement, or one line."""
 
 from __future__ import annotations
 
@@ -12,59 +12,62 @@ from privet.report.figures import reliability
 from privet.runs.run import Outcome
 
 _MOST_WARNINGS = 3
-_UNTESTED = "No test accuracy: no public test data was given (--test FILE names some)."
+_UNTESTED = "No test accuracy: no public test data was given (name a file with --test)."
 
 
-def summary(outcome: Outcome) -> str:
-    """Return at most eight lines: the guarantee, what it leaves an attacker, accuracy, warnings, and where the rest is."""
+def format_summary(outcome: Outcome) -> str:
+    """Return at most eight lines: guarantee, attack bounds, accuracy, warnings, and where report and statement are."""
     return "\n".join([
-        *_promise(outcome.guarantee),
-        _accuracy(outcome.evaluation),
-        *_warnings(outcome.guarantee),
+        *_guarantee_lines(outcome.guarantee),
+        _accuracy_line(outcome.evaluation),
+        *_warning_lines(outcome.guarantee),
         f"Report: {(outcome.directory / 'report.html').resolve().as_uri()}",
         f"Full statement: privet guarantee {outcome.directory}",
     ])  # fmt: skip
 
 
-def in_full(outcome: Outcome) -> str:
-    """Return the whole statement and every number of the evaluation."""
-    measured = _UNTESTED if outcome.evaluation is None else _table(outcome.evaluation, outcome.test_data)
+def format_full(outcome: Outcome) -> str:
+    """Return the full statement and every number of the evaluation."""
+    measured = _UNTESTED if outcome.evaluation is None else _format_table(outcome.evaluation, outcome.test_data)
     where = (outcome.directory / "report.html").resolve().as_uri()
-    return f"{outcome.guarantee}\n\n{measured}\n\n{outcome.seconds:.0f} s of training. Report: {where}"
+    return f"{outcome.guarantee}\n\n{measured}\n\nTraining took {outcome.seconds:.0f} s. Report: {where}"
 
 
-def shortest(outcome: Outcome) -> str:
-    """Return the directory and ε."""
+def format_quiet(outcome: Outcome) -> str:
+    """Return the directory and ε, in one line."""
     return f"{outcome.directory}  ε = {format_up(outcome.guarantee.epsilon)}"
 
 
-def _promise(guarantee: Guarantee) -> Iterator[str]:
+def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
     if math.isinf(guarantee.epsilon):
-        yield "NO PRIVACY (ε = ∞): " + ("; ".join(guarantee.reasons) or "nothing bounds what is released") + "."
+        yield "NO PRIVACY (ε = ∞): " + ("; ".join(guarantee.reasons) or "the released values have no privacy bound") + "."
         return
     meaning = guarantee.meaning
     yield f"ε = {format_up(guarantee.epsilon)}, δ = {guarantee.delta:g} for {guarantee.unit} ({guarantee.adjacency} neighbours)"
     found, gain = format_percent_up(meaning.found_at_one_in_a_hundred), format_percent_up(meaning.advantage)
-    yield f"No attack finds more than {found} of the members at 1\u00a0% false alarms, or beats guessing by more than {gain}."
+    yield (
+        f"No membership attack finds more than {found} of the members at 1\u00a0% false positives; "
+        f"its advantage (TPR − FPR) is at most {gain}."
+    )
 
 
-def _accuracy(evaluation: Evaluation | None) -> str:
+def _accuracy_line(evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return _UNTESTED
-    name, value, _ = next(iter(reliability.rows(evaluation)))
+    name, value, _ = next(iter(reliability.list_metrics(evaluation)))
     return f"{name} {value} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
 
 
-def _warnings(guarantee: Guarantee) -> Iterator[str]:
+def _warning_lines(guarantee: Guarantee) -> Iterator[str]:
     for text in guarantee.warnings[:_MOST_WARNINGS]:
         yield f"Warning: {text}"
     if len(guarantee.warnings) > _MOST_WARNINGS:
         yield f"Warning: {len(guarantee.warnings) - _MOST_WARNINGS} more in the full statement"
 
 
-def _table(evaluation: Evaluation, test_data: str | None) -> str:
-    """Return the numbers of the report with their intervals, a line each, and what they were measured on."""
-    rows = [(name, value) for name, value, _ in reliability.rows(evaluation)]
+def _format_table(evaluation: Evaluation, test_data: str | None) -> str:
+    """Return the numbers of the report with their intervals, one per line, below a line that names the test data."""
+    rows = [(name, value) for name, value, _ in reliability.list_metrics(evaluation)]
     width = max(len(name) for name, _ in rows)
     origin = f" ({test_data})" if test_data else ""
     head = f"On the {evaluation.examples:,} test examples{origin}, with 95\u00a0% bootstrap intervals:"

@@ -1,4 +1,4 @@
-"""What a private step costs beside a plain one: time and peak memory, measured on the machine at hand."""
+"""Cost of a private training step against a plain one: time and peak memory on this machine."""
 
 from privet.cost.memory import peak_elsewhere, peak_is_measurable, peak_of
 from privet.cost.steps import ARMS, TimedStep, step_of

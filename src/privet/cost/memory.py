@@ -1,4 +1,4 @@
-"""Peak memory of a step."""
+"""Peak memory of a training step."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ import torch
 from privet.cost.steps import TimedStep
 from privet.errors import PrivetError
 
-# Environment of a process that hands freed memory straight back, so that its size is what it uses.
+# Environment of a process that returns freed memory at once, so that its resident size is what it uses.
 _UNCACHED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
 _STEPS = 3
-_STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # proc(5)
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # see proc(5)
 
 
 def peak_of(step: TimedStep, steps: int = _STEPS, device: torch.device | None = None) -> float:
-    """Return the peak memory of some steps above what stood before, in MB.
+    """Return the peak memory of some steps above the memory in use before, in MB.
 
-    On a CPU that of this process, which is to be a fresh one as `peak_elsewhere` starts it.
+    On a CPU, this is the memory of this process, which should be a fresh one such as `peak_elsewhere` starts.
 
     Args:
-        step: what is taken.
-        steps: how often, ≥ 1.
-        device: whose memory is meant; None for the CPU's.
+        step: the step.
+        steps: number of steps, ≥ 1.
+        device: device whose memory is measured; None for the CPU.
 
     Raises:
-        PrivetError: the system does not tell the memory of a process, as everywhere but on Linux.
+        PrivetError: the system does not report the peak memory of a process; only Linux does.
     """
-    # Slow to import, and imported by optimizers when they are first used: code, and not a step's memory.
+    # Optimizers import this large module at first use; its memory does not belong to a step.
     importlib.import_module("torch._dynamo")
     if device is not None and device.type == "cuda":
         return _peak_of_allocations(step, steps, device)
     if not peak_is_measurable():
-        raise PrivetError("peak memory is read from /proc, which only Linux has, and not every container")
+        raise PrivetError("peak memory is read from /proc, which exists only on Linux, and not in every container")
 
     def read(field: str) -> int:
         line = next(line for line in _STATUS.read_bytes().splitlines() if line.startswith(field.encode()))
         return int(line.split()[1])
 
-    _FORGET.write_bytes(b"5")
+    _RESET.write_bytes(b"5")
     before = read("VmRSS")
     for _ in range(steps):
         step()
@@ -51,21 +51,21 @@ def peak_of(step: TimedStep, steps: int = _STEPS, device: torch.device | None = 
 
 
 def peak_is_measurable() -> bool:
-    """Return whether this system tells a process of its peak memory, and can be made to forget it."""
+    """Return whether this system reports the peak memory of a process and can reset it."""
     try:
-        return b"VmHWM" in _STATUS.read_bytes() and _FORGET.write_bytes(b"5") == 1
+        return b"VmHWM" in _STATUS.read_bytes() and _RESET.write_bytes(b"5") == 1
     except OSError:
         return False
 
 
 def peak_elsewhere(command: Sequence[str]) -> float:
-    """Return what a command prints last, a `peak_of`, from a fresh process that hands freed memory straight back.
+    """Run a command in a fresh process that returns freed memory at once; return the last number that it prints.
 
     Args:
-        command: program and arguments.
+        command: program and arguments; it prints the result of `peak_of` last.
 
     Raises:
-        PrivetError: it fails; its own last words are quoted.
+        PrivetError: the command fails; the message quotes its last line.
     """
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | _UNCACHED, check=False)
     if ended.returncode:

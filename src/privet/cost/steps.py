@@ -1,6 +1,6 @@
-"""The steps that are compared: one of plain training, and one of `Training` with noise and without.
+"""Training steps to compare: plain, clipped without noise, and private.
 
-All of them take the same batch, read it from where it lies, and end with the optimizer's step.
+All of them use the same batch, read it from memory, and end with the optimizer's step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from privet.sampling import FullBatch, Indices
 from privet.training import Training
 
 TimedStep = Callable[[], object]
-# Small enough for parameters to stay about where they are.
+# Small enough that parameters hardly change.
 _LEARNING_RATE = 1e-4
-# More than anybody waits for.
+# More than any benchmark takes.
 _STEPS = 1_000_000
-# Arm → its noise; plain training has no mechanism at all.
+# Arm → its noise; plain training has no privacy mechanism.
 _NOISE: Mapping[str, Gaussian | None] = {
     "plain": None,
     "clipped": Gaussian(0.0, non_private=True),
@@ -58,49 +58,49 @@ def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule:
     """Yield a step of one arm, which trains a copy of the model.
 
     Args:
-        arm: "plain"; "clipped", which is private but for its noise; or "private".
-        model: any module that can be trained; stays as it is.
+        arm: "plain", "clipped" (private training without noise) or "private".
+        model: any trainable module; it is not changed.
         loss_fn: (model, batch) → (B,) losses.
-        batch: a tree of tensors with one entry for each of B examples; all go through the model at once.
-        rule: how contributions are bounded, where they are.
+        batch: tree of tensors with one entry per example, B in all; they go through the model at once.
+        rule: clipping rule of the arms "clipped" and "private".
 
     Raises:
-        UnsupportedModelError: the model or loss cannot be trained privately; not in the arm "plain".
+        UnsupportedModelError: the model or loss cannot be trained privately; never in the arm "plain".
     """
     trained, data, noise = copy.deepcopy(model), _OneBatch(batch), _NOISE[arm]
     optimizer = torch.optim.SGD(trainable(trained).values(), lr=_LEARNING_RATE)
     device = next(trained.parameters()).device
     if noise is None:
-        yield _synchronised(_plain(trained, loss_fn, optimizer, data, device), device)
+        yield _synchronize(_build_plain_step(trained, loss_fn, optimizer, data, device), device)
         return
     plan = Plan(
         examples=len(data), sampling=FullBatch(), steps=_STEPS, clipping=rule, noise=noise, delta=0.1 / len(data)
     )  # fmt: skip
     training = Training(plan, trained, loss_fn, optimizer, data, physical_batch_size=len(data))
     with closing(iter(training)) as steps:  # type: ignore[type-var]
-        yield _synchronised(lambda: next(steps), device)
+        yield _synchronize(lambda: next(steps), device)
 
 
-def _plain(
+def _build_plain_step(
     model: nn.Module, loss_fn: LossFunction, optimizer: torch.optim.Optimizer, data: Batched, device: torch.device
 ) -> TimedStep:
-    everyone = np.arange(len(data), dtype=np.int64)
+    indices = np.arange(len(data), dtype=np.int64)
 
     def step() -> None:
         optimizer.zero_grad()
-        loss_fn(model, to_device(data.read(everyone), device)).mean().backward()
+        loss_fn(model, to_device(data.read(indices), device)).mean().backward()
         optimizer.step()
 
     return step
 
 
-def _synchronised(step: TimedStep, device: torch.device) -> TimedStep:
-    """Return the step with a wait for the device at its end, which is when its time is up."""
+def _synchronize(step: TimedStep, device: torch.device) -> TimedStep:
+    """Return a step that waits for the device at its end, so that its time is complete."""
     if device.type != "cuda":
         return step
 
-    def waiting() -> None:
+    def step_and_wait() -> None:
         step()
         torch.cuda.synchronize(device)
 
-    return waiting
+    return step_and_wait

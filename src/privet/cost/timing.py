@@ -1,4 +1,4 @@
-"""Times of steps that take turns, so that whatever else the machine does falls on all of them."""
+"""Timing of steps in alternation, so that other load on the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from privet.cost.steps import TimedStep
 def alternating(
     steps: Mapping[str, TimedStep], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Return, for every step, the seconds that it took in each round.
+    """Time steps in alternation; return name → seconds in each round.
 
     Args:
-        steps: name → step; each is taken once before, to warm up, and once in every round.
-        rounds: how many, ≥ 1.
-        clock: that tells seconds; `time.process_time` leaves out what others do on the machine.
+        steps: name → step; each is taken once to warm up, and then once per round.
+        rounds: number of rounds, ≥ 1.
+        clock: clock in seconds; `time.process_time` excludes other processes.
     """
     for step in steps.values():
         step()
@@ -26,12 +26,12 @@ def alternating(
 
 
 def paired_ratio(times: Sequence[float], base: Sequence[float]) -> float:
-    """Return the median over the rounds of how many times as long one step took as the other.
+    """Return the median over rounds of the ratio of two step times.
 
     >>> paired_ratio([3.0, 8.0, 5.0], [1.0, 4.0, 2.0])
     2.5
     """
-    return statistics.median(one / other for one, other in zip(times, base, strict=True))
+    return statistics.median(time / reference for time, reference in zip(times, base, strict=True))
 
 
 def _seconds(step: TimedStep, clock: Callable[[], float]) -> float:

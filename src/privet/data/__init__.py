@@ -1,7 +1,7 @@
-"""Data sets to train on: a small catalogue that fetches and checks itself, and the user's own files.
+"""Data sets for training: a small catalogue of verified public sets, and the user's files.
 
-Nothing here draws from a privacy budget, because nothing here releases anything: inputs are scaled by public constants
-only, classes are declared, and errors speak of names, shapes and formats, never of values.
+Loading spends no privacy because it releases nothing: inputs are scaled by public constants only, classes are declared, and
+errors mention names, shapes and formats, never values.
 """
 
 from privet.data.catalogue import Entry, catalogue, fetch

@@ -1,4 +1,4 @@
-"""The data sets that Privet knows by name."""
+"""Catalogue of the data sets that can be loaded by name."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ SETS: dict[str, Published[Any]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the catalogue.
+    """A data set of the catalogue.
 
     Args:
-        name: what `load` and `fetch` take.
-        description: what it shows.
+        name: name for `load` and `fetch`.
+        description: content in a few words.
         train: number of training examples.
         test: number of test examples.
         input_shape: (channels, height, width) of images, (columns,) of tables, (bytes,) of texts.
-        classes: number of labels; None for a regression.
-        licence: of the data.
-        obtained: where it comes from.
-        cached: whether its file is in the cache; its checksum is verified when it is read.
+        classes: number of classes; None for regression.
+        licence: licence of the data.
+        obtained: source of the files.
+        cached: whether its file is in the cache; its checksum is verified on reading.
     """
 
     name: str
@@ -51,18 +51,18 @@ class Entry:
 
 
 def catalogue() -> tuple[Entry, ...]:
-    """Return what can be loaded by name; touches neither the network nor the data."""
+    """Return the data sets that can be loaded by name, without reading data or using the network."""
     return tuple(_entry(one) for one in SETS.values())
 
 
 def fetch(name: str, folder: str | Path | None = None) -> Path:
-    """Get a data set of the catalogue into the cache and return its file there.
+    """Fetch a data set of the catalogue into the cache and return the path of its file.
 
     Args:
-        name: one of the catalogue.
-        folder: a folder to look in first, with `name`.npz or the files that it was published as in it.
-    Errors: InvalidArgumentError for an unknown name or a cache that cannot be written; DataUnavailableError if no
-        place has it.
+        name: a name of the catalogue.
+        folder: folder to search first, with `name`.npz or the published files.
+    Errors: InvalidArgumentError for an unknown name or a cache that cannot be written; DataUnavailableError if no source
+        provides it.
     """
     return published.fetch(SETS[choice("name", name, SETS)], folder)
 

@@ -1,4 +1,4 @@
-"""The classes of the user's own data: declared, never read off private rows."""
+"""Classes of a user's data, which are declared and never inferred from private rows."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
 
-# What is accepted as a declaration; `declared` says what each form means.
+# Accepted declarations; `parse_classes` explains the forms.
 Declaration = int | str | Sequence[str | int | float]
 
-# The largest classification benchmark in wide use has this many classes; more of them means that the target of a
-# regression was named by mistake.
+# The number of classes of the largest common benchmark; more of them indicate a regression target by mistake.
 MOST_CLASSES = 1000
 
-# The label of an example whose class was not declared. It is what torch's losses ignore by default: such an example
-# has loss and gradient zero, so that a stray label neither stops the training nor shapes the model.
+# Label of an example whose class is not declared. torch's losses ignore it by default: such an example has loss and gradient
+# zero, so an undeclared label neither stops training nor affects the model.
 UNDECLARED = -100
 
 _FIX = (
-    "The rows are private, so no class is read from them. On the command line: --classes 3 if the labels are 0, 1 and 2, or "
-    "--classes setosa,versicolor,virginica; in Python: classes=3 or classes=('setosa', …)."
+    "The rows are private, so classes are never inferred from them. On the command line: --classes 3 for the labels 0, 1 and 2, "
+    "or --classes setosa,versicolor,virginica; in Python: classes=3 or classes=('setosa', …)."
 )
 
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes in their order: what the i-th name labels becomes the class i.
+    """Declared classes; the i-th name is class i.
 
     Args:
-        names: 2 to 1000 of them, all different; those that are numbers stand for every way to write that number.
+        names: 2 to 1000 distinct names; a numeric name matches every spelling of that number.
     """
 
     names: tuple[str, ...]
@@ -44,19 +43,19 @@ class Classes:
         _check_number(len(self.names))
         keys = [name if (number := _number(name)) is None else number for name in self.names]
         if "" in keys or len(set(keys)) < len(keys):
-            raise InvalidArgumentError("classes", self.names, "names that are all different, none of them empty")
+            raise InvalidArgumentError("classes", self.names, "distinct, non-empty names")
         object.__setattr__(self, "_numbers", {key: i for i, key in enumerate(keys) if not isinstance(key, str)})
 
     def __len__(self) -> int:
-        """Return how many classes there are."""
+        """Return the number of classes."""
         return len(self.names)
 
-    def numbered(self, labels: Sequence[str | int]) -> NDArray[np.int64]:
-        """Return the class of every label, in [0, classes), and `UNDECLARED` for a label that is none of the names.
+    def encode(self, labels: Sequence[str | int]) -> NDArray[np.int64]:
+        """Return the class of each label, in [0, classes), or `UNDECLARED` for a label that is not among the names.
 
         Guarantee:
-            What a label becomes depends on that label and on the declaration only, so one example's label changes nothing
-            about another's, and nothing is raised because of one.
+            The class of an example depends only on its own label and the declaration: a label never affects other examples or
+            raises an error.
         """
         known = {name: i for i, name in enumerate(self.names)}
 
@@ -71,24 +70,24 @@ class Classes:
         return np.array([table[label] for label in labels], dtype=np.int64)
 
     def note(self) -> str:
-        """Return what a statement of the guarantee says about them."""
+        """Return the sentence about the classes in the privacy statement."""
         return (
-            f"The {len(self)} classes were declared, not read from the data: an example with any other label keeps its place and "
-            "contributes a gradient of zero"
+            f"The {len(self)} classes were declared, not inferred from the data: an example with any other label keeps its place "
+            "and contributes a gradient of zero"
         )
 
 
-def declared(classes: Declaration | None, source: str) -> Classes:
+def parse_classes(classes: Declaration | None, source: str) -> Classes:
     """Return the classes that an argument declares.
 
     Args:
-        classes: a number K, if the labels are the whole numbers from 0 to K − 1; or the labels in their order, as a sequence
-            of texts and numbers, or as one text with commas between them, such as "setosa,versicolor" (a name with a comma in
-            it goes into double quotes). A text of digits is a number K.
-        source: what they are declared for, for the error.
+        classes: the number of classes K, for the labels 0 to K − 1; or the labels in order, as a sequence of strings and numbers,
+            or as one string with commas, such as "setosa,versicolor" (put a name that contains a comma into double quotes). A
+            string of digits is a number K.
+        source: name of the data, for the error.
 
     Raises:
-        InvalidArgumentError: nothing is declared, or what is declared is no set of 2 to 1000 classes.
+        InvalidArgumentError: `classes` is None, or does not declare 2 to 1000 distinct classes.
     """
     if classes is None:
         allowed = f"declared for {source!r}: the number of classes, or their names in order"
@@ -100,7 +99,7 @@ def declared(classes: Declaration | None, source: str) -> Classes:
         _check_number(classes)
         return Classes(tuple(map(str, range(classes))))
     if isinstance(classes, bytes | bytearray) or not isinstance(classes, Sequence) or not all(map(_is_name, classes)):
-        raise InvalidArgumentError("classes", classes, "a whole number, or a sequence of texts and numbers")
+        raise InvalidArgumentError("classes", classes, "an integer, or a sequence of strings and numbers")
     return Classes(tuple(str(name).strip() for name in classes))
 
 
@@ -108,23 +107,23 @@ def require_declared(labels: NDArray[np.int64], argument: str, where: str) -> ND
     """Return the labels of public test data if all of them are declared.
 
     Args:
-        labels: (N,) from `Classes.numbered`, of test data: this is an error that depends on them.
-        argument: to blame.
-        where: they come from.
+        labels: (N,) test labels from `Classes.encode`. They must be public, as the error depends on them.
+        argument: name of the argument, for the error.
+        where: origin of the labels, for the error.
 
     Raises:
-        InvalidArgumentError: one is not.
+        InvalidArgumentError: a label is not declared.
     """
     stray = np.flatnonzero(labels == UNDECLARED)
     if len(stray):
-        fix = f"Row {stray[0] + 1} has another label: mend it, drop it, or declare its class."
+        fix = f"Row {stray[0] + 1} has another label: correct it, drop it, or declare its class."
         raise InvalidArgumentError(argument, where, "test data whose labels are all among the declared classes", fix)
     return labels
 
 
 def _check_number(classes: int) -> None:
     if not 2 <= classes <= MOST_CLASSES:
-        fix = "A continuous target is not a label: group its values into classes first."
+        fix = "If the target is continuous, group its values into classes first."
         raise InvalidArgumentError("classes", f"{classes} classes", f"2 to {MOST_CLASSES} classes", fix)
 
 
@@ -132,7 +131,7 @@ def _split(text: str) -> tuple[str, ...]:
     try:
         return tuple(next(csv.reader([text], strict=True, skipinitialspace=True), ()))
     except csv.Error as error:
-        raise InvalidArgumentError("classes", text, "names with commas between them", f"{error}.") from None
+        raise InvalidArgumentError("classes", text, "names separated by commas", f"{error}.") from None
 
 
 def _is_name(name: object) -> bool:
@@ -140,7 +139,7 @@ def _is_name(name: object) -> bool:
 
 
 def _number(text: str) -> int | float | None:
-    """Return the finite number that a text stands for, exactly if it is whole; None for other texts."""
+    """Return the finite number that a string denotes, exact for integers, or None."""
     for parse in (int, float):
         try:
             value = parse(text)

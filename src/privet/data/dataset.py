@@ -1,4 +1,4 @@
-"""What every loader returns, and the one way in which it is built."""
+"""The data set that all loaders return."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch.utils.data import TensorDataset
 
 @dataclass(frozen=True)
 class DataSet:
-    """Labelled examples in two parts, with where they came from.
+    """Labelled examples for training and testing, with their provenance.
 
     Args:
-        name: what to call it in reports.
+        name: name in reports.
         train: inputs (N, *input_shape) float32, or UTF-8 bytes (N, length) uint8 of texts, and labels (N,) int64 in [0, classes),
-            or targets (N,) float32. In a user's own file a label outside the declared classes is `privet.data.UNDECLARED`, which
+            or targets (N,) float32. In a user's file, a label outside the declared classes is `privet.data.UNDECLARED`, which
             torch's losses ignore.
-        test: the same for examples that are never trained on, or None. Public, and with declared labels only.
-        classes: how many labels there are, at least 2, public; None for a regression, which has targets.
-        provenance: one sentence: the place that the data came from and the checks that it passed.
-        users: whose each training example is, (N,) whole numbers or texts; None if each is somebody else's. Private.
-        pixel_range: what a black and a white pixel are, if inputs are images of a known scale; public.
-        test_origin: where the test part comes from, a noun phrase; empty for the part that a public data set has.
-        notes: what a statement of the guarantee says of the data, in sentences without a full stop.
-        assumptions: what has to be true of the data for it, and cannot be checked.
+        test: the same for test examples, which are public and have declared labels only; or None.
+        classes: public number of classes, ≥ 2; None for regression.
+        provenance: one sentence on the source of the data and the checks that it passed.
+        users: (N,) user of each training example, as integers or strings; None if no users are known. Private.
+        pixel_range: values of a black and a white pixel, for images of a known scale; public.
+        test_origin: origin of the test data, as a noun phrase; empty for the test split of a public data set.
+        notes: sentences about the data for the privacy statement, without a full stop.
+        assumptions: assumptions of the guarantee about the data, which cannot be checked.
     """
 
     name: str
@@ -47,17 +47,17 @@ class DataSet:
 
     @property
     def test_data(self) -> str | None:
-        """What the test part is, for whoever reads the numbers that were measured on it; None without one."""
-        return None if self.test is None else self.test_origin or f"the test part of the public data set {self.name}"
+        """Description of the test data, for reports; None without test data."""
+        return None if self.test is None else self.test_origin or f"the test split of the public data set {self.name}"
 
     @property
     def examples(self) -> int:
-        """How many there are in both parts."""
+        """Number of training and test examples."""
         return len(self.train) + (0 if self.test is None else len(self.test))
 
 
-def tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> TensorDataset:
-    """Return inputs (N, …) and labels (N,) as tensors side by side: float32, and int64 for whole numbers, else float32."""
+def to_tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> TensorDataset:
+    """Return inputs (N, …) as float32, and labels (N,) as int64 if they are integers, else as float32."""
     kind = np.float32 if labels.dtype.kind == "f" else np.int64
     return TensorDataset(
         torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)),

@@ -1,4 +1,4 @@
-"""One door to every data set: a name of the catalogue or a file of the user's."""
+"""Loading of data sets, by a name of the catalogue or from a user's file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privet.errors import InvalidArgumentError
 @dataclass(frozen=True)
 class _Loader:
     call: Callable[..., DataSet]
-    options: frozenset[str]  # what it takes beside the source
+    options: frozenset[str]  # names of its options
 
 
 _CSV = _Loader(load_csv, frozenset({"target", "classes", "scaling", "test", "user_column"}))
@@ -36,21 +36,21 @@ def load(
     test: str | Path | None = None,
     user_column: str | None = None,
 ) -> DataSet:
-    """Return a data set of the catalogue or one from a file; options that the source has no use for are refused.
+    """Load a data set of the catalogue or from a file; options that do not apply to the source are refused.
 
     Args:
-        source: one of `catalogue()`, such as "mnist", which is fetched into the cache if need be, or the path of an .npz file
-            (arrays x_train, y_train and perhaps x_test, y_test), a .csv or a .csv.gz file.
-        folder: for the catalogue: a folder to look in first, with `source`.npz or the published files in it.
-        target: for CSV: the column with the label.
-        classes: for files, which have none without it: their number K, if the labels are 0 to K − 1, or the labels in order, as a
-            sequence or as one text with commas. No class is read off private rows; an example with another label keeps its
-            place and is ignored by the loss.
-        scaling: for CSV: "log" (default), sign(x)·log(1+|x|), or "raw"; never computed from the data.
-        test: for files: another file of the kind, with public test data: the same columns (CSV), or x_test and y_test (.npz).
-        user_column: for files: the column (CSV) or array (.npz) that says whose each training example is.
+        source: a name of `catalogue()`, such as "mnist", which is fetched into the cache if necessary; or the path of an .npz
+            file (arrays x_train, y_train and optionally x_test, y_test), or of a .csv or .csv.gz file.
+        folder: for the catalogue: folder to search first, with `source`.npz or the published files.
+        target: for CSV: the label column.
+        classes: for files, required: the number of classes K for the labels 0 to K − 1, or the labels in order, as a sequence or
+            as one string with commas. Classes are never inferred from private rows; the loss ignores an example with any other
+            label, which keeps its place.
+        scaling: for CSV: "log" (default) for sign(x)·log(1+|x|), or "raw"; never computed from the data.
+        test: for files: file of public test data in the same format: the same columns (CSV), or x_test and y_test (.npz).
+        user_column: for files: column (CSV) or array (.npz) with the user of each training example.
     Errors: InvalidArgumentError for an unknown source, an option that does not apply or a file of the wrong format;
-        DataUnavailableError if a data set of the catalogue can be had nowhere.
+        DataUnavailableError if no source provides a data set of the catalogue.
     """
     options = {
         "folder": folder, "target": target, "classes": classes, "scaling": scaling, "test": test, "user_column": user_column,
@@ -58,7 +58,7 @@ def load(
     given = {name: value for name, value in options.items() if value is not None}
     loader = _loader(source)
     for name in sorted(given.keys() - loader.options):
-        raise InvalidArgumentError(name, given[name], f"left out for {str(source)!r}", "It does not apply there.")
+        raise InvalidArgumentError(name, given[name], f"left out for {str(source)!r}", "It does not apply to this source.")
     if not isinstance(test, str | Path | None):
         raise InvalidArgumentError("test", test, "the path of a file")
     return loader.call(**given)

@@ -1,4 +1,4 @@
-"""How good a trained model is: accuracy, likelihood, calibration and confusion on a test set, and how sure those numbers are."""
+"""Evaluation of trained models on a test set: accuracy, likelihood, calibration and confusion, with intervals."""
 
 from privet.evaluation.bins import BinTable, binary, class_wise, equal_mass, equal_width, tabulate, top_label
 from privet.evaluation.classifier import evaluate

@@ -1,4 +1,4 @@
-"""The one table that every calibration number and figure is made of: what was claimed and what came true, bin by bin."""
+"""Table of confidence and frequency by bin, from which all calibration errors and figures are computed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privet.errors import InvalidArgumentError, count
-from privet.evaluation.plain import plain
+from privet.evaluation.plain import to_plain
 
 BINS = 15
-# How far single precision may carry a probability out of [0, 1].
+# Distance from [0, 1] that rounding in single precision may cause.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class BinTable:
-    """Probabilities that were claimed for events, against how often the events came true.
+    """Predicted probabilities of events against the frequency of the events, by bin.
 
-    Bin b holds what lies in [edges[b], edges[b+1]); the last bin is closed, so that a confidence of 1.0 counts.
+    Bin b covers [edges[b], edges[b+1]); the last bin is closed, so that it includes a confidence of 1.0.
 
     Args:
         edges: M + 1 increasing numbers from 0 to 1.
-        counts: examples in each of the M bins.
-        hits: for how many of them the event came true.
-        confidence: sum of the probabilities that were claimed for them.
+        counts: number of examples in each of the M bins.
+        hits: number of these examples for which the event occurred.
+        confidence: sum of their predicted probabilities.
 
     Raises:
-        InvalidArgumentError: the edges do not increase from 0 to 1, or the columns do not fit them.
+        InvalidArgumentError: the edges do not increase from 0 to 1, or the columns do not have M entries.
 
     >>> table = tabulate([0.9, 1.0, 0.55, 0.6], [True, True, False, True], equal_width(2))
     >>> table.counts, table.hits
@@ -47,20 +47,20 @@ class BinTable:
     confidence: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not _increasing(self.edges) or self.edges[0] != 0 or self.edges[-1] != 1:
-            raise InvalidArgumentError("edges", self.edges, "increasing from 0 to 1", "equal_width(15) makes them.")
+        if not _is_increasing(self.edges) or self.edges[0] != 0 or self.edges[-1] != 1:
+            raise InvalidArgumentError("edges", self.edges, "increasing from 0 to 1", "Use equal_width(15).")
         lengths = {len(self.counts), len(self.hits), len(self.confidence)}
         if lengths != {len(self.edges) - 1}:
-            raise InvalidArgumentError("counts, hits and confidence", sorted(lengths), "of one entry for every bin")
+            raise InvalidArgumentError("counts, hits and confidence", sorted(lengths), "of one entry per bin")
 
     @property
     def examples(self) -> int:
-        """How many examples are in the table."""
+        """Number of examples in the table."""
         return sum(self.counts)
 
     @property
     def gaps(self) -> NDArray[np.float64]:
-        """Mean confidence minus the share that came true, (M,); above 0 for overconfidence, NaN where a bin is empty."""
+        """Mean confidence minus frequency, shape (M,); positive for overconfidence, NaN for an empty bin."""
         counts, hits = (np.asarray(column, dtype=np.float64) for column in (self.counts, self.hits))
         with np.errstate(invalid="ignore"):
             found: NDArray[np.float64] = (np.asarray(self.confidence) - hits) / counts
@@ -68,7 +68,7 @@ class BinTable:
 
     @property
     def expected_error(self) -> float:
-        """ECE: mean over the examples of their bin's |gap|; NaN for no examples.
+        """ECE: mean of |gap| over bins, weighted by their examples; NaN without examples.
 
         Source: Naeini, Cooper, Hauskrecht 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks", Eq. 3.
         """
@@ -76,7 +76,7 @@ class BinTable:
 
     @property
     def maximum_error(self) -> float:
-        """MCE: largest |gap| of a bin that holds an example, however few it holds; NaN for no examples.
+        """MCE: largest |gap| of a non-empty bin; NaN without examples.
 
         Source: Guo et al. 2017, Eq. 5.
         """
@@ -85,7 +85,7 @@ class BinTable:
 
     @property
     def root_mean_square_error(self) -> float:
-        """RMSCE: root of the mean over the examples of their bin's squared gap; NaN for no examples.
+        """RMSCE: root of the mean squared gap over bins, weighted by their examples; NaN without examples.
 
         Source: Kumar, Liang, Ma 2019, "Verified Uncertainty Calibration", Definition 2.1 with p = 2.
         """
@@ -96,10 +96,10 @@ class BinTable:
         return float(size(self.gaps[filled]) @ np.asarray(self.counts)[filled] / self.examples) if filled.any() else math.nan
 
     def __add__(self, other: Self) -> Self:
-        """Return the table of the examples of both.
+        """Return the table of the examples of both tables.
 
         Raises:
-            InvalidArgumentError: they have different bins.
+            InvalidArgumentError: the tables have different edges.
         """
         if self.edges != other.edges:
             raise InvalidArgumentError("edges", other.edges, f"those of the other table, {self.edges}")
@@ -111,12 +111,12 @@ class BinTable:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that standard JSON can hold; `from_dict` gives back an equal table."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        """Return values for standard JSON, from which `from_dict` restores an equal table."""
+        return {field.name: to_plain(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the table that `to_dict` described."""
+        """Return the table from the result of `to_dict`."""
         return cls(
             tuple(map(float, values["edges"])),
             tuple(map(int, values["counts"])),
@@ -135,13 +135,13 @@ def equal_width(bins: int = BINS) -> tuple[float, ...]:
 
 
 def equal_mass(confidence: ArrayLike, bins: int = BINS) -> tuple[float, ...]:
-    """Return the edges of bins that share these confidences out as evenly as ties allow: fewer bins where many are equal.
+    """Return the edges of bins with equally many of these confidences, up to ties; there are fewer bins if many are equal.
 
-    Tables add up only if their edges are the same, so parts of a whole are binned by the edges of one of them.
+    Tables can be added only if their edges are equal, so bin all parts of a data set by the same edges.
 
     Args:
-        confidence: (N,) probabilities; those that are NaN are left out.
-        bins: most bins, ≥ 1.
+        confidence: (N,) probabilities; NaN are left out.
+        bins: largest number of bins, ≥ 1.
 
     >>> equal_mass([0.5, 0.6, 0.9, 0.95], bins=2)
     (0.0, 0.9, 1.0)
@@ -154,12 +154,12 @@ def equal_mass(confidence: ArrayLike, bins: int = BINS) -> tuple[float, ...]:
 
 
 def tabulate(confidence: ArrayLike, hits: ArrayLike, edges: Sequence[float] | None = None) -> BinTable:
-    """Return the table of events with claimed probabilities.
+    """Return the table of events with predicted probabilities.
 
     Args:
-        confidence: (N,) probabilities in [0, 1]. NaN, from a model that diverged, makes every error NaN.
-        hits: (N,) whether each event came true.
-        edges: of the bins; 15 of equal width if None.
+        confidence: (N,) probabilities in [0, 1]. NaN, from a diverged model, makes all errors NaN.
+        hits: (N,) booleans: whether each event occurred.
+        edges: edges of the bins; None for 15 bins of equal width.
 
     Raises:
         InvalidArgumentError: a probability is outside [0, 1], or the lengths differ.
@@ -168,7 +168,7 @@ def tabulate(confidence: ArrayLike, hits: ArrayLike, edges: Sequence[float] | No
     if came.shape != claimed.shape:
         raise InvalidArgumentError("hits", came.shape, f"one for each of the {len(claimed)} confidences")
     if (np.abs(claimed - 0.5) > 0.5 + _ROUNDING).any():
-        raise InvalidArgumentError("confidence", "with values outside", "in [0, 1]", "Softmax turns logits into probabilities.")
+        raise InvalidArgumentError("confidence", "with values outside", "in [0, 1]", "Apply softmax to logits.")
     bounds = tuple(map(float, equal_width() if edges is None else edges))
     bins = len(bounds) - 1
     where = np.clip(np.searchsorted(bounds, claimed, side="right") - 1, 0, bins - 1)
@@ -181,45 +181,45 @@ def tabulate(confidence: ArrayLike, hits: ArrayLike, edges: Sequence[float] | No
 
 
 def top_label(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> BinTable:
-    """Return the table of a classifier's predictions: the largest probability, and whether it is at the label.
+    """Return the table of a classifier's top predictions: the largest probability, and whether it is that of the label.
 
     Args:
         labels: (N,) classes.
-        probabilities: (N, K) of every class.
-        edges: of the bins; 15 of equal width if None.
+        probabilities: (N, K) probabilities of all classes.
+        edges: edges of the bins; None for 15 bins of equal width.
     """
-    targets, claimed = _checked(labels, probabilities)
+    targets, claimed = _check_shapes(labels, probabilities)
     return tabulate(claimed.max(1), claimed.argmax(1) == targets, edges)
 
 
 def class_wise(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> tuple[BinTable, ...]:
-    """Return one table for every class: the probability of it, and whether it is the label.
+    """Return one table per class: its probability, and whether it is the label.
 
-    The class-wise ECE is the mean of the tables' ECE.
+    The class-wise ECE is the mean of the ECEs of these tables.
 
     Args: as for `top_label`.
 
     Source: Kull et al. 2019, "Beyond temperature scaling", Eq. 5.
     """
-    targets, claimed = _checked(labels, probabilities)
+    targets, claimed = _check_shapes(labels, probabilities)
     return tuple(tabulate(claimed[:, label], targets == label, edges) for label in range(claimed.shape[1]))
 
 
 def binary(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> BinTable:
-    """Return the table of a probability of class 1, against how often class 1 came.
+    """Return the table of a binary classifier: the probability of class 1, and whether it is the label.
 
     Args:
-        labels: (N,) of 0 and 1.
-        probabilities: (N,) of class 1.
-        edges: of the bins; 15 of equal width if None.
+        labels: (N,) labels, 0 or 1.
+        probabilities: (N,) probabilities of class 1.
+        edges: edges of the bins; None for 15 bins of equal width.
     """
     return tabulate(probabilities, np.asarray(labels) == 1, edges)
 
 
-def _checked(labels: ArrayLike, probabilities: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _check_shapes(labels: ArrayLike, probabilities: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     targets, claimed = np.asarray(labels, dtype=np.int64), np.asarray(probabilities, dtype=np.float64)
     if claimed.ndim != 2 or targets.shape != claimed.shape[:1]:
-        raise InvalidArgumentError("probabilities", claimed.shape, f"of shape ({len(targets)}, classes), one row for every label")
+        raise InvalidArgumentError("probabilities", claimed.shape, f"of shape ({len(targets)}, classes), one row per label")
     return targets, claimed
 
 
@@ -230,5 +230,5 @@ def _column(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return column
 
 
-def _increasing(values: Sequence[float]) -> bool:
+def _is_increasing(values: Sequence[float]) -> bool:
     return len(values) >= 2 and all(low < high for low, high in pairwise(values))

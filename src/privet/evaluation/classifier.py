@@ -1,4 +1,4 @@
-"""Run a classifier over a test set and count."""
+"""Evaluation of a classifier on labelled examples."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.nn import functional as F
 from privet.errors import InvalidArgumentError, choice, count
 from privet.evaluation.bins import BINS, equal_mass, equal_width, tabulate
 from privet.evaluation.interval import bootstrap_interval
-from privet.evaluation.outputs import LabelledExamples, outputs
+from privet.evaluation.outputs import LabelledExamples, iterate_outputs
 from privet.evaluation.result import Evaluation, GroupAccuracy, Intervals
 
 Floats = NDArray[np.float64]
 
 
 class _Scores(NamedTuple):
-    """What is kept of every example, (N,)."""
+    """Scores of the examples, each of shape (N,)."""
 
     labels: NDArray[np.int64]
     predictions: NDArray[np.int64]
@@ -52,29 +52,29 @@ def evaluate(
     groups: Sequence[object] | None = None,
     resamples: int = 0,
 ) -> Evaluation:
-    """Measure a classifier on labelled examples, in evaluation mode and without gradients.
+    """Evaluate a classifier on labelled examples, in evaluation mode and without gradients.
 
-    The result is computed from the examples without noise: evaluating on private data is a release outside the
-    guarantee of the training. The command line evaluates on the public test set only.
+    The result has no noise: evaluating on private data is a release outside the guarantee of the training. The command line
+    evaluates on public test sets only.
 
     Args:
-        model: maps a batch of inputs to outputs of shape (B, classes), read as logits. Left as it was found: every
-            submodule gets its own training flag back, whatever happens.
-        dataset: `len(dataset)` pairs of an input tensor and a label in [0, classes).
-        batch_size: examples per forward pass, at least 1; changes memory and speed, not the result.
-        device: where the model is and the inputs are sent; the device of the model's first parameter if None.
-        bins: how many bins calibration is measured with, at least 1.
-        binning: "width" for bins of equal width, "mass" for bins of about equally many examples.
-        groups: what group each example belongs to, in the data set's order; None for no groups.
-        resamples: how often the bootstrap draws the examples anew for the intervals; 0 for no intervals, 1000 is usual.
+        model: maps a batch of inputs to logits of shape (B, classes). It is not changed: each submodule gets its training flag
+            back, even after an exception.
+        dataset: pairs of an input tensor and a label in [0, classes).
+        batch_size: examples per forward pass, ≥ 1; changes memory and speed, not the result.
+        device: device of the model, to which inputs are moved; None for the device of the model's first parameter.
+        bins: number of calibration bins, ≥ 1.
+        binning: "width" for bins of equal width, "mass" for bins with about equally many examples.
+        groups: group of each example, in the order of the data set; None for no groups.
+        resamples: number of bootstrap resamples for the intervals; 0 for no intervals, 1000 is typical.
 
     Returns:
         Accuracy, mean negative log-likelihood in nats (summed in float64), Brier score, confusion counts, calibration (ECE, MCE,
-        RMSCE and the table they are made of) and number of examples; intervals and accuracy by group as asked for.
+        RMSCE and their table) and number of examples; intervals and accuracy by group if requested.
 
     Raises:
         InvalidArgumentError: the data set is empty, an argument is out of range, the outputs are not of shape (B, classes), a
-            label is not one of the classes, or there is not one group for every example.
+            label is not one of the classes, or `groups` does not have one entry per example.
 
     >>> test = torch.utils.data.TensorDataset(torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4))
     >>> found = evaluate(nn.Identity(), test, groups=["left", "right"] * 6)
@@ -84,9 +84,9 @@ def evaluate(
     choice("binning", binning, _EDGES)
     count("resamples", resamples, minimum=0)
     if groups is not None and len(groups) != len(dataset):
-        raise InvalidArgumentError("len(groups)", len(groups), f"one for each of the {len(dataset)} examples")
+        raise InvalidArgumentError("len(groups)", len(groups), f"{len(dataset)}, one per example")
     parts = []
-    for logits, labels in outputs(model, dataset, batch_size, device):
+    for logits, labels in iterate_outputs(model, dataset, batch_size, device):
         scores, classes = _score(logits, labels)
         parts.append(scores)
     whole = _Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -101,7 +101,7 @@ def evaluate(
         calibration=tabulate(whole.confidence, whole.correct, edges),
         true_class=tabulate(whole.true_class, whole.correct, equal_width(bins)),
         intervals=_intervals(whole, edges, resamples) if resamples else {},
-        groups=() if groups is None else _by_group(whole.correct, groups),
+        groups=() if groups is None else _accuracy_by_group(whole.correct, groups),
     )
 
 
@@ -133,9 +133,9 @@ def _score(outputs: Tensor, labels: Tensor) -> tuple[_Scores, int]:
     return _Scores(*(column.numpy() for column in columns)), classes
 
 
-# What intervals are given for, with the largest value that each can have. The MCE is not among them: it hangs on the one bin
-# that is furthest off, often the emptiest, and intervals of the bootstrap hold it less than half of the time.
-_MOST = {
+# Metrics with intervals, and their largest possible values. The MCE has none: it depends on the single worst bin, often the
+# one with the fewest examples, and bootstrap intervals cover it less than half of the time.
+_UPPER_LIMITS = {
     "accuracy": 1.0,
     "negative_log_likelihood": np.inf,
     "brier": 2.0,
@@ -144,20 +144,20 @@ _MOST = {
 }
 
 
-def _numbers(scores: _Scores, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the numbers that `_MOST` names."""
+def _metrics(scores: _Scores, edges: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the metrics of `_UPPER_LIMITS`, in this order."""
     table = tabulate(scores.confidence, scores.correct, edges)
     means = (float(column.mean()) for column in (scores.correct, scores.losses, scores.squares))
     return (*means, table.expected_error, table.root_mean_square_error)
 
 
 def _intervals(scores: _Scores, edges: tuple[float, ...], resamples: int) -> Intervals:
-    low, high = bootstrap_interval(lambda *columns: _numbers(_Scores(*columns), edges), *scores, resamples=resamples)
-    most = np.array([*_MOST.values()])  # the basic interval knows nothing of what values are possible
-    return dict(zip(_MOST, zip(low.clip(0, most).tolist(), high.clip(0, most).tolist(), strict=True), strict=True))
+    low, high = bootstrap_interval(lambda *columns: _metrics(_Scores(*columns), edges), *scores, resamples=resamples)
+    limits = np.array([*_UPPER_LIMITS.values()])  # a basic interval may extend beyond the possible values
+    return dict(zip(_UPPER_LIMITS, zip(low.clip(0, limits).tolist(), high.clip(0, limits).tolist(), strict=True), strict=True))
 
 
-def _by_group(correct: NDArray[np.bool_], groups: Sequence[object]) -> tuple[GroupAccuracy, ...]:
+def _accuracy_by_group(correct: NDArray[np.bool_], groups: Sequence[object]) -> tuple[GroupAccuracy, ...]:
     names, which = np.unique([str(group) for group in groups], return_inverse=True)
     sizes, hits = np.bincount(which, minlength=len(names)), np.bincount(which, correct, minlength=len(names))
     return tuple(GroupAccuracy(str(name), int(size), int(hit)) for name, size, hit in zip(names, sizes, hits, strict=True))

@@ -1,4 +1,4 @@
-"""The colours of all figures: they tell apart under every common colour blindness (after Okabe and Ito) and in print."""
+"""Colours of all figures: distinguishable with common colour blindness (after Okabe and Ito) and in print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of calibration that keep their numbers."""
+"""Figures of calibration, with their data."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class TableDisplay(Display):
-    """A display of a bin table.
+    """Figure of a bin table.
 
     Args:
-        table: the numbers.
+        table: the table.
     """
 
     table: BinTable
 
 
 class ReliabilityDisplay(TableDisplay):
-    """How often predictions came true against how sure the model was: on the diagonal where it is calibrated.
+    """Reliability diagram: accuracy against confidence; a calibrated model lies on the diagonal.
 
-    Each bin stands at its mean confidence, with the 95 % Wilson interval of the share that came true; the line from it to the
-    diagonal is the bin's gap. Empty bins are left out.
+    Each bin is drawn at its mean confidence, with the 95 % Wilson interval of its accuracy; the line to the diagonal is the
+    bin's gap. Empty bins are left out.
 
     >>> display = ReliabilityDisplay.from_predictions([0, 1], [[0.9, 0.1], [0.6, 0.4]])
     >>> display.table.examples, display.figure_ is display.ax_.get_figure()
@@ -54,10 +54,10 @@ class ReliabilityDisplay(TableDisplay):
 
         Args:
             labels: (N,) classes.
-            probabilities: (N, K) of every class.
-            edges: of the bins; 15 of equal width if None.
-            label: the class whose probability is shown; None for that of the predicted class.
-            ax: where to draw; on a new figure if None.
+            probabilities: (N, K) probabilities of all classes.
+            edges: edges of the bins; None for 15 bins of equal width.
+            label: class whose probability is shown; None for the predicted class.
+            ax: axes to draw on; None for a new figure.
         """
         table = top_label(labels, probabilities, edges) if label is None else class_wise(labels, probabilities, edges)[label]
         return cls(table).plot(ax)
@@ -71,11 +71,11 @@ class ReliabilityDisplay(TableDisplay):
             axes.vlines(claimed, share, claimed, color=ORANGE, linewidth=5, alpha=0.45)
             draw_intervals(axes, claimed, low, high, BLUE)
             axes.plot(claimed, share, "o", color=BLUE, markersize=3.5, clip_on=False)
-        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share that came true", aspect="equal")
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="frequency", aspect="equal")
 
 
 class ConfidenceDisplay(TableDisplay):
-    """How many examples fall into each bin: solid those whose prediction was right, hatched those whose was not."""
+    """Histogram of confidence: solid for correct predictions, hatched for wrong ones."""
 
     xlabel = "confidence"
 
@@ -91,15 +91,15 @@ class ConfidenceDisplay(TableDisplay):
         total = max(1, self.table.examples)
         right, wrong = hits / total, (counts - hits) / total
         place: dict[str, Any] = {"x": edges[:-1], "width": np.diff(edges), "align": "edge", "linewidth": 0.5}
-        axes.bar(height=right, facecolor=BLUE, edgecolor=PAPER, label="prediction right", **place)
+        axes.bar(height=right, facecolor=BLUE, edgecolor=PAPER, label="correct", **place)
         axes.bar(height=wrong, bottom=right, facecolor=PAPER, edgecolor=ORANGE, hatch="/////", label="wrong", **place)
-        axes.set(xlim=(0, 1), xlabel=self.xlabel, ylabel="share of examples")
+        axes.set(xlim=(0, 1), xlabel=self.xlabel, ylabel="fraction of examples")
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         axes.legend(frameon=False, loc="upper left")
 
 
 class TrueClassDisplay(ConfidenceDisplay):
-    """How much probability the true class was given: at the left stand the examples that a model was sure of and wrong about."""
+    """Histogram of the probability of the true class; confident errors are on the left."""
 
     xlabel = "probability of the true class"
 

@@ -1,4 +1,4 @@
-"""What all displays share. matplotlib is loaded when one is drawn, and pyplot, which keeps state of its own, never."""
+"""Base of all displays. matplotlib is imported when one is drawn; pyplot, which has global state, is never imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def power_of_ten(value: float, _: float | None = None) -> str:
-    """Return the label of a tick of a logarithmic axis, as text: reports do not read formulas.
+    """Return the label of a tick on a logarithmic axis as plain text, because reports do not render formulas.
 
     >>> power_of_ten(0.01), power_of_ten(1.0)
     ('10⁻²', '1')
@@ -28,7 +28,7 @@ def power_of_ten(value: float, _: float | None = None) -> str:
 
 
 def draw_intervals(axes: Axes, places: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> None:
-    """Draw intervals as bars with ends. They need not hold the point that they are of: a bias may have been taken back."""
+    """Draw intervals as bars with caps. An interval need not contain its point estimate, if it is corrected for bias."""
     axes.vlines(places, low, high, color=colour, linewidth=1)
     for end in (low, high):
         axes.plot(places, end, linestyle="", marker="_", markersize=5, color=colour)
@@ -36,24 +36,24 @@ def draw_intervals(axes: Axes, places: ArrayLike, low: ArrayLike, high: ArrayLik
 
 @dataclass
 class Display(ABC):
-    """Numbers with a way to draw them, and where they were drawn last."""
+    """Data of a figure, with a method to draw it and the axes of the last drawing."""
 
-    size: ClassVar[tuple[float, float]] = (4.2, 3.6)  # inches, of a figure of its own
+    size: ClassVar[tuple[float, float]] = (4.2, 3.6)  # inches, of a new figure
 
     ax_: Axes | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def figure_(self) -> Figure | None:
-        """The figure that it was drawn on last; `figure_.savefig("name.svg")` writes it."""
+        """The figure of the last drawing; `figure_.savefig("name.svg")` writes it."""
         return None if self.ax_ is None else self.ax_.get_figure(root=True)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw on the axes, on those of a new figure if None, and return the display with `ax_` and `figure_` set."""
-        self.ax_ = self._own_axes() if ax is None else ax
+        """Draw on the axes, or on a new figure if None, and return the display with `ax_` and `figure_` set."""
+        self.ax_ = self._create_axes() if ax is None else ax
         self._draw(self.ax_)
         return self
 
-    def _own_axes(self) -> Axes:
+    def _create_axes(self) -> Axes:
         from matplotlib.figure import Figure
 
         return Figure(figsize=self.size, layout="constrained").add_subplot()

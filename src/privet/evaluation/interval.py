@@ -1,4 +1,4 @@
-"""How far a measured number can be from the true one."""
+"""Confidence intervals of measured numbers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from privet.errors import InvalidArgumentError, between, count, real
 
 
 def wilson_interval(proportion: float, examples: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson score interval of a proportion that was measured on independent examples.
+    """Return the Wilson score interval of a proportion observed on independent examples.
 
     Args:
-        proportion: the share that was observed, in [0, 1].
-        examples: how many examples it was observed on, at least 1.
-        confidence: how often such an interval covers the true share, in (0, 1).
+        proportion: observed proportion, in [0, 1].
+        examples: number of examples, ≥ 1.
+        confidence: coverage probability, in (0, 1).
 
     Returns:
-        The lower and the upper end, both in [0, 1].
+        The lower and upper ends, both in [0, 1].
 
     Raises:
         InvalidArgumentError: an argument is outside its range.
@@ -46,24 +46,23 @@ def bootstrap_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> tuple[Any, Any]:
-    """Basic bootstrap interval of anything that is computed from independent examples.
+    """Return the basic bootstrap interval of a statistic of independent examples.
 
-    The examples are drawn anew, with replacement, as often as `resamples` says. The basic interval [2θ − q_high, 2θ − q_low]
-    takes a statistic's bias back, where the percentile interval doubles it: calibration errors are biased upwards. So it need not
-    hold the estimate itself.
+    The basic interval [2θ − q_high, 2θ − q_low] corrects the bias of the statistic, which the percentile interval doubles:
+    calibration errors are biased upwards. It therefore need not contain the estimate itself.
 
     Args:
-        statistic: equally many rows of every column → a number, or an array of them.
-        columns: of one row for each of N ≥ 1 examples, in the same order.
-        resamples: how often the examples are drawn anew, at least 2.
-        confidence: how often such intervals cover the true value, about, in (0, 1).
-        seed: of the resampling: the same arguments give the same interval.
+        statistic: function of the columns, restricted to the same rows, that returns a number or an array of numbers.
+        columns: one row for each of N ≥ 1 examples, in the same order.
+        resamples: number of bootstrap samples, each of N examples drawn with replacement, ≥ 2.
+        confidence: approximate coverage probability, in (0, 1).
+        seed: seed of the resampling; the same arguments give the same interval.
 
     Returns:
-        The lower and the upper end, each shaped like the statistic.
+        The lower and upper ends, each shaped like the statistic.
 
     Raises:
-        InvalidArgumentError: an argument is outside its range, or the columns are not of one length.
+        InvalidArgumentError: an argument is outside its range, or the columns have different lengths.
 
     Source: Davison, Hinkley 1997, "Bootstrap Methods and their Application", Eq. 5.6.
 
@@ -73,7 +72,7 @@ def bootstrap_interval(
     """
     rows = [np.asarray(column) for column in columns]
     if len({len(row) for row in rows}) != 1 or len(rows[0]) == 0:
-        raise InvalidArgumentError("columns", [len(row) for row in rows], "of one length, which is at least 1")
+        raise InvalidArgumentError("columns", [len(row) for row in rows], "of the same length, at least 1")
     count("resamples", resamples, minimum=2)
     tail = (1 - between("confidence", confidence, 0, 1)) / 2
     generator, n = np.random.default_rng(seed), len(rows[0])

@@ -1,4 +1,4 @@
-"""Run a model over a data set without changing it."""
+"""Outputs of a model on a data set, computed without changing the model."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from privet.errors import InvalidArgumentError, count
 
 
 class LabelledExamples(Protocol):
-    """A map-style data set: a length, and an (input, label) pair at every index below it."""
+    """A map-style data set with an (input, label) pair at each index."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-def outputs(
+def iterate_outputs(
     model: nn.Module, dataset: LabelledExamples, batch_size: int, device: torch.device | str | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the model's outputs and the labels of batch after batch, in evaluation mode and without gradients, on the CPU.
+    """Yield the model's outputs and the labels of each batch, in evaluation mode and without gradients, on the CPU.
 
     Args:
-        model: left as it was found: every submodule gets its own training flag back, whatever happens.
+        model: not changed: each submodule gets its training flag back, even after an exception.
         dataset: (input, label) pairs, at least one.
-        batch_size: examples per forward pass, at least 1; changes memory and speed, not the result.
-        device: where the model is and the inputs are sent; the device of the model's first parameter if None.
+        batch_size: examples per forward pass, ≥ 1; changes memory and speed, not the result.
+        device: device of the model, to which inputs are moved; None for the device of the model's first parameter.
 
     Raises:
-        InvalidArgumentError: the data set is empty, or the batch size is not a positive whole number.
+        InvalidArgumentError: the data set is empty, or the batch size is not a positive integer.
     """
     count("batch_size", batch_size)
     if len(dataset) == 0:
-        raise InvalidArgumentError("len(dataset)", 0, "at least 1", "An empty set has no accuracy; pass test examples.")
+        raise InvalidArgumentError("len(dataset)", 0, "at least 1", "Pass test examples; an empty set has no accuracy.")
     place = device if device is not None else _device_of(model)
     with _evaluation_mode(model), torch.no_grad():
         for inputs, labels in _batches(dataset, batch_size):
@@ -50,8 +50,8 @@ def _device_of(model: nn.Module) -> torch.device:
 
 @contextmanager
 def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    # The flags are set directly, not through train() and eval(): layers that override those (to merge adapters, to
-    # keep a part frozen) would act on the way in, and could not be put back exactly on the way out.
+    # The flags are set directly, not by train() and eval(): layers that override these methods (to merge adapters, to keep a
+    # part frozen) would have side effects, which could not be undone exactly.
     flags = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in flags:
@@ -63,7 +63,7 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def _batches(dataset: LabelledExamples, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    # No DataLoader: starting one draws from the global random generator, and a measurement must not move that.
+    # No DataLoader: it draws from the global random generator, whose state a measurement must not change.
     for start in range(0, len(dataset), batch_size):
         stop = min(start + batch_size, len(dataset))
         if isinstance(dataset, TensorDataset):

@@ -1,4 +1,4 @@
-"""Values as standard JSON can hold them."""
+"""Conversion of values to standard JSON."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def plain(value: Any) -> Any:
-    """Return the value with tuples as lists, and with infinity and NaN, which standard JSON has not, as the words float() reads.
+def to_plain(value: Any) -> Any:
+    """Return the value with tuples as lists, and infinity and NaN, which standard JSON lacks, as strings that float() reads.
 
-    >>> plain({"loss": float("inf"), "table": ((1, 2), (3, 4))})
+    >>> to_plain({"loss": float("inf"), "table": ((1, 2), (3, 4))})
     {'loss': 'inf', 'table': [[1, 2], [3, 4]]}
     """
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -1,4 +1,4 @@
-"""Run a regression over a test set and measure how far off it is."""
+"""Evaluation of a regression model on a test set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from privet.errors import InvalidArgumentError, count
 from privet.evaluation.interval import bootstrap_interval
-from privet.evaluation.outputs import LabelledExamples, outputs
+from privet.evaluation.outputs import LabelledExamples, iterate_outputs
 from privet.evaluation.result import RegressionEvaluation
 
 
@@ -20,17 +20,17 @@ def evaluate_regression(
     device: torch.device | str | None = None,
     resamples: int = 0,
 ) -> RegressionEvaluation:
-    """Measure a regression of one number on examples with targets, in evaluation mode and without gradients.
+    """Evaluate a model with one output on examples with targets, in evaluation mode and without gradients.
 
-    The result is computed from the examples without noise, as for `evaluate`.
+    The result has no noise and no guarantee, as for `evaluate`.
 
     Args:
         model: maps a batch of inputs to outputs of shape (B,) or (B, 1).
-        dataset: pairs of an input tensor and a target that is a number, or a tensor of one number.
+        dataset: pairs of an input tensor and a target, which is a number or a tensor with one element.
         batch_size, device, resamples: as for `evaluate`.
 
     Returns:
-        Mean squared and mean absolute error, computed in float64, with 95 % intervals if asked for.
+        Mean squared and mean absolute error, computed in float64, with 95 % intervals if requested.
 
     Raises:
         InvalidArgumentError: the data set is empty, an argument is out of range, or outputs or targets are not one number per
@@ -42,18 +42,18 @@ def evaluate_regression(
     """
     count("resamples", resamples, minimum=0)
     errors = []
-    for found, targets in outputs(model, dataset, batch_size, device):
+    for found, targets in iterate_outputs(model, dataset, batch_size, device):
         if found.numel() != len(targets) or targets.numel() != len(targets):
             raise InvalidArgumentError(
                 "the shapes of model(inputs) and of the targets", (tuple(found.shape), tuple(targets.shape)),
-                f"({len(targets)},) or ({len(targets)}, 1): one number per example", "Wrap the model so that it returns one.",
+                f"({len(targets)},) or ({len(targets)}, 1): one number per example", "Wrap the model.",
             )  # fmt: skip
         errors.append((found.double().flatten() - targets.double().flatten()).numpy())
-    off = np.concatenate(errors)
-    columns = {"mean_squared_error": np.square(off), "mean_absolute_error": np.abs(off)}
+    residuals = np.concatenate(errors)
+    columns = {"mean_squared_error": np.square(residuals), "mean_absolute_error": np.abs(residuals)}
     intervals = {}
     for name, column in columns.items() if resamples else ():
         low, high = bootstrap_interval(np.mean, column, resamples=resamples)
         intervals[name] = (max(0.0, low), high)
     squared, absolute = (float(column.mean()) for column in columns.values())
-    return RegressionEvaluation(squared, absolute, len(off), intervals)
+    return RegressionEvaluation(squared, absolute, len(residuals), intervals)

@@ -1,4 +1,4 @@
-"""What an evaluation found, as values that survive a trip through JSON unchanged."""
+"""Results of evaluations, which can be written to JSON and read back exactly."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Self
 
 from privet.errors import InvalidArgumentError
 from privet.evaluation.bins import BinTable
-from privet.evaluation.plain import plain
+from privet.evaluation.plain import to_plain
 
 Intervals = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAccuracy:
-    """How a classifier does on one group of examples.
+    """Accuracy of a classifier on a group of examples.
 
     Args:
-        group: what the examples have in common.
-        examples: how many there are, at least 1.
-        correct: how many of them were classified correctly.
+        group: name of the group.
+        examples: number of examples, ≥ 1.
+        correct: number of examples that were classified correctly.
     """
 
     group: str
@@ -29,7 +29,7 @@ class GroupAccuracy:
 
     @property
     def accuracy(self) -> float:
-        """Share of the group's examples that were classified correctly."""
+        """Fraction of the group's examples that were classified correctly."""
         return self.correct / self.examples
 
 
@@ -38,15 +38,15 @@ class Evaluation:
     """A classifier's results on a set of examples.
 
     Args:
-        accuracy: share of examples whose largest output is at their label, in [0, 1].
-        negative_log_likelihood: mean of −ln p(label), in nats; infinite or NaN where the model's outputs are.
-        confusion: confusion[i][j] examples of class i were taken for class j; square.
-        examples: how many examples were evaluated, at least 1.
-        brier: mean over the examples of Σₖ (pₖ − [k is the label])², in [0, 2]; None in files written without it.
-        calibration: confidence of the predicted class against whether it was the label; None likewise.
-        true_class: the probability that was given to the label, against whether the prediction was right; None likewise.
-        intervals: 95 % bootstrap intervals by name of the number, as far as they were asked for.
-        groups: accuracy on every group, in the order of their names, if examples were grouped.
+        accuracy: fraction of examples whose largest output is that of the label, in [0, 1].
+        negative_log_likelihood: mean of −ln p(label), in nats; infinite or NaN if the model's outputs are.
+        confusion: confusion[i][j] is the number of examples of class i that were predicted as class j; square.
+        examples: number of examples, ≥ 1.
+        brier: mean over the examples of Σₖ (pₖ − [k is the label])², in [0, 2]; None for files without it.
+        calibration: table of the confidence of the predicted class, and whether it is the label; None for files without it.
+        true_class: table of the probability of the label, and whether the prediction is correct; None for files without it.
+        intervals: metric → 95 % bootstrap interval, if requested.
+        groups: accuracy on each group, sorted by name, if examples were grouped.
 
     Raises:
         InvalidArgumentError: the confusion matrix is not square or does not add up to `examples`.
@@ -65,13 +65,13 @@ class Evaluation:
     def __post_init__(self) -> None:
         if any(len(row) != len(self.confusion) for row in self.confusion):
             shape = [len(row) for row in self.confusion]
-            raise InvalidArgumentError("confusion", shape, "square: as many columns in every row as there are rows")
+            raise InvalidArgumentError("confusion", shape, "square: as many columns in each row as rows")
         if sum(map(sum, self.confusion)) != self.examples:
             raise InvalidArgumentError("examples", self.examples, "the sum of the confusion matrix")
 
     @property
     def expected_calibration_error(self) -> float | None:
-        """ECE, the mean distance of confidence from accuracy: `BinTable.expected_error` of the calibration."""
+        """ECE, the mean gap between confidence and accuracy: `BinTable.expected_error` of the calibration."""
         return None if self.calibration is None else self.calibration.expected_error
 
     @property
@@ -85,20 +85,20 @@ class Evaluation:
         return None if self.calibration is None else self.calibration.root_mean_square_error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that standard JSON can hold; `from_dict` gives back an equal evaluation."""
-        return {field.name: _encoded(getattr(self, field.name)) for field in fields(self)}
+        """Return values for standard JSON, from which `from_dict` restores an equal evaluation."""
+        return {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the evaluation that `to_dict` described.
+        """Return the evaluation from the result of `to_dict`.
 
         Args:
-            values: the dictionary, straight from `to_dict` or through JSON.
+            values: the dictionary, from `to_dict` or read from JSON.
 
         Raises:
             InvalidArgumentError: a field is missing, or the fields contradict each other.
         """
-        return cls(**_decoded(cls, values))
+        return cls(**_decode(cls, values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ class RegressionEvaluation:
     """A regression's results on a set of examples.
 
     Args:
-        mean_squared_error: mean of (output − target)², in the target's unit squared; not finite where the outputs are not.
-        mean_absolute_error: mean of |output − target|, in the target's unit.
-        examples: how many examples were evaluated, at least 1.
+        mean_squared_error: mean of (output − target)², in the squared unit of the target; not finite if the outputs are not.
+        mean_absolute_error: mean of |output − target|, in the unit of the target.
+        examples: number of examples, ≥ 1.
         intervals: as for `Evaluation`.
     """
 
@@ -118,25 +118,25 @@ class RegressionEvaluation:
     intervals: Intervals = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that standard JSON can hold; `from_dict` gives back an equal evaluation."""
-        return {field.name: _encoded(getattr(self, field.name)) for field in fields(self)}
+        """Return values for standard JSON, from which `from_dict` restores an equal evaluation."""
+        return {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the evaluation that `to_dict` described; errors as for `Evaluation.from_dict`."""
-        return cls(**_decoded(cls, values))
+        """Return the evaluation from the result of `to_dict`; errors as for `Evaluation.from_dict`."""
+        return cls(**_decode(cls, values))
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     if isinstance(value, BinTable):
         return value.to_dict()
     if isinstance(value, tuple) and value and isinstance(value[0], GroupAccuracy):
         return [{"group": one.group, "examples": one.examples, "correct": one.correct} for one in value]
-    return plain(value)
+    return to_plain(value)
 
 
-# Field → how its plain value is read; every other one is a float.
-_READ: dict[str, Any] = {
+# Field → function that reads its JSON value; all other fields are floats.
+_READERS: dict[str, Any] = {
     "examples": int,
     "confusion": lambda rows: tuple(tuple(int(cell) for cell in row) for row in rows),
     "calibration": BinTable.from_dict,
@@ -146,10 +146,10 @@ _READ: dict[str, Any] = {
 }
 
 
-def _decoded(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _decode(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     needed = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
     missing = [name for name in needed if name not in values]
     if missing:
-        raise InvalidArgumentError("values", sorted(values), "a dictionary that also has " + ", ".join(missing))
+        raise InvalidArgumentError("values", sorted(values), "a dictionary that also contains " + ", ".join(missing))
     given = [field.name for field in fields(kind) if field.name in needed or values.get(field.name) is not None]
-    return {name: _READ.get(name, float)(values[name]) for name in given}
+    return {name: _READERS.get(name, float)(values[name]) for name in given}

@@ -1,6 +1,6 @@
-"""The networks of the papers that Privet reproduces, built for any input shape that fits them.
+"""Networks from the papers that Privet reproduces, for any suitable input shape.
 
-None has batch normalisation, which would let one example change the gradient of another.
+None has batch normalisation, through which an example would change the gradients of others.
 """
 
 from privet.models.networks import NAMES, build

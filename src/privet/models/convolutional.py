@@ -8,7 +8,7 @@ from collections import OrderedDict
 from torch import nn
 
 from privet.errors import count
-from privet.models.layers import activation_layer, pooling_layer, windows
+from privet.models.layers import activation_layer, count_windows, pooling_layer
 
 CNN_SMALLEST_SIDE = 14
 TANH_CNN_SMALLEST_SIDE = 8
@@ -18,7 +18,7 @@ SCATTERING_CNN_SMALLEST_SIDE = 2
 
 
 def cnn(input_shape: tuple[int, ...], classes: int, *, activation: str = "tanh") -> nn.Sequential:
-    """Return the standard small network for MNIST: two convolutions, two fully connected layers.
+    """Return the standard small network for MNIST: two convolutional and two fully connected layers.
 
     It has 26,010 parameters for (1, 28, 28) and 10 classes.
 
@@ -50,9 +50,9 @@ def cnn(input_shape: tuple[int, ...], classes: int, *, activation: str = "tanh")
 
 
 def tanh_cnn(input_shape: tuple[int, ...], classes: int, *, pooling: str = "average", width: int = 32) -> nn.Sequential:
-    """Return a stronger network: four convolutions with tanh, one fully connected layer.
+    """Return a stronger network: four convolutional layers with tanh and one fully connected layer.
 
-    It has 70,762 parameters for (1, 28, 28) and 10 classes, 19,258 with half the width.
+    It has 70,762 parameters for (1, 28, 28) and 10 classes, and 19,258 with half the width.
 
     Args:
         input_shape: (channels, height, width), height and width at least 8.
@@ -87,21 +87,23 @@ def tanh_cnn(input_shape: tuple[int, ...], classes: int, *, pooling: str = "aver
 
 
 def strided_cnn(input_shape: tuple[int, ...], classes: int, *, width: int = 16) -> nn.Sequential:
-    """Return four convolutions with tanh, two of which take every other pixel, and one fully connected layer.
+    """Return four convolutional layers with tanh, two of them with stride 2, and one fully connected layer.
 
-    It has 19,514 parameters for (1, 28, 28) and 10 classes. Halving the image at once makes its clipped sum four times as
-    fast as that of `tanh_cnn` of the same width (batches of 512, one core).
+    It has 19,514 parameters for (1, 28, 28) and 10 classes. The early stride makes its clipped sum four times as fast as that of
+    `tanh_cnn` of the same width (batches of 512, one core).
 
     Args:
         input_shape: (channels, height, width), height and width at least 5.
         classes: number of outputs.
         width: channels of the first pair; the second has twice as many.
     Source: four convolutions and one fully connected layer as in the experiments (Table III) of Huang et al., "Enhancing DP-SGD
-        through non-monotonous adaptive scaling gradient weight"; everything else is ours.
+        through non-monotonous adaptive scaling gradient weight"; all other choices are ours.
     """
     channels, *sides = input_shape
     few, many = count("width", width), 2 * width
-    rows, columns = (windows(windows(side, size=5, stride=2, padding=2), size=3, stride=2, padding=1) // 2 for side in sides)
+    rows, columns = (
+        count_windows(count_windows(side, size=5, stride=2, padding=2), size=3, stride=2, padding=1) // 2 for side in sides
+    )
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, few, kernel_size=5, stride=2, padding=2),
@@ -120,18 +122,18 @@ def strided_cnn(input_shape: tuple[int, ...], classes: int, *, width: int = 16) 
 
 
 def relu_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return the usual first network for MNIST: 10 and 20 channels of 5×5, pooling after each, 50 hidden units.
+    """Return the classic MNIST network: 5×5 convolutions with 10 and 20 channels, each with pooling, and 50 hidden units.
 
     It has 21,840 parameters for (1, 28, 28) and 10 classes.
 
     Args:
         input_shape: (channels, height, width), height and width at least 16.
         classes: number of outputs.
-    Source: the model that is not convex in Yu et al. 2020, "Improve the gradient perturbation approach for differentially
-        private optimization"; pooling, and the layer that leads to its 50 units, as in PyTorch's example for MNIST.
+    Source: the non-convex model in Yu et al. 2020, "Improve the gradient perturbation approach for differentially private
+        optimization"; pooling and the input of the 50 hidden units as in PyTorch's MNIST example.
     """
     channels, *sides = input_shape
-    rows, columns = (windows(windows(side, size=5) // 2, size=5) // 2 for side in sides)
+    rows, columns = (count_windows(count_windows(side, size=5) // 2, size=5) // 2 for side in sides)
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 10, kernel_size=5),
@@ -149,19 +151,19 @@ def relu_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def scattering_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return a small network for scattering coefficients: normalisation in groups of each example, then two convolutions.
+    """Return a small network for scattering coefficients: group normalisation, two convolutional and two linear layers.
 
-    It has 33,066 parameters for the (81, 7, 7) coefficients of a grey image of 28×28 and 10 classes.
+    It has 33,066 parameters for the (81, 7, 7) coefficients of a 28×28 greyscale image and 10 classes.
 
     Args:
         input_shape: (channels, height, width), height and width at least 2.
         classes: number of outputs.
-    Source: Tramèr, Boneh 2021, "Differentially private learning needs better features (or much more data)", the network on
+    Source: Tramèr, Boneh 2021, "Differentially private learning needs better features (or much more data)", the network for
         ScatterNet features of MNIST and Fashion-MNIST; H-CNN/S (33K) in Table 2 of "Improving differentially private SGD via
         randomly sparsified gradients".
     """
     channels, *sides = input_shape
-    rows, columns = (windows(side, size=3, stride=2, padding=1) for side in sides)
+    rows, columns = (count_windows(side, size=3, stride=2, padding=1) for side in sides)
     return nn.Sequential(
         OrderedDict(
             normalisation=nn.GroupNorm(math.gcd(27, channels), channels, affine=False),
@@ -178,5 +180,5 @@ def scattering_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def _cnn_side(side: int) -> int:
-    first = windows(windows(side, size=8, stride=2, padding=3), size=2)
-    return windows(windows(first, size=4, stride=2), size=2)
+    first = count_windows(count_windows(side, size=8, stride=2, padding=3), size=2)
+    return count_windows(count_windows(first, size=4, stride=2), size=2)

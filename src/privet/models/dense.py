@@ -1,4 +1,4 @@
-"""Networks of fully connected layers; they take inputs of any shape."""
+"""Fully connected networks for inputs of any shape."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from privet.models.layers import activation_layer
 
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return multinomial logistic regression: one linear layer, a convex problem.
+    """Return multinomial logistic regression: one linear layer, with a convex loss.
 
     Args:
-        input_shape: of one input; it is flattened.
+        input_shape: shape of one input, which is flattened.
         classes: number of outputs.
     Source: the convex model of Yu et al. 2020, "Improve the gradient perturbation approach for differentially private
         optimization" (784×10 on MNIST).
@@ -24,12 +24,12 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activation: str = "tanh") -> nn.Sequential:
-    """Return a network of two hidden layers.
+    """Return a network with two hidden layers.
 
     Args:
-        input_shape: of one input; it is flattened.
+        input_shape: shape of one input, which is flattened.
         classes: number of outputs.
-        width: units in each hidden layer, at least 1.
+        width: number of units in each hidden layer, ≥ 1.
         activation: "tanh" or "relu".
     Source: with width 100, the network for covertype in Yu et al. 2020, "Improve the gradient perturbation approach for
         differentially private optimization".
@@ -48,10 +48,10 @@ def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activat
 
 
 def regression_mlp(input_shape: tuple[int, ...], classes: int, *, activation: str = "relu") -> nn.Sequential:
-    """Return a network of three hidden layers, of 64, 64 and 32 units, for targets rather than labels.
+    """Return a regression network with three hidden layers of 64, 64 and 32 units.
 
     Args:
-        input_shape: of one input; it is flattened.
+        input_shape: shape of one input, which is flattened.
         classes: number of targets, such as 1.
         activation: "tanh" or "relu".
     Source: the four-layer network for Wine Quality and California Housing in App. C.4 of Bu et al., "On the convergence and

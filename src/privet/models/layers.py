@@ -1,4 +1,4 @@
-"""What the networks share: activations, pooling and the arithmetic of sliding windows."""
+"""Layers that the networks share, and the arithmetic of sliding windows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def pooling_layer(pooling: str, size: int) -> nn.Module:
     return _POOLINGS[choice("pooling", pooling, _POOLINGS)](size)
 
 
-def windows(side: int, size: int, stride: int = 1, padding: int = 0) -> int:
-    """Return how many windows of `size` fit side by side into `side` pixels, padded on both ends."""
+def count_windows(side: int, size: int, stride: int = 1, padding: int = 0) -> int:
+    """Return the number of windows of `size` pixels in `side` pixels with padding on both ends."""
     return (side + 2 * padding - size) // stride + 1

@@ -1,4 +1,4 @@
-"""The networks by name."""
+"""Networks by name."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from privet.models.dense import logistic, mlp, regression_mlp
 from privet.models.features import efficientnet, minilm
 from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
 
-# Images have at most so many. On a CPU torch pools their maps 3 to 11 times as fast channels last, which is half of a small
-# network's step; maps of features have many channels from the start and gain nothing.
+# Largest number of channels of an image. On a CPU, torch pools feature maps of images 3 to 11 times faster in channels-last
+# format, which is half of a small network's step; inputs with many channels gain nothing.
 _CHANNELS_OF_IMAGES = 3
 
 
 @dataclass(frozen=True)
 class _Network:
     construct: Callable[..., nn.Module]
-    smallest_side: int | None = None  # of an image in pixels; None takes inputs of any shape
+    smallest_side: int | None = None  # smallest side of an image in pixels; None for inputs of any shape
     fewest_outputs: int = 2
-    shape: tuple[int, ...] | None = None  # the only one that it takes
+    shape: tuple[int, ...] | None = None  # the only accepted input shape
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         if self.shape is not None:
@@ -54,32 +54,32 @@ NAMES: tuple[str, ...] = tuple(_NETWORKS)
 
 
 def build(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
-    """Return a new network that maps (N, *input_shape) to (N, classes) logits, with PyTorch's initial values or pretrained.
+    """Return a new network that maps (N, *input_shape) to (N, classes) logits, with PyTorch's initialisation or pretrained.
 
-    Kernels of networks for images lie in memory channels last, which torch is faster with; values and names are the same.
+    Networks for images have channels-last memory format, which is faster in torch; values and names do not change.
 
     Args:
         name: one of `NAMES`.
-        input_shape: of one input; (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn" (5),
-            "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3) and (48,) for the pretrained "efficientnet-last-block",
-            "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
-        classes: number of labels, at least 2; for "regression-mlp" that of targets, at least 1.
+        input_shape: shape of one input: (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn"
+            (5), "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3), (48, 384) and (48,) for the pretrained
+            "efficientnet-last-block", "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
+        classes: number of classes, ≥ 2; for "regression-mlp" the number of targets, ≥ 1.
         options: `width` and `activation` for "mlp", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
             "tanh-cnn", `width` for "strided-cnn", `rank` for "minilm-lora".
-    Errors: InvalidArgumentError for an unknown name or option, and for an input shape that does not fit; for pretrained networks
-        PrivetError if a package is missing, and DataUnavailableError if the weights are.
+    Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks, PrivetError
+        if a package is missing, and DataUnavailableError if the weights are not available.
     """
     network = _NETWORKS[choice("name", name, NAMES)]
     shape = tuple(count("input_shape", side) for side in input_shape)
     if not network.fits(shape):
-        raise _unfit(name, shape)
+        raise _shape_error(name, shape)
     _check_options(name, network, options)
     built = network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
     of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
     return built.to(memory_format=torch.channels_last) if of_images else built  # type: ignore[call-overload]
 
 
-def _unfit(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
+def _shape_error(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
     network = _NETWORKS[name]
     images = f"(channels, height, width) with height and width at least {network.smallest_side}"
     shapes = str(network.shape) if network.shape else images if network.smallest_side else "one dimension or more"

@@ -1,4 +1,4 @@
-"""Networks that begin with weights trained on public data; they take what `privet.models.features` leaves for them to do."""
+"""Networks with pretrained weights from public data, on top of the features of `privet.models.features`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import nn
 from privet.errors import PrivetError, count
 from privet.models.features import efficientnet, minilm
 
-# Of the encoder's layers that LoRA adds to: the maps whose update the authors found to matter most.
+# Names of the encoder's layers that LoRA adapts: the projections that the authors found to matter most.
 _ADAPTED = ["query", "value"]
 
 
 def efficientnet_last_block(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return the last block and the head of EfficientNet-Lite0, all trainable, and a new classifier.
+    """Return the last block and the head of EfficientNet-Lite0, all trainable, with a new classifier.
 
     Args:
         input_shape: (192, 3, 3), the features "efficientnet before its last block".
@@ -24,7 +24,7 @@ def efficientnet_last_block(input_shape: tuple[int, ...], classes: int) -> nn.Se
 
 
 def minilm_last_layer(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return the last layer of all-MiniLM-L6-v2, trainable, and a new classifier.
+    """Return the trainable last layer of all-MiniLM-L6-v2 with a new classifier.
 
     Args:
         input_shape: (48, 384), the features "minilm before its last layer".
@@ -34,12 +34,12 @@ def minilm_last_layer(input_shape: tuple[int, ...], classes: int) -> nn.Sequenti
 
 
 def minilm_lora(input_shape: tuple[int, ...], classes: int, *, rank: int = 8) -> nn.Sequential:
-    """Return all-MiniLM-L6-v2 with low-rank additions to its attention, which alone are trainable, and a new classifier.
+    """Return all-MiniLM-L6-v2 with trainable low-rank adapters in its attention, and a new classifier.
 
     Args:
         input_shape: (48,), the features "minilm tokens".
         classes: number of outputs.
-        rank: of an addition, ≥ 1.
+        rank: rank of the adapters, ≥ 1.
 
     Raises:
         PrivetError: peft is not installed.

@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained page that says what was trained and what is guaranteed."""
+"""HTML reports of runs: self-contained pages with the results and the privacy statement."""
 
 from privet.report.comparison import draw_comparison
 from privet.report.writing import write

@@ -1,4 +1,4 @@
-"""ε over the steps of a plan, by every accountant that has an answer."""
+"""Figure of ε over the steps of a plan, by accountant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privet.report.figures import accountants
 from privet.report.figures.svg import render
 
 _POINTS = 24
-# Bounds that are used are blue, textbooks' bounds are black, what is no bound is orange.
+# Blue: bounds for practical use; black: textbook bounds; orange: approximations that are not bounds.
 _LINES = {
     "pld": (BLUE, "-"),
     "rdp": (BLUE, "--"),
@@ -33,14 +33,14 @@ def draw_comparison(plan: Mechanism, path: Path | str) -> Path:
     """Draw ε over the steps by accountant and write it as an SVG file.
 
     Args:
-        plan: with its noise and steps.
-        path: of the file.
+        plan: plan with its noise and steps.
+        path: path of the SVG file.
 
     Returns:
         The path.
 
     Raises:
-        InvalidArgumentError: no accountant has a finite answer, or the file cannot be written.
+        InvalidArgumentError: no accountant has a finite ε, or the file cannot be written.
     """
     steps = np.unique(np.geomspace(1, plan.total_steps, _POINTS).round().astype(int)).tolist()
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -53,13 +53,13 @@ def draw_comparison(plan: Mechanism, path: Path | str) -> Path:
         raise InvalidArgumentError(
             "noise.multiplier",
             plan.noise_multiplier,
-            "larger: no accountant has a finite ε to draw",
-            "Without noise ε is infinite.",
+            "larger, because no accountant has a finite ε to draw",
+            "Without noise, ε is infinite.",
         )
 
     def drawing(canvas: Canvas) -> None:
         axes = canvas.subplots()
-        # The order of the legend is that of the lines' ends.
+        # The legend lists the lines in the order of their last points.
         for name, points in sorted(curves.items(), key=lambda item: -item[1][-1][1]):
             known, (colour, style) = accountants.describe(name), _LINES[name]
             label = f"{known.name} {known.show(points[-1][1])}" + ("" if known.is_bound else f" ({known.direction})")
@@ -70,7 +70,7 @@ def draw_comparison(plan: Mechanism, path: Path | str) -> Path:
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("training step")
-        axes.set_ylabel(f"privacy loss ε at δ = {plan.delta:g}")
+        axes.set_ylabel(f"ε at δ = {plan.delta:g}")
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
 

@@ -1,4 +1,4 @@
-"""The confusion matrix as a table: numbers stay numbers, shade shows where they are."""
+"""Confusion matrix as an HTML table with shaded cells."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from privet.report.markup import Markup, element, text
 
-LARGEST = 20  # classes; more columns than that do not fit on a page
+LARGEST = 20  # most classes whose columns fit on a page
 
 
 def to_markup(confusion: Sequence[Sequence[int]]) -> Markup:
-    """Return a table of counts with a row for each true class and its recall at the end.
+    """Return a table of counts with one row per true class, which ends with the recall.
 
     Args:
-        confusion: confusion[i][j] examples of class i were taken for class j; at most `LARGEST` classes.
+        confusion: confusion[i][j] is the number of examples of class i that were predicted as class j; at most `LARGEST` classes.
     """
     classes = range(len(confusion))
     head = element(
@@ -37,7 +37,7 @@ def to_markup(confusion: Sequence[Sequence[int]]) -> Markup:
 
 def _cell(count: int, total: int, *, correct: bool) -> Markup:
     kind = "correct" if correct else "wrong" if count else "none"
-    # The square root brings out rare mistakes, which a linear shade would leave white.
+    # The square root makes rare errors visible, which would be white on a linear scale.
     shade = (count / total) ** 0.5 if total else 0.0
     return element("td", text(str(count)), class_=kind, style=f"--shade: {shade:.0%}" if count else "")
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them. A privacy loss is never shown smaller than it is."""
+"""Formatting of numbers for display; ε is always rounded up."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from privet.accounting.rounding import round_up
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def epsilon(value: float) -> str:
-    """Return a privacy loss with four significant digits, rounded up; ∞ for infinity."""
+def format_epsilon(value: float) -> str:
+    """Format ε with four significant digits, rounded up; ∞ for infinity."""
     if not math.isfinite(value):
         return "∞" if value > 0 else str(value)
     rounded = round_up(value)
-    return f"{rounded:f}" if rounded == 0 or 1e-4 <= abs(rounded) < 1e6 else power_of_ten(float(rounded))
+    return f"{rounded:f}" if rounded == 0 or 1e-4 <= abs(rounded) < 1e6 else format_power_of_ten(float(rounded))
 
 
-def power_of_ten(value: float) -> str:
-    """Return a small probability exactly, as in 10⁻⁵ or 2.5 × 10⁻⁶."""
+def format_power_of_ten(value: float) -> str:
+    """Format a small probability exactly, as in 10⁻⁵ or 2.5 × 10⁻⁶."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
@@ -28,13 +28,13 @@ def power_of_ten(value: float) -> str:
     return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
-def percent(share: float) -> str:
-    """Return a share in [0, 1] in per cent with two decimals, kept on one line."""
+def format_percent(share: float) -> str:
+    """Format a share in [0, 1] in percent with two decimals and a no-break space."""
     return f"{100 * share:.2f}\N{NO-BREAK SPACE}%"
 
 
-def plain(value: Any) -> str:
-    """Return a JSON value for a table: whole numbers grouped, other numbers with all their digits."""
+def format_value(value: Any) -> str:
+    """Format a JSON value for a table: integers with thousands separators, other numbers with all their digits."""
     match value:
         case None:
             return "—"
@@ -43,6 +43,6 @@ def plain(value: Any) -> str:
         case int():
             return f"{value:,}"
         case list():
-            return ", ".join(map(plain, value)) or "—"
+            return ", ".join(map(format_value, value)) or "—"
         case _:
             return str(value)

@@ -1,4 +1,4 @@
-"""Assemble the page."""
+"""Assemble the report page of one run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privet.report import confusion, numbers, prose, setting_rows
 from privet.report.figures import accountants, gradient_study, reliability
 from privet.report.figures.svg import Figure
 from privet.report.markup import NOTHING, Markup, element, join, table, text
-from privet.report.releases import Release, releases
+from privet.report.releases import Release, list_releases
 from privet.report.run_files import Run
 from privet.report.sections import document, figure, section
 
@@ -22,15 +22,17 @@ _NEIGHBOURS = {
     "zero-out": "blanked out",
 }
 
+_METRIC_HEAD = ("Metric", "Value (95 % bootstrap interval)", "Definition")
+
 Section = Callable[[Run, dict[str, Figure]], Markup]
 
 
-def page(run: Run, figures: tuple[Figure, ...]) -> str:
-    """Return the report as one HTML document that loads nothing.
+def render_page(run: Run, figures: tuple[Figure, ...]) -> str:
+    """Return the report as one HTML document without external resources.
 
     Args:
-        run: a run directory, read.
-        figures: its figures, drawn; those that a section asks for are put into it.
+        run: contents of a run directory.
+        figures: its rendered figures; each section takes the one that it shows.
     """
     named = {figure.name: figure for figure in figures}
     return document(f"{_subject(run)}: Privet report", join(part(run, named) for part in _SECTIONS))
@@ -55,28 +57,28 @@ def _header(run: Run, _: dict[str, Figure]) -> Markup:
 def _banners(run: Run) -> Iterator[Markup]:
     if run.status and not run.status.complete:
         spent = next((m.epsilon for m in reversed(run.measurements) if m.epsilon is not None), None)
-        so_far = "" if spent is None else f" At the last recorded step ε was {numbers.epsilon(spent)}."
+        so_far = "" if spent is None else f" ε at the last recorded step: {numbers.format_epsilon(spent)}."
         planned = "" if run.status.steps_planned is None else f" of {run.status.steps_planned:,} planned"
-        words = f" {run.status.steps_done:,}{planned} steps were taken.{so_far}"
+        words = f" {run.status.steps_done:,}{planned} steps are done.{so_far}"
         yield Markup(element("strong", text("This run is unfinished.")) + text(words))
     if run.guarantee and math.isinf(run.guarantee.epsilon):
-        words = " ε is infinite, which promises nothing: treat the model like the examples it was trained on."
+        words = " ε is infinite, so there is no guarantee: treat the model like its training examples."
         yield Markup(element("strong", text("No privacy.")) + text(words))
 
 
 def _tiles(run: Run) -> Iterator[Markup]:
     if run.guarantee:
         differs = _NEIGHBOURS.get(run.guarantee.adjacency, run.guarantee.adjacency)
-        yield _tile("Privacy loss ε", numbers.epsilon(run.guarantee.epsilon), differs and f"for {run.guarantee.unit} {differs}")
-        yield _tile("Slack δ", numbers.power_of_ten(run.guarantee.delta), "the probability that ε leaves unbounded")
+        yield _tile("ε", numbers.format_epsilon(run.guarantee.epsilon), differs and f"for {run.guarantee.unit} {differs}")
+        yield _tile("δ", numbers.format_power_of_ten(run.guarantee.delta), "probability mass that ε does not cover")
     if run.evaluation:
         low, high = wilson_interval(run.evaluation.accuracy, run.evaluation.examples)
-        interval = f"95 % interval {100 * low:.2f} to {numbers.percent(high)}, {run.evaluation.examples:,} examples"
-        yield _tile("Test accuracy", numbers.percent(run.evaluation.accuracy), interval)
+        interval = f"95 % Wilson interval {100 * low:.2f} to {numbers.format_percent(high)}, {run.evaluation.examples:,} examples"
+        yield _tile("Test accuracy", numbers.format_percent(run.evaluation.accuracy), interval)
     else:
         measured = [m for m in run.measurements if m.test_accuracy is not None]
         for m in measured[-1:]:
-            yield _tile("Test accuracy", numbers.percent(m.test_accuracy or 0.0), f"after step {m.step:,}")
+            yield _tile("Test accuracy", numbers.format_percent(m.test_accuracy or 0.0), f"after step {m.step:,}")
 
 
 def _tile(name: str, value: str, about: str) -> Markup:
@@ -98,17 +100,25 @@ def _meaning(run: Run, figures: dict[str, Figure]) -> Markup:
     if known is None:
         return NOTHING
     rows = (
+        ("Advantage", format_percent_up(known.advantage), "at most; true positive rate minus false positive rate"),
         (
-            "Advantage",
-            format_percent_up(known.advantage),
-            "the largest true minus false positive rate of any attack",
+            "True positive rate at 0.1 % false positives",
+            format_percent_up(known.found_at_one_in_a_thousand),
+            "at most; random guessing: 0.1 %",
         ),
-        ("Hits at 0.1 % false alarms", format_percent_up(known.found_at_one_in_a_thousand), "0.1 % is guessing"),
-        ("Hits at 1 % false alarms", format_percent_up(known.found_at_one_in_a_hundred), "1 % is guessing"),
-        ("Errors where a coin decided", format_percent_down(known.bayes_risk), "at least; 50 % is guessing"),
+        (
+            "True positive rate at 1 % false positives",
+            format_percent_up(known.found_at_one_in_a_hundred),
+            "at most; random guessing: 1 %",
+        ),
+        (
+            "Error rate if membership is a fair coin flip",
+            format_percent_down(known.bayes_risk),
+            "at least; random guessing: 50 %",
+        ),
     )
-    grid = table(("An attack on membership", "Limit", "What it means"), (tuple(map(text, row)) for row in rows))
-    return section("What it leaves an attacker", figure(figures.get("meaning")), grid)
+    grid = table(("Membership attack", "Limit", "Meaning"), (tuple(map(text, row)) for row in rows))
+    return section("What an attacker can learn", figure(figures.get("meaning")), grid)
 
 
 def _progress(_: Run, figures: dict[str, Figure]) -> Markup:
@@ -128,23 +138,23 @@ def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
         )
         for known, value in claims
     )
-    grid = table(("Accountant", "ε", "Direction of error", "What it means"), rows, class_="accountants")
+    grid = table(("Accountant", "ε", "Direction of error", "Meaning"), rows, class_="accountants")
     return section("ε by accountant", figure(figures.get("accountants")), grid)
 
 
 def _confusion(run: Run, _: dict[str, Figure]) -> Markup:
     origin = run.setup.get("test_data")
     if not run.evaluation:
-        # A run that is not complete has no such key: whether it will be tested is not on record.
-        untested = element("p", text("There is no test accuracy, as no public test data was handed in."))
+        # An incomplete run has no such key: it has not recorded yet whether it has test data.
+        untested = element("p", text("There is no test accuracy because no public test data was provided."))
         return section("Test set", untested) if "test_data" in run.setup and origin is None else NOTHING
     classes, loss = len(run.evaluation.confusion), run.evaluation.negative_log_likelihood
-    named = f", from {origin}" if origin else ""
-    summary = f"{run.evaluation.examples:,} test examples{named}; mean negative log-likelihood {loss:.4f} nats."
+    source = f", from {origin}" if origin else ""
+    summary = f"{run.evaluation.examples:,} test examples{source}; mean negative log-likelihood {loss:.4f} nats."
     if classes > confusion.LARGEST:
-        words = f"The confusion matrix has {classes:,} classes, too many to show; evaluation.json holds it."
+        words = f"The confusion matrix has {classes:,} classes, too many to show; see evaluation.json."
         return section("Test set", element("p", text(f"{summary} {words}")))
-    legend = "Rows are true classes, columns predicted ones."
+    legend = "Rows are true classes, columns are predicted classes."
     return section("Test set", element("p", text(f"{summary} {legend}")), confusion.to_markup(run.evaluation.confusion))
 
 
@@ -152,8 +162,8 @@ def _calibration(run: Run, figures: dict[str, Figure]) -> Markup:
     evaluation = run.evaluation
     if not evaluation or not evaluation.calibration:
         return NOTHING
-    rows = ((text(name), text(value), text(about)) for name, value, about in reliability.rows(evaluation))
-    return section("Calibration", figure(figures.get(reliability.NAME)), table(("Number", "Value", "What it is"), rows))
+    rows = ((text(name), text(value), text(about)) for name, value, about in reliability.list_metrics(evaluation))
+    return section("Calibration", figure(figures.get(reliability.NAME)), table(_METRIC_HEAD, rows))
 
 
 def _gradients(run: Run, figures: dict[str, Figure]) -> Markup:
@@ -169,14 +179,14 @@ def _plan(run: Run, _: dict[str, Figure]) -> Markup:
 
 
 def _setup(run: Run, _: dict[str, Figure]) -> Markup:
-    return section("Training set-up", _settings(run.setup) if run.setup else NOTHING)
+    return section("Training setup", _settings(run.setup) if run.setup else NOTHING)
 
 
 def _releases(run: Run, _: dict[str, Figure]) -> Markup:
-    rows = ((text(release.what), _files(release), _standing(release), text(release.why)) for release in releases(run))
+    rows = ((text(release.what), _files(release), _status(release), text(release.why)) for release in list_releases(run))
     return section(
-        "What is and what is not a private release",
-        table(("What", "Where", "Standing", "Why"), rows, class_="releases"),
+        "What the guarantee covers",
+        table(("Output", "Files", "Status", "Reason"), rows, class_="releases"),
     )
 
 
@@ -184,12 +194,12 @@ def _files(release: Release) -> Markup:
     return join((element("code", text(name)) for name in release.files), separator=", ") or text("—")
 
 
-def _standing(release: Release) -> Markup:
-    return element("span", text(release.standing.value), class_=f"standing {release.standing.name.lower()}")
+def _status(release: Release) -> Markup:
+    return element("span", text(release.status.value), class_=f"status {release.status.name.lower()}")
 
 
 def _settings(values: Mapping[str, Any]) -> Markup:
-    return table((), ((text(name), text(value)) for name, value in setting_rows.rows(values)), class_="settings")
+    return table((), ((text(name), text(value)) for name, value in setting_rows.flatten(values)), class_="settings")
 
 
 _SECTIONS: tuple[Section, ...] = (

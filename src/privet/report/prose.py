@@ -1,4 +1,4 @@
-"""The guarantee's words as HTML: paragraphs, lists, headings, `code` and **emphasis**, nothing else."""
+"""Conversion of the privacy statement to HTML: paragraphs, lists, headings, `code` and **emphasis** only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 
 from privet.report.markup import Markup, element, join, text
 
-# What a line begins with → what it is. Whatever matches nothing goes on with the line before it.
+# Element → pattern at the start of a line. A line that matches none continues the line before it.
 _MARKS = {
     "ul": re.compile(r"\s*[-*•]\s+(?=\S)"),
     "ol": re.compile(r"\s*\d+[.)]\s+(?=\S)"),
@@ -23,44 +23,44 @@ _INLINE = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Block:
     kind: str
-    words: str
+    content: str
 
 
-def to_markup(words: str) -> Markup:
-    """Return plain text with Markdown's simplest marks as HTML.
+def to_markup(prose: str) -> Markup:
+    """Return plain text with simple Markdown as HTML.
 
     Args:
-        words: blank lines separate paragraphs; lines that begin with `-`, `*` or a number are list items, lines that
-            begin with `#` are headings. HTML in it is shown as text.
+        prose: text in which blank lines separate paragraphs; lines that begin with `-`, `*` or a number are list items, lines
+            that begin with `#` are headings. HTML in it is escaped.
     """
-    return join(_block(kind, list(pieces)) for kind, pieces in groupby(_pieces(words), lambda piece: piece.kind))
+    return join(_render(kind, list(blocks)) for kind, blocks in groupby(_parse_blocks(prose), lambda block: block.kind))
 
 
-def _pieces(words: str) -> Iterator[_Piece]:
-    open_piece: _Piece | None = None
-    for line in words.splitlines():
+def _parse_blocks(prose: str) -> Iterator[_Block]:
+    current: _Block | None = None
+    for line in prose.splitlines():
         kind = next((name for name, mark in _MARKS.items() if mark.match(line)), "p" if line.strip() else "")
-        if kind == "p" and open_piece and open_piece.kind != "h3":
-            open_piece = _Piece(open_piece.kind, f"{open_piece.words} {line.strip()}")
+        if kind == "p" and current and current.kind != "h3":
+            current = _Block(current.kind, f"{current.content} {line.strip()}")
             continue
-        if open_piece:
-            yield open_piece
+        if current:
+            yield current
         mark = _MARKS.get(kind)
-        open_piece = _Piece(kind, (mark.sub("", line, count=1) if mark else line).strip()) if kind else None
-    if open_piece:
-        yield open_piece
+        current = _Block(kind, (mark.sub("", line, count=1) if mark else line).strip()) if kind else None
+    if current:
+        yield current
 
 
-def _block(kind: str, pieces: list[_Piece]) -> Markup:
+def _render(kind: str, blocks: list[_Block]) -> Markup:
     if kind in _LISTS:
-        return element(kind, *(element("li", _inline(piece.words)) for piece in pieces))
-    return join(element(kind, _inline(piece.words)) for piece in pieces)
+        return element(kind, *(element("li", _render_inline(block.content)) for block in blocks))
+    return join(element(kind, _render_inline(block.content)) for block in blocks)
 
 
-def _inline(words: str) -> Markup:
-    marked = text(words)
+def _render_inline(content: str) -> Markup:
+    marked = text(content)
     for pattern, replacement in _INLINE:
         marked = Markup(pattern.sub(replacement, marked))
     return marked

@@ -1,4 +1,4 @@
-"""Which of a run's numbers and files the guarantee covers."""
+"""Table of a run's outputs, and whether the guarantee covers each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from privet.evaluation import studies
 from privet.report.run_files import Run
 
 
-class Standing(Enum):
-    """Where something stands towards the guarantee; the value is what the report calls it."""
+class ReleaseStatus(Enum):
+    """Status of an output under the guarantee; the value is its name in the report."""
 
     COVERED = "Covered"
     UNPROTECTED = "Unprotected"
@@ -24,131 +24,131 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Something a run leaves behind, or pointedly does not.
+    """An output of a run, or a quantity that it deliberately does not record.
 
     Args:
         what: its name.
-        files: where it lies: patterns of file names, or those that matched.
-        standing: whether the guarantee covers it.
+        files: patterns of its file names, or the matching names.
+        status: whether the guarantee covers it.
         why: the reason, in a sentence or two.
     """
 
     what: str
     files: tuple[str, ...]
-    standing: Standing
+    status: ReleaseStatus
     why: str
 
 
-_WEIGHTS = "Model weights, and the noisy gradient of every step"
-# A checkpoint holds released parameters and what an optimizer made of them, and no random state.
+_WEIGHTS = "Model weights, and the noisy gradient of each step"
+# A checkpoint holds released parameters and optimizer states computed from them, and no random state.
 _MODEL_FILES = ("model.safetensors", "checkpoint.pt", "checkpoint-previous.pt")
 
 _FILES = (
     Release(
-        "ε, δ and the statement",
+        "ε, δ and the privacy statement",
         ("guarantee.json", "guarantee.md", "metrics.jsonl"),
-        Standing.PUBLIC,
+        ReleaseStatus.PUBLIC,
         "Computed from the plan and the number of steps, not from the examples.",
     ),
     Release(
         "The plan",
         ("plan.json",),
-        Standing.PUBLIC,
-        "Chosen before training. Settings that were tuned on the private examples are a release of their own.",
+        ReleaseStatus.PUBLIC,
+        "Chosen before training. If settings were tuned on the private examples, that is a separate release.",
     ),
     Release(
-        "The record of what was spent",
+        "The privacy ledger",
         ("ledger*",),
-        Standing.PUBLIC,
-        "Follows the plan step by step, whatever the examples are.",
+        ReleaseStatus.PUBLIC,
+        "Follows the plan step by step, independent of the examples.",
     ),
     Release(
-        "Training set-up",
+        "Training setup",
         ("run.json", "manifest.json"),
-        Standing.PUBLIC,
-        "Chosen before training, except for its seconds: see below.",
+        ReleaseStatus.PUBLIC,
+        "Chosen before training, except for the training time: see below.",
     ),
-    Release("How far the run came", ("status.json",), Standing.PUBLIC, "A count of steps, not of examples."),
+    Release("State of the run", ("status.json",), ReleaseStatus.PUBLIC, "Counts steps, not examples."),
     Release(
         "Test accuracy, negative log-likelihood, calibration and confusion matrix",
         ("evaluation.json", "metrics.jsonl"),
-        Standing.OUTSIDE,
-        "Computed from the test set without noise. Harmless only if the test set is public, or comes from other people "
-        "who agreed to it.",
+        ReleaseStatus.OUTSIDE,
+        "Computed from the test set without noise. Safe only if the test set is public, or comes from other people who agreed.",
     ),
     Release(
         "Wall-clock seconds",
         ("metrics.jsonl", "run.json"),
-        Standing.OUTSIDE,
-        "Timing is outside the guarantee: how long a step takes can depend on how many examples it drew.",
+        ReleaseStatus.OUTSIDE,
+        "Timing is outside the guarantee: the duration of a step can depend on its number of examples.",
     ),
     Release(
-        "What a study saw of the gradients",
+        "Gradient study",
         (studies.FILE,),
-        Standing.UNPROTECTED,
-        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, neither it nor this "
-        "report may be passed on.",
+        ReleaseStatus.UNPROTECTED,
+        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, share neither the study "
+        "nor this report.",
     ),
 )
 _REPORT = Release(
     "This report and its figures",
     ("report.html", "figures"),
-    Standing.MIXED,
-    "Repeats the numbers above; pass it on only if everything in it may be.",
+    ReleaseStatus.MIXED,
+    "Repeats the numbers above: share it only if all of them may be shared.",
 )
 _NEVER = Release(
-    "Realised batch sizes, training loss, gradient norms",
+    "Actual batch sizes, training loss, gradient norms",
     (),
-    Standing.NEVER,
-    "They depend on the private examples and carry no noise, so training does not write them down.",
+    ReleaseStatus.NEVER,
+    "They depend on the private examples without noise, so training does not record them.",
 )
 _METRICS = frozenset(
     {"step", "epsilon", "seconds", "test_accuracy", "test_negative_log_likelihood", "test_expected_calibration_error"}
 )
 
 
-def releases(run: Run) -> tuple[Release, ...]:
-    """Return everything that a run directory holds, with where it stands towards the guarantee.
+def list_releases(run: Run) -> tuple[Release, ...]:
+    """Return all outputs in a run directory, with their status under the guarantee.
 
     Args:
-        run: a run directory, read.
+        run: contents of a run directory.
 
     Returns:
-        The weights, the known files that are there, whatever is there that is not known, and what is never recorded.
+        The weights, the known files that exist, unknown files and quantities, the report, and the quantities that are never
+        recorded.
     """
-    present = [_found(release, run.files) for release in _FILES]
-    return (_weights(run), *(release for release in present if release.files), *_unknown(run), _REPORT, _NEVER)
+    present = [_match_files(release, run.files) for release in _FILES]
+    return (_weights(run), *(release for release in present if release.files), *_list_unknown(run), _REPORT, _NEVER)
 
 
 def _weights(run: Run) -> Release:
-    standing, why = (
-        Standing.COVERED,
-        "All that leaves training was clipped, noised and counted; this is what ε and δ bound.",
+    status, why = (
+        ReleaseStatus.COVERED,
+        "Every release of training is clipped, noised and accounted for; this is what ε and δ bound.",
     )
     if run.guarantee is None:
-        standing, why = Standing.UNPROTECTED, "No guarantee is on record for this run."
+        status, why = ReleaseStatus.UNPROTECTED, "This run has no recorded guarantee."
     elif math.isinf(run.guarantee.epsilon):
-        standing, why = Standing.UNPROTECTED, "ε is infinite: the weights may reveal any example they were trained on."
-    return _found(Release(_WEIGHTS, _MODEL_FILES, standing, why), run.files)
+        status, why = ReleaseStatus.UNPROTECTED, "ε is infinite: the weights may reveal any training example."
+    return _match_files(Release(_WEIGHTS, _MODEL_FILES, status, why), run.files)
 
 
-def _found(release: Release, names: tuple[str, ...]) -> Release:
+def _match_files(release: Release, names: tuple[str, ...]) -> Release:
     files = tuple(name for name in names if _matches(name, release.files))
-    return Release(release.what, files, release.standing, release.why)
+    return Release(release.what, files, release.status, release.why)
 
 
-def _unknown(run: Run) -> tuple[Release, ...]:
-    """Return what is there beyond what this table knows: nothing that it may hold can be vouched for."""
+def _list_unknown(run: Run) -> tuple[Release, ...]:
+    """Return the files and quantities that are not in this table, which cannot vouch for them."""
     known = [pattern for release in (*_FILES, _REPORT) for pattern in release.files] + [*_MODEL_FILES]
     files = tuple(name for name in run.files if not _matches(name, tuple(known)))
     quantities = ", ".join(sorted(run.recorded - _METRICS))
     found = (
-        Release("Other files", files, Standing.OUTSIDE, "This report does not know what they hold."),
+        Release("Other files", files, ReleaseStatus.OUTSIDE, "Their content is unknown to this report."),
         Release(
             f"Other recorded quantities: {quantities}",
             ("metrics.jsonl",) if quantities else (),
-            Standing.OUTSIDE,
-            "This report does not know how they were computed.",
+            ReleaseStatus.OUTSIDE,
+            "Their computation is unknown to this report.",
         ),
     )
     return tuple(release for release in found if release.files)

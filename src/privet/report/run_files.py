@@ -1,4 +1,4 @@
-"""Read what training left in a run directory."""
+"""Read the files of a run directory."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredGuarantee:
-    """`guarantee.json`: what is promised, by which account.
+    """`guarantee.json`: the guarantee of a run.
 
     Args:
-        epsilon: the ε that is promised; infinity promises nothing.
-        delta: the δ that goes with it.
-        adjacency: what neighbouring data sets are; empty if not recorded.
-        unit: whose data is protected.
-        prose: the statement in words.
-        epsilon_by_accountant: the same run's ε under each accountant; None where that accountant has no answer.
-        meaning: what this leaves an attacker; None if not recorded.
+        epsilon: ε; infinity means no guarantee.
+        delta: δ.
+        adjacency: relation between neighbouring data sets; empty if not recorded.
+        unit: unit of privacy.
+        prose: the privacy statement as text.
+        epsilon_by_accountant: ε of the same run by each accountant; None where an accountant does not cover the run.
+        meaning: bounds on attacks; None if not recorded.
     """
 
     epsilon: float
@@ -41,7 +41,7 @@ class StoredGuarantee:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A line of `metrics.jsonl`: what was known after a step; None where it was not measured."""
+    """A line of `metrics.jsonl`: values after a step; None if not measured."""
 
     step: int
     epsilon: float | None
@@ -50,7 +50,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`status.json`: how far the run came; no steps are planned where training lasts until the budget is gone."""
+    """`status.json`: progress of a run; `steps_planned` is None if training lasts until the budget is spent."""
 
     complete: bool
     steps_done: int
@@ -59,18 +59,18 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run directory, read; None and empty stand for files that are not there.
+    """Contents of a run directory; None or empty for files that do not exist.
 
     Args:
-        directory: where it was read from.
+        directory: the directory.
         plan: `plan.json`.
         guarantee: `guarantee.json`.
-        measurements: `metrics.jsonl` in order of steps, the last word on each step.
-        recorded: names of the quantities that `metrics.jsonl` holds.
-        evaluation: `evaluation.json`, the final model on the test set.
+        measurements: `metrics.jsonl` in order of steps, with the last line for each step.
+        recorded: names of the quantities in `metrics.jsonl`.
+        evaluation: `evaluation.json`, the evaluation of the final model on the test set.
         setup: `run.json`.
         status: `status.json`.
-        observations: `study.json`, what a study saw of the gradients; not private.
+        observations: `study.json`, the observations of a gradient study; not private.
         files: names of the visible entries of the directory, sorted.
     """
 
@@ -90,10 +90,10 @@ def read(directory: Path) -> Run:
     """Read a run directory.
 
     Args:
-        directory: a folder with `plan.json`, and as many of the other files as the run got to write.
+        directory: a directory with `plan.json` and any of the other files.
 
     Returns:
-        What the files say.
+        The contents of the files.
 
     Raises:
         InvalidArgumentError: there is no `plan.json`, or a file is damaged; the message names it.
@@ -101,7 +101,7 @@ def read(directory: Path) -> Run:
     plan = _load(directory / "plan.json", _mapping)
     if plan is None:
         raise InvalidArgumentError(
-            "directory", str(directory), "a run directory that holds plan.json", "Give the folder that training wrote."
+            "directory", str(directory), "a run directory, which contains plan.json", "Give a directory that privet train wrote."
         )
     measurements, recorded = _load(directory / "metrics.jsonl", _metrics, decode=_json_lines) or ((), frozenset())
     return Run(
@@ -125,20 +125,20 @@ def _load(path: Path, parse: Callable[[Any], T], decode: Callable[[str], Any] = 
         return parse(decode(read_text(path)))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
-            "the file", str(path), "as training wrote it", f"It cannot be read ({error}); restore or remove it."
+            "the file", str(path), "unchanged since training", f"It cannot be read ({error}); restore or remove it."
         ) from None
 
 
 def _json_lines(text: str) -> list[Any]:
-    # A crash can tear the line that was being written; that line ends the file without a newline and is not used.
+    # After a crash, the last line may be incomplete and lack a newline; it is ignored.
     return [from_json(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.strip()]
 
 
 def _metrics(lines: list[Any]) -> tuple[tuple[Measurement, ...], frozenset[str]]:
-    # A run that was resumed writes some steps twice; the later line knows of everything that was spent.
-    last_words = {measurement.step: measurement for measurement in map(_measurement, lines)}
+    # A resumed run may write a step twice; the later line includes everything that was spent.
+    latest = {measurement.step: measurement for measurement in map(_measurement, lines)}
     names = frozenset(name for line in lines for name in line)
-    return tuple(last_words[step] for step in sorted(last_words)), names
+    return tuple(latest[step] for step in sorted(latest)), names
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

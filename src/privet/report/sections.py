@@ -1,4 +1,4 @@
-"""What pages are put together from."""
+"""Building blocks of pages: document, section and figure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from privet.report.markup import NOTHING, Markup, element, text
 
 
 def document(title: str, content: Markup) -> str:
-    """Return a whole page that loads nothing.
+    """Return a complete HTML page without external resources.
 
     Args:
-        title: of the window, as text.
-        content: what is on it.
+        title: window title, as text.
+        content: body of the page.
     """
     assets = resources.files("privet.report") / "assets"
     return Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
@@ -23,12 +23,12 @@ def document(title: str, content: Markup) -> str:
 
 
 def section(title: str, *content: Markup) -> Markup:
-    """Return a section under a heading; nothing if it would be empty."""
+    """Return a section with a heading, or nothing if it has no content."""
     return element("section", element("h2", text(title)), *content) if any(content) else NOTHING
 
 
 def figure(drawn: Figure | None) -> Markup:
-    """Return a figure with its caption; nothing for None."""
+    """Return a figure with its caption, or nothing for None."""
     if drawn is None:
         return NOTHING
     drawing = element("div", inline(drawn.svg, drawn.label), class_="scroll")

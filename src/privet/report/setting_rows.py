@@ -1,4 +1,4 @@
-"""Nested settings as rows of a table, whatever they are."""
+"""Flattening of nested settings into the rows of a table."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 from privet.report import numbers
 
 
-def rows(settings: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) for every setting, depth first.
+def flatten(settings: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of each setting, depth first.
 
     Args:
-        settings: a JSON object. The `kind` of a nested object is the value of the object itself.
-        path: names of the objects around it.
+        settings: a JSON object. The `kind` of a nested object becomes the value of the object itself.
+        path: names of the enclosing objects.
     """
     for key, value in settings.items():
         here = path if key == "kind" and path else (*path, key)
-        for place, part in _parts(here, value):
+        for place, part in _number_parts(here, value):
             if isinstance(part, Mapping):
-                yield from rows(part, place)
+                yield from flatten(part, place)
             else:
-                yield " · ".join(place).replace("_", " "), numbers.plain(part)
+                yield " · ".join(place).replace("_", " "), numbers.format_value(part)
 
 
-def _parts(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield a list of objects one by one, numbered, and anything else as it is."""
+def _number_parts(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the elements of a list of objects, numbered from 1, or any other value unchanged."""
     if isinstance(value, list) and any(isinstance(part, Mapping | list) for part in value):
         for number, part in enumerate(value, start=1):
-            yield from _parts((*path, str(number)), part)
+            yield from _number_parts((*path, str(number)), part)
     else:
         yield path, value

@@ -1,4 +1,4 @@
-"""Runs: trainings described by names, each in a directory that is complete or marked unfinished."""
+"""Runs: trainings configured by name, each in a directory that is complete or marked as unfinished."""
 
 from privet.runs.config import Setup
 from privet.runs.run import Outcome, read_setup, resume, start

@@ -1,4 +1,4 @@
-"""What a run is, apart from its plan: data, network and optimizer by their names."""
+"""Configuration of a run apart from its plan: data, network and optimizer by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privet.units import Groups, Users, augmentation, averaged, grouped
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything about a run that does not change its guarantee; `run.json` keeps it.
+    """The settings of a run that do not affect its guarantee, as stored in `run.json`.
 
     Args:
         data: name in the catalogue, or a path to an .npz or CSV file.
@@ -32,22 +32,22 @@ class Setup:
         optimizer: one of `OPTIMIZERS`.
         optimizer_options: further arguments of the optimizer, such as {"weight_decay": 0.01}; those of "sgld" are `diffusion`,
             `burn_in`, `thinning`, `keep` and `prior`, the standard deviation of a normal prior.
-        momentum: of "sgd" and "nesterov", in [0, 1).
-        couple_learning_rate: whether the learning rate makes up for schedules of bound and noise, so that η·σ·C stays.
-        average: "uniform" or "ema", to evaluate and keep an average of the parameters over the steps; or None.
-        seed: of the initial parameters, which are public.
-        physical_batch_size: most examples that go through the model at once.
-        folder: where the data set lies, if it is not to be fetched.
-        target: column with the labels, for a CSV file.
-        classes: of a file: their number, or their names in order with commas between them.
+        momentum: momentum of "sgd" and "nesterov", in [0, 1).
+        couple_learning_rate: scale the learning rate to keep η·σ·C constant under schedules of bound and noise.
+        average: "uniform" or "ema" to evaluate and save an average of the parameters over the steps; or None.
+        seed: seed of the initial parameters, which are public.
+        physical_batch_size: largest number of examples that go through the model at once.
+        folder: folder with the files of the data set, instead of fetching them.
+        target: label column, for a CSV file.
+        classes: for a file: the number of classes, or their names in order, separated by commas.
         test: path to a file of public test data, for a file.
-        user_column: column of a CSV file, or array of an .npz file, that says whose each example is: users are what is clipped,
-            sampled and promised privacy as one.
-        user_cap: most examples of a user that are used, ≥ 1; with `user_column`.
-        group_size: number of examples that are clipped as one, ≥ 1; for "replace-one" neighbours.
-        views: number of random views of an example that are averaged before the clip, ≥ 1; with `augment`.
-        augment: what a view is made by: names of `privet.units.AUGMENTATIONS`, with commas between them.
-        device: such as "cpu" or "cuda".
+        user_column: column of a CSV file, or array of an .npz file, with the user of each example; then the user is the unit of
+            privacy, which is sampled and clipped as a whole.
+        user_cap: largest number of examples used per user, ≥ 1; with `user_column`.
+        group_size: number of examples that are sampled and clipped as one unit, ≥ 1; for "replace-one" adjacency.
+        views: number of augmented views of an example, averaged before clipping, ≥ 1; with `augment`.
+        augment: names from `privet.units.AUGMENTATIONS`, separated by commas.
+        device: torch device, such as "cpu" or "cuda".
     """
 
     data: str
@@ -78,9 +78,9 @@ class Setup:
             choice("average", self.average, AVERAGES)
         positive("learning_rate", self.learning_rate)
         if not 0 <= real("momentum", self.momentum) < 1:
-            raise InvalidArgumentError("momentum", self.momentum, "at least 0 and below 1", "0.9 is usual.")
+            raise InvalidArgumentError("momentum", self.momentum, "at least 0 and below 1", "A typical value is 0.9.")
         count("seed", self.seed, minimum=0)
-        count("physical_batch_size", self.physical_batch_size, fix="It bounds memory only and does not change the result.")
+        count("physical_batch_size", self.physical_batch_size, fix="It limits memory use and does not change the result.")
         self._check_units()
         check_device("device", self.device)
 
@@ -91,24 +91,26 @@ class Setup:
         for name, other in (("user_column", "user_cap"), ("views", "augment")):
             if (getattr(self, name) is None) != (getattr(self, other) is None):
                 missing, given = (name, other) if getattr(self, name) is None else (other, name)
-                raise InvalidArgumentError(missing, None, f"given with {given}", "Each has a meaning with the other only.")
+                raise InvalidArgumentError(missing, None, f"given with {given}", f"Set both or neither of {name} and {other}.")
         if self.user_column is not None and self.group_size is not None:
-            raise InvalidArgumentError("group_size", self.group_size, "left out with user_column", "Users are clipped as one.")
+            raise InvalidArgumentError(
+                "group_size", self.group_size, "left out with user_column", "The unit is either a user or a group."
+            )
 
     def load_data(self) -> DataSet:
-        """Return the data set, fetched if need be."""
+        """Return the data set, after fetching it if necessary."""
         return data.load(
             self.data, folder=self.folder, target=self.target, classes=self.classes, test=self.test, user_column=self.user_column
         )
 
     def entries(self, dataset: DataSet) -> Dataset[Any]:
-        """Return what is sampled and clipped as one: the training examples, or users or groups of them."""
+        """Return the data set of units that are sampled and clipped as a whole: training examples, users or groups."""
         if dataset.users is not None and self.user_cap is not None:
             return Users(dataset.train, dataset.users, self.user_cap)
         return dataset.train if self.group_size is None else Groups(dataset.train, self.group_size)
 
     def build_loss(self) -> LossFunction:
-        """Return the loss of those: of every example, by the mean of its views, and the mean over the examples of a unit."""
+        """Return the loss per unit: the mean over the views of each example, and over the examples of the unit."""
         loss: LossFunction = cross_entropy
         if self.views is not None and self.augment is not None:
             loss = averaged(loss, augmentation(*self.augment.split(",")), self.views)
@@ -116,15 +118,19 @@ class Setup:
 
     @property
     def entries_at_once(self) -> int:
-        """How many of those go through the model at once: as many as keep to the physical batch size."""
+        """Number of units that go through the model at once within the physical batch size."""
         return max(1, self.physical_batch_size // ((self.user_cap or self.group_size or 1) * (self.views or 1)))
 
     def build_model(self, dataset: DataSet) -> nn.Module:
-        """Return the network with its seeded initial parameters."""
+        """Return the network with initial parameters drawn from the seed."""
         if dataset.classes is None:
-            raise InvalidArgumentError("data", self.data, "a data set with classes", "A regression is trained by a recipe.")
+            raise InvalidArgumentError(
+                "data", self.data, "a data set with classes", "For regression, use a recipe: privet reproduce --list."
+            )
         if not dataset.train.tensors[0].is_floating_point():
-            raise InvalidArgumentError("data", self.data, "a data set of numbers", "Texts are trained on by a recipe.")
+            raise InvalidArgumentError(
+                "data", self.data, "a data set with numeric inputs", "For text, use a recipe: privet reproduce --list."
+            )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             return models.build(self.model, dataset.input_shape, dataset.classes).to(self.device)
@@ -135,34 +141,34 @@ class Setup:
             return OPTIMIZERS[self.optimizer](self, plan, model)
         except InvalidArgumentError:
             raise
-        except (TypeError, ValueError) as error:  # torch's own refusals
+        except (TypeError, ValueError) as error:  # raised by torch
             raise InvalidArgumentError(
                 "optimizer_options", self.optimizer_options, f"options of {self.optimizer!r}", f"{error}."
             ) from None
 
     def build_scheduler(self, plan: Plan, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
-        """Return what changes the learning rate from step to step, if anything does."""
+        """Return the learning-rate scheduler, or None."""
         return coupled_learning_rate(optimizer, plan) if self.couple_learning_rate else None
 
     def build_average(self, model: nn.Module) -> AveragedModel | None:
-        """Return what averages the model's parameters, if anything does."""
+        """Return the average of the model's parameters, or None."""
         return None if self.average is None else AVERAGES[self.average](model)
 
 
 def check_device(argument: str, name: str) -> None:
-    """Refuse a device that torch does not have here.
+    """Check that torch can use a device on this machine.
 
     Raises:
-        InvalidArgumentError: naming the argument.
+        InvalidArgumentError: it cannot; the message names the argument.
     """
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
-        raise InvalidArgumentError(argument, name, "a device that torch has here, such as 'cpu' or 'cuda'") from None
+        raise InvalidArgumentError(argument, name, "a device that torch can use on this machine, such as 'cpu'") from None
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """Return the cross-entropy of every example, (B,); 0 for a label that was not declared."""
+    """Return the cross-entropy of each example, shape (B,); 0 for an undeclared label."""
     inputs, labels = batch
     return F.cross_entropy(model(inputs), labels, reduction="none", ignore_index=UNDECLARED)
 
@@ -174,7 +180,7 @@ def _optimizer(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Bu
     return lambda setup, plan, model: kind(model.parameters(), lr=setup.learning_rate, **options | setup.optimizer_options)
 
 
-def _with_momentum(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
+def _momentum_optimizer(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
     return lambda setup, plan, model: kind(
         model.parameters(), lr=setup.learning_rate, momentum=setup.momentum, **options | setup.optimizer_options
     )
@@ -191,10 +197,10 @@ def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
     return SGLD(model.parameters(), rates, plan.examples, prior=None if prior is None else GaussianPrior(prior), **options)
 
 
-# Name → the optimizer of a setup, a plan and a model. The learning rate of Langevin dynamics is the plan's noise's.
+# Name → function that builds the optimizer. The plan's noise determines the learning rate of Langevin dynamics (sgld).
 OPTIMIZERS: dict[str, Build] = {
-    "sgd": _with_momentum(torch.optim.SGD),
-    "nesterov": _with_momentum(torch.optim.SGD, nesterov=True),
+    "sgd": _momentum_optimizer(torch.optim.SGD),
+    "nesterov": _momentum_optimizer(torch.optim.SGD, nesterov=True),
     "adam": _optimizer(torch.optim.Adam),
     "adamw": _optimizer(torch.optim.AdamW),
     "adagrad": _optimizer(torch.optim.Adagrad),

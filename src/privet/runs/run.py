@@ -1,8 +1,8 @@
-"""A run: a training described by names, carried out in a directory that is complete or marked unfinished.
+"""Execution of a run: train, evaluate and report, in a directory that is complete or marked as unfinished.
 
-plan.json  run.json  manifest.json  ledger  checkpoint.pt  checkpoint-previous.pt  metrics.jsonl      while it trains
-model.safetensors  evaluation.json  guarantee.json  guarantee.md  report.html  figures/      when it is done
-samples.safetensors      beside the model, where the optimizer draws from a posterior
+During training: plan.json, run.json, manifest.json, ledger, checkpoint.pt, checkpoint-previous.pt, metrics.jsonl.
+At the end: model.safetensors, evaluation.json, guarantee.json, guarantee.md, report.html, figures/.
+With an optimizer that samples from a posterior, also samples.safetensors.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import LedgerError
 from privet.evaluation import Evaluation, evaluate
-from privet.evaluation.plain import plain
+from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
 from privet.training import Storage, Training, read_plan
 
-# How often the model in training is evaluated on the test set.
+# Number of evaluations on the test set during training.
 _POINTS = 20
-# What a run writes down that its guarantee is not about.
+# Outputs of a run that its guarantee does not cover.
 _EVALUATED = "accuracy, likelihood and calibration on the test set, which is assumed public: {}"
-_BESIDE = ("how many seconds it took",)
-# Of the test set, for the intervals around the final model's numbers.
+_BESIDE = ("the training time in seconds",)
+# Bootstrap resamples of the test set for the final model's intervals.
 _RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run came to.
+    """The results of a finished run.
 
     Args:
-        directory: of the run.
-        guarantee: what it promises.
-        evaluation: on the test set; None without one.
-        test_data: what the test set is, in words; None without one.
-        seconds: that training took, all sessions of an interrupted run together.
+        directory: directory of the run.
+        guarantee: its privacy statement.
+        evaluation: evaluation on the test set; None without one.
+        test_data: description of the test set; None without one.
+        seconds: training time, over all sessions of an interrupted run.
     """
 
     directory: Path
@@ -62,19 +62,19 @@ class Outcome:
 def start(
     setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False
 ) -> Outcome:
-    """Train from the beginning and write everything into a new directory.
+    """Train from the beginning and write all files into a new directory.
 
     Args:
-        setup: what to train.
-        plan: the promise, calibrated.
-        dataset: `setup.load_data()`.
-        directory: new or empty of runs.
-        budget: for the data set, from which the whole plan is drawn first.
+        setup: data, network and optimizer.
+        plan: calibrated plan.
+        dataset: the result of `setup.load_data()`.
+        directory: a new directory, or one without a run.
+        budget: budget for the data set, which pays for the whole plan before the first step.
         progress: show a progress bar on standard error.
 
     Raises:
-        LedgerError: the directory holds a run already.
-        BudgetExhaustedError: the budget does not hold the plan.
+        LedgerError: the directory already holds a run.
+        BudgetExhaustedError: the rest of the budget does not cover the plan.
         InvalidArgumentError: the budget is for another data set.
     """
     if budget is not None:
@@ -96,19 +96,19 @@ def start(
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
-    """Go on with an interrupted run.
+    """Resume an interrupted run.
 
     Args:
-        directory: of the run.
-        adopt: also if it was left on another machine; as for `Training`.
+        directory: directory of the run.
+        adopt: resume even if the run was interrupted on another machine; as for `Training.resume`.
         progress: show a progress bar on standard error.
 
     Raises:
-        LedgerError: there is no run to go on with, or it is complete.
+        LedgerError: the directory holds no run, or the run is complete.
     """
     setup = read_setup(directory)
     if state(directory) == "complete":
-        raise LedgerError(f"the run in {directory} is complete: its plan is fulfilled and its budget spent")
+        raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
     dataset = setup.load_data()
     model = setup.build_model(dataset)
     plan = read_plan(directory)
@@ -128,22 +128,22 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> O
 
 
 def read_setup(directory: Path) -> Setup:
-    """Return what `run.json` says.
+    """Return the settings in `run.json`.
 
     Raises:
-        LedgerError: there is none, or it does not parse.
+        LedgerError: the file does not exist or cannot be parsed.
     """
     try:
         content = from_json(read_text(directory / "run.json"))
     except DocumentError:
         content = None
     if not isinstance(content, dict):
-        raise LedgerError(f"{directory} holds no run: there is no readable run.json")
+        raise LedgerError(f"{directory} holds no run: it has no readable run.json")
     known = {field.name for field in fields(Setup)}
     try:
         return Setup(**{name: value for name, value in content.items() if name in known})
     except (TypeError, AttributeError) as error:
-        raise LedgerError(f"{directory / 'run.json'} does not describe a run ({error})") from None
+        raise LedgerError(f"{directory / 'run.json'} is not a valid description of a run ({error})") from None
 
 
 def state(directory: Path) -> str:
@@ -155,7 +155,7 @@ def state(directory: Path) -> str:
 
 
 def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) -> Outcome:
-    """Take the remaining steps, write the results, and only then call the run complete."""
+    """Take the remaining steps, write the results, and then mark the run as complete."""
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
     before, started = _seconds_before(directory), time.monotonic()
@@ -172,14 +172,14 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
                 "test_negative_log_likelihood": found and found.negative_log_likelihood,
                 "test_expected_calibration_error": found and found.expected_calibration_error,
             }
-            metrics.write(json.dumps(plain(line), allow_nan=False) + "\n")
+            metrics.write(json.dumps(to_plain(line), allow_nan=False) + "\n")
             metrics.flush()
         seconds = before + time.monotonic() - started
         if dataset.test is not None:
             evaluation = evaluate(model, dataset.test, device=setup.device, resamples=_RESAMPLES)
-        guarantee = _with_data(training.guarantee(), dataset)
+        guarantee = _add_data_facts(training.guarantee(), dataset)
     write_atomically(directory / "model.safetensors", lambda temporary: save_model(model, str(temporary)))
-    _keep_samples(training)
+    _save_samples(training)
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")
     write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
@@ -200,8 +200,8 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds)
 
 
-def _with_data(guarantee: Guarantee, dataset: DataSet) -> Guarantee:
-    """Return the statement with what was declared and is assumed of the data, and what was measured beside the training."""
+def _add_data_facts(guarantee: Guarantee, dataset: DataSet) -> Guarantee:
+    """Return the statement with the declarations and assumptions about the data, and the measurements outside training."""
     evaluated = () if dataset.test_data is None else (_EVALUATED.format(dataset.test_data),)
     return replace(
         guarantee,
@@ -211,8 +211,8 @@ def _with_data(guarantee: Guarantee, dataset: DataSet) -> Guarantee:
     )
 
 
-def _keep_samples(training: Training) -> None:
-    """Write the samples of the parameters that the optimizer has, if any: name → (number of samples, *shape)."""
+def _save_samples(training: Training) -> None:
+    """Write the optimizer's posterior samples of the parameters, if any: name → (number of samples, *shape)."""
     if not isinstance(training.optimizer, SGLD) or not training.optimizer.samples:
         return
     assert training.directory is not None
@@ -225,7 +225,7 @@ def _keep_samples(training: Training) -> None:
 
 
 def _evaluation_points(training: Training, progress: bool) -> Iterator[int]:
-    """Take the remaining steps, yielding the number of about every twentieth of them and of the last."""
+    """Take the remaining steps; yield the step number about twenty times, and after the last step."""
     every = max(1, len(training) // _POINTS)
     for step in training.steps(progress=progress):
         if step.number % every == 0 or step.number == step.total:
@@ -233,7 +233,7 @@ def _evaluation_points(training: Training, progress: bool) -> Iterator[int]:
 
 
 def _seconds_before(directory: Path) -> float:
-    """Return how long earlier sessions of the run trained, as far as they recorded it."""
+    """Return the training time that earlier sessions of the run recorded."""
     try:
         return float(from_json(read_text(directory / "metrics.jsonl").splitlines()[-1])["seconds"])
     except (IndexError, ValueError, TypeError, KeyError):

@@ -77,7 +77,7 @@ def ours(arm: str, metric: str, records: Sequence[RunRecord]) -> str:
     mean, deviation = spread([record.value(metric) for record in found])
     epsilon = max((record.epsilon for record in found if record.epsilon is not None), default=None)
     text = format_metric(metric, mean) + ("" if deviation is None else f" ± {format_metric(metric, deviation)}")
-    return f"{text} ({arm}{'' if epsilon is None or 'ε =' in arm else f', ε = {numbers.epsilon(epsilon)}'})"
+    return f"{text} ({arm}{'' if epsilon is None or 'ε =' in arm else f', ε = {numbers.format_epsilon(epsilon)}'})"
 
 
 def _found(finding: Finding) -> str:

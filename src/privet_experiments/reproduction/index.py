@@ -116,7 +116,7 @@ def _setting(recipe: Recipe, settings: Sequence[ArmConfig], records: Sequence[Ru
     parts = [
         str(recipe.data),
         f"ε = {_range([f'{epsilon:g}' for epsilon in private])}",
-        f"δ = {', '.join(numbers.power_of_ten(float(f'{delta:.3g}')) for delta in deltas)}",
+        f"δ = {', '.join(numbers.format_power_of_ten(float(f'{delta:.3g}')) for delta in deltas)}",
         f"batches of {_range(sorted(batches))}" if batches else "full batches",
         _range(sorted({_length(one) for one in settings})),
     ]

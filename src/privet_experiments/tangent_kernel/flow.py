@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, count, positive, real
-from privet.evaluation.studies.gradients import clipped_gradients
+from privet.evaluation.studies.gradients import compute_clipped_gradients
 from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import trainable
 from privet_experiments.tangent_kernel.kernel import UNCLIPPED, Criterion, TangentKernel, loss_of, mean_loss, tangent_kernel
@@ -92,7 +92,7 @@ def gradient_flow(
         losses.append(mean_loss(moved, criterion, inputs, targets))
         if step in seen:
             kernels.append(tangent_kernel(moved, criterion, inputs, targets, rule))
-        mean = clipped_gradients(moved, loss_of(criterion), (inputs, targets), chosen, method="ghost").clipped
+        mean = compute_clipped_gradients(moved, loss_of(criterion), (inputs, targets), chosen, method="ghost").clipped
         with torch.no_grad():
             for name, parameter in trainable(moved).items():
                 noise = deviation * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)

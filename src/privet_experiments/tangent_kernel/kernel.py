@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.clipping import Rule, Unclipped
-from privet.evaluation.studies.gradients import clipped_gradients, unmoved_generators
+from privet.evaluation.studies.gradients import compute_clipped_gradients, preserve_random_state
 from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import per_example_gradients, trainable
 
@@ -139,11 +139,11 @@ def loss_slope(
         distance: how far to go ahead and back for the measurement, as a length in parameter space.
     """
     kernel = tangent_kernel(model, criterion, inputs, targets, rule)
-    with unmoved_generators(model):
+    with preserve_random_state(model):
         outputs = model(inputs)
     loss = criterion(outputs, targets).mean()
     misfit = torch.autograd.grad(loss, outputs)[0].double().reshape(-1)
-    velocity = clipped_gradients(model, loss_of(criterion), (inputs, targets), rule or UNCLIPPED).clipped
+    velocity = compute_clipped_gradients(model, loss_of(criterion), (inputs, targets), rule or UNCLIPPED).clipped
     speed = math.sqrt(sum(float(value.square().sum()) for value in velocity.values()))
     time = distance / speed if speed else 1.0
     ahead, behind = (_loss_at(model, criterion, inputs, targets, velocity, -sign * time) for sign in (1, -1))
@@ -157,18 +157,18 @@ def loss_of(criterion: Criterion) -> Callable[[Any, Any], Tensor]:
 
 def mean_loss(model: nn.Module, criterion: Criterion, inputs: Any, targets: Tensor) -> float:
     """Return the mean loss of a batch."""
-    with torch.no_grad(), unmoved_generators(model):
+    with torch.no_grad(), preserve_random_state(model):
         return float(criterion(model(inputs), targets).double().mean())
 
 
 def _jacobian(model: nn.Module, inputs: Any) -> tuple[dict[str, Tensor], int]:
     """Return name → (B·K, d) of the outputs, and B."""
-    with torch.no_grad(), unmoved_generators(model):
+    with torch.no_grad(), preserve_random_state(model):
         outputs = model(inputs)
     examples, width = len(outputs), outputs[0].numel()
     columns = []
     for column in range(width):
-        with unmoved_generators(model):
+        with preserve_random_state(model):
             columns.append(per_example_gradients(model, partial(_column, column), inputs))
     jacobian = {name: torch.stack([found[name] for found in columns], dim=1) for name in columns[0]}
     return {name: value.double().flatten(2).flatten(0, 1) for name, value in jacobian.items()}, examples
@@ -185,7 +185,7 @@ def _weights(
 ) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
     """Return the rule's groups of parameters and the examples' weights in each, (G, B)."""
     chosen = rule or UNCLIPPED
-    weights = clipped_gradients(model, loss_of(criterion), (inputs, targets), chosen).weights
+    weights = compute_clipped_gradients(model, loss_of(criterion), (inputs, targets), chosen).weights
     return chosen.groups(tuple(trainable(model))), weights.double()
 
 

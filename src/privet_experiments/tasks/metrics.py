@@ -30,4 +30,4 @@ OF_THE_RUN: dict[str, Callable[[Job, Plan, DataSet, str], float]] = {
 
 def format_metric(metric: str, value: float) -> str:
     """Return a metric's value as people read it: shares in per cent, other numbers with four digits."""
-    return numbers.percent(value) if metric in SHARES else f"{value:.4g}"
+    return numbers.format_percent(value) if metric in SHARES else f"{value:.4g}"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from privet.evaluation.plain import plain
+from privet.evaluation.plain import to_plain
 from privet.evaluation.studies import WARNING, Mechanism, Observation, observe
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
@@ -84,7 +84,7 @@ class Watch:
         """Return what was seen as plain JSON values, marked; None if no study was requested."""
         if not self._studies:
             return None
-        return {"private": False, "warning": WARNING, "studies": list(self._studies), "looks": plain(self._seen)}
+        return {"private": False, "warning": WARNING, "studies": list(self._studies), "looks": to_plain(self._seen)}
 
 
 def moments(total: int, steps: float) -> set[int]:

@@ -1,4 +1,4 @@
-"""Bounds from guesses: right as often as they say, and as tight as has been measured elsewhere."""
+"""Bounds from guesses have their confidence level, and are as tight as in the literature."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import optimize, stats
 import privet
 from privet.accounting.classic import gaussian
 from privet.audit.one_run.guesses import bounds, epsilon_by_counting, epsilon_by_trade_off
-from privet.audit.one_run.membership import expected
+from privet.audit.one_run.membership import simulate_ideal_attack
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -21,14 +21,14 @@ DELTA = 1e-5
 
 
 def scores(mu, canaries):
-    """Coins, and the best scores for one Gaussian mechanism."""
+    """Return coins, and the optimal scores for one Gaussian mechanism."""
     generator = np.random.default_rng()
     coins = generator.random(canaries) < 0.5
     return coins * mu + generator.standard_normal(canaries), coins
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.0])
-def test_the_bounds_exceed_the_truth_no_more_often_than_they_say(mu):
+def test_the_bounds_have_their_confidence_level(mu):
     truth, runs, confidence, wrong = gaussian.epsilon(mu, DELTA), 40, 0.9, np.zeros(2)
     for _ in range(runs):
         found = bounds(*scores(mu, 200), delta=DELTA, confidence=confidence)
@@ -38,8 +38,8 @@ def test_the_bounds_exceed_the_truth_no_more_often_than_they_say(mu):
 
 
 @pytest.mark.parametrize("mu", [0.5, 1.5])
-def test_with_one_guess_the_trade_off_bound_is_right_also_where_it_is_tight(mu):
-    """The worst canaries are independent, so that the number of right guesses is binomial: the level must hold for it too."""
+def test_the_trade_off_bound_is_valid_for_a_tight_case_with_one_guess(mu):
+    """The worst canaries are independent, so the number of correct guesses is binomial, and the level must hold for it too."""
     guesses, alpha = 200, 0.05
     law = stats.binom(guesses, stats.norm.cdf(mu / 2))
     least = next(
@@ -48,13 +48,13 @@ def test_with_one_guess_the_trade_off_bound_is_right_also_where_it_is_tight(mu):
     assert law.sf(least - 1) <= alpha
 
 
-def test_pure_privacy_is_refuted_by_the_binomial_law():
-    """With δ = 0 the counting bound is that of guesses that are each right with e^ε/(1 + e^ε)."""
+def test_pure_privacy_is_refuted_by_the_binomial_distribution():
+    """With δ = 0, the counting bound is that of guesses which are correct with probability e^ε/(1 + e^ε) each."""
     found = epsilon_by_counting(100, 90, 100, 1e-300, 0.05)
     assert stats.binom(100, 1 / (1 + np.exp(-found))).sf(89) == pytest.approx(0.05, rel=1e-6)
 
 
-def test_more_right_guesses_prove_more_and_half_of_them_nothing():
+def test_more_correct_guesses_prove_more_and_half_prove_nothing():
     for bound in (epsilon_by_counting, epsilon_by_trade_off):
         found = [bound(100, correct, 500, DELTA, 0.05) for correct in (50, 70, 90, 100)]
         assert found == sorted(found)
@@ -86,7 +86,7 @@ def refuted_by_trade_off(canaries, guesses, correct, mu, level):
     (100, 100, 90), (1000, 100, 95), (1000, 20, 20), (1000, 1000, 700), (10_000, 400, 330), (10_000, 100, 100),
 ])  # fmt: skip
 @pytest.mark.parametrize("level", [0.05, 1e-3])
-def test_bounds_are_where_the_papers_tests_stop_to_reject(canaries, guesses, correct, level):
+def test_bounds_are_where_the_papers_tests_stop_rejecting(canaries, guesses, correct, level):
     found = epsilon_by_counting(guesses, correct, canaries, DELTA, level)
     if found > 0:
         assert refuted_by_counting(canaries, guesses, correct, found - 1e-5, DELTA) <= level
@@ -116,11 +116,11 @@ MEASURED_TOO = [
     ("rate", "steps", "epsilon", "counting", "trade_off"),
     [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in MEASURED_TOO)],
 )
-def test_an_ideal_adversary_proves_what_was_measured_by_others(rate, steps, epsilon, counting, trade_off):
+def test_an_ideal_adversary_matches_published_results(rate, steps, epsilon, counting, trade_off):
     """Means of five of bounds that scatter by a fifth, with another number of guesses to choose from."""
     sampling = FullBatch() if rate == 1 else Poisson(1000 * rate)
     plan = privet.Plan(examples=1000, sampling=sampling, steps=steps, clipping=Flat(1.0), delta=DELTA).calibrate(epsilon)
-    found = expected(plan, 1000)
+    found = simulate_ideal_attack(plan, 1000)
     assert found.epsilon == pytest.approx(counting, rel=0.35, abs=0.35)
     assert found.epsilon_f_dp == pytest.approx(trade_off, rel=0.35, abs=0.35)
     assert found.epsilon <= found.epsilon_f_dp < epsilon
@@ -136,6 +136,6 @@ def test_arguments_out_of_range_are_refused_by_name(change, name):
         bounds(**arguments)
 
 
-def test_a_plan_without_much_noise_is_expected_to_be_seen_through():
+def test_an_ideal_adversary_detects_a_plan_with_little_noise():
     plan = privet.Plan(examples=100, sampling=FullBatch(), steps=1, clipping=Flat(1.0), delta=DELTA, noise=Gaussian(0.05))
-    assert expected(plan, 200).epsilon > 2.5
+    assert simulate_ideal_attack(plan, 200).epsilon > 2.5

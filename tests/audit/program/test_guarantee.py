@@ -1,4 +1,4 @@
-"""What is asked of the user's own model: right ones pass, and the usual mistakes are named."""
+"""Checks of a user's model: correct models pass, and common mistakes are named."""
 
 from __future__ import annotations
 
@@ -57,41 +57,41 @@ def subject(model=None, rule=None, loss=loss_fn, examples=6):
 
 @pytest.mark.parametrize("family", guarantee.FAMILIES)
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_right_model_passes_in_every_family(family, rule):
+def test_a_correct_model_passes_every_family(family, rule):
     if isinstance(rule, Projected):
         model = nn.Linear(5, 3)
-        assert not guarantee.rejected(guarantee.family_checks(subject(model, rule), family))
+        assert not guarantee.find_rejected(guarantee.run_family(subject(model, rule), family))
         return
-    found = guarantee.family_checks(subject(rule=rule), family)
+    found = guarantee.run_family(subject(rule=rule), family)
     assert found
-    assert not guarantee.rejected(found), found
+    assert not guarantee.find_rejected(found), found
     assert all(check.name.startswith(family + ": ") for check in found)
 
 
-def test_models_on_words_have_no_real_numbers_to_spoil():
+def test_models_of_tokens_need_no_real_inputs():
     model = nn.Sequential(nn.EmbeddingBag(11, 4), nn.Linear(4, 3))
     words = Subject.of_batch(model, loss_fn, (torch.randint(0, 11, (5, 7)), torch.arange(5) % 3), PLAN)
     for family in guarantee.FAMILIES:
-        assert not guarantee.rejected(guarantee.family_checks(words, family))
+        assert not guarantee.find_rejected(guarantee.run_family(words, family))
 
 
 @pytest.mark.parametrize("module", [Coupled, lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))], ids=["centring", "norm"])
 def test_examples_that_influence_each_other_are_named(module):
-    found = guarantee.family_checks(subject(module()), "ISOLATION")
-    findings = {check.name: check.finding for check in found if check.name in guarantee.rejected(found)}
+    found = guarantee.run_family(subject(module()), "ISOLATION")
+    findings = {check.name: check.finding for check in found if check.name in guarantee.find_rejected(found)}
     refused = findings["ISOLATION: training accepts the program"]
     assert "changes with its neighbours" in refused or "normalises over the batch" in refused
     assert len(findings) == 2  # losses in a batch, or buffers
 
 
 def test_a_loss_of_the_whole_batch_is_named():
-    found = guarantee.family_checks(subject(loss=lambda model, batch: loss_fn(model, batch).mean()), "ISOLATION")
-    assert guarantee.rejected(found)
+    found = guarantee.run_family(subject(loss=lambda model, batch: loss_fn(model, batch).mean()), "ISOLATION")
+    assert guarantee.find_rejected(found)
 
 
 @pytest.mark.parametrize("family", ["ORACLE", "SENS"])
 @pytest.mark.parametrize("factor", [1.001, 2])
-def test_a_sum_that_is_too_long_is_seen_on_the_path_of_training(family, factor, monkeypatch):
+def test_a_sum_that_is_too_large_is_detected_on_the_path_of_training(family, factor, monkeypatch):
     right = ClippedSummer.sum_draw
 
     def wrong(*arguments):
@@ -99,10 +99,10 @@ def test_a_sum_that_is_too_long_is_seen_on_the_path_of_training(family, factor, 
         return replace(summed, tensors={name: factor * tensor for name, tensor in summed.tensors.items()})
 
     monkeypatch.setattr(ClippedSummer, "sum_draw", wrong)
-    assert guarantee.rejected(guarantee.family_checks(subject(rule=Flat(0.01)), family))
+    assert guarantee.find_rejected(guarantee.run_family(subject(rule=Flat(0.01)), family))
 
 
-def test_an_example_that_changes_what_others_contribute_is_seen(monkeypatch):
+def test_an_example_that_changes_the_contribution_of_others_is_detected(monkeypatch):
     right = ClippedSummer.sum_draw
 
     def wrong(*arguments):
@@ -110,10 +110,10 @@ def test_an_example_that_changes_what_others_contribute_is_seen(monkeypatch):
         return replace(summed, tensors={name: tensor / summed.norms.shape[-1] for name, tensor in summed.tensors.items()})
 
     monkeypatch.setattr(ClippedSummer, "sum_draw", wrong)
-    assert "SENS: what the others contribute" in guarantee.rejected(guarantee.family_checks(subject(), "SENS"))
+    assert "SENS: contribution of the other examples" in guarantee.find_rejected(guarantee.run_family(subject(), "SENS"))
 
 
-def test_a_parameter_without_noise_is_seen(monkeypatch):
+def test_a_parameter_without_noise_is_detected(monkeypatch):
     release = loop.release
 
     def wrong(clipped, token, source):
@@ -121,10 +121,10 @@ def test_a_parameter_without_noise_is_seen(monkeypatch):
         return replace(noised, tensors={**noised.tensors, "3.bias": clipped.tensors["3.bias"]})
 
     monkeypatch.setattr(loop, "release", wrong)
-    assert "NOISE: noise of every parameter" in guarantee.rejected(guarantee.family_checks(subject(), "NOISE"))
+    assert "NOISE: noise of every parameter" in guarantee.find_rejected(guarantee.run_family(subject(), "NOISE"))
 
 
-def test_everything_together_is_one_certificate():
+def test_all_checks_together_are_one_certificate():
     one = subject()
     parts = []
     found = audit.check(one.model, loss_fn, one.dataset.batch, PLAN, observations=10_000, progress=parts.append)
@@ -145,22 +145,22 @@ def test_everything_together_is_one_certificate():
     ({"batch": torch.zeros(1, 5), "plan": PLAN}, "at least two examples"),
     ({"batch": torch.zeros(4, 5), "plan": PLAN, "collate": list}, "left out with a batch"),
 ])  # fmt: skip
-def test_what_cannot_be_asked_is_refused(given, says):
+def test_invalid_arguments_are_refused(given, says):
     with pytest.raises(InvalidArgumentError, match=says):
         audit.check(nn.Linear(5, 3), loss_fn, **given)
 
 
-def test_entries_of_several_rows_are_read_as_training_reads_them():
+def test_users_with_several_examples_are_read_as_in_training():
     data = TensorDataset(torch.randn(90, 5), torch.randint(0, 3, (90,)))
     users = privet.units.Users(data, torch.arange(90) % 30, cap=2)
     plan = replace(PLAN, examples=len(users), sampling=Poisson(5), delta=1e-3, unit=users.privacy_unit)
     one = Subject(nn.Linear(5, 3), privet.units.grouped(loss_fn), users, plan)
     for family in ("ISOLATION", "ORACLE", "SENS"):
-        found = guarantee.family_checks(one, family)
-        assert not guarantee.rejected(found), found
+        found = guarantee.run_family(one, family)
+        assert not guarantee.find_rejected(found), found
 
 
-def test_a_usual_plan_meets_its_epsilon():
+def test_the_usual_plan_meets_its_epsilon():
     plan = audit.usual_plan(1000, epsilon=2.0)
     assert 1.9 < plan.epsilon() <= 2.0
     assert math.isclose(plan.delta, 1e-4)

@@ -4,14 +4,14 @@ import pytest
 from privet.data.download import cache
 
 
-def test_what_is_written_can_be_read_and_nothing_else_is_left():
+def test_written_data_can_be_read_and_no_other_file_remains():
     target = cache.write(cache.path("numbers"), {"x": np.arange(3)})
     with np.load(target, allow_pickle=False) as stored:
         assert stored["x"].tolist() == [0, 1, 2]
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(monkeypatch):
+def test_an_interrupted_write_leaves_only_the_old_file(monkeypatch):
     target = cache.write(cache.path("numbers"), {"x": np.arange(3)})
     before = target.read_bytes()
 

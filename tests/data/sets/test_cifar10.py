@@ -1,4 +1,4 @@
-"""CIFAR-10 from whatever place: the same arrays, checked by the published sums, and pixels between −1 and 1."""
+"""CIFAR-10 from every source gives the same arrays, verified by the published checksums, with pixels between −1 and 1."""
 
 import hashlib
 import io
@@ -24,7 +24,7 @@ FILES = {name: encode(IMAGES[2 * n : 2 * n + 2], LABELS[2 * n : 2 * n + 2]) for 
 
 @pytest.fixture
 def small(monkeypatch):
-    """The set as if these dozen images were published."""
+    """The set, as if only these dozen images were published."""
     monkeypatch.setattr(cifar10, "BATCHES", {name: hashlib.md5(content).hexdigest() for name, content in FILES.items()})
     return CIFAR10
 
@@ -55,12 +55,12 @@ def mosaics():
     return files
 
 
-def test_a_file_of_the_binary_version_is_a_label_and_three_planes():
+def test_a_row_of_the_binary_version_is_a_label_and_three_planes():
     content = np.frombuffer(encode(IMAGES[:1], LABELS[:1]), dtype=np.uint8)
     assert (content[0], content[1], content[1 + 1024], content[2]) == (LABELS[0], *IMAGES[0, 0, 0, :2], IMAGES[0, 0, 1, 0])
 
 
-def test_every_way_of_packing_gives_the_same_arrays(small, tmp_path):
+def test_every_file_format_gives_the_same_arrays(small, tmp_path):
     assert same(from_batches(FILES.__getitem__))
     assert same(from_archive(packed()))
     assert same(from_mosaics(mosaics()))
@@ -71,14 +71,14 @@ def test_every_way_of_packing_gives_the_same_arrays(small, tmp_path):
     assert same(small.from_folder(tmp_path))
 
 
-def test_what_is_not_the_published_set_is_refused(small):
-    assert small.verified(ARRAYS) is ARRAYS
+def test_altered_data_are_refused(small):
+    assert small.verify(ARRAYS) is ARRAYS
     changed = ARRAYS.x_train.copy()
     changed[3, 4, 5, 1] ^= 1
     with pytest.raises(ChecksumError, match=r"data_batch_2\.bin has MD5"):
-        small.verified(ARRAYS._replace(x_train=changed))
+        small.verify(ARRAYS._replace(x_train=changed))
     with pytest.raises(ChecksumError):
-        small.verified(ARRAYS._replace(x_test=np.concatenate((ARRAYS.x_test, ARRAYS.x_test)), y_test=LABELS[:4]))
+        small.verify(ARRAYS._replace(x_test=np.concatenate((ARRAYS.x_test, ARRAYS.x_test)), y_test=LABELS[:4]))
 
 
 def test_tensors_have_channels_first_and_a_known_scale():

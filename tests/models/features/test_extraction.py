@@ -1,4 +1,4 @@
-"""Features are computed once for each part of a set, and belong to their inputs and to what computes them."""
+"""Features are computed once per part of a data set, and cached by their inputs and extractor."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from privet.models.features import EXTRACTORS, Extractor, check, extracted, extr
 
 
 class Counting:
-    """An extractor that sums rows, and counts the examples that it was asked for."""
+    """An extractor that sums rows, and counts the examples that it computes."""
 
     def __init__(self, version="1", factor=1.0, **options):
         self.asked = 0
@@ -40,7 +40,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(extraction, "_PART", 4)
 
 
-def test_features_take_the_place_of_inputs_and_labels_stay():
+def test_features_replace_inputs_and_labels_stay():
     data, counting = data_of(10, pixel_range=(0.0, 1.0)), Counting()
     found = extraction.extracted(data, counting.extractor)
     assert torch.equal(found.train.tensors[0], data.train.tensors[0].sum(1, keepdim=True))
@@ -50,7 +50,7 @@ def test_features_take_the_place_of_inputs_and_labels_stay():
     assert counting.asked == 12
 
 
-def test_sequences_come_in_order_of_length_with_their_labels():
+def test_sequences_are_sorted_by_length_with_their_labels():
     counting = Counting(lengths=lambda features: -features[:, 0] // 10)  # longer ones first, some as long as others
     found = extraction.extracted(data_of(10), counting.extractor)
     order = [8, 9, 5, 6, 7, 3, 4, 0, 1, 2]
@@ -59,7 +59,7 @@ def test_sequences_come_in_order_of_length_with_their_labels():
     assert found.test.tensors[1].tolist() == [0, 1]
 
 
-def test_the_second_time_nothing_is_computed_or_loaded_and_nothing_differs():
+def test_the_second_time_uses_the_cache_only():
     first = extraction.extracted(data_of(10), Counting().extractor)
     again = Counting(factor=7.0)  # were it asked, the results would differ
     second = extraction.extracted(data_of(10), again.extractor)
@@ -67,14 +67,14 @@ def test_the_second_time_nothing_is_computed_or_loaded_and_nothing_differs():
     assert torch.equal(first.train.tensors[0], second.train.tensors[0])
 
 
-def test_a_larger_part_of_a_set_computes_only_what_is_new():
+def test_a_larger_subset_computes_only_new_parts():
     extraction.extracted(data_of(8), Counting().extractor)
     more = Counting()
     extraction.extracted(data_of(12), more.extractor)
     assert more.asked == 4
 
 
-def test_an_extraction_that_was_stopped_goes_on():
+def test_an_interrupted_extraction_continues():
     def stop(examples):
         raise KeyboardInterrupt
 
@@ -94,27 +94,27 @@ def test_an_extraction_that_was_stopped_goes_on():
     ],
     ids=["another version", "other inputs", "another scale"],
 )
-def test_what_decides_a_feature_decides_its_file(other, data):
+def test_everything_that_determines_a_feature_determines_its_file(other, data):
     extraction.extracted(replace(data_of(4), test=None), Counting().extractor)
     other.asked = 0
     extraction.extracted(replace(data, test=None), other.extractor)
     assert other.asked == 4
 
 
-def test_a_damaged_file_is_computed_anew(cache_folder):
+def test_a_damaged_file_is_computed_again(cache_folder):
     whole = extraction.extracted(data_of(4), Counting().extractor)
     for path in (cache_folder / "features" / "sums").iterdir():
         path.write_bytes(path.read_bytes()[:50])
     assert torch.equal(extraction.extracted(data_of(4), Counting().extractor).train.tensors[0], whole.train.tensors[0])
 
 
-def test_progress_is_told_of_every_example():
+def test_progress_counts_every_example():
     told = []
     extraction.extracted(data_of(10), Counting().extractor, told.append)
     assert sum(told) == 12
 
 
-def test_a_check_costs_one_example_and_keeps_nothing(monkeypatch, cache_folder):
+def test_a_check_computes_one_example_and_caches_nothing(monkeypatch, cache_folder):
     counting = Counting()
     monkeypatch.setitem(EXTRACTORS, "sums", counting.extractor)
     check(data_of(10), "sums")
@@ -122,6 +122,6 @@ def test_a_check_costs_one_example_and_keeps_nothing(monkeypatch, cache_folder):
     assert not cache_folder.exists()
 
 
-def test_as_they_are_is_the_set_itself():
+def test_as_they_are_returns_the_data_set_itself():
     data = data_of(3)
     assert extracted(data, "as they are") is data

@@ -1,4 +1,4 @@
-"""What pretrained networks see, and what is trained of them; with the weights of the cache, never fetched."""
+"""Features and trainable parts of pretrained networks; with cached weights, which are never fetched here."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from privet import models
 from privet._utils.files import cache_directory
 from privet.clipping import Flat
 from privet.data import DataSet
-from privet.data.sets.text_set import encoded
+from privet.data.sets.text_set import encode
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients import clipped_sum
 from privet.models.features import EXTRACTORS, efficientnet, minilm
@@ -22,12 +22,12 @@ IMAGES = DataSet(
     "images", TensorDataset(torch.rand(4, 3, 32, 32) * 2 - 1, torch.tensor([0, 1, 2, 1])), None, 3, "", pixel_range=(-1.0, 1.0)
 )
 SENTENCES = ["a lovely film", "a wonderful movie", "the stock market fell"]
-TEXTS = DataSet("texts", TensorDataset(torch.from_numpy(encoded(SENTENCES, 40).copy()), torch.tensor([1, 1, 0])), None, 2, "")
+TEXTS = DataSet("texts", TensorDataset(torch.from_numpy(encode(SENTENCES, 40).copy()), torch.tensor([1, 1, 0])), None, 2, "")
 
 
 @pytest.fixture
 def here(monkeypatch):
-    """Weights and packages of this machine, or no test."""
+    """Use the weights and packages on this machine, or skip the test."""
     monkeypatch.setenv("PRIVET_CACHE", str(CACHE))
     for module in (efficientnet, minilm):
         monkeypatch.setattr(module, "WEIGHTS", replace(module.WEIGHTS, requirement=""))
@@ -41,7 +41,7 @@ def here(monkeypatch):
     return needed
 
 
-def test_the_trainable_block_begins_as_the_network_ends(here):
+def test_the_trainable_block_matches_the_end_of_the_network(here):
     before = here(lambda: EXTRACTORS["efficientnet before its last block"].prepared(IMAGES))
     pooled = EXTRACTORS["efficientnet"].prepared(IMAGES)
     inputs = IMAGES.train.tensors[0]
@@ -51,7 +51,7 @@ def test_the_trainable_block_begins_as_the_network_ends(here):
         torch.testing.assert_close(efficientnet.last_block()(states), pooled(inputs), rtol=1e-4, atol=1e-4)
 
 
-def test_a_grey_image_is_seen_as_one_in_colour_whatever_its_scale(here):
+def test_a_grey_image_is_converted_to_colour_at_any_scale(here):
     grey = torch.rand(2, 1, 28, 28)
     sets = [
         DataSet("grey", TensorDataset(low + (high - low) * grey.expand(-1, channels, -1, -1), torch.zeros(2)), None, 2, "",
@@ -72,7 +72,7 @@ def test_sentences_of_the_same_meaning_are_close_and_padding_does_not_count(here
     assert near > 0.6 > 0.3 > far
 
 
-def test_the_trainable_layer_begins_as_the_encoder_ends(here):
+def test_the_trainable_layer_matches_the_end_of_the_encoder(here):
     before = here(lambda: EXTRACTORS["minilm before its last layer"].prepared(TEXTS))
     whole = EXTRACTORS["minilm"].prepared(TEXTS)
     inputs = TEXTS.train.tensors[0]
@@ -84,7 +84,7 @@ def test_the_trainable_layer_begins_as_the_encoder_ends(here):
 
 
 @pytest.mark.parametrize("features", ["minilm tokens", "minilm before its last layer"])
-def test_of_sentences_as_many_places_are_computed_as_the_longest_takes(here, features):
+def test_sentences_are_trimmed_to_the_longest(here, features):
     inputs = here(lambda: EXTRACTORS[features].prepared(TEXTS)(TEXTS.train.tensors[0]))
     lengths = EXTRACTORS[features].lengths(inputs)
     assert lengths.tolist() == [len(sentence.split()) + 2 for sentence in SENTENCES]
@@ -114,7 +114,7 @@ def _sentence_model(features):
         ("minilm-lora", "minilm tokens", ("output.", "lora_")),
     ],
 )
-def test_of_the_encoder_only_what_is_meant_is_trained_and_every_example_is_clipped(here, name, features, trained):
+def test_only_the_trainable_part_is_trained_and_every_example_is_clipped(here, name, features, trained):
     inputs = here(lambda: EXTRACTORS[features].prepared(TEXTS)(TEXTS.train.tensors[0]))
     model = here(lambda: models.build(name, tuple(inputs.shape[1:]), 2))
     named = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -134,16 +134,16 @@ def test_of_the_encoder_only_what_is_meant_is_trained_and_every_example_is_clipp
         ("minilm tokens", replace(TEXTS, train=TensorDataset(torch.rand(2, 5), torch.zeros(2))), "a set of texts"),
     ],
 )
-def test_what_a_network_cannot_see_is_refused_before_its_weights_are_asked_for(features, data, message):
+def test_unsupported_inputs_are_refused_before_weights_are_loaded(features, data, message):
     with pytest.raises(InvalidArgumentError, match=message):
         EXTRACTORS[features].prepared(data)
 
 
-def test_texts_are_refused_where_only_numbers_can_be_trained_on():
-    with pytest.raises(InvalidArgumentError, match="data is 'texts'; it must be a data set of numbers"):
+def test_texts_are_refused_for_numeric_models():
+    with pytest.raises(InvalidArgumentError, match="data is 'texts'; it must be a data set with numeric inputs"):
         Setup("texts", "mlp", 0.1).build_model(TEXTS)
 
 
-def test_a_shape_that_does_not_fit_is_answered_with_the_one_that_does():
+def test_an_unsuitable_shape_is_refused_with_the_expected_one():
     with pytest.raises(InvalidArgumentError, match=r"\(192, 3, 3\) for the model 'efficientnet-last-block'"):
         models.build("efficientnet-last-block", (1, 28, 28), 10)

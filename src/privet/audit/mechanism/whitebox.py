@@ -1,4 +1,4 @@
-"""The audit of the mechanism: clip, noise, division and sampling as a trainer does them, against what the plan says."""
+"""White-box audit of a trainer's mechanism (clipping, noise, averaging and sampling) against its plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from privet.audit.checks import Check
 from privet.audit.mechanism import influence, noise, sampler, sensitivity
 from privet.audit.observations import observe
-from privet.audit.probe import Layout, Probe, ProbeData, Trainer, layout
+from privet.audit.probe import Layout, Probe, ProbeData, Trainer, build_layout
 from privet.audit.production import train
 from privet.audit.reporting import table, verdict
 from privet.clipping import AdaptiveQuantile, Projected
@@ -23,42 +23,42 @@ from privet.plan import Plan
 from privet.sampling import ByEpoch, FullBatch, Scheme
 
 ALPHA = 1e-6
-# What is asked, as the names of the checks begin.
+# Families of checks, with which the names of the checks start.
 FAMILIES = ("SENS", "NOISE", "SAMPLER", "AUDIT")
-# A finding with less than this is not tried again: chance has no part in it.
+# A check with a smaller p-value is not repeated: it did not fail by chance.
 _CERTAIN = 1e-12
 _AGAIN = 10
 _FEWEST_STEPS, _MOST_STEPS = 50, 20_000
 _OBSERVATIONS, _FEWEST_OBSERVATIONS = 1_000_000, 10_000
-# A step costs as much to start as a few hundred coordinates of as many examples cost to compute.
+# The fixed cost of a step equals that of a few hundred coordinates of as many examples.
 _COORDINATES, _SAMPLED_COORDINATES = 512, 208
-# A step also costs by the parameter. So that many of them, or many groups, do not make an audit of a million observations longer
-# than a minute, they make it look at fewer steps: so many over the parameters.
+# The cost of a step also grows with the number of parameters. With many of them, or many groups, an audit takes fewer steps
+# (at most this number over the number of parameters), so that a million observations take no longer than a minute.
 _PARAMETER_STEPS, _CHEAP_STEPS = 24_000, 400
-_MOST_FILLERS = 0.9  # of the examples with everybody taking part
+_MOST_FILLERS = 0.9  # largest fraction of examples without a canary in the full-batch probe
 _SAMPLED_STEPS, _SAMPLED_NUMBERS = 2000, 200_000_000
 
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """What an audit of the mechanism found.
+    """The result of a mechanism audit.
 
     Args:
         epsilon_claimed: ε of the plan.
-        epsilon_lower_bound: ε that the mechanism has at least, with confidence 1 − α, as the scores are normal (which is tested).
-        epsilon_lower_bound_nonparametric: the same from error rates alone, whatever the law of the noise; looser.
+        epsilon_lower_bound: lower bound on ε of the mechanism with confidence 1 − α, for normal scores (normality is tested).
+        epsilon_lower_bound_nonparametric: lower bound on ε from error rates, for any noise distribution; looser.
         delta: δ of all three.
-        alpha: chance, at most, that a right trainer fails, and that a lower bound is too high.
+        alpha: largest probability that a correct trainer fails, and that a lower bound is too high.
         noise_multiplier: σ of the plan's first step.
-        noise_multiplier_interval: for the σ that was measured, at confidence 1 − α.
-        influence: of one example, over what the plan admits: 1 is the plan to the letter.
-        influence_low: what it exceeds with confidence 1 − α.
-        influence_low_nonparametric: the same, whatever the law of the noise.
-        scores: how many scores of canaries were compared with how many others.
-        checks: everything that was asked.
-        failed: names of the checks that failed.
-        notes: what a reader should know of the setting.
-        seconds: it took.
+        noise_multiplier_interval: interval of the measured σ with confidence 1 − α.
+        influence: measured influence of one example relative to the plan; 1 is the plan's value.
+        influence_low: lower bound on the influence with confidence 1 − α.
+        influence_low_nonparametric: lower bound on the influence for any noise distribution.
+        scores: numbers of scores with and without a canary.
+        checks: results of all checks.
+        failed: names of the failed checks.
+        notes: remarks on the setting of the audit.
+        seconds: duration of the audit.
     """
 
     epsilon_claimed: float
@@ -79,7 +79,7 @@ class MechanismAudit:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the claim."""
+        """Whether all checks passed."""
         return not self.failed
 
     def __str__(self) -> str:
@@ -87,21 +87,21 @@ class MechanismAudit:
         inside, outside = self.scores
         confidence = f"with confidence 1 − {self.alpha:g}"
         return "\n".join([
-            f"{verdict(self.passed)}: ε ≥ {self.epsilon_lower_bound:.4g} was shown, ε ≤ {self.epsilon_claimed:.4g} is claimed, "
+            f"{verdict(self.passed)}: ε ≥ {self.epsilon_lower_bound:.4g} shown, ε ≤ {self.epsilon_claimed:.4g} claimed, "
             f"at δ = {self.delta:g}.",
             "",
-            f"Lower bound on ε, {confidence}: {self.epsilon_lower_bound:.4g} from a normal fit, whose law was tested, and "
+            f"Lower bound on ε, {confidence}: {self.epsilon_lower_bound:.4g} from a normal fit (normality tested), "
             f"{self.epsilon_lower_bound_nonparametric:.4g} from error rates alone.",
-            f"Scores compared: {inside:,} with a canary, {outside:,} without.",
-            f"Noise multiplier: {self.noise_multiplier:.5g} is planned, between {low:.5g} and {high:.5g} was measured.",
-            f"Influence of one example: {self.influence:.4g} of what the plan admits, and at least {self.influence_low:.4g}.",
+            f"Scores: {inside:,} with a canary, {outside:,} without.",
+            f"Noise multiplier: {self.noise_multiplier:.5g} planned, {low:.5g} to {high:.5g} measured.",
+            f"Influence of one example: {self.influence:.4g} of the plan's, at least {self.influence_low:.4g}.",
             *(f"Note: {note}." for note in self.notes),
             "",
             *table(self.checks, self.failed),
         ])  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain JSON values; infinity is the word "inf"."""
+        """Return the result as values for JSON, with infinity as the string "inf"."""
         found = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
         return {"passed": self.passed, **found}
 
@@ -119,61 +119,61 @@ def mechanism(
     alpha: float = ALPHA,
     progress: Callable[[str], object] | None = None,
 ) -> MechanismAudit:
-    """Attack a trainer's mechanism from inside, on a model whose gradients are known, and compare with what its plan claims.
+    """Attack a trainer's mechanism with white-box access, on a model with known gradients, and compare with the plan's claim.
 
-    Canaries saturate the clip in directions that nobody else touches: the worst case of the proof. What is audited is the rule,
-    style, momentum, sparsification, noise and division with everybody taking part, then all of it with the plan's own sampling;
-    and without noise, how far one example moves the sum. What is not audited is the gradients of another model: see
-    `privet.audit.check`.
+    Canaries saturate the clip bound in directions that no other example uses, which is the worst case of the privacy proof. The
+    audit covers clipping rule, style, momentum, sparsification, noise and averaging with full batches, then all of these with the
+    plan's sampling; and, without noise, the change of the sum by one example. It does not cover the gradients of another model:
+    see `privet.audit.check`.
 
     Args:
-        plan: the claim, with its noise.
-        trainer: what is audited: carries out the plan of a `Probe` on its data and returns what was released. `privet.Training`
-            by default.
-        names: of the parameters of the model that the plan is for; needed if the rule refers to them by patterns.
-        observations: how many scores to look at with everybody taking part, ≥ 10,000. A million bound ε to within some percent.
-            Where a model has many parameters or groups there are fewer, so that an audit stays within a minute; `notes` says so.
-        alpha: chance, at most, that a right trainer fails.
-        progress: called with the name of every part before it begins.
+        plan: the audited plan, with its noise.
+        trainer: the audited trainer: takes a `Probe`, carries out its plan on its data, and returns the releases.
+            `privet.Training` by default.
+        names: names of the model's parameters; required if the clipping rule refers to them by patterns.
+        observations: number of scores with full batches, ≥ 10,000. A million bound ε to within a few percent. Models with many
+            parameters or groups get fewer, so that an audit stays within a minute; `notes` gives their number.
+        alpha: largest probability that a correct trainer fails.
+        progress: called with the name of each part before it starts.
 
     Returns:
-        The findings; `passed` says whether any speaks against the claim. What fails by chance alone once in `alpha` is tried
-        again with ten times the observations and fresh randomness, and fails only if it does so again.
+        The results; `passed` is False if a check contradicts the claim. A check that may have failed by chance is repeated with
+        ten times the observations and fresh randomness, and counts as failed only if it fails again.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or the plan promises nothing (ε = ∞).
+        InvalidArgumentError: an argument is out of range, or the plan has no privacy (ε = ∞).
 
     Source:
         Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning" (canary gradients, composition of steps);
         Andrew et al. 2023, "One-shot Empirical Privacy Estimation for Federated Learning" (the Gaussian fit).
     """
     started = time.monotonic()
-    claimed = _claim(plan)
+    claimed = _claimed_epsilon(plan)
     count("observations", observations, minimum=_FEWEST_OBSERVATIONS)
     between("alpha", alpha, 0.0, 0.5)
-    tell = progress or (lambda part: None)
-    evidence = _gather(plan, names, trainer, observations, alpha, tell)
+    report = progress or (lambda part: None)
+    evidence = _gather(plan, names, trainer, observations, alpha, report)
     failed = evidence.rejected(alpha)
     if failed and min(check.p_value for check in evidence.checks) > _CERTAIN:
-        tell("again, ten times as much")
-        evidence = _gather(plan, names, trainer, _AGAIN * observations, alpha, tell)
+        report("repeating with ten times the observations")
+        evidence = _gather(plan, names, trainer, _AGAIN * observations, alpha, report)
         failed &= evidence.rejected(alpha)
     low, free = max(one.bound(alpha / 2) for one in evidence.influences), evidence.free.bound(alpha)
-    everybody = evidence.influences[0]
-    least, most = everybody.noise_interval(alpha)
+    full_batch = evidence.influences[0]
+    least, most = full_batch.noise_interval(alpha)
     multiplier = float(plan.multipliers()[0])
     return MechanismAudit(
         epsilon_claimed=claimed,
-        epsilon_lower_bound=influence.epsilon(plan, low),
-        epsilon_lower_bound_nonparametric=influence.epsilon(plan, free),
+        epsilon_lower_bound=influence.scaled_epsilon(plan, low),
+        epsilon_lower_bound_nonparametric=influence.scaled_epsilon(plan, free),
         delta=plan.delta,
         alpha=alpha,
         noise_multiplier=multiplier,
         noise_multiplier_interval=(multiplier * least, multiplier * most),
-        influence=everybody.ratio,
+        influence=full_batch.ratio,
         influence_low=low,
         influence_low_nonparametric=free,
-        scores=(everybody.inside, everybody.outside),
+        scores=(full_batch.inside, full_batch.outside),
         checks=evidence.checks,
         failed=tuple(check.name for check in evidence.checks if check.name in failed),
         notes=_notes(plan, names, observations),
@@ -183,100 +183,100 @@ def mechanism(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What one attempt found."""
+    """The results of one attempt."""
 
     checks: tuple[Check, ...]
     influences: tuple[influence.Influence, ...]
     free: influence.ErrorRates
 
     def rejected(self, alpha: float) -> set[str]:
-        """Return the names of the checks that reject the claim, all of them together with chance α at most."""
+        """Return the names of the checks that reject the claim, at joint level α."""
         return {check.name for check in self.checks if not check.p_value >= alpha / len(self.checks)}
 
 
 def _gather(
-    plan: Plan, names: Sequence[str] | None, trainer: Trainer, observations: int, alpha: float, tell: Callable[[str], object]
+    plan: Plan, names: Sequence[str] | None, trainer: Trainer, observations: int, alpha: float, report: Callable[[str], object]
 ) -> _Evidence:
-    tell("one example, without noise")
+    report("sensitivity to one example")
     wide, narrow = (_layout(plan, names, coordinates) for coordinates in (_COORDINATES, _SAMPLED_COORDINATES))
-    found = _named("SENS", sensitivity.checks(plan, narrow, trainer))
+    found = _add_prefix("SENS", sensitivity.checks(plan, narrow, trainer))
     influences, free = [], None
-    for who, places, probe in (
-        ("everybody", wide, _everybody(plan, wide, observations)),
-        ("sampled", narrow, _sampled(plan, narrow, observations)),
+    for setting, places, probe in (
+        ("full batch", wide, _full_batch_probe(plan, wide, observations)),
+        ("sampled", narrow, _sampled_probe(plan, narrow, observations)),
     ):
-        tell(f"canaries, {who}")
+        report(f"canaries, {setting}")
         trace = trainer(probe)
-        if trace.drawn is None and who == "sampled":
+        if trace.drawn is None and setting == "sampled":
             continue
         seen = observe(probe, places, trace)
-        influences.append(influence.influence(seen))
-        found += _named(f"NOISE, {who}", noise.checks(seen.noise))
-        found += _named(f"AUDIT, {who}", [_influence(influences[-1])])
+        influences.append(influence.estimate_influence(seen))
+        found += _add_prefix(f"NOISE, {setting}", noise.checks(seen.noise))
+        found += _add_prefix(f"AUDIT, {setting}", [_check_influence(influences[-1])])
         if free is None:
-            free = influence.error_rates(seen, alpha)
-            found += _named(f"AUDIT, {who}", [_errors(free)])
+            free = influence.measure_error_rates(seen, alpha)
+            found += _add_prefix(f"AUDIT, {setting}", [_check_error_rates(free)])
         if trace.drawn is not None:
-            found += _named(f"SAMPLER, {who}", sampler.checks(probe.plan, trace.drawn))
+            found += _add_prefix(f"SAMPLER, {setting}", sampler.checks(probe.plan, trace.drawn))
     assert free is not None
     return _Evidence(tuple(found), tuple(influences), free)
 
 
-def _named(family: str, checks: list[Check]) -> list[Check]:
+def _add_prefix(family: str, checks: list[Check]) -> list[Check]:
     return [replace(check, name=f"{family}: {check.name}") for check in checks]
 
 
-def _influence(found: influence.Influence) -> Check:
-    finding = f"{found.ratio:.5f} ± {found.error:.5f} of what the plan admits"
+def _check_influence(found: influence.Influence) -> Check:
+    finding = f"{found.ratio:.5f} ± {found.error:.5f} of the plan's"
     return Check("influence of one example", finding, found.p_value())
 
 
-def _errors(found: influence.ErrorRates) -> Check:
-    finding = f"{found.missed:,} of {found.inside:,} missed at {found.alarms:,} of {found.outside:,} false alarms"
-    return Check("telling with from without", finding, found.p_value())
+def _check_error_rates(found: influence.ErrorRates) -> Check:
+    finding = f"{found.missed:,} false negatives in {found.inside:,}, {found.alarms:,} false positives in {found.outside:,}"
+    return Check("detection of canaries", finding, found.p_value())
 
 
 def _layout(plan: Plan, names: Sequence[str] | None, coordinates: int) -> Layout:
     past = () if plan.momentum is None else plan.momentum.coefficients
-    return layout(plan.clipping, names, coordinates, 1.0 + sum(past))
+    return build_layout(plan.clipping, names, coordinates, 1.0 + sum(past))
 
 
-def _claim(plan: Plan) -> float:
+def _claimed_epsilon(plan: Plan) -> float:
     """Return the plan's ε.
 
     Raises:
-        InvalidArgumentError: it is infinite.
+        InvalidArgumentError: ε is infinite.
     """
     claimed = plan.epsilon()
     if math.isinf(claimed):
-        raise InvalidArgumentError("plan", "one with ε = ∞", "a plan that promises something", "There is no claim to be refuted.")
+        raise InvalidArgumentError("plan", "one with ε = ∞", "a plan with a finite ε", "An audit needs a claim to refute.")
     return claimed
 
 
-def _everybody(plan: Plan, places: Layout, observations: int) -> Probe:
-    """Return a probe in which every canary takes part in every step."""
-    steps = min(max(observations // (2 * places.canaries), _FEWEST_STEPS), _affordable(places, observations))
-    return _probe(plan, places, _companions(plan, places.canaries), steps, FullBatch())
+def _full_batch_probe(plan: Plan, places: Layout, observations: int) -> Probe:
+    """Return a probe with full batches: every canary takes part in every step."""
+    steps = min(max(observations // (2 * places.canaries), _FEWEST_STEPS), _most_steps(places, observations))
+    return _probe(plan, places, _count_examples(plan, places.canaries), steps, FullBatch())
 
 
-def _affordable(places: Layout, observations: int) -> int:
-    """Return how many steps so many observations may take at most, with these parameters."""
+def _most_steps(places: Layout, observations: int) -> int:
+    """Return the largest number of steps for these observations and parameters."""
     most = max(_CHEAP_STEPS, _PARAMETER_STEPS * observations // _OBSERVATIONS // len(places.sizes))
     return min(most, _MOST_STEPS)
 
 
-def _companions(plan: Plan, canaries: int) -> int:
-    """Return how many examples there are to be with so many canaries: enough that an adaptive bound stays where it is."""
+def _count_examples(plan: Plan, canaries: int) -> int:
+    """Return the number of examples of a probe with these canaries, large enough to keep an adaptive bound stable."""
     rule = plan.clipping
     share = min(rule.quantile, _MOST_FILLERS) if isinstance(rule, AdaptiveQuantile) else 0.0
     return math.ceil(canaries / (1 - share))
 
 
-def _sampled(plan: Plan, places: Layout, observations: int) -> Probe:
-    """Return a probe with the plan's own examples and sampling, of which a few are canaries."""
+def _sampled_probe(plan: Plan, places: Layout, observations: int) -> Probe:
+    """Return a probe with the plan's number of examples, a few of them canaries, and the plan's sampling."""
     numbers = plan.sampling.expected_batch_size(plan.examples) * sum(places.sizes.values())
-    wanted = min(_SAMPLED_STEPS * observations // _OBSERVATIONS, int(_SAMPLED_NUMBERS / numbers))
-    steps = max(_FEWEST_STEPS, min(wanted, _affordable(places, observations)))
+    requested = min(_SAMPLED_STEPS * observations // _OBSERVATIONS, int(_SAMPLED_NUMBERS / numbers))
+    steps = max(_FEWEST_STEPS, min(requested, _most_steps(places, observations)))
     return _probe(plan, places, plan.examples, steps, plan.sampling)
 
 
@@ -290,20 +290,20 @@ def _probe(plan: Plan, places: Layout, examples: int, steps: int, sampling: Sche
 def _notes(plan: Plan, names: Sequence[str] | None, observations: int) -> tuple[str, ...]:
     found = []
     places = _layout(plan, names, _COORDINATES)
-    steps = _everybody(plan, places, observations).plan.total_steps
+    steps = _full_batch_probe(plan, places, observations).plan.total_steps
     if steps < observations // (2 * places.canaries):
         scores = 2 * places.canaries * steps
         found.append(
-            f"Steps of {len(places.sizes)} parameters in {len(places.groups)} groups take long, so {scores:,} scores were looked "
-            f"at with everybody taking part, not {observations:,}; the bounds are the looser for it, at the same confidence"
+            f"Steps with {len(places.sizes)} parameters in {len(places.groups)} groups are slow, so the audit with full batches "
+            f"used {scores:,} scores instead of {observations:,}; the bounds are looser, at the same confidence"
         )
     if isinstance(plan.sampling, ByEpoch):
         found.append(
             f"No amplification is claimed for {type(plan.sampling).__name__}: the lower bounds are for an adversary who knows "
-            "which step everybody takes part in"
+            "the step in which each example takes part"
         )
     if isinstance(plan.clipping, Projected):
-        found.append("Estimated norms bound no single step, so that one example without noise is not looked at")
+        found.append("Estimated norms do not bound a single step, so the check of one example without noise is left out")
     if plan.clipping.adaptive:
-        found.append("The lower bounds are from gradients alone; the counts that are released beside them cost the rest of ε")
+        found.append("The lower bounds use gradients only; the released counts account for the rest of ε")
     return tuple(found)

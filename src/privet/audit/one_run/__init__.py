@@ -1,1 +1,1 @@
-"""The audit of one whole training: canaries among the real examples, and guesses of which were in."""
+"""Audit of one training run, by guessing which canaries among the real examples took part."""

@@ -1,4 +1,4 @@
-"""Canaries in a real training: examples, or gradients of their own, that take part by the fall of a coin."""
+"""Canaries in real training: examples, or gradients on an additional parameter, included by coin flips."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from privet.reading.rows import Rows, join_rows, ungroup
 from privet.sampling import Indices
 
 KINDS = ("mislabelled", "noise")
-_PIECE = 256  # canaries that go through the model at once
+_CHUNK = 256  # canaries that go through the model at once
 
 
 def canaries(dataset: Dataset[Any], number: int, *, classes: int, kind: str = "mislabelled") -> TensorDataset:
-    """Return examples that a model can only learn one by one.
+    """Return examples that a model can only memorise.
 
     Args:
-        dataset: map-style, of pairs (input, label).
-        number: m ≥ 2; a thousand is sensible.
-        classes: labels are 0, …, classes − 1, two or more.
-        kind: "mislabelled": inputs of the data set with a wrong label; "noise": inputs of white noise as large as the data's,
-            with a random label, whose gradients point in directions of their own.
+        dataset: map-style data set of pairs (input, label).
+        number: number of canaries m ≥ 2; a thousand is typical.
+        classes: number of classes, ≥ 2; labels are 0, …, classes − 1.
+        kind: "mislabelled": inputs of the data set with a wrong label; "noise": inputs of white noise with the data's mean and
+            standard deviation and a random label, whose gradients have directions of their own.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
@@ -57,27 +57,27 @@ def canaries(dataset: Dataset[Any], number: int, *, classes: int, kind: str = "m
 
 
 class Attack(Protocol):
-    """What looks at every step's release, and at the final model."""
+    """An attack on the release of each step, and on the final model."""
 
     scores: Array
 
     def step(self, *_: object) -> None:
-        """Add what a release says for each canary's having taken part to the scores; called before an optimizer uses it."""
+        """Add the evidence of a release for each canary to the scores; called before the optimizer's step."""
 
     def final(self) -> Array:
-        """Return what the model says for each canary, (m,)."""
+        """Return the score of each canary from the final model, (m,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What is trained in place of what was to be.
+    """A training run with canaries.
 
     Args:
-        model: with what the canaries need.
-        loss_fn: of the data's batches.
-        data: real examples, then canaries.
-        coins: (m,) which of them take part.
-        attack: on the training.
+        model: the model, with the parameter for canaries if there is one.
+        loss_fn: loss for batches of the data.
+        data: real examples, followed by canaries.
+        coins: (m,) whether each canary is included.
+        attack: the attack.
     """
 
     model: nn.Module
@@ -87,8 +87,10 @@ class Setting:
     attack: Attack
 
 
-def with_examples(plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: Dataset[Any], added: Dataset[Any]) -> Setting:
-    """Return a training in which some examples are added."""
+def add_example_canaries(
+    plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: Dataset[Any], added: Dataset[Any]
+) -> Setting:
+    """Return a training run with examples as canaries."""
     data = _WithExamples(dataset, added, str(plan.unit))
 
     def weighted(model: nn.Module, batch: Any) -> Tensor:
@@ -96,38 +98,38 @@ def with_examples(plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: 
         losses: Tensor = loss_fn(model, content) * taking_part
         return losses
 
-    return Setting(model, weighted, data, data.coins, _OnExamples(plan, model, loss_fn, data.added))
+    return Setting(model, weighted, data, data.coins, _ExampleAttack(plan, model, loss_fn, data.added))
 
 
-def with_gradients(
+def add_gradient_canaries(
     plan: Plan, model: nn.Module, loss_fn: LossFunction, optimizer: torch.optim.Optimizer, dataset: Dataset[Any], number: int
 ) -> Setting:
-    """Return a training with one more parameter, each of whose coordinates is a canary's alone.
+    """Return a training run with an additional parameter, each coordinate of which belongs to one canary.
 
-    A canary's loss is linear in its coordinate and has nothing to do with the model; real examples do not touch the parameter.
+    A canary's loss is linear in its coordinate and independent of the model; real examples do not use the parameter.
     """
     names = tuple(trainable(model))
     if len(plan.clipping.groups(names)) != 1:
         raise InvalidArgumentError(
             "canaries", number, "examples, such as those of privet.audit.one_run.canaries, with a rule of several groups",
-            "A parameter for canaries would be one more group.",
+            "A parameter for canaries would form another group.",
         )  # fmt: skip
-    beside = _Beside(model, count("canaries", number, minimum=2))
-    optimizer.add_param_group({"params": [beside.canaries]})
+    extended = _WithCanaryParameter(model, count("canaries", number, minimum=2))
+    optimizer.add_param_group({"params": [extended.canaries]})
     norm = float(most_influential(plan.clipping, 1)[0])
     data = _WithGradients(dataset, number, norm, str(plan.unit))
 
     def both(module: nn.Module, batch: Any) -> Tensor:
         content, real, gradients = batch
-        assert isinstance(module, _Beside)
+        assert isinstance(module, _WithCanaryParameter)
         losses: Tensor = loss_fn(module.model, content) * real + F.linear(gradients, module.canaries)[:, 0]
         return losses
 
-    return Setting(beside, both, data, data.coins, _OnGradients(plan, beside.canaries, norm))
+    return Setting(extended, both, data, data.coins, _GradientAttack(plan, extended.canaries, norm))
 
 
-class _Beside(nn.Module):
-    """A model, and a parameter that has nothing to do with it."""
+class _WithCanaryParameter(nn.Module):
+    """A model with an additional, unrelated parameter."""
 
     def __init__(self, model: nn.Module, number: int) -> None:
         super().__init__()
@@ -135,18 +137,18 @@ class _Beside(nn.Module):
         self.canaries = nn.Parameter(torch.zeros(1, number))
 
 
-def _coins(number: int) -> Mask:
+def _flip_coins(number: int) -> Mask:
     return np.random.default_rng().random(number) < 0.5
 
 
 class _Mixed(Batched):
-    """Real examples, then canaries; the former are read as any others are."""
+    """Real examples, which are read as usual, followed by canaries."""
 
     _real: Rows
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether the real examples are read by user code."""
+        """Whether user code reads the real examples."""
         return self._real.runs_user_code
 
     def read(self, indices: Indices) -> Any:
@@ -154,18 +156,18 @@ class _Mixed(Batched):
 
 
 class _WithExamples(_Mixed):
-    """Real examples, then others; who is out keeps its place, and has weight zero."""
+    """Real examples, followed by example canaries; an excluded canary keeps its place with weight zero."""
 
     def __init__(self, dataset: Dataset[Any], added: Dataset[Any], unit: str) -> None:
         self._real, self._number, self._added, self.privacy_unit = Rows(dataset), check_map_style(dataset), Rows(added), unit
-        self.coins = _coins(check_map_style(added))
+        self.coins = _flip_coins(check_map_style(added))
         self.added = self._added.batch(np.arange(len(self.coins)))
 
     def __len__(self) -> int:
         return self._number + len(self.coins)
 
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return examples (batch of one, (1,) whether it takes part)."""
+        """Return examples (batch of one, (1,) whether it is included)."""
         real, seeds = indices < self._number, seeds or Seeds.draw()
         taking_part = np.ones(len(indices), dtype=bool)
         taking_part[~real] = self.coins[indices[~real] - self._number]
@@ -180,17 +182,17 @@ class _WithExamples(_Mixed):
 
 
 class _WithGradients(_Mixed):
-    """Real examples, then canaries: gradients with one coordinate each, zero for who is out."""
+    """Real examples, followed by gradient canaries with one coordinate each, zero if excluded."""
 
     def __init__(self, dataset: Dataset[Any], number: int, norm: float, unit: str) -> None:
         self._real, self._number, self._norm, self.privacy_unit = Rows(dataset), check_map_style(dataset), norm, unit
-        self.coins = _coins(number)
+        self.coins = _flip_coins(number)
 
     def __len__(self) -> int:
         return self._number + len(self.coins)
 
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return examples (batch of one, (1,) whether it is real, (1, m) gradient); a canary has some real one in its place."""
+        """Return examples (batch of one, (1,) whether it is real, (1, m) gradient); a canary contains some real example."""
         real = indices < self._number
         gradients = torch.zeros(len(indices), 1, len(self.coins))
         own = indices[~real] - self._number
@@ -205,22 +207,22 @@ class _WithGradients(_Mixed):
 
 
 class _PlanSteps:
-    """The rule and the noise of one step after another."""
+    """Iterator over the rule and the noise of each step."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._factors, self._multipliers = plan, plan.bound_factors(), plan.multipliers()
         self._taken = 0
 
     def next(self) -> tuple[Rule, float]:
-        """Return the rule of the next step, and the standard deviation of its noise."""
+        """Return the rule of the next step and the standard deviation of its noise."""
         rule = self._plan.clipping.scale_bound(float(self._factors[self._taken]))
         deviation = float(self._multipliers[self._taken]) * rule.sensitivity
         self._taken += 1
         return rule, deviation
 
 
-class _OnExamples(Attack):
-    """⟨u, c⟩ of the release with what each canary would contribute, and the fall of its loss."""
+class _ExampleAttack(Attack):
+    """Attack by the product ⟨u, c⟩ of the release and each canary's contribution, and by the decrease of its loss."""
 
     def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, batch: Any) -> None:
         self._plan, self._model, self._loss_fn, self._batch = plan, model, loss_fn, batch
@@ -233,25 +235,25 @@ class _OnExamples(Attack):
     def step(self, *_: object) -> None:
         rule, deviation = self._steps.next()
         released = {name: self._plan.divisor * _gradient(parameter) for name, parameter in self._parameters.items()}
-        ratios = torch.cat([self._log_ratio(batch, rule, released, deviation) for batch in self._pieces()])
+        ratios = torch.cat([self._log_ratio(batch, rule, released, deviation) for batch in self._chunks()])
         self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios.nan_to_num(0.0).numpy())
 
     def final(self) -> Array:
         return np.nan_to_num(self._before - self._losses())
 
     def _losses(self) -> Array:
-        """Return the loss of every canary alone, as it is trained on."""
+        """Return the loss of each canary by itself, as in training."""
         examples, guard = split_batch(self._batch), self._subject.guard
         with torch.no_grad(), guard.fresh():
             alone = [self._loss_fn(self._model, examples.one(position)) for position in range(examples.count)]
         return np.asarray(torch.cat(alone).double().numpy())
 
-    def _pieces(self) -> Iterator[Any]:
-        for start in range(0, len(self.scores), _PIECE):
-            yield rows(self._batch, slice(start, start + _PIECE))
+    def _chunks(self) -> Iterator[Any]:
+        for start in range(0, len(self.scores), _CHUNK):
+            yield rows(self._batch, slice(start, start + _CHUNK))
 
     def _log_ratio(self, batch: Any, rule: Rule, released: Mapping[str, Tensor], deviation: float) -> Tensor:
-        """Return log of how much likelier the release is with each example's contribution c in it: (⟨u, c⟩ − ‖c‖²/2)/(σS)²."""
+        """Return the log likelihood ratio of the release with and without each contribution c: (⟨u, c⟩ − ‖c‖²/2)/(σS)²."""
         norms = clipped_sum(self._model, self._loss_fn, batch, rule).norms.double().reshape(len(self._groups), -1)
         weights = rule.weights(norms)
         found = -(weights * norms).square().sum(0) / 2
@@ -261,8 +263,8 @@ class _OnExamples(Attack):
         return found / deviation**2
 
 
-class _OnGradients(Attack):
-    """Each canary's own coordinate of the release, and of the final parameter."""
+class _GradientAttack(Attack):
+    """Attack by each canary's coordinate of the release, and of the final parameter."""
 
     def __init__(self, plan: Plan, parameter: nn.Parameter, norm: float) -> None:
         self._plan, self._parameter, self._steps, self._norm = plan, parameter, _PlanSteps(plan), norm
@@ -285,5 +287,5 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 
 
 def log_likelihood_ratio(rate: float, ratios: Array) -> Array:
-    """Return log(1 − q + q·e^r): who takes part in a step with chance q is there in as many of the worlds."""
+    """Return log(1 − q + q·e^r), the log likelihood ratio for a canary that is sampled with probability q."""
     return np.asarray(np.logaddexp(math.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + ratios))

@@ -1,4 +1,4 @@
-"""What guesses of who was in prove about ε: bounds for one run with many canaries, each of them in or out by a fair coin."""
+"""Lower bounds on ε from guesses about canaries in one run, each of which was included by a fair coin flip."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from privet.accounting.classic import gaussian
 from privet.audit.probe import Array
 from privet.errors import InvalidArgumentError, between
 
-_MOST = 60.0  # ε, and √(2ε) would do for μ, beyond which no number of guesses proves anything
+_MOST = 60.0  # largest ε, or μ, that is searched; no realistic number of guesses proves more
 _HALVINGS = 30
-# Parts of the canaries that are guessed about at either end: chosen before anything is seen.
+# Fractions of the canaries to guess at either end, fixed in advance.
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 @dataclass(frozen=True)
 class GuessBounds:
-    """What the guesses of one attack prove.
+    """Lower bounds on ε from the guesses of one attack.
 
     Args:
-        epsilon: lower bound on ε, by the counting argument of Steinke et al.; it assumes nothing.
-        epsilon_f_dp: lower bound on ε if the trade-off curve is that of two normal laws; tighter.
-        guesses: how many were made where the first bound is best.
-        correct: how many of them were right.
-        canaries: how many there were.
+        epsilon: lower bound on ε by the counting argument of Steinke et al., without assumptions.
+        epsilon_f_dp: lower bound on ε assuming the trade-off curve of two normal distributions; tighter.
+        guesses: number of guesses for which the first bound is best.
+        correct: number of correct guesses among them.
+        canaries: number of canaries.
     """
 
     epsilon: float
@@ -42,17 +42,18 @@ class GuessBounds:
 def bounds(
     scores: Array, included: Sequence[bool], *, delta: float, confidence: float = 0.95, shares: Sequence[float] = SHARES
 ) -> GuessBounds:
-    """Return what scores prove about a mechanism that was run once.
+    """Return the lower bounds on ε that scores of canaries prove about a mechanism that ran once.
 
-    The canaries with the highest scores are guessed to be in, as many with the lowest to be out, and the rest are left alone.
-    How many is tried for every one of the shares, and paid for by the confidence of each.
+    The canaries with the highest scores are guessed to be included, as many with the lowest scores to be excluded; there are no
+    guesses for the rest. All shares are tried, and the confidence is corrected for their number.
 
     Args:
-        scores: (m,) the larger, the rather was the canary in. Anything an adversary can compute without the coins.
-        included: (m,) the coins: independent and fair.
-        delta: δ in (0, 1) of the bounds.
-        confidence: in (0, 1), of each of the two bounds.
-        shares: parts of the canaries to guess about at either end, each in (0, 1/2]; not to be chosen after looking.
+        scores: (m,) scores, larger for canaries more likely to be included; any function of what an adversary sees without the
+            coins.
+        included: (m,) the independent, fair coin flips.
+        delta: δ of the bounds, in (0, 1).
+        confidence: confidence of each of the two bounds, in (0, 1).
+        shares: fractions of the canaries to guess at either end, each in (0, 1/2]; do not choose them after looking at results.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
@@ -74,7 +75,7 @@ def bounds(
             raise InvalidArgumentError("shares", share, "greater than 0 and at most 1/2")
     values, coins = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
     if values.shape != coins.shape or values.ndim != 1 or len(values) < 2:
-        raise InvalidArgumentError("scores", values.shape, f"one for each of two or more coins, of which there are {coins.shape}")
+        raise InvalidArgumentError("scores", values.shape, f"(m,) with m ≥ 2, like included, whose shape is {coins.shape}")
     order = np.argsort(values, kind="stable")
     alpha, found = (1 - confidence) / len(shares), []
     for share in shares:
@@ -87,7 +88,7 @@ def bounds(
 
 
 def epsilon_by_counting(guesses: int, correct: int, canaries: int, delta: float, alpha: float) -> float:
-    """Return the largest ε that so many correct guesses refute at level α.
+    """Return the largest ε that this number of correct guesses refutes at level α.
 
     Source:
         Steinke, Nasr, Jagielski 2023, Theorem 5.2 and Appendix D.
@@ -103,7 +104,7 @@ def epsilon_by_counting(guesses: int, correct: int, canaries: int, delta: float,
 
 
 def epsilon_by_trade_off(guesses: int, correct: int, canaries: int, delta: float, alpha: float) -> float:
-    """Return ε at δ of the largest μ for which so many correct guesses refute μ-Gaussian differential privacy at level α.
+    """Return ε at δ of the largest μ for which this number of correct guesses refutes μ-GDP at level α.
 
     Source:
         Mahloujifar, Melis, Chaudhuri 2024, Algorithms 1 and 3, for two equally likely answers.
@@ -121,7 +122,7 @@ def epsilon_by_trade_off(guesses: int, correct: int, canaries: int, delta: float
 
 
 def _largest(refuted: Callable[[float], bool]) -> float:
-    """Return where a statement stops to hold that holds for small numbers, from below; 0 if it never does."""
+    """Return, by bisection from below, the largest number that is refuted; 0 if none is."""
     low, high = 0.0, _MOST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -1,1 +1,1 @@
-"""Checks of a user's own program before it trains: model, loss, data and collate."""
+"""Checks of a user's program before training: model, loss, data and collate function."""

@@ -1,4 +1,4 @@
-"""Examples that no data set should have, made of some that it has: not a number, too long, too large, all the same."""
+"""Adversarial variants of examples: NaN, too long, too large, or constant."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from torch.utils import _pytree as pytree
 
 Change = Callable[[Tensor], Tensor]
 
-# What the real numbers of one example can be.
+# Variants of the real numbers of an example.
 _REAL: dict[str, Change] = {
     "NaN": lambda leaf: torch.full_like(leaf, torch.nan),
-    "infinite in one place": lambda leaf: _with_first(leaf, torch.inf),
+    "infinite in one entry": lambda leaf: _set_first(leaf, torch.inf),
     "zero": torch.zeros_like,
     "1e20": lambda leaf: torch.full_like(leaf, min(1e20, torch.finfo(leaf.dtype).max)),
-    "a thousand times as large": lambda leaf: leaf * 1e3,
+    "a thousand times larger": lambda leaf: leaf * 1e3,
 }
-# What its sequences of whole numbers can be; other numbers than those seen may be out of range.
+# Variants of its integer sequences; integers that do not occur in the example may be out of range.
 _WORDS: dict[str, Change] = {
-    "one token over and over": lambda leaf: leaf.flatten()[0].expand(leaf.shape).clone(),
-    "tokens that are all zero": torch.zeros_like,
+    "one token repeated": lambda leaf: leaf.flatten()[0].expand(leaf.shape).clone(),
+    "all tokens zero": torch.zeros_like,
 }
 
 
-def contents(items: Sequence[Any], *, batched: bool) -> Iterator[tuple[str, Any]]:
-    """Yield what the first of some examples is changed into, with a name for it; first as it is.
+def variants(items: Sequence[Any], *, batched: bool) -> Iterator[tuple[str, Any]]:
+    """Yield (name, variant) of the first of some examples, starting with the example itself.
 
     Args:
-        items: examples as a data set gives them, or batches of one.
+        items: items of a data set, or batches of one.
         batched: whether they are batches of one, with a first dimension of 1.
     """
-    yield "as it is", items[0]
-    leaves, tree = _flat(items[0])
-    others = [flat for flat, structure in map(_flat, items[1:]) if structure == tree]
-    first = int(batched)  # dimension in which a sequence extends
+    yield "unchanged", items[0]
+    leaves, tree = _flatten(items[0])
+    others = [flat for flat, structure in map(_flatten, items[1:]) if structure == tree]
+    first = int(batched)  # first dimension of a sequence
 
     def changed(some: dict[int, Change]) -> Any:
-        made = [_like(change(_tensor(leaf)), leaf) if (change := some.get(at)) else leaf for at, leaf in enumerate(leaves)]
+        made = [
+            _convert_like(change(_tensor(leaf)), leaf) if (change := some.get(at)) else leaf for at, leaf in enumerate(leaves)
+        ]
         return pytree.tree_unflatten(made, tree)
 
     tensors = {at: _tensor(leaf) for at, leaf in enumerate(leaves) if _is_number(leaf)}
@@ -55,47 +57,47 @@ def contents(items: Sequence[Any], *, batched: bool) -> Iterator[tuple[str, Any]
         at: other
         for at in whole
         if tensors[at].dim() == first
-        for other in [_another(tensors[at], [_tensor(flat[at]) for flat in others])]
+        for other in [_find_different(tensors[at], [_tensor(flat[at]) for flat in others])]
         if other is not None
     }
     relabel: dict[int, Change] = {at: lambda leaf, other=other: other for at, other in labels.items()}  # type: ignore[misc]
     if relabel:
         yield "of another class", changed(relabel)
         if real:
-            yield "an outlier of another class", changed({**dict.fromkeys(real, _REAL["a thousand times as large"]), **relabel})
+            yield "an outlier of another class", changed({**dict.fromkeys(real, _REAL["a thousand times larger"]), **relabel})
     if sequences := _sequences(tensors, words, others, first):
         longest = max(_tensor(flat[at]).shape[first] for flat in (leaves, *others) for at in sequences)
         yield "of length 1", changed(dict.fromkeys(sequences, lambda leaf: leaf.narrow(first, 0, min(1, leaf.shape[first]))))
         if all(tensors[at].device.type == "cpu" and tensors[at].shape[first] for at in sequences):
-            # On other devices an index that is out of range ends the process.
-            yield "twice as long as any", changed(dict.fromkeys(sequences, lambda leaf: _repeated(leaf, first, 2 * longest)))
+            # On other devices, an index that is out of range terminates the process.
+            yield "twice as long as any", changed(dict.fromkeys(sequences, lambda leaf: _repeat(leaf, first, 2 * longest)))
 
 
 def _sequences(tensors: dict[int, Tensor], words: list[int], others: list[list[Any]], first: int) -> list[int]:
-    """Return the leaves whose length may be another: those that differ in it, tokens, and what is as long as one of these."""
+    """Return the leaves of variable length: those whose lengths differ, tokens, and leaves of the same length as one of these."""
     long = {at: leaf.shape[first] for at, leaf in tensors.items() if leaf.dim() > first}
     known = {at for at in long if any(_tensor(flat[at]).shape[first] != long[at] for flat in others)} | set(words)
     lengths = {long[at] for at in known}
     return [at for at in long if long[at] in lengths]
 
 
-def _another(leaf: Tensor, others: Sequence[Tensor]) -> Tensor | None:
+def _find_different(leaf: Tensor, others: Sequence[Tensor]) -> Tensor | None:
     return next((other for other in others if other.shape == leaf.shape and not torch.equal(other, leaf)), None)
 
 
-def _with_first(leaf: Tensor, value: float) -> Tensor:
+def _set_first(leaf: Tensor, value: float) -> Tensor:
     made = leaf.clone()
     made.view(-1)[:1].fill_(value)
     return made
 
 
-def _repeated(leaf: Tensor, dimension: int, length: int) -> Tensor:
+def _repeat(leaf: Tensor, dimension: int, length: int) -> Tensor:
     times = [1] * leaf.dim()
     times[dimension] = -(-length // leaf.shape[dimension])
     return leaf.repeat(times).narrow(dimension, 0, length)
 
 
-def _flat(item: Any) -> tuple[list[Any], pytree.TreeSpec]:
+def _flatten(item: Any) -> tuple[list[Any], pytree.TreeSpec]:
     return pytree.tree_flatten(copy.deepcopy(item), is_leaf=_is_list_of_numbers)
 
 
@@ -115,8 +117,8 @@ def _tensor(leaf: Any) -> Tensor:
     return leaf if isinstance(leaf, Tensor) else torch.as_tensor(leaf)
 
 
-def _like(tensor: Tensor, leaf: Any) -> Any:
-    """Return a changed leaf as the kind of thing that it was."""
+def _convert_like(tensor: Tensor, leaf: Any) -> Any:
+    """Convert a tensor to the type of the original leaf."""
     if isinstance(leaf, Tensor):
         return tensor
     if isinstance(leaf, np.ndarray):

@@ -1,4 +1,4 @@
-"""Everything that can be asked about a training before it begins, on the user's own model, loss and data."""
+"""Checks of a user's model, loss, data and plan before training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
-from privet.audit.checks import Check, certain
+from privet.audit.checks import Check, deterministic_check
 from privet.audit.mechanism.whitebox import ALPHA, MechanismAudit, mechanism
 from privet.audit.program import isolation, model_checks
 from privet.audit.program.subject import Subject
@@ -25,7 +25,7 @@ from privet.reading.batches import check_map_style
 from privet.sampling import Poisson
 
 _OBSERVATIONS = 200_000
-# What is asked of the model, in the order in which it is asked.
+# Families of checks of the model, in the order of their execution.
 FAMILIES: dict[str, Callable[[Subject], list[Check]]] = {
     "ORACLE": model_checks.oracle_checks,
     "ISOLATION": isolation.isolation_checks,
@@ -36,13 +36,13 @@ FAMILIES: dict[str, Callable[[Subject], list[Check]]] = {
 
 @dataclass(frozen=True)
 class GuaranteeCheck:
-    """What was found about a model, a loss, examples and a plan.
+    """The result of checking a model, a loss, examples and a plan.
 
     Args:
-        checks: of the model, by family: ORACLE, ISOLATION, SENS, NOISE.
-        failed: names of those that failed.
+        checks: checks of the model, by family: ORACLE, ISOLATION, SENS, NOISE.
+        failed: names of the failed checks of the model.
         mechanism: the audit of the plan's mechanism: SENS, NOISE, SAMPLER and AUDIT.
-        seconds: it took.
+        seconds: duration of the checks.
     """
 
     checks: tuple[Check, ...]
@@ -52,7 +52,7 @@ class GuaranteeCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against training this model by this plan."""
+        """Whether all checks of the model and the mechanism passed."""
         return not self.failed and self.mechanism.passed
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class GuaranteeCheck:
         ])  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain JSON values."""
+        """Return the result as values for JSON."""
         return {
             "passed": self.passed,
             "epsilon_lower_bound": self.mechanism.to_dict()["epsilon_lower_bound"],
@@ -93,37 +93,38 @@ def check(
     observations: int = _OBSERVATIONS,
     progress: Callable[[str], object] | None = None,
 ) -> GuaranteeCheck:
-    """Ask of a model, a loss and data what a training by the plan relies on, and audit the plan's mechanism.
+    """Check a model, a loss and data for what training by the plan relies on, and audit the plan's mechanism.
 
-    Give the data set and collate that training is to be given: what they do to several examples at once shows nowhere else.
+    Pass the data set and collate function for training: only they show how several examples are processed together.
 
     Args:
-        model: in the mode in which it is to be trained; it is copied, not changed.
+        model: the model, in the mode for training; it is copied, not changed.
         loss_fn: (model, batch) → (B,) losses.
-        batch: at least two examples, in the place of a data set. What collate did to them is not asked.
-        plan: with its noise; for a data set, a usual one if None.
-        dataset: map-style, at least two examples, of the plan's size. At most sixteen, spread over it, are looked at.
+        batch: at least two examples, instead of a data set. The collate function cannot be checked.
+        plan: plan with its noise; None for a typical plan, with a data set only.
+        dataset: map-style data set of the plan's size, with at least two examples. At most sixteen of them, evenly spaced, are
+            used.
         collate, probe_batch: as for `privet.Training`.
         observations: as for `mechanism`.
-        progress: called with the name of every part before it begins.
+        progress: called with the name of each part before it starts.
 
-    What is found says something about the examples that are looked at, so they should be public, or the result kept.
+    The result depends on the examples without noise: use public ones, or keep the result private.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
     """
-    started, tell = time.monotonic(), progress or (lambda part: None)
-    subject = subject_of(model, loss_fn, plan, batch, dataset, collate, probe_batch)
+    started, report = time.monotonic(), progress or (lambda part: None)
+    subject = build_subject(model, loss_fn, plan, batch, dataset, collate, probe_batch)
     found: list[Check] = []
     for family in FAMILIES:
-        tell(family)
-        found += family_checks(subject, family)
+        report(family)
+        found += run_family(subject, family)
     audited = mechanism(subject.plan, names=subject.names or None, observations=observations, progress=progress)
-    failed = rejected(found)
+    failed = find_rejected(found)
     return GuaranteeCheck(tuple(found), failed, audited, time.monotonic() - started)
 
 
-def subject_of(
+def build_subject(
     model: nn.Module,
     loss_fn: LossFunction,
     plan: Plan | None,
@@ -132,19 +133,21 @@ def subject_of(
     collate: Collate | None = None,
     probe_batch: Any = None,
 ) -> Subject:
-    """Return what is asked about; the arguments are those of `check`.
+    """Return the subject of the checks; arguments as for `check`.
 
     Raises:
-        InvalidArgumentError: there are not both or neither of batch and data set, or fewer than two examples.
+        InvalidArgumentError: both or neither of batch and data set are given, or there are fewer than two examples.
     """
     if (batch is None) == (dataset is None):
         given = "neither" if batch is None else "both"
-        raise InvalidArgumentError("batch", f"{given} of batch and dataset", "one of the two", "The data set shows more.")
+        raise InvalidArgumentError(
+            "batch", f"{given} of batch and dataset", "one of the two", "Prefer the data set, which allows more checks."
+        )
     if batch is not None:
         if plan is None:
-            raise InvalidArgumentError("plan", None, "a privet.Plan, with a batch", "A data set would tell its size.")
+            raise InvalidArgumentError("plan", None, "a privet.Plan, with a batch", "Without a data set, its size is unknown.")
         if collate is not None:
-            raise InvalidArgumentError("collate", collate, "left out with a batch", "Give the data set, which it is called with.")
+            raise InvalidArgumentError("collate", collate, "left out with a batch", "Give the data set for which it is meant.")
         subject = Subject.of_batch(model, loss_fn, batch, plan, probe_batch)
         number = check_map_style(subject.dataset)
     else:
@@ -153,35 +156,35 @@ def subject_of(
         subject = Subject(model, loss_fn, dataset, plan or usual_plan(number), collate, probe_batch=probe_batch)
     if number < 2:
         name = "dataset" if batch is None else "batch"
-        raise InvalidArgumentError(name, number, "at least two examples", "One is left out, the others stay.")
+        raise InvalidArgumentError(name, number, "at least two examples", "The checks compare an example with others.")
     return subject
 
 
-def family_checks(subject: Subject, family: str) -> list[Check]:
-    """Return the checks of one family; what chance alone could have rejected is asked once more."""
-    found = _asked(subject, family)
-    return _asked(subject, family) if rejected(found) else found
+def run_family(subject: Subject, family: str) -> list[Check]:
+    """Return the checks of one family; if any fails, they are repeated once, as a check may fail by chance."""
+    found = _run_checks(subject, family)
+    return _run_checks(subject, family) if find_rejected(found) else found
 
 
-def rejected(checks: list[Check]) -> tuple[str, ...]:
-    """Return the names of the checks that fail, which right code does with chance `ALPHA` at most."""
+def find_rejected(checks: list[Check]) -> tuple[str, ...]:
+    """Return the names of the failed checks; correct code fails any of them with probability `ALPHA` at most."""
     return tuple(check.name for check in checks if not check.p_value >= ALPHA / len(checks))
 
 
-def _asked(subject: Subject, family: str) -> list[Check]:
+def _run_checks(subject: Subject, family: str) -> list[Check]:
     try:
         found = FAMILIES[family](subject)
     except PrivetError as error:
-        found = [certain("the model can be trained", str(error), holds=False)]
+        found = [deterministic_check("the model can be trained", str(error), holds=False)]
     return [Check(f"{family}: {check.name}", check.finding, check.p_value) for check in found]
 
 
 def usual_plan(examples: int, epsilon: float = 3.0) -> Plan:
-    """Return a plan for so many examples where none was given: ten batches an epoch, a hundred epochs.
+    """Return a typical plan: ten batches per epoch, a hundred epochs.
 
     Args:
-        examples: of the data set, ≥ 20.
-        epsilon: that it is calibrated to.
+        examples: number of examples, ≥ 20.
+        epsilon: target ε of the calibration.
     """
     return Plan(
         examples=examples, sampling=Poisson(batch_size=examples / 10), steps=1000, clipping=Flat(1.0), delta=0.1 / examples

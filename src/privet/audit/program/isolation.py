@@ -1,7 +1,7 @@
-"""ISOLATION: does anything that the user hands in compute with two examples at once, or keep something of one for the next?
+"""ISOLATION: check that user code does not combine examples, or carry state from one example to the next.
 
-Training shows user code one example at a time, so a program that needs a batch is trained as another program than it was written
-as. What isolation cannot see, such as a data set that changes when it is read, has to be found here.
+Training runs user code on one example at a time, so a program that relies on a batch would train a different program than it
+was written for. These checks also find what isolation cannot prevent, such as a data set that changes when it is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from privet._utils.randomness import preserve_generators, seed_generators
-from privet.audit.checks import Check, certain
+from privet.audit.checks import Check, deterministic_check
 from privet.audit.program.subject import BatchData, Subject, clone
 from privet.collate import Collate, own_batch
 from privet.errors import PrivetError
@@ -32,70 +32,71 @@ from privet.reading.batches import Batched
 from privet.reading.rows import Rows, join_rows
 from privet.training.preflight import couples
 
+_LOSS_CHECK = "losses in a batch equal losses of each example alone"
 _ANOTHER_PROGRAM = (
-    "in a batch this program computes something else than for each example alone; training computes it alone. The loss, the "
-    "model or collate (padding to the longest, say) lets an example depend on others"
+    "the program computes different losses in a batch and for each example alone, as training does. The loss, the model or "
+    "collate (for example padding to the longest) makes an example depend on others"
 )
-_FEW = 3  # examples in a batch whose traces in the model are looked at
+_FEW = 3  # examples in a batch whose effect on the model's state is checked
 
 
 def isolation_checks(subject: Subject) -> list[Check]:
-    """Return whether examples are apart: in the data set, in collate, in model and loss, and in what these keep."""
+    """Check that examples are independent in the data set, in collate, in model and loss, and in their state."""
     found = [
-        _accepted("training accepts the data set", subject.check_data, "of the plan's size and unit, no entry twice"),
-        _accepted("training accepts the program", lambda: subject.method, "by its check before the first step"),
+        _check_accepted("training accepts the data set", subject.check_data, "size and unit of the plan, no duplicate entry"),
+        _check_accepted("training accepts the program", lambda: subject.method, "by the check before the first step"),
     ]
     if not any(parameter.requires_grad for parameter in subject.model.parameters()):
         return found
-    if not isinstance(subject.few, BatchData):
+    if not isinstance(subject.selected, BatchData):
         found += _data_checks(subject)
-    batch, positions = _joint(subject)
+    batch, positions = _build_joint_batch(subject)
     if batch is not None:
-        found.append(_loss_check(subject, batch, [subject.alone[position] for position in positions]))
+        found.append(_loss_check(subject, batch, [subject.single_batches[position] for position in positions]))
     found += _state_checks(subject, batch)
     return found
 
 
-def _accepted(name: str, ask: Callable[[], object], remark: str) -> Check:
-    """Return whether something is not refused, with what is said if it is."""
+def _check_accepted(name: str, call: Callable[[], object], remark: str) -> Check:
+    """Check that a call does not raise a PrivetError, whose message is the finding."""
     try:
-        ask()
+        call()
     except PrivetError as error:
-        return certain(name, str(error), holds=False)
-    return certain(name, remark, holds=True)
+        return deterministic_check(name, str(error), holds=False)
+    return deterministic_check(name, remark, holds=True)
 
 
 def _data_checks(subject: Subject) -> list[Check]:
     rows_, indices = Rows(subject.dataset, subject.collate), subject.indices.tolist()
-    found = [_accepted("reading an example again returns the same", lambda: rows_.check_repeatable(indices), "in two orders")]
+    found = [_check_accepted("reading an example is repeatable", lambda: rows_.check_repeatable(indices), "in two orders")]
     if isinstance(subject.dataset, Batched):
         return found
     if not _reads_rows(subject.dataset, subject.indices.tolist()):
-        remark = "__getitems__ returns other examples than __getitem__; training reads one at a time and never calls it"
-        found.append(certain("examples are read alone as together", remark, holds=False))
+        remark = "__getitems__ returns other examples than __getitem__; training reads one example at a time and never calls it"
+        found.append(deterministic_check("examples read together equal examples read alone", remark, holds=False))
     collate = subject.collate
     if collate is not None:
         mixes = couples(collate, _items(subject))
-        remark = "collate computes with several examples at once; training calls collate([item])" if mixes else "as one by one"
-        found.append(certain("collate makes a batch of what each item is", remark, holds=not mixes))
+        remark = "collate combines several examples; training calls collate([item])" if mixes else "same as one by one"
+        found.append(deterministic_check("collate does not combine examples", remark, holds=not mixes))
     return found
 
 
 def _reads_rows(dataset: Dataset[Any], indices: list[int]) -> bool:
-    """Return whether `__getitems__`, where there is one of the user's, returns what `__getitem__` does."""
+    """Return whether a user-defined `__getitems__`, if any, returns the same examples as `__getitem__`."""
     read = getattr(dataset, "__getitems__", None)
     if read is None or isinstance(dataset, Subset | TensorDataset):
         return True
     try:
-        one, again = ([_seeded(lambda index=index: dataset[index], seed) for index in indices] for seed in (0, 1))
-        if not _same(one, again):  # random: nothing to compare
+        one, again = ([_call_seeded(lambda index=index: dataset[index], seed) for index in indices] for seed in (0, 1))
+        if not _same(one, again):  # random reads cannot be compared
             return True
-        return _same(one, _seeded(lambda: list(read(indices)), 0))
+        return _same(one, _call_seeded(lambda: list(read(indices)), 0))
     except Exception:
-        return True  # it is not called in training either
+        return True  # training does not call it
 
 
-def _seeded(read: Any, seed: int) -> Any:
+def _call_seeded(read: Any, seed: int) -> Any:
     with preserve_generators():
         seed_generators(seed)
         return clone(read())
@@ -117,40 +118,40 @@ def _equal(one: Any, other: Any) -> bool:
 
 def _items(subject: Subject) -> list[Any]:
     with preserve_generators():
-        return [copy.deepcopy(subject.few[position]) for position in range(len(subject.indices))]
+        return [copy.deepcopy(subject.selected[position]) for position in range(len(subject.indices))]
 
 
-def _joint(subject: Subject) -> tuple[Any, list[int]]:
-    """Return several examples as one batch, by the user's collate if it makes one, and which they are; None if there is none."""
-    everyone = list(range(len(subject.indices)))
+def _build_joint_batch(subject: Subject) -> tuple[Any, list[int]]:
+    """Return several examples as one batch, by the user's collate if possible, and their positions; None if that fails."""
+    positions = list(range(len(subject.indices)))
     device = next(subject.model.parameters()).device
-    if not isinstance(subject.few, Batched):
+    if not isinstance(subject.selected, Batched):
         collate: Collate = subject.collate or default_collate
-        with suppress(Exception):  # it is made for one item, or examples differ in shape
-            taken = [_items(subject) for _ in range(2)]  # first, as reading seeds the generators too
-            made = [_seeded(lambda items=items: own_batch(collate(items)), seed) for seed, items in enumerate(taken)]
+        with suppress(Exception):  # collate may accept single items only, or examples differ in shape
+            taken = [_items(subject) for _ in range(2)]  # read first, because reading seeds the generators too
+            made = [_call_seeded(lambda items=items: own_batch(collate(items)), seed) for seed, items in enumerate(taken)]
             if _same(*made):
-                return to_device(made[0], device), everyone
-    kinds = [signature(batch) for batch in subject.alone]
+                return to_device(made[0], device), positions
+    kinds = [signature(batch) for batch in subject.single_batches]
     ((most, number),) = Counter(kinds).most_common(1)
-    positions = [position for position in everyone if kinds[position] == most]
+    alike = [position for position in positions if kinds[position] == most]
     if number < 2:
         return None, []
     try:
-        return join_rows([subject.alone[position] for position in positions]), positions
+        return join_rows([subject.single_batches[position] for position in alike]), alike
     except PrivetError:
         return None, []
 
 
 class _Bag:
-    """Batches that are computed one after another."""
+    """Batches whose losses are computed one after another."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self.batches = batches
 
 
 def _sorted_losses(loss_fn: LossFunction, model: nn.Module, bag: _Bag) -> Tensor:
-    """Return all losses in order of size: a collate function may put its items in another order."""
+    """Return all losses, sorted, because a collate function may reorder its items."""
     return torch.cat([loss_fn(model, clone(batch)) for batch in bag.batches]).sort().values
 
 
@@ -161,36 +162,37 @@ def _loss_check(subject: Subject, batch: Any, alone: Sequence[Any]) -> Check:
     with preserve_generators():
         differing = differing_losses(differentiated, examples, _Bag([batch]))
     if differing is None:
-        return certain("losses in a batch are those of each example alone", f"of {len(alone)} examples", holds=True)
-    return certain("losses in a batch are those of each example alone", _ANOTHER_PROGRAM, holds=False)
+        return deterministic_check(_LOSS_CHECK, f"{len(alone)} examples", holds=True)
+    return deterministic_check(_LOSS_CHECK, _ANOTHER_PROGRAM, holds=False)
 
 
 def _state_checks(subject: Subject, batch: Any) -> list[Check]:
-    """Return whether forward passes leave nothing of their examples in the model."""
-    first, second = (_piece(subject, batch, part) for part in (slice(0, _FEW), slice(-_FEW + 1, None)))
+    """Check that forward passes store nothing about their examples in the model."""
+    first, second = (_few_batches(subject, batch, part) for part in (slice(0, _FEW), slice(-_FEW + 1, None)))
     found = []
     for mode, model in _modes(subject):
-        kept = _kept(subject, model, first, second)
-        remark = "as they were, or the same after other examples"
-        if kept:
+        changed = _find_dependent_state(subject, model, first, second)
+        remark = "unchanged, or the same after other examples"
+        if changed:
             remark = (
-                f"{', '.join(kept[:3])} depend on the examples of the pass. Training puts them back after every example; keep "
-                "nothing of the data in the model"
+                f"{', '.join(changed[:3])} depend on the examples of the pass. Training restores them after each example; do not "
+                "store data in the model"
             )
-        found.append(certain(f"buffers, parameters and attributes after a batch, {mode}", remark, holds=not kept))
+        name = f"buffers, parameters and attributes after a batch, {mode}"
+        found.append(deterministic_check(name, remark, holds=not changed))
     return found
 
 
-def _piece(subject: Subject, batch: Any, part: slice) -> list[Any]:
-    """Return a few examples as batches: one batch where they can stand in one."""
+def _few_batches(subject: Subject, batch: Any, part: slice) -> list[Any]:
+    """Return a few examples as one batch if possible, or else as batches of one."""
     if batch is not None:
         with suppress(PrivetError):
             return [rows(batch, part)]
-    return subject.alone[part]
+    return subject.single_batches[part]
 
 
 def _modes(subject: Subject) -> list[tuple[str, nn.Module]]:
-    """Return the model in its own mode and, if that is evaluation, in training mode; batch norm stays as it is frozen."""
+    """Return the model in its own mode and, if that is evaluation mode, also in training mode, with frozen batch norm."""
     found = [("in its own mode", subject.copy())]
     if not subject.model.training:
         model = subject.copy().train()
@@ -201,16 +203,16 @@ def _modes(subject: Subject) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def _kept(subject: Subject, model: nn.Module, first: list[Any], second: list[Any]) -> list[str]:
-    """Return the names of what holds something of the examples after passes over them.
+def _find_dependent_state(subject: Subject, model: nn.Module, first: list[Any], second: list[Any]) -> list[str]:
+    """Return the names of state that depends on the examples of earlier passes.
 
-    Buffers and parameters must be the same whichever examples there were; those that follow from the parameters alone are, such
-    as spectral norm's. Attributes may hold the last pass, which the next one overwrites, but no earlier one.
+    Buffers and parameters must not depend on the examples; buffers that depend on parameters only, such as those of spectral
+    norm, pass. Attributes may depend on the last pass, which the next one overwrites, but not on earlier passes.
     """
     try:
-        before, one, other = (_after(subject, model, batches) for batches in ([], first, second))
-        history, repeated = (_after(subject, model, batches) for batches in ([*first, *second], [*second, *second]))
-    except Exception:  # what fails in a batch is asked of each alone, elsewhere
+        before, one, other = (_state_after(subject, model, batches) for batches in ([], first, second))
+        history, repeated = (_state_after(subject, model, batches) for batches in ([*first, *second], [*second, *second]))
+    except Exception:  # other checks run the examples one by one
         return []
     stored = {name for name in before["stored"] if not _equal_values(before["stored"], one["stored"], name)}
     written = [name for name in stored if not _equal_values(one["stored"], other["stored"], name)]
@@ -218,8 +220,8 @@ def _kept(subject: Subject, model: nn.Module, first: list[Any], second: list[Any
     return [*sorted(written), *sorted(attributes)]
 
 
-def _after(subject: Subject, model: nn.Module, batches: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Return what a copy of the model holds after some passes."""
+def _state_after(subject: Subject, model: nn.Module, batches: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Return the state of a copy of the model after some passes."""
     twin = copy.deepcopy(model)
     loss_fn = copy.deepcopy(subject.loss_fn) if isinstance(subject.loss_fn, nn.Module) else subject.loss_fn
     with preserve_generators():

@@ -1,4 +1,4 @@
-"""What every method is measured against: one example at a time, in float64, by plain autograd."""
+"""Reference for all gradient methods: one example at a time, in float64, by plain autograd."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from privet.gradients.core.losses import LossFunction, checked_losses
 
 Gradients = Mapping[str, Tensor]
 
-# The engine shrinks every contribution by this factor, so that rounding cannot carry it over the bound.
+# The engine shrinks each contribution by this factor, so that rounding cannot exceed the bound.
 SHRINK = 1 - 2**-20
 
 
 def cast(batch: Any, dtype: torch.dtype) -> Any:
-    """Return the batch with its real numbers in this precision."""
+    """Return the batch with its floating-point tensors cast to this type."""
     return pytree.tree_map(lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, batch)
 
 
 def without(batch: Any, position: int) -> Any:
-    """Return the neighbouring batch: everything but one example."""
+    """Return the neighbouring batch without one example."""
     return rows(batch, torch.tensor([i for i in range(examples_in(batch)) if i != position], dtype=torch.int64))
 
 
 def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict[str, Tensor]:
-    """Return name → (B, *shape) float64, by a loop that shares nothing with the methods that it is to judge."""
+    """Return per-example gradients, name → (B, *shape) float64, by a loop that shares no code with the tested methods."""
     model, batch = copy.deepcopy(model).double(), cast(batch, torch.float64)
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     found: dict[str, list[Tensor]] = {name: [] for name in named}
@@ -46,10 +46,10 @@ def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict
 
 
 def gradients_of_each(model: nn.Module, loss_fn: LossFunction, batches: Sequence[Any]) -> tuple[dict[str, Tensor], int]:
-    """Return name → (B, *shape) float64 of batches of one, by plain autograd in the model's precision, and how many of them fail.
+    """Return gradients of batches of one, name → (B, *shape) float64, and the number of batches that raise an exception.
 
-    Each is computed on a copy of the model, so that nothing is kept of one for the next. One whose own computation raises, or
-    whose gradient is not finite, contributes zero.
+    They are computed by plain autograd in the model's precision, each on a copy of the model, so that no state is carried over. A
+    batch that raises an exception or has a non-finite gradient contributes zero.
     """
     found: dict[str, list[Tensor]] = {name: [] for name, value in model.named_parameters() if value.requires_grad}
     failed = 0
@@ -71,12 +71,12 @@ def gradients_of_each(model: nn.Module, loss_fn: LossFunction, batches: Sequence
 
 
 def norms_of(gradients: Gradients) -> Tensor:
-    """Return (B,) norms over all parameters together."""
+    """Return the norms over all parameters, (B,)."""
     return torch.stack([value.reshape(len(value), -1).square().sum(1) for value in gradients.values()]).sum(0).sqrt()
 
 
 def weighted_sum(gradients: Gradients, rule: Rule) -> dict[str, Tensor]:
-    """Return the sum of gradients, each group of them weighed by its norm as a rule says."""
+    """Return the sum of gradients, with each group weighted by the rule according to its norm."""
     groups = rule.groups(tuple(gradients))
     norms = torch.stack([norms_of({name: gradients[name] for name in group}) for group in groups])
     return {
@@ -87,7 +87,7 @@ def weighted_sum(gradients: Gradients, rule: Rule) -> dict[str, Tensor]:
 
 
 def size(tensors: Gradients) -> float:
-    """Return the L2 norm over all tensors together, in float64."""
+    """Return the L2 norm over all tensors, in float64."""
     return float(torch.cat([value.double().flatten() for value in tensors.values()]).norm())
 
 
@@ -98,14 +98,14 @@ def distance(one: Gradients, other: Gradients) -> float:
 
 
 def moved(one: ClippedSum, other: ClippedSum) -> float:
-    """Return how far apart two sums are as their noise sees it: every tensor, statistics too, over its noise scale."""
+    """Return the distance of two sums, with each tensor and statistic divided by its noise scale."""
     assert one.noise_scales == other.noise_scales
     scaled = [{name: t.double() / made.noise_scales.get(name, 1.0) for name, t in made.tensors.items()} for made in (one, other)]
     return distance(*scaled)
 
 
 def relative_error(found: Gradients, expected: Gradients) -> float:
-    """Return the distance relative to the whole of what is expected: a parameter whose gradient is zero does not divide by it."""
+    """Return the distance relative to the norm over all parameters, which also works for parameters with zero gradient."""
     return distance(found, expected) / (size(expected) or 1.0)
 
 

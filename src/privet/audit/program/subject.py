@@ -1,4 +1,4 @@
-"""What `privet check` is about: a program as it is trained, and a few of its examples, read as training reads them."""
+"""Subject of `privet check`: a user's program and a few of its examples, read as in training."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from privet.training.clipped_sums import ClippedSummer
 from privet.training.preflight import Preflight
 from privet.training.state.iterates import PastIterates
 
-EXAMPLES = 16  # that are looked at, at most
-_PART = 5  # of them that go through the model at once: fewer than all, and no divisor of their number
+EXAMPLES = 16  # largest number of examples to check
+_CHUNK = 5  # examples that go through the model at once: fewer than all, and not a divisor of their number
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What is to be trained, to be looked at before.
+    """A program to check before training.
 
     Args:
-        model: the module, in the mode in which it is to be trained; it is copied, not changed.
+        model: the module, in the mode for training; it is copied, not changed.
         loss_fn: (model, batch) → (B,) losses.
-        dataset: map-style, at least two examples; at most sixteen, spread over it, are looked at.
-        plan: that it is to be trained by, with its noise.
-        collate: list of items → batch, as training is given it.
-        whole: whether this is the data set of the plan, and not some examples of it.
-        probe_batch: a public batch that training is to be given for its check before the first step, or None.
+        dataset: map-style data set with at least two examples, of which at most sixteen, evenly spaced, are used.
+        plan: plan of the training, with its noise.
+        collate: collate function for training, list of items → batch, or None.
+        whole: whether this is the whole data set of the plan, not a sample of it.
+        probe_batch: public batch for the check before the first step of training, or None.
     """
 
     model: nn.Module
@@ -62,33 +62,33 @@ class Subject:
 
     @staticmethod
     def of_batch(model: nn.Module, loss_fn: LossFunction, batch: Any, plan: Plan, probe_batch: Any = None) -> Subject:
-        """Return a subject with the examples of a batch, which stand along the first dimension of its tensors."""
+        """Return a subject with the examples of a batch, along the first dimension of its tensors."""
         return Subject(model, loss_fn, BatchData(batch, str(plan.unit)), plan, whole=False, probe_batch=probe_batch)
 
     @cached_property
     def indices(self) -> Indices:
-        """The examples that are looked at."""
+        """Indices of the examples to check."""
         number = len(self.dataset)  # type: ignore[arg-type]
         return np.unique(np.linspace(0, number - 1, min(EXAMPLES, number)).astype(np.int64))
 
     @property
     def names(self) -> list[str]:
-        """The names of the parameters that are trained; none of a model that training refuses for it."""
+        """Names of the trainable parameters; empty for a model without any, which training refuses."""
         return [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
     def check_data(self) -> None:
-        """Refuse a data set that training would refuse.
+        """Check that training would accept the data set.
 
         Raises:
-            InvalidArgumentError: naming what is wrong with it.
+            InvalidArgumentError: it would not; the message gives the reason.
         """
         if self.whole:
             check_dataset(self.dataset, self.plan.examples, self.plan.unit)
 
     @cached_property
-    def few(self) -> Dataset[Any]:
-        """The examples that are looked at, as a data set that is read as the whole is."""
-        return part_of(self.dataset, self.indices)
+    def selected(self) -> Dataset[Any]:
+        """The examples to check, as a data set that is read like the whole one."""
+        return select_examples(self.dataset, self.indices)
 
     @cached_property
     def method(self) -> str:
@@ -97,42 +97,42 @@ class Subject:
         Raises:
             UnsupportedModelError: training would refuse the program.
         """
-        trainable(self.model)  # a model with nothing to train is refused first
-        plan, rows_ = self.first_step_plan(silent=True), Rows(self.few, self.collate)
+        trainable(self.model)  # refuses a model without trainable parameters
+        plan, rows_ = self.first_step_plan(silent=True), Rows(self.selected, self.collate)
         return Preflight(plan, self.copy(), self.loss_fn, rows_, "auto", self.probe_batch).check()
 
     def copy(self) -> nn.Module:
-        """Return a copy of the model as it is."""
+        """Return a copy of the model."""
         return copy.deepcopy(self.model)
 
-    def steady(self, dtype: torch.dtype | None = None) -> nn.Module:
-        """Return a copy without dropout, in another precision if asked; in evaluation mode if more than that is random."""
+    def without_dropout(self, dtype: torch.dtype | None = None) -> nn.Module:
+        """Return a copy of the model without dropout, cast to a type if given; in evaluation mode if it is still random."""
         twin = copy.deepcopy(self.model)
         for module in twin.modules():
             if isinstance(module, _RANDOM):
-                _switch_off(module)
-        if self._draws(twin):
+                _disable_dropout(module)
+        if self._is_random(twin):
             twin.eval()
         return twin if dtype is None else twin.to(dtype)
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether the model or loss draws random numbers even without dropout and in evaluation mode."""
-        return self._draws(self.steady())
+        """Whether the model or loss is random even without dropout and in evaluation mode."""
+        return self._is_random(self.without_dropout())
 
     @cached_property
-    def precise(self) -> torch.dtype | None:
-        """float64 if model and loss can compute in it, else None: in their own precision."""
-        model = self.steady(torch.float64)
+    def precise_dtype(self) -> torch.dtype | None:
+        """float64 if model and loss support it, else None for their own precision."""
+        model = self.without_dropout(torch.float64)
         try:
             with preserve_generators():
-                self.loss_fn(model, cast(clone(self.alone[0]), torch.float64)).sum().backward()
-        except Exception:  # of whatever kind: what was measured in float64 would be nothing
+                self.loss_fn(model, cast(clone(self.single_batches[0]), torch.float64)).sum().backward()
+        except Exception:  # of any kind: float64 is not supported
             return None
         return torch.float64
 
-    def _draws(self, model: nn.Module) -> bool:
-        batch = self.alone[0]
+    def _is_random(self, model: nn.Module) -> bool:
+        batch = self.single_batches[0]
         with preserve_generators(), torch.no_grad(), suppress(Exception):
             found = []
             for seed in (0, 1):
@@ -142,13 +142,13 @@ class Subject:
         return False
 
     @cached_property
-    def alone(self) -> list[Any]:
-        """The batch of one of each of the examples, made here by the user's data set and collate, one call after another."""
+    def single_batches(self) -> list[Any]:
+        """The examples as batches of one, each built by a separate call of the user's data set and collate function."""
         device = next(self.model.parameters()).device
-        return [to_device(clone(self.batch_of(self.few, position)), device) for position in range(len(self.indices))]
+        return [to_device(clone(self.batch_of(self.selected, position)), device) for position in range(len(self.indices))]
 
     def batch_of(self, data: Dataset[Any], position: int) -> Any:
-        """Return one example as training hands it to the model, without any of Privet's reading where user code reads."""
+        """Return one example as the model receives it in training, but read by user code only, without Privet's reader."""
         with preserve_generators():
             if isinstance(data, Batched):
                 return data.read(np.array([position], dtype=np.int64))
@@ -157,20 +157,20 @@ class Subject:
             return own_batch(self.collate([item])) if self.collate is not None else batch_of_one(item)
 
     def sum_of(self, model: nn.Module, data: Dataset[Any], rule: Rule, *, dtype: torch.dtype | None = None) -> ClippedSum:
-        """Return the clipped sum over a data set as training takes it, without noise.
+        """Return the clipped sum over a data set as in training, without noise.
 
         Args:
-            model: with steady random numbers.
-            data: some examples, such as `few`.
-            rule: that weights them.
-            dtype: that real numbers are cast to when they are read; as they are by default.
+            model: a deterministic model.
+            data: some examples, such as `selected`.
+            rule: clipping rule.
+            dtype: type to which floating-point tensors are cast when read; None for no cast.
         """
         parameters, source = trainable(model), self.plan.noise.make_source()
         summer = ClippedSummer(
             model, self.loss_fn, parameters, self.method, source.words, source.words, PastIterates(), averages=None
         )  # fmt: skip
-        rows_, everyone = self._rows(data, dtype), np.arange(len(data), dtype=np.int64)  # type: ignore[arg-type]
-        return summer.sum_draw(iter(physical_batches(rows_, split(everyone, 1, _PART))), rule, None)
+        rows_, indices = self._rows(data, dtype), np.arange(len(data), dtype=np.int64)  # type: ignore[arg-type]
+        return summer.sum_draw(iter(physical_batches(rows_, split(indices, 1, _CHUNK))), rule, None)
 
     def _rows(self, data: Dataset[Any], dtype: torch.dtype | None) -> Rows:
         if dtype is None:
@@ -182,26 +182,27 @@ class Subject:
         return Rows(data, partial(_collate_cast, self.collate, dtype))
 
     def first_step(self, model: nn.Module, *, silent: bool) -> dict[str, Tensor]:
-        """Return what the optimizer of a training on the few examples is handed in its first step, times the batch size.
+        """Return the sum that the optimizer receives in the first step of training on the selected examples.
 
         Args:
-            model: that is trained; the optimizer leaves it as it is.
-            silent: whether there is no noise.
+            model: the model, which the recording optimizer does not change.
+            silent: train without noise.
         """
-        trainable(model)  # refused here: torch has no optimizer over nothing
+        trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
         plan, recorder = self.first_step_plan(silent=silent), Recorder(model)
+        collate = None if isinstance(self.selected, Batched) else self.collate
         Training(
-            plan, model, self.loss_fn, recorder, self.few, collate=self.collate if not isinstance(self.few, Batched) else None,
-            physical_batch_size=_PART, reading=Reading(probe_batch=self.probe_batch),
+            plan, model, self.loss_fn, recorder, self.selected, collate=collate, physical_batch_size=_CHUNK,
+            reading=Reading(probe_batch=self.probe_batch),
         ).run()  # fmt: skip
-        return {name: steps[0].double() * plan.divisor for name, steps in recorder.handed.items()}
+        return {name: steps[0].double() * plan.divisor for name, steps in recorder.received.items()}
 
     def first_step_plan(self, *, silent: bool) -> Plan:
-        """Return the plan with one step, in which all of the few examples take part."""
+        """Return the plan with one step on all selected examples."""
         plan = self.plan
-        loudness = replace(plan.noise, multiplier=0, non_private=True) if silent else plan.noise
+        noise = replace(plan.noise, multiplier=0, non_private=True) if silent else plan.noise
         return replace(
-            plan, examples=len(self.indices), sampling=FullBatch(), steps=1, noise=loudness, momentum=None, sparsification=None,
+            plan, examples=len(self.indices), sampling=FullBatch(), steps=1, noise=noise, momentum=None, sparsification=None,
             accept_large_delta=True,
         )  # fmt: skip
 
@@ -212,12 +213,12 @@ class Subject:
 
 
 def clone(batch: Any) -> Any:
-    """Return a batch with tensors of its own."""
+    """Return a copy of a batch with cloned tensors."""
     return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
 
 
 def cast(batch: Any, dtype: torch.dtype) -> Any:
-    """Return a batch with its real numbers in this precision."""
+    """Return a batch with its floating-point tensors cast to this type."""
     return pytree.tree_map(lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, batch)
 
 
@@ -225,30 +226,30 @@ def _collate_cast(collate: Collate | None, dtype: torch.dtype, items: list[Any])
     return cast(batch_of_one(items[0]) if collate is None else own_batch(collate(items)), dtype)
 
 
-def _switch_off(module: nn.Module) -> None:
+def _disable_dropout(module: nn.Module) -> None:
     if isinstance(module, nn.modules.dropout._DropoutNd):
         module.eval()
     else:
         module.dropout = 0.0  # type: ignore[assignment]
 
 
-def part_of(dataset: Dataset[Any], indices: Indices) -> Dataset[Any]:
-    """Return some examples of a data set, read as the whole is, with random numbers that depend on the index alone."""
+def select_examples(dataset: Dataset[Any], indices: Indices) -> Dataset[Any]:
+    """Return some examples of a data set, read like the whole, with random numbers that depend on the index only."""
     if isinstance(dataset, Batched):
         return _Part(dataset, indices)
     if table_of(dataset) is not None:
         found: Dataset[Any] = Subset(dataset, indices.tolist())
         found.privacy_unit = privacy_unit(dataset)  # type: ignore[attr-defined]
         return found
-    return Chosen(dataset, indices)
+    return SeededSubset(dataset, indices)
 
 
-class Chosen(Dataset[Any]):
-    """Some items of a data set, whose reading draws the same random numbers every time.
+class SeededSubset(Dataset[Any]):
+    """Some items of a data set, each read with the same random numbers every time.
 
     Args:
-        dataset: map-style.
-        indices: of the items.
+        dataset: map-style data set.
+        indices: indices of the items.
     """
 
     def __init__(self, dataset: Dataset[Any], indices: Sequence[int] | Indices) -> None:
@@ -258,18 +259,18 @@ class Chosen(Dataset[Any]):
         return len(self._indices)
 
     def __getitem__(self, position: int) -> Any:
-        # Rows seeds every example by itself; these seeds are known, so that a plain loop can draw the same.
+        # Rows seeds each example too, but these seeds are known, so that a plain loop can draw the same numbers.
         seed_generators(self._indices[position])
         return self._dataset[self._indices[position]]
 
 
 class Items(Dataset[Any]):
-    """Items that are at hand, handed out as copies: what is written into one is gone.
+    """Items in memory, returned as copies, so that changes are lost.
 
     Args:
-        items: as the data set gives them.
-        seeds: of what collate draws for each.
-        unit: whose data they are.
+        items: items of a data set.
+        seeds: seed of the random numbers of collate for each item.
+        unit: unit of privacy.
     """
 
     def __init__(self, items: Sequence[Any], seeds: Sequence[int], unit: str) -> None:
@@ -284,7 +285,7 @@ class Items(Dataset[Any]):
 
 
 class _Part(Batched):
-    """Some entries of a data set that makes its batches itself."""
+    """Some entries of a data set that builds its own batches."""
 
     def __init__(self, dataset: Batched, indices: Indices) -> None:
         self._dataset, self._indices, self.privacy_unit = dataset, indices, dataset.privacy_unit
@@ -300,7 +301,7 @@ class _Part(Batched):
         return found
 
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return these entries kept apart, each with random numbers that depend on its index alone."""
+        """Return these entries separately, each with random numbers that depend on its index only."""
         if self.row_wise:
             return self._dataset.groups(self._indices[indices], seeds, strict=strict)
         chosen = [self._indices[[index]] for index in indices]
@@ -309,7 +310,7 @@ class _Part(Batched):
 
 
 class _Cast(Batched):
-    """Entries whose real numbers are cast to another precision."""
+    """Entries with floating-point tensors cast to another type."""
 
     def __init__(self, dataset: Batched, dtype: torch.dtype) -> None:
         self._dataset, self._dtype, self.privacy_unit = dataset, dtype, dataset.privacy_unit
@@ -321,7 +322,7 @@ class _Cast(Batched):
         return cast(self._dataset.read(indices), self._dtype)
 
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return these entries kept apart."""
+        """Return these entries separately."""
         found = self._dataset.groups(indices, seeds, strict=strict)
         return [replace(group, examples=replace(group.examples, leaves=_cast_leaves(group, self._dtype))) for group in found]
 
@@ -331,7 +332,7 @@ def _cast_leaves(group: Group, dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 class BatchData(Batched):
-    """The examples of a plain batch, as a data set."""
+    """The examples of a batch as a data set."""
 
     row_wise = True
 
@@ -342,12 +343,12 @@ class BatchData(Batched):
         return examples_in(self.batch)
 
     def read(self, indices: Indices) -> Any:
-        """Return these examples as one plain batch."""
+        """Return these examples as one batch."""
         return rows(self.batch, torch.from_numpy(indices))
 
 
 class Batches(Batched):
-    """Batches of one that are at hand, of any shapes."""
+    """Batches of one in memory, of any shapes."""
 
     def __init__(self, batches: Sequence[Any], unit: str) -> None:
         self._batches, self.privacy_unit = list(batches), unit
@@ -356,12 +357,12 @@ class Batches(Batched):
         return len(self._batches)
 
     def read(self, indices: Indices) -> Any:
-        """Return the batch of one of one index."""
+        """Return the batch of one at one index."""
         return clone(self._batches[int(indices[0])])
 
 
 def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """Return the columns of a data set of plain tensors; None if it is another, or its rows differ in shape."""
+    """Return the columns of a data set of tensors; None for other data sets, or if its rows differ in shape."""
     if isinstance(data, Items) or table_of(data) is None:
         return None
     read = [data[position] for position in range(len(data))]  # type: ignore[arg-type]
@@ -371,4 +372,4 @@ def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
         return None
 
 
-__all__ = ["BatchData", "Batches", "Chosen", "Items", "Subject", "cast", "clone", "part_of"]
+__all__ = ["BatchData", "Batches", "Items", "SeededSubset", "Subject", "cast", "clone", "select_examples"]

@@ -1,4 +1,4 @@
-"""`privet audit`: attack the mechanism of a plan from inside, and write a certificate."""
+"""`privet audit`: attack the mechanism of a plan with white-box access, and write a certificate."""
 
 from __future__ import annotations
 
@@ -22,44 +22,46 @@ if TYPE_CHECKING:
     from privet.audit import GuaranteeCheck, MechanismAudit
 
 CERTIFICATE = "certificate.json"
-# What a program finds in the exit status: 0 passed, 1 failed, 2 could not be asked.
+# Exit status: 0 for passed, 1 for failed, 2 for an error.
 _FAILED = 1
 
 Observations = Annotated[
-    int, typer.Option(help="How many scores to look at: a million bound ε to some percent in about half a minute.")
+    int, typer.Option(help="Number of attack scores; a million bound ε to a few percent in about half a minute.")
 ]
 Quiet = Annotated[bool, typer.Option(help="Show no progress bar.")]
 
 
 def audit(
-    run: Annotated[Path | None, typer.Argument(help="Directory of a run; its plan is audited.")] = None,
-    plan: Annotated[Path | None, typer.Option(help="A plan.json, instead of a run.")] = None,
-    out: Annotated[Path | None, typer.Option(help="File for the certificate; default: certificate.json in the run.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Directory of the run whose plan is audited.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan.json to audit, instead of RUN.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the certificate; default: certificate.json in RUN.")] = None,
     observations: Observations = 1_000_000,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Attack the mechanism of a plan from inside, and say what ε that shows at least.
+    """Attack the mechanism of a plan with white-box access and report the lower bound on ε that the attack proves.
 
-    Exit status 0: nothing speaks against the claim. 1: something does. 2: it could not be asked.
+    Exit status: 0 if the lower bound does not exceed the claimed ε, 1 if it does, 2 after an error.
 
     Example: privet audit runs/mnist
     """
     from privet.audit import mechanism
 
     if run is not None and plan is None:
-        claim, names = read_plan(run), _names(run)
+        claim, names = read_plan(run), _parameter_names(run)
     elif plan is not None and run is None:
         claim, names = read_plan_file(plan), None
     else:
-        raise InvalidArgumentError("RUN", None if run is None else str(run), "given, or else --plan", "Choose one of the two.")
-    with parts(3, quiet=quiet) as progress:
+        raise InvalidArgumentError(
+            "RUN", None if run is None else str(run), "given without --plan, or left out with it", "Give exactly one of the two."
+        )
+    with progress_of_parts(3, quiet=quiet) as progress:
         found = mechanism(claim, names=names, observations=observations, progress=progress)
-    tell(found, json, out or (None if run is None else run / CERTIFICATE))
+    print_result(found, json, out or (None if run is None else run / CERTIFICATE))
 
 
-def tell(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | None) -> None:
-    """Write the certificate, answer, and end with the status of the result."""
+def print_result(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | None) -> None:
+    """Write the certificate, print the result, and exit with status 1 if it failed."""
     if path is not None:
         write_text(path, found.to_json(indent=2) + "\n")
     where = "" if path is None else f"\n\nCertificate: {path}"
@@ -69,8 +71,8 @@ def tell(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | Non
 
 
 @contextlib.contextmanager
-def parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what shows, on standard error, which of so many parts has begun."""
+def progress_of_parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar of this many parts on standard error; yield a function to call with the name of each part."""
     with progress_bar(shown=not quiet) as bar:
         task = bar.add_task("auditing", total=number)
         begun = False
@@ -88,16 +90,16 @@ def read_plan_file(path: Path) -> Plan:
     """Return the plan in a file.
 
     Raises:
-        InvalidArgumentError: it cannot be read, or holds none.
+        InvalidArgumentError: the file cannot be read, or holds no plan.
     """
     try:
         return Plan.from_json(read_text(path))
     except DocumentError as error:
-        raise InvalidArgumentError("--plan", str(path), "a file that can be read", f"{error}.") from None
+        raise InvalidArgumentError("--plan", str(path), "a readable file", f"{error}.") from None
 
 
-def _names(run: Path) -> list[str] | None:
-    """Return the names of the run's parameters, which a rule may refer to; None if it kept no model."""
+def _parameter_names(run: Path) -> list[str] | None:
+    """Return the names of the run's parameters, which a clipping rule may refer to; None if the run has saved no model."""
     path = run / "model.safetensors"
     if not path.exists():
         return None
@@ -105,4 +107,4 @@ def _names(run: Path) -> list[str] | None:
         with safe_open(str(path), framework="pt") as file:
             return list(file.keys())
     except (OSError, SafetensorError) as error:
-        raise InvalidArgumentError("run", str(path), "a model in safetensors", f"It cannot be read: {error}.") from None
+        raise InvalidArgumentError("run", str(path), "a model in safetensors format", f"It cannot be read: {error}.") from None

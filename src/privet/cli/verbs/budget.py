@@ -1,4 +1,4 @@
-"""`privet budget`: what several runs on one data set may spend together."""
+"""`privet budget`: one privacy budget shared by several runs on the same data set."""
 
 from __future__ import annotations
 
@@ -16,30 +16,35 @@ from privet.cli.settings import Adjacency, Delta
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="What several runs on one data set may spend together.",
+    help="Share one privacy budget among several runs on the same data set.",
     no_args_is_help=True,
 )
-File = Annotated[Path, typer.Argument(help="The budget's file.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The budget file.")]
 
 
 @app.command("create")
 def create(
     file: File,
-    epsilon: Annotated[float, typer.Option(help="ε of all runs together, never exceeded.")],
+    epsilon: Annotated[float, typer.Option(help="Total ε of all runs; never exceeded.")],
     delta: Delta,
-    examples: Annotated[int | None, typer.Option(help="Public number of examples, which every run must have.")] = None,
-    data: Annotated[str | None, typer.Option(help="Public name of the data set, as in train --data.")] = None,
+    examples: Annotated[int | None, typer.Option(help="Public number of examples; each run must have as many.")] = None,
+    data: Annotated[str | None, typer.Option(help="Public name of the data set, as in privet train --data.")] = None,
     adjacency: Adjacency = "add-remove",
-    unit: Annotated[str, typer.Option(help="Whose privacy it is, as in a plan.")] = "one example",
+    unit: Annotated[str, typer.Option(help="Unit of privacy, as in a plan.")] = "one example",
     part: Annotated[
-        list[str] | None, typer.Option(help="Name of a part of the data that shares nobody with the others; for each of them.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Name of a disjoint part of the data, which shares no unit with other parts; repeatable."
+        ),
     ] = None,
     plans: Annotated[
-        str, typer.Option(help="adaptive: plans may depend on earlier results; fixed: they do not, which you promise.")
+        str, typer.Option(help="adaptive: plans may depend on earlier results; fixed: you assert that they do not.")
     ] = "adaptive",
     json: Json = False,
 ) -> None:
-    """Create a budget for all runs on one data set; each draws its whole plan from it before it begins.
+    """Create a budget for all runs on one data set.
+
+    Each run draws the cost of its whole plan before its first step.
 
     Example: privet budget create mnist.budget --data mnist --epsilon 3 --delta 1e-5
     """
@@ -48,29 +53,29 @@ def create(
         parts=tuple(part or ()), plans=plans,
     )  # fmt: skip
     account = budget.account()
-    answer(json, {"budget": str(file), **asdict(account.terms)}, f"{file}: {_allowance(account)}")
+    answer(json, {"budget": str(file), **asdict(account.terms)}, f"{file}: {_format_terms(account)}")
 
 
 @app.command("show")
 def show(file: File, json: Json = False) -> None:
-    """Show what has been drawn from a budget, by which runs.
+    """Show what each run has drawn from a budget.
 
     Example: privet budget show mnist.budget
     """
     account = Budget(file).account()
     drawn, shares = account.total(), account.shares.values()
-    told = "".join(
+    lines = "".join(
         f"\n  {share.run[:8]}  {share.steps:,} steps{'' if share.settled else ' (drawn, not closed)'}"
         f"{'' if share.part is None else f' on {share.part}'}  {share.directory or 'in memory'}"
         for share in shares
     )
     names = ("run", "part", "steps", "settled", "directory")
     runs = [{name: getattr(share, name) for name in names} for share in shares]
-    prose = f"{file}: {_allowance(account)}; drawn by {len(runs)} runs: ε ≤ {format_up(drawn)}{told}"
+    prose = f"{file}: {_format_terms(account)}; drawn by {len(runs)} runs: ε ≤ {format_up(drawn)}{lines}"
     answer(json, {**asdict(account.terms), "drawn": drawn, "runs": runs}, prose)
 
 
-def _allowance(account: Account) -> str:
+def _format_terms(account: Account) -> str:
     terms = account.terms
     whose = terms.data or f"{terms.examples:,} examples"
     return f"ε = {terms.epsilon:g} at δ = {terms.delta:g} for {terms.unit} of {whose} ({terms.adjacency}, {terms.plans} plans)"

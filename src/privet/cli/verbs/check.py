@@ -1,4 +1,4 @@
-"""`privet check`: what a training relies on, asked of the user's own model, loss and data."""
+"""`privet check`: test a user's model, loss and data for what private training relies on."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ from typing import Annotated
 import typer
 from torch import nn
 
-from privet.cli.definitions import defined_in
+from privet.cli.definitions import load_definitions
 from privet.cli.output import Json
-from privet.cli.verbs.audit import CERTIFICATE, Observations, Quiet, parts, read_plan_file, tell
+from privet.cli.verbs.audit import CERTIFICATE, Observations, Quiet, print_result, progress_of_parts, read_plan_file
 from privet.plan import Plan
 
 _NEEDED = "defines model, loss_fn and dataset (or batch and plan)"
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="MODEL.py", help=f"A Python file that {_NEEDED}; it is run.")],
-    plan: Annotated[Path | None, typer.Option(help="A plan.json; default: the file's plan, else a usual one.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="MODEL.py", help=f"A Python file that {_NEEDED}; it is executed.")],
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan.json; default: the plan that MODEL.py defines, or else a typical one.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help=f"File for the certificate, such as {CERTIFICATE}.")] = None,
     observations: Observations = 200_000,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Check a model, its loss and data, and audit the plan's mechanism: ORACLE, ISOLATION, SENS, NOISE, SAMPLER, AUDIT.
+    """Check a model, its loss and its data, and audit the plan's mechanism.
 
-    The file defines `model` (a module), `loss_fn` ((model, batch) → one loss per example) and `dataset` (map-style), or, with
-    a plan, only `batch`. It may define `plan` (a privet.Plan with its noise), `collate` and `probe_batch`, as training is
-    given them. At most sixteen examples are looked at, read and summed as training does it.
+    The checks are ORACLE, ISOLATION, SENS, NOISE, SAMPLER and AUDIT. MODEL.py defines `model` (a module), `loss_fn` ((model,
+    batch) → one loss per example) and `dataset` (map-style); with a plan, `batch` is enough. It may define `plan` (a privet.Plan
+    with its noise), `collate` and `probe_batch`, as for training. The checks read and sum at most sixteen examples, as training
+    does.
 
-    Exit status 0: nothing speaks against training it. 1: something does, or training would refuse it. 2: it could not be asked.
+    Exit status: 0 if all checks pass, 1 if one fails or training would refuse the model, 2 after an error.
 
     Example: privet check my_model.py --out certificate.json
     """
     from privet import audit
 
-    with defined_in(file, _NEEDED) as given:
+    with load_definitions(file, _NEEDED) as given:
         data = given.data()
         claim = read_plan_file(plan) if plan is not None else given.find("plan", Plan) or audit.usual_plan(data.number)
-        model, loss_fn = given.need("model", nn.Module), given.need("loss_fn", Callable)
-        with parts(len(audit.FAMILIES) + 3, quiet=quiet) as progress:
+        model, loss_fn = given.require("model", nn.Module), given.require("loss_fn", Callable)
+        with progress_of_parts(len(audit.FAMILIES) + 3, quiet=quiet) as progress:
             found = audit.check(
                 model, loss_fn, data.batch, claim, dataset=data.dataset, collate=data.collate,
                 probe_batch=given.find("probe_batch", object), observations=observations, progress=progress,
             )  # fmt: skip
-    tell(found, json, out)
+    print_result(found, json, out)

@@ -1,4 +1,4 @@
-"""`privet data`: what data sets there are, and getting them."""
+"""`privet data`: list and fetch data sets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="List and fe
 
 @app.command("list")
 def list_(json: Json = False) -> None:
-    """List the data sets that can be trained on by name.
+    """List the data sets that privet train --data knows by name.
 
-    Any .npz with x_train, y_train [, x_test, y_test] and any CSV with a target column can be trained on by path; their classes
-    are declared (privet train --classes).
+    It also accepts the path of any .npz file with x_train and y_train (and optionally x_test and y_test), and of any CSV file
+    with a target column. The classes of such files are declared with --classes.
     """
     entries = data.catalogue()
     lines = [
         f"{entry.name:18} {entry.train:>7,} + {entry.test:>6,}  {'×'.join(map(str, entry.input_shape)):9} "
-        f"{'here' if entry.cached else 'to fetch':9} {entry.description}"
+        f"{'cached' if entry.cached else 'to fetch':9} {entry.description}"
         for entry in entries
     ]
     answer(json, {"data": [asdict(entry) for entry in entries]}, "\n".join(lines))
@@ -32,11 +32,11 @@ def list_(json: Json = False) -> None:
 
 @app.command("fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(help="Name in the list.")],
-    folder: Annotated[Path | None, typer.Option(help="Take it from this folder.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set, from privet data list.")],
+    folder: Annotated[Path | None, typer.Option(help="Copy the files from this folder instead of fetching them.")] = None,
     json: Json = False,
 ) -> None:
-    """Get a data set into the cache, checked against its published hashes.
+    """Fetch a data set into the cache and verify its checksums.
 
     Example: privet data fetch mnist
     """

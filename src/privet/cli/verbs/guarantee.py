@@ -1,4 +1,4 @@
-"""`privet guarantee`: the whole statement of a finished run."""
+"""`privet guarantee`: print the full privacy statement of a finished run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privet.errors import InvalidArgumentError
 def guarantee(
     run: Annotated[Path, typer.Argument(help="Directory of a finished run.", metavar="RUN")], json: Json = False
 ) -> None:
-    """Print the statement of a finished run: what is promised, to whom, under which assumptions, and what is not.
+    """Print the privacy statement of a finished run: the guarantee, its assumptions, and what it does not cover.
 
     Example: privet guarantee runs/mnist
     """
@@ -23,7 +23,8 @@ def guarantee(
     if not path.is_file():
         raise InvalidArgumentError(
             "RUN", str(run), "the directory of a finished run",
-            f"It has no {path.name}. privet train --resume {run} finishes a run; privet ledger show {run} lists what it spent.",
+            f"It has no {path.name}. Finish the run with privet train --resume {run}, or list what it has spent with "
+            f"privet ledger show {run}.",
         )  # fmt: skip
     text = read_text(path).strip()
     print(" ".join(text.split("\n")) if json else text.removeprefix("# Guarantee").strip())

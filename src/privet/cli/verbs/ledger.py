@@ -1,4 +1,4 @@
-"""`privet ledger`: what a run has spent, and whether its files fit together."""
+"""`privet ledger`: show what a run has spent, and verify its files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from privet.training.verification import verify as verify_run
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="What a run has spent, and whether its files fit together.",
+    help="Show what a run has spent, and verify its files.",
     no_args_is_help=True,
 )
-Run = Annotated[Path, typer.Argument(help="Directory of the run.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of the run.")]
 
 
 @app.command("verify")
 def verify(run: Run, json: Json = False) -> None:
-    """Check every line of a run's ledger, and its plan, checkpoint, anchor and budget against it; exit with 2 on damage.
+    """Verify a run's ledger and the files that refer to it.
 
-    Note the tip somewhere else: nothing inside a directory shows that it is a copy, or was rolled back.
+    Checks every line of the ledger, and the plan, checkpoint, anchor and budget against it; exit status 2 on damage. Keep the
+    printed tip in another place: a directory alone cannot show that it is a copy or was rolled back.
 
     Example: privet ledger verify runs/mnist
     """
@@ -42,11 +43,11 @@ def show(run: Run, json: Json = False) -> None:
     Example: privet ledger show runs/mnist
     """
     records = read(run / LEDGER, WHAT).records
-    lines = (f"{number:>5}  {_described(record)}" for number, record in enumerate(records, start=1))
+    lines = (f"{number:>5}  {_format_record(record)}" for number, record in enumerate(records, start=1))
     answer(json, {"records": records}, "\n".join(lines))
 
 
-def _described(record: dict[str, object]) -> str:
-    """Return a record in a line: its kind, then what says most about it."""
-    told = ("first", "count", "run", "at", "machine", "process", "adopted", "versions")
-    return f"{record.get('record')!s:<8}" + "  ".join(f"{name} {record[name]}" for name in told if name in record)
+def _format_record(record: dict[str, object]) -> str:
+    """Return a record in one line: its kind, then its main fields."""
+    shown = ("first", "count", "run", "at", "machine", "process", "adopted", "versions")
+    return f"{record.get('record')!s:<8}" + "  ".join(f"{name} {record[name]}" for name in shown if name in record)

@@ -1,4 +1,4 @@
-"""`privet epsilon` and `privet noise`: questions about (ε, δ) that touch no data."""
+"""`privet epsilon`, `privet noise` and `privet steps`: privacy accounting without data."""
 
 from __future__ import annotations
 
@@ -15,33 +15,39 @@ from privet.accounting.guarantee.verification import verify_epsilon
 from privet.accounting.rounding import format_up
 from privet.cli import settings
 from privet.cli.output import Json, answer
+from privet.cli.topics import PRIVACY, SAMPLING
 from privet.errors import PrivetError, choice
 from privet.noise import Gaussian
 from privet.plan import Mechanism, calibrate
 
-Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.")]
-# Points of the curve δ(ε) that are told to people; programs get all.
+Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.", rich_help_panel=SAMPLING)]
+# Points of the curve δ(ε) in the prose; the JSON output has all.
 _POINTS = 6
 
 
 def epsilon(
     examples: Examples,
     batch_size: settings.BatchSize,
-    noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over clip bound; 0 for none.")],
+    noise_multiplier: Annotated[
+        float, typer.Option(help="Noise standard deviation over sensitivity; 0 for no noise.", rich_help_panel=PRIVACY)
+    ],
     delta: settings.Delta,
     steps: settings.Steps = None,
     epochs: settings.EpochsOption = None,
     accountant: settings.Accountant = "pld",
     sampling: settings.Sampling = "poisson",
     adjacency: settings.Adjacency = "add-remove",
-    explain: Annotated[bool, typer.Option(help="Say what ε leaves an attacker: advantage, hits at few false alarms.")] = False,
-    comparison: Annotated[bool, typer.Option("--compare", help="Show what every accountant says.")] = False,
-    figure: Annotated[Path | None, typer.Option(help="Draw ε over the steps by accountant into this SVG file.")] = None,
-    verify: Annotated[bool, typer.Option(help="Ask dp-accounting too; status 2 if ours is below its ε.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(help="Bound what an attacker can learn: advantage, and true positive rate at low false positive rates."),
+    ] = False,
+    comparison: Annotated[bool, typer.Option("--compare", help="Show ε by every accountant.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="SVG file for a figure of ε over steps by accountant.")] = None,
+    verify: Annotated[bool, typer.Option(help="Compare with dp-accounting; exit status 2 if our ε is below its ε.")] = False,
     unit: settings.Unit = "example",
     json: Json = False,
 ) -> None:
-    """Compute the ε that a training would spend.
+    """Compute the ε of a training run.
 
     Example: privet epsilon --examples 60000 --batch-size 256 --steps 3516 --noise-multiplier 1.1 --delta 1e-5
     """
@@ -80,7 +86,7 @@ def epsilon(
 def noise(
     examples: Examples,
     batch_size: settings.BatchSize,
-    epsilon: Annotated[float, typer.Option(help="Target ε, never exceeded.")],
+    epsilon: Annotated[float, typer.Option(help="Target ε; never exceeded.", rich_help_panel=PRIVACY)],
     delta: settings.Delta,
     steps: settings.Steps = None,
     epochs: settings.EpochsOption = None,
@@ -90,7 +96,7 @@ def noise(
     unit: settings.Unit = "example",
     json: Json = False,
 ) -> None:
-    """Find the noise multiplier that a target ε needs.
+    """Find the smallest noise multiplier that meets a target ε.
 
     Example: privet noise --examples 60000 --batch-size 512 --epochs 20 --epsilon 3 --delta 1e-5
     """
@@ -110,8 +116,8 @@ def noise(
 def steps(
     examples: Examples,
     batch_size: settings.BatchSize,
-    noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over clip bound.")],
-    epsilon: Annotated[float, typer.Option(help="Budget, never exceeded.")],
+    noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over sensitivity.", rich_help_panel=PRIVACY)],
+    epsilon: Annotated[float, typer.Option(help="Privacy budget ε; never exceeded.", rich_help_panel=PRIVACY)],
     delta: settings.Delta,
     accountant: settings.Accountant = "pld",
     sampling: settings.Sampling = "poisson",
@@ -119,7 +125,7 @@ def steps(
     unit: settings.Unit = "example",
     json: Json = False,
 ) -> None:
-    """Find how many steps a budget is enough for: as many as `privet train` takes with --epsilon and --noise-multiplier.
+    """Find the largest number of steps within a privacy budget, as privet train does with --epsilon and --noise-multiplier.
 
     Example: privet steps --examples 60000 --batch-size 256 --noise-multiplier 1.1 --epsilon 3 --delta 1e-5
     """
@@ -136,22 +142,22 @@ def steps(
 
 def _in_words(plan: Mechanism, accountant: str, spent: float) -> str:
     if plan.noise_multiplier == 0:
-        return "ε = ∞: nothing is private without noise"
+        return "ε = ∞: there is no privacy without noise"
     if math.isinf(spent):
-        return f"ε = ∞: the accountant {accountant!r} proves nothing about noise so small at δ = {plan.delta:g}"
+        return f"ε = ∞: the accountant {accountant!r} has no finite bound for so little noise at δ = {plan.delta:g}"
     known = f"({plan.adjacency}; {accountant}: {DIRECTIONS[accountant]})"
     return f"ε = {format_up(spent, 6)} at δ = {plan.delta:g} for {plan.unit} {known}{_caution(plan)}"
 
 
 def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
-    """Return some points of the curve, ε rounded up and δ as well."""
+    """Return some points of the curve, with ε and δ rounded up."""
     last = len(privacy.epsilons) - 1
     places = sorted({round(last * point / (_POINTS - 1)) for point in range(_POINTS)})
     points = (f"({format_up(privacy.epsilons[place])}, {format_up(privacy.deltas[place])})" for place in places)
-    return f"These (ε, δ) hold at once: {', '.join(points)}."
+    return f"These (ε, δ) pairs all hold: {', '.join(points)}."
 
 
 def _caution(plan: Mechanism) -> str:
     if plan.delta * plan.people < 1:
         return ""
-    return f"\nδ is not below 1/{plan.people}: publishing one random record outright would satisfy it"
+    return f"\nδ is not below 1/{plan.people}: even publishing one random record in the clear would satisfy it"

@@ -1,4 +1,4 @@
-"""`privet report`: write the report of a run again, or compare several."""
+"""`privet report`: rewrite the report of a run, or compare several runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from privet.errors import InvalidArgumentError
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Directory of a run, or of several to compare.", metavar="RUN...")],
-    out: Annotated[Path | None, typer.Option(help="Directory of a comparison; default: comparison.")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="Directory of a run, or of several runs to compare.", metavar="RUN")],
+    out: Annotated[Path | None, typer.Option(help="Directory for a comparison of several runs; default: comparison.")] = None,
     json: Json = False,
 ) -> None:
-    """Write report.html and figures/: of one run from its other files into its directory, of several into --out.
+    """Write report.html and figures/ of a run, or a comparison of several runs.
+
+    The report of one run is written into its directory, from its other files; a comparison is written into --out.
 
     Example: privet report runs/mnist
 
-    Several: privet report runs/small runs/large --out runs/compared
+    Compare: privet report runs/small runs/large --out runs/compared
     """
     from privet.report import side_by_side, write
 

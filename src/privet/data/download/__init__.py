@@ -1,1 +1,1 @@
-"""Published files: where they are found, how they are fetched, checked and kept."""
+"""Download, verification and caching of published files."""

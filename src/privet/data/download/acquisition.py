@@ -1,4 +1,4 @@
-"""A chain of places as data: try each in order, and remember why those before the first success failed."""
+"""Acquisition of data from the first source that works, with the reasons why earlier ones failed."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ T = TypeVar("T")
 
 
 class DataUnavailableError(PrivetError):
-    """No place had the data; the message lists the places, why each failed and how to hand the data in."""
+    """No source provided the data; the message lists the sources, the reasons, and how to provide the files."""
 
 
 @dataclass(frozen=True)
 class Place(Generic[T]):
-    """Somewhere that data may be had.
+    """A possible source of data.
 
     Args:
-        description: a noun phrase that reads well after "from" and "tried".
-        get: returns the data, or raises whatever says why not.
+        description: a noun phrase that fits after "from" and "tried".
+        get: function that returns the data, or raises an exception that gives the reason.
     """
 
     description: str
     get: Callable[[], T]
 
 
-def first(what: str, places: Sequence[Place[T]], accept: Callable[[T], T], fix: str) -> tuple[T, str]:
-    """Return what the first working place gives, and that place's description.
+def get_from_first(what: str, places: Sequence[Place[T]], accept: Callable[[T], T], fix: str) -> tuple[T, str]:
+    """Return the data of the first source that works, and the description of this source.
 
     Args:
         what: name of the data, for the error.
-        places: where to look, in order; later ones are not touched after a success.
-        accept: returns its argument if it is what it should be, else raises.
-        fix: what the user can do if every place fails.
-    Errors: DataUnavailableError if every place fails.
+        places: sources in order; those after the first success are not tried.
+        accept: function that returns its argument if it is valid, and otherwise raises an exception.
+        fix: advice for the user if every source fails.
+    Errors: DataUnavailableError if every source fails.
     """
     failures: list[str] = []
     for place in places:
         try:
             return accept(place.get()), place.description
-        # Whatever is wrong with one place must not keep the next from being tried; each reason is reported below.
+        # A failure of any kind must not prevent the next source from being tried; all reasons are reported below.
         except Exception as error:
             failures.append(f"  {len(failures) + 1}. {place.description}: {_reason(error)}")
-    raise DataUnavailableError("\n".join((f"{what} could not be had. Tried, in this order:", *failures, fix)))
+    raise DataUnavailableError("\n".join((f"{what} is not available. Tried, in this order:", *failures, fix)))
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Where fetched data are kept, and how they get there without ever being half there."""
+"""Cache of fetched data, with atomic writes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from privet._utils.files import cache_directory, write_atomically
 
 
 def path(name: str) -> Path:
-    """Return the file in the cache that belongs to the data set `name`, whether or not it exists."""
+    """Return the path of a data set's file in the cache, whether or not it exists."""
     return cache_directory() / "data" / f"{name}.npz"
 
 
 def write(target: Path, arrays: Mapping[str, NDArray[np.generic]]) -> Path:
-    """Write an .npz in one go: a reader sees the old file or the new one, and two writers do no harm.
+    """Write an .npz file atomically: readers see the old or the new file, and concurrent writers are safe.
 
     Args:
-        target: the file; missing folders are made.
-        arrays: name → array, of plain dtypes.
+        target: the file; missing folders are created.
+        arrays: name → array of a plain dtype.
     Returns: `target`.
-    Errors: OSError if the place cannot be written; nothing is left behind.
+    Errors: OSError if the file cannot be written; no partial file remains.
     """
 
     def save(temporary: Path) -> None:
-        with temporary.open("xb") as file:  # a path without its suffix would be given one
+        with temporary.open("xb") as file:  # given a path without the suffix .npz, numpy would append it
             np.savez(file, **dict(arrays))  # type: ignore[arg-type]
 
     return write_atomically(target, save)

@@ -1,4 +1,4 @@
-"""Digests, and the one error for bytes that do not have theirs."""
+"""Verification of checksums."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from privet.errors import PrivetError
 
 
 class ChecksumError(PrivetError):
-    """Data differ from what was published: damaged, or not what their name says."""
+    """The data differ from the published data: they are damaged, or not what their name says."""
 
 
 def require_md5(what: str, content: bytes, expected: str) -> None:
     """Raise ChecksumError unless the MD5 of `content` is `expected`, in hexadecimal.
 
-    MD5 is what the publishers of the classic data sets give. Collisions can be built by whoever makes *both* files;
-    swapping a published file for another takes a second preimage, which nobody can compute.
+    The publishers of the classic data sets give MD5 sums. Collisions require control over *both* files; replacing a published
+    file requires a second preimage, for which no practical attack on MD5 is known.
     """
     _require(what, "MD5", hashlib.md5(content, usedforsecurity=False).hexdigest(), expected)
 

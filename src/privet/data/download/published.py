@@ -1,4 +1,4 @@
-"""Published data sets: what is known of one, and how to get it, check it and keep it."""
+"""Published data sets: description, acquisition, verification and caching."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from privet._utils.files import cache_directory
 from privet.data.dataset import DataSet
 from privet.data.download import cache
-from privet.data.download.acquisition import Place, first
+from privet.data.download.acquisition import Place, get_from_first
 from privet.errors import InvalidArgumentError, PrivetWarning
 
 
@@ -25,17 +25,17 @@ A = TypeVar("A", bound=_NamedArrays)
 
 @dataclass(frozen=True)
 class Published(ABC, Generic[A]):
-    """What is publicly known of a data set, and where it can be had. `A` is a named tuple of the arrays it is kept as.
+    """A published data set and its sources. `A` is a named tuple of its arrays in the cache.
 
     Args:
-        name: as users ask for it, and the stem of its file in the cache.
-        description: one line for a listing.
-        licence: of the data.
-        obtained: one line that sums up `places`.
-        examples: sizes of the training and the test part.
-        classes: how many labels there are; None for a regression.
-        evidence: what its digests prove, as the end of a sentence.
-        places: where to look after the user's folder and the cache.
+        name: name of the data set, and stem of its file in the cache.
+        description: one line for listings.
+        licence: licence of the data.
+        obtained: one line that summarises `places`.
+        examples: numbers of training and test examples.
+        classes: number of classes; None for regression.
+        evidence: what its checksums prove, as the end of a sentence.
+        places: sources to try after the user's folder and the cache.
     """
 
     name: str
@@ -50,67 +50,67 @@ class Published(ABC, Generic[A]):
     @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
-        """Of one input, without the batch dimension."""
+        """Shape of one input, without the batch dimension."""
 
     @property
     @abstractmethod
     def files(self) -> str:
-        """What a user's folder may hold beside `name`.npz, for the error that asks for it."""
+        """Published files that a user's folder may hold instead of `name`.npz, for error messages."""
 
     @abstractmethod
-    def verified(self, arrays: A) -> A:
-        """Return `arrays` if they are bit for bit the published ones; raise ChecksumError otherwise."""
+    def verify(self, arrays: A) -> A:
+        """Return `arrays` if they are identical to the published ones; raise ChecksumError otherwise."""
 
     @abstractmethod
     def from_folder(self, folder: Path) -> A:
-        """Return what a user's folder holds, unchecked."""
+        """Return the arrays in a user's folder, unverified."""
 
     @abstractmethod
     def from_npz(self, archive: Path) -> A:
-        """Return what a file of the cache holds, unchecked; raise FileNotFoundError if there is none."""
+        """Return the arrays in a cache file, unverified; raise FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def dataset(self, arrays: A, provenance: str) -> DataSet:
-        """Return verified arrays as tensors."""
+        """Return verified arrays as a data set of tensors."""
 
 
 def load(published: Published[A], folder: str | Path | None = None) -> DataSet:
-    """Return the set as tensors, and keep it in the cache for the next time.
+    """Return a published data set as tensors, and store it in the cache.
 
     Args:
-        published: which set.
-        folder: a folder to look in first, or None.
-    Errors: DataUnavailableError if no place has it. A cache that cannot be written is only a PrivetWarning.
+        published: the data set.
+        folder: folder to search first, or None.
+    Errors: DataUnavailableError if no source provides it. If the cache cannot be written, only a PrivetWarning is issued.
     """
     arrays, place = _obtain(published, folder)
     try:
         _keep(published, arrays, place)
     except OSError as error:
-        warnings.warn(f"{published.name} could not be kept in the cache: {error}", PrivetWarning, stacklevel=3)
+        warnings.warn(f"{published.name} could not be stored in the cache: {error}", PrivetWarning, stacklevel=3)
     return published.dataset(arrays, f"{published.name} came from {place}; {published.evidence}.")
 
 
 def fetch(published: Published[A], folder: str | Path | None = None) -> Path:
-    """Get the set into the cache and return its file there.
+    """Fetch a published data set into the cache and return the path of its file.
 
     Args:
-        published: which set.
-        folder: a folder to look in first, or None.
-    Errors: DataUnavailableError if no place has it; InvalidArgumentError if the cache cannot be written.
+        published: the data set.
+        folder: folder to search first, or None.
+    Errors: DataUnavailableError if no source provides it; InvalidArgumentError if the cache cannot be written.
     """
     arrays, place = _obtain(published, folder)
     try:
         return _keep(published, arrays, place)
     except OSError as error:
-        fix = f"Set that environment variable to such a folder ({error})."
-        raise InvalidArgumentError("PRIVET_CACHE", str(cache_directory()), "a folder to write into", fix) from error
+        fix = f"Set this environment variable to a writable folder ({error})."
+        raise InvalidArgumentError("PRIVET_CACHE", str(cache_directory()), "a writable folder", fix) from error
 
 
 def _obtain(published: Published[A], folder: str | Path | None) -> tuple[A, str]:
-    # A named folder goes first, but failing it is no reason to stop: whatever the place, only the published bits pass.
+    # The user's folder goes first, but other sources are tried if it fails: only the published data pass verification.
     named = () if folder is None else (_folder_place(published, Path(folder).expanduser()),)
-    fix = f"To hand it in, name a folder that holds {published.name}.npz or {published.files}."
-    return first(published.name, (*named, _cache_place(published), *published.places), published.verified, fix)
+    fix = f"To provide it, name a folder (--folder) with {published.name}.npz or {published.files}."
+    return get_from_first(published.name, (*named, _cache_place(published), *published.places), published.verify, fix)
 
 
 def _folder_place(published: Published[A], folder: Path) -> Place[A]:

@@ -1,1 +1,1 @@
-"""File formats: what a file holds, checked and as arrays."""
+"""Readers of file formats, which return checked arrays."""

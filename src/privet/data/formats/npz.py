@@ -1,4 +1,4 @@
-"""Labelled arrays from the user's own .npz file."""
+"""Labelled arrays from a user's .npz file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.classes import Classes, Declaration, declared, require_declared
-from privet.data.dataset import DataSet, tensors
+from privet.data.classes import Classes, Declaration, parse_classes, require_declared
+from privet.data.dataset import DataSet, to_tensors
 from privet.errors import InvalidArgumentError
 
 _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
 _ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})
 _CONTENT = (*_TRAIN, *_TEST)
 _CHANNELS = (1, 3)
-# What zipfile, its decompressors and numpy's parser of headers say of damage.
+# Exceptions that zipfile, its decompressors and numpy's header parser raise for damaged files.
 _UNREADABLE = (
     OSError, ValueError, EOFError, TypeError, KeyError, SyntaxError, MemoryError, OverflowError,
     RuntimeError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError, tokenize.TokenError,
@@ -30,36 +30,36 @@ _UNREADABLE = (
 def load_npz(
     path: Path, *, classes: Declaration | None = None, test: str | Path | None = None, user_column: str | None = None
 ) -> DataSet:
-    """Return the arrays x_train and y_train, and public test data if there is some, as a data set.
+    """Return the arrays x_train and y_train, and public test data if present, as a data set.
 
-    Unsigned bytes are divided by 255; other numbers stay as they are. Inputs (N, D) stay vectors, (N, H, W) become
-    (N, 1, H, W), and (N, H, W, C) with one or three channels become (N, C, H, W). The number of examples, and the shape and type
-    of an input, are treated as public.
+    Unsigned bytes are divided by 255; other numbers are unchanged. Inputs (N, D) stay vectors, (N, H, W) become (N, 1, H, W),
+    and (N, H, W, C) with one or three channels become (N, C, H, W). The number of examples and the shape and type of an input
+    are treated as public.
 
     Args:
-        path: the file; it may hold no pickled objects. Arrays x_test and y_test in it are public test data.
-        classes: the labels, which are whole numbers or texts, as for `privet.data.classes.declared`. An example with another
-            label keeps its place and is ignored by the loss.
-        test: another file with the arrays x_test and y_test, and nothing else: public test data.
-        user_column: name of a further array, with whose each training example is: whole numbers or texts.
-    Errors: InvalidArgumentError if no classes are declared, for arrays that are missing, unknown, of the wrong type or of shapes
-        that do not match, and for test data with a label that is not declared.
+        path: the file, without pickled objects. Arrays x_test and y_test in it are public test data.
+        classes: the labels (integers or strings), as for `privet.data.classes.parse_classes`. The loss ignores an example with
+            any other label, which keeps its place.
+        test: file of public test data with the arrays x_test and y_test only.
+        user_column: name of an additional array with the user of each training example, as integers or strings.
+    Errors: InvalidArgumentError if no classes are declared, if arrays are missing, unknown, of the wrong type or of mismatched
+        shapes, or if test data has an undeclared label.
     """
-    known = declared(classes, str(path))
+    known = parse_classes(classes, str(path))
     arrays, users = _train_arrays(path, user_column)
-    origin = f"x_test and y_test of {path}, handed in as public test data" if "x_test" in arrays else ""
+    origin = f"x_test and y_test of {path}, provided as public test data" if "x_test" in arrays else ""
     if test is not None:
         if origin:
-            raise InvalidArgumentError("test", str(test), "left out", f"{path} holds test data itself: x_test and y_test.")
+            raise InvalidArgumentError("test", str(test), "left out", f"{path} already holds test data: x_test and y_test.")
         arrays |= _test_arrays(Path(test).expanduser())
-        origin = f"the file {test}, handed in as public test data"
+        origin = f"the file {test}, provided as public test data"
     inputs = {key: _inputs(key, arrays[key]) for key in arrays if key.startswith("x")}
     labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")], known) for key in arrays if key.startswith("y")}
-    _check_alike(arrays)
+    _check_same_kind(arrays)
     return DataSet(
         name=path.stem,
-        train=tensors(inputs["x_train"], labels["y_train"]),
-        test=tensors(inputs["x_test"], require_declared(labels["y_test"], "y_test", origin)) if origin else None,
+        train=to_tensors(inputs["x_train"], labels["y_train"]),
+        test=to_tensors(inputs["x_test"], require_declared(labels["y_test"], "y_test", origin)) if origin else None,
         classes=len(known),
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
         users=users,
@@ -71,18 +71,18 @@ def load_npz(
 
 
 def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.generic] | None]:
-    """Return the arrays of inputs and labels, and that of the users if it is wanted."""
+    """Return the arrays of inputs and labels, and the array of users if requested."""
     arrays, users = _read(path, "source"), None
     if user_column is not None:
         if user_column in _CONTENT or user_column not in arrays:
             further = sorted(arrays.keys() - set(_CONTENT))
-            allowed = f"an array beside inputs and labels: {', '.join(further) or 'there is none'}"
-            raise InvalidArgumentError("user_column", user_column, allowed, "Say which array holds the users.")
+            allowed = f"an array other than inputs and labels: {', '.join(further) or 'there is none'}"
+            raise InvalidArgumentError("user_column", user_column, allowed, "Name the array of users.")
         users = arrays.pop(user_column)
     if set(arrays) not in _ALLOWED_KEYS:
         allowed = "the arrays x_train and y_train, with or without x_test and y_test"
         raise InvalidArgumentError(
-            "source", sorted(arrays), allowed, "Rename the arrays, leave the others out, or say which holds the users."
+            "source", sorted(arrays), allowed, "Rename the arrays, remove the others, or name the array of users (user_column)."
         )
     return arrays, users
 
@@ -90,7 +90,9 @@ def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArra
 def _test_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     arrays = _read(path, "test")
     if set(arrays) != set(_TEST):
-        raise InvalidArgumentError("test", sorted(arrays), "the arrays x_test and y_test", "Rename them, and leave out others.")
+        raise InvalidArgumentError(
+            "test", sorted(arrays), "the arrays x_test and y_test", "Rename them, and remove other arrays."
+        )
     return arrays
 
 
@@ -103,8 +105,8 @@ def _read(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
         raise InvalidArgumentError(argument, str(path), "an .npz file of plain arrays", fix) from error
 
 
-def _check_alike(arrays: dict[str, NDArray[np.generic]]) -> None:
-    # The type matters as well as the shape: bytes are divided by 255 and other numbers are not.
+def _check_same_kind(arrays: dict[str, NDArray[np.generic]]) -> None:
+    # The type matters too: bytes are divided by 255, other numbers are not.
     kinds = {key: f"{array.dtype}, one input of shape {array.shape[1:]}" for key, array in arrays.items()}
     if kinds.get("x_test", kinds["x_train"]) != kinds["x_train"]:
         raise InvalidArgumentError("x_test", kinds["x_test"], f"like x_train: {kinds['x_train']}")
@@ -114,8 +116,8 @@ def _inputs(key: str, array: NDArray[np.generic]) -> NDArray[np.float32]:
     if array.dtype.kind not in "biuf":
         raise InvalidArgumentError(key, str(array.dtype), "an array of real numbers", "Encode it as numbers first.")
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
-        raise InvalidArgumentError(key, array.shape, "a shape (N, D), (N, H, W), (N, H, W, C) or (N, C, H, W), none 0")
-    with np.errstate(over="ignore"):  # what overflows is refused below
+        raise InvalidArgumentError(key, array.shape, "a non-empty shape (N, D), (N, H, W), (N, H, W, C) or (N, C, H, W)")
+    with np.errstate(over="ignore"):  # overflow is refused below
         inputs = array.astype(np.float32)
     if array.dtype == np.uint8:
         inputs /= 255
@@ -134,7 +136,7 @@ def _channels_first(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic], classes: Classes) -> NDArray[np.int64]:
     if labels.dtype.kind not in "iuU":
-        raise InvalidArgumentError(key, str(labels.dtype), "an array of whole numbers or texts")
+        raise InvalidArgumentError(key, str(labels.dtype), "an array of integers or strings")
     if labels.shape != inputs.shape[:1]:
-        raise InvalidArgumentError(key, labels.shape, f"of shape {inputs.shape[:1]}: one label for each input")
-    return classes.numbered(labels.tolist())
+        raise InvalidArgumentError(key, labels.shape, f"of shape {inputs.shape[:1]}: one label per input")
+    return classes.encode(labels.tolist())

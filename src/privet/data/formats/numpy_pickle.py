@@ -1,4 +1,4 @@
-"""Reading NumPy arrays out of a pickle that may do nothing else."""
+"""Restricted reader of pickled NumPy arrays."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-# An array names its own rebuilding function, which spares us the private module that it lives in.
+# An array refers to its reconstruction function, which avoids importing it from a private module.
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 
-# All that pickled arrays of numbers need, under the names that NumPy 1 and NumPy 2 give them.
+# All globals that pickled arrays of numbers need, by their names in NumPy 1 and NumPy 2.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
@@ -25,11 +25,11 @@ class _Readable(Protocol):
 
 
 def load(file: _Readable) -> Any:
-    """Return what is pickled in `file`: arrays of numbers in tuples, lists and dicts.
+    """Load pickled arrays of numbers in tuples, lists and dicts.
 
-    Strings of Python 2 are read as Latin-1, which is how arrays were stored then.
+    Strings of Python 2 are decoded as Latin-1, as arrays of that time require.
 
-    Errors: pickle.UnpicklingError if the pickle asks for anything else, before that is touched.
+    Errors: pickle.UnpicklingError if the pickle refers to anything else, before it is used.
     """
     return _ArraysOnly(file, encoding="latin1").load()
 
@@ -39,4 +39,4 @@ class _ArraysOnly(pickle.Unpickler):
         try:
             return _ALLOWED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"the pickle asks for {module}.{name}, which is not allowed") from None
+            raise pickle.UnpicklingError(f"the pickle refers to {module}.{name}, which is not allowed") from None

@@ -1,4 +1,4 @@
-"""Labelled rows from the user's own CSV file."""
+"""Labelled rows from a user's CSV file."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.classes import Declaration, declared, require_declared
-from privet.data.dataset import DataSet, tensors
+from privet.data.classes import Declaration, parse_classes, require_declared
+from privet.data.dataset import DataSet, to_tensors
 from privet.errors import InvalidArgumentError, choice
 
 Features = NDArray[np.float64]
-Bad = Callable[[str, str], InvalidArgumentError]  # what is allowed and the fix → the error about a file
+Bad = Callable[[str, str], InvalidArgumentError]  # allowed value and fix → error about a file
 
-# Data-independent on purpose: standardising with means and deviations computed from private data would be a release of
-# its own, outside the guarantee. The logarithm tames columns of any magnitude without looking at the others.
+# Data-independent on purpose: standardising by the mean and standard deviation of private data would be a release outside the
+# guarantee. The logarithm compresses values of any magnitude without using other rows.
 SCALINGS: dict[str, Callable[[Features], Features]] = {
     "log": lambda values: np.sign(values) * np.log1p(np.abs(values)),
     "raw": lambda values: values,
@@ -36,9 +36,9 @@ _OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open}
 
 @dataclass(frozen=True)
 class _Table:
-    columns: tuple[str, ...]  # of the features
+    columns: tuple[str, ...]  # names of the features
     features: Features  # (rows, columns)
-    texts: dict[str, tuple[str, ...]]  # of the other columns, by their names, as written in the file
+    texts: dict[str, tuple[str, ...]]  # role → cells of that column, as written in the file
 
 
 def load_csv(
@@ -50,28 +50,28 @@ def load_csv(
     test: str | Path | None = None,
     user_column: str | None = None,
 ) -> DataSet:
-    """Return the rows of a CSV file as a data set: one column is the label, one may name users, all others are numbers.
+    """Return the rows of a CSV file as a data set: a label column, an optional user column, and numeric features.
 
-    The delimiter is whichever of comma, semicolon and tab cuts the header into most columns. The number of rows and the header
-    are treated as public; nothing else about the rows shapes what is returned.
+    The delimiter is the one of comma, semicolon and tab that splits the header into most columns. The number of rows and the
+    header are treated as public; the shapes of the result depend on nothing else.
 
     Args:
         path: a .csv or .csv.gz file in UTF-8 whose first line names the columns.
-        target: the column with the label.
-        classes: the values of the target, as for `privet.data.classes.declared`. A row with another value there, or with none,
-            keeps its place and is ignored by the loss.
-        scaling: "log" for sign(x)·log(1+|x|), which looks at nothing but the value itself, or "raw" for no change.
-            There is no standardising: means and deviations computed from private data would be a release outside the
-            guarantee. Scale by public constants in the file if you know some.
-        test: another such file with the same columns, in any order: public test data. Without it there is no test part: rows
-            of the private file are none.
-        user_column: the column that says whose each row is, by any text; it is no feature.
-    Errors: InvalidArgumentError if no classes are declared, for a target or user column that is no column, columns that are not
-        numbers (named with the first row, never with the value), files that are not tables, and test data with a label that
-        is not declared.
+        target: the label column.
+        classes: the values of the target, as for `privet.data.classes.parse_classes`. The loss ignores a row with any other
+            value, or none, which keeps its place.
+        scaling: "log" for sign(x)·log(1+|x|), which depends on the value only, or "raw" for no change. There is no
+            standardisation: means and deviations of private data would be a release outside the guarantee. If you know public
+            constants, scale the columns of the file by them.
+        test: file of public test data with the same columns, in any order. Without it there is no test data: rows of the private
+            file are never used for testing.
+        user_column: column with the user of each row, as any string; it is not a feature.
+    Errors: InvalidArgumentError if no classes are declared, if the target or user column does not exist, if a feature is not
+        numeric (the message names column and row, never the value), if a file is not a table, or if test data has an undeclared
+        label.
     """
     scale = SCALINGS[choice("scaling", scaling, SCALINGS)]
-    known = declared(classes, str(path))
+    known = parse_classes(classes, str(path))
     named = {"target": target} if user_column is None else {"target": target, "user_column": user_column}
     table = _read(path, "source", named)
     inputs = _finite(path, "source", table.columns, scale(table.features))
@@ -79,17 +79,17 @@ def load_csv(
     if test is not None:
         file = _other_file(Path(test).expanduser(), path)
         rows = _read(file, "test", {"target": target}, table.columns)
-        labels = require_declared(known.numbered(rows.texts["target"]), "test", str(test))
-        tested = tensors(_finite(file, "test", rows.columns, scale(rows.features)), labels)
-        origin = f"the file {test}, handed in as public test data"
+        labels = require_declared(known.encode(rows.texts["target"]), "test", str(test))
+        tested = to_tensors(_finite(file, "test", rows.columns, scale(rows.features)), labels)
+        origin = f"the file {test}, provided as public test data"
     users = table.texts.get("user_column")
     return DataSet(
         name=path.name.split(".")[0],
-        train=tensors(inputs, known.numbered(table.texts["target"])),
+        train=to_tensors(inputs, known.encode(table.texts["target"])),
         test=tested,
         classes=len(known),
         provenance=f"{path.name} came from the file {path}, with the target {target!r} and {scaling} scaling; "
-        "every feature was checked to be a number.",
+        "all features were checked to be numbers.",
         users=None if users is None else np.array(users),
         test_origin=origin,
         notes=(known.note(),),
@@ -99,12 +99,12 @@ def load_csv(
 
 def _other_file(test: Path, path: Path) -> Path:
     if test.exists() and path.exists() and test.samefile(path):
-        raise InvalidArgumentError("test", str(test), "another file than the private one", "Test data is taken to be public.")
+        raise InvalidArgumentError("test", str(test), "a file other than the private one", "Test data is assumed to be public.")
     return test
 
 
 def _read(path: Path, argument: str, named: dict[str, str | None], features: tuple[str, ...] | None = None) -> _Table:
-    """Return the columns that have a role, and the features: those named, or all others; `argument` is the one to blame."""
+    """Return the columns with a role (`named`) and the features (given, or all others); `argument` is named in errors."""
     try:
         with _OPEN.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", newline="") as file:
             header = file.readline()
@@ -121,14 +121,14 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def _table(
-    bad: Bad, header: list[str], rows: Iterator[list[str]], named: dict[str, str | None], wanted: tuple[str, ...] | None
+    bad: Bad, header: list[str], rows: Iterator[list[str]], named: dict[str, str | None], requested: tuple[str, ...] | None
 ) -> _Table:
     if len(set(header)) != len(header) or "" in header or _looks_like_data(header):
-        raise bad("a CSV file whose first line names each column once", "Add or mend the header.")
+        raise bad("a CSV file whose first line names each column once", "Add or correct the header.")
     places = {role: _place(header, role, column) for role, column in named.items()}
     if len(set(places.values())) < len(places):
-        raise InvalidArgumentError("user_column", named["user_column"], "another column than the target")
-    columns = tuple(name for place, name in enumerate(header) if place not in places.values()) if wanted is None else wanted
+        raise InvalidArgumentError("user_column", named["user_column"], "a column other than the target")
+    columns = tuple(name for place, name in enumerate(header) if place not in places.values()) if requested is None else requested
     if missing := [name for name in columns if name not in header]:
         raise bad("a table with the columns of the training data", f"It has no column {missing[0]!r}.")
     features = [header.index(name) for name in columns]
@@ -138,7 +138,7 @@ def _table(
             raise bad(f"a table of {len(header)} columns", f"Row {number} after the header has {len(row)}.")
         for role, place in places.items():
             text = row[place].strip()
-            # A label may be missing: like any that is not declared, it is ignored. A row must be somebody's.
+            # A missing label is ignored, like an undeclared one. A missing user is an error.
             if not text and role != "target":
                 raise bad("a table without gaps", f"Column {header[place]!r} is empty in row {number} after the header.")
             texts[role].append(text)
@@ -149,7 +149,7 @@ def _table(
             culprit = next(column for column, cell in zip(columns, cells, strict=True) if not _is_number(cell))
             raise _not_numeric(bad, culprit, number) from None
     if not texts["target"] or not columns:
-        raise bad("a table with at least one row and one column beside the target", "Check the file.")
+        raise bad("a table with at least one row, and a column besides the target", "Check the file.")
     numbers = np.frombuffer(values, dtype=np.float64).reshape(-1, len(columns))
     return _Table(columns, numbers, {role: tuple(found) for role, found in texts.items()})
 
@@ -157,7 +157,7 @@ def _table(
 def _place(header: list[str], role: str, column: str | None) -> int:
     if column is None or column not in header:
         holds = {"target": "the label", "user_column": "the users"}[role]
-        raise InvalidArgumentError(role, column, f"one of the columns {', '.join(header)}", f"Say which column holds {holds}.")
+        raise InvalidArgumentError(role, column, f"one of the columns {', '.join(header)}", f"Name the column with {holds}.")
     return header.index(column)
 
 
@@ -172,8 +172,8 @@ def _finite(path: Path, argument: str, columns: tuple[str, ...], features: Featu
 
 
 def _looks_like_data(header: list[str]) -> bool:
-    # Without a header the first line is private, and must not end up in a message as the names of columns. Some names
-    # may be whole numbers, as data frames without names have them; fractions, and numbers only, are data.
+    # Without a header, the first line is private and must not appear in a message as column names. Some names may be integers,
+    # as in data frames without names; a line with fractions, or of numbers only, is data.
     numbers = list(filter(_is_number, header))
     return len(numbers) == len(header) or not all(map(str.isdigit, numbers))
 
@@ -186,5 +186,5 @@ def _is_number(cell: str) -> bool:
 
 
 def _not_numeric(bad: Bad, column: str, row: int) -> InvalidArgumentError:
-    fix = f"Column {column!r} holds something else in row {row} after the header: encode it, fill the gap or drop it."
-    return bad("a table of finite numbers beside the target", fix)
+    fix = f"Column {column!r} has no finite number in row {row} after the header: encode it, fill the gap or drop the column."
+    return bad("a table of finite numbers besides the target", fix)

@@ -1,1 +1,1 @@
-"""The data sets of the catalogue."""
+"""Data sets of the catalogue."""

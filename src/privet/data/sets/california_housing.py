@@ -1,7 +1,7 @@
-"""California housing: 20,640 districts of the census of 1990, and the median price of a house there.
+"""California housing: 20,640 districts of the 1990 census, with the median house price.
 
-Inputs are the eight that scikit-learn makes of the published columns; the target is in units of 100,000 dollars, and 965 are
-capped at 5.00001.
+The eight inputs are derived from the published columns as in scikit-learn; the target is in units of 100,000 dollars, and 965
+targets are capped at 5.00001.
 
 Source: Pace & Barry 1997, "Sparse spatial autoregressions".
 """
@@ -19,7 +19,7 @@ _MEMBER = "CaliforniaHousing/cal_housing.data"
 
 
 def _from_address() -> Cells:
-    return CALIFORNIA_HOUSING.parsed(tar_member(download(_ADDRESS, MOST_BYTES), _MEMBER))
+    return CALIFORNIA_HOUSING.parse(tar_member(download(_ADDRESS, MOST_BYTES), _MEMBER))
 
 
 def _features(columns: Column) -> Column:
@@ -34,12 +34,12 @@ def _price(dollars: Column) -> Column:
 
 CALIFORNIA_HOUSING = TableSet(
     name="california-housing",
-    description="prices of houses by district",
+    description="house prices by district",
     licence="public domain (none is stated)",
     obtained="its download address, else a folder with cal_housing.data",
     examples=(18_576, 2_064),
     classes=None,
-    evidence="its cells have the SHA-256 that Privet pins, that of StatLib's file",
+    evidence="its cells have the pinned SHA-256 of StatLib's file",
     places=(Place(_ADDRESS, _from_address),),
     columns=8,
     delimiter=",",
@@ -48,7 +48,7 @@ CALIFORNIA_HOUSING = TableSet(
     names=("cal_housing.data", "california_housing.csv"),
     features=_features,
     target=_price,
-    # Means and standard deviations as scikit-learn's course publishes them, "The California housing dataset".
+    # Means and standard deviations published by scikit-learn's course, "The California housing dataset".
     centre=(3.870671, 28.639486, 5.429000, 1.096675, 1425.476744, 3.070655, 35.631861, -119.569704),
     spread=(1.899822, 12.585558, 2.474173, 0.473911, 1132.462122, 10.386050, 2.135952, 2.003532),
 )

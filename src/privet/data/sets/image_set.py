@@ -1,4 +1,4 @@
-"""Published sets of grey images in four arrays."""
+"""Published sets of greyscale images in four arrays."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import DataSet, tensors
+from privet.data.dataset import DataSet, to_tensors
 from privet.data.download.checksums import require_md5
-from privet.data.download.packages import unpacked
+from privet.data.download.packages import decompress
 from privet.data.download.published import Published
 from privet.data.formats import idx
 
-# What the four arrays are called as IDX files, in the order of `Arrays`; everybody who mirrors these sets keeps them.
+# Names of the four IDX files, in the order of `Arrays`; all mirrors of these data sets use them.
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-# More than any of the files holds (47 MB), and little enough that a malicious archive cannot fill the memory.
+# Above the size of the largest file (47 MB), and small enough that a malicious archive cannot exhaust the memory.
 MOST_BYTES = 2**26
 
 
 class Arrays(NamedTuple):
-    """Images (N, H, W), or (N, H, W, 3) in colour, and labels (N,) of both parts, all of them unsigned bytes."""
+    """Images (N, H, W), or (N, H, W, 3) in colour, and labels (N,) of both splits, all as unsigned bytes."""
 
     x_train: NDArray[np.uint8]
     y_train: NDArray[np.uint8]
@@ -35,14 +35,14 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageSet(Published[Arrays]):
-    """A set of grey images.
+    """A set of greyscale images, normalised to (pixel / white − mean) / std.
 
     Args:
         side: height and width of an image in pixels.
-        white: the pixel value that becomes 1.
-        mean: what is subtracted from a pixel in [0, 1]; a published constant.
-        std: what it is divided by after that; a published constant.
-        md5: of the four IDX files, unpacked, in the order of `IDX_FILES`.
+        white: the value of a white pixel.
+        mean: published mean of the scaled pixels.
+        std: published standard deviation of the scaled pixels.
+        md5: MD5 sums of the four uncompressed IDX files, in the order of `IDX_FILES`.
     """
 
     side: int
@@ -61,8 +61,8 @@ class ImageSet(Published[Arrays]):
         """The four IDX files."""
         return f"the four IDX files ({', '.join(IDX_FILES)}; .gz or plain)"
 
-    def verified(self, arrays: Arrays) -> Arrays:
-        """Return the arrays if all four IDX files have their MD5."""
+    def verify(self, arrays: Arrays) -> Arrays:
+        """Return the arrays if all four IDX files have the published MD5."""
         for file, array, md5 in zip(IDX_FILES, arrays, self.md5, strict=True):
             require_md5(file, idx.encode(array), md5)
         return arrays
@@ -79,8 +79,8 @@ class ImageSet(Published[Arrays]):
         """Return normalised images and their labels."""
         return DataSet(
             name=self.name,
-            train=tensors(_normalised(self, arrays.x_train), arrays.y_train),
-            test=tensors(_normalised(self, arrays.x_test), arrays.y_test),
+            train=to_tensors(_normalise(self, arrays.x_train), arrays.y_train),
+            test=to_tensors(_normalise(self, arrays.x_test), arrays.y_test),
             classes=self.classes,
             provenance=provenance,
             pixel_range=(-self.mean / self.std, (1 - self.mean) / self.std),
@@ -88,27 +88,27 @@ class ImageSet(Published[Arrays]):
 
 
 def from_folder(folder: Path, name: str) -> Arrays:
-    """Return what `folder` holds as `name`.npz or as the four IDX files, packed or not; unchecked."""
+    """Return the arrays of `name`.npz, or else of the four IDX files, compressed or not; unverified."""
     if not folder.is_dir():
-        raise FileNotFoundError("there is no such folder")
+        raise FileNotFoundError("the folder does not exist")
     archive = folder / f"{name}.npz"
     return from_npz(archive) if archive.is_file() else from_idx(partial(_read_either, folder))
 
 
 def from_npz(archive: Path) -> Arrays:
-    """Return the arrays of an .npz with the keys x_train, y_train, x_test and y_test; unchecked."""
+    """Return the arrays of an .npz with the keys x_train, y_train, x_test and y_test; unverified."""
     if not archive.is_file():
-        raise FileNotFoundError("it is not there")
+        raise FileNotFoundError("the file does not exist")
     with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
         return Arrays(*(stored[key].astype(np.uint8, copy=False) for key in Arrays._fields))
 
 
 def from_idx(read: Callable[[str], bytes]) -> Arrays:
-    """Return the arrays of four IDX files, unchecked; `read` maps an IDX file's name to its bytes, packed or not."""
-    return Arrays(*(idx.decode(unpacked(read(file), MOST_BYTES)) for file in IDX_FILES))
+    """Return the arrays of four IDX files, unverified; `read` maps a file name to its bytes, compressed or not."""
+    return Arrays(*(idx.decode(decompress(read(file), MOST_BYTES)) for file in IDX_FILES))
 
 
-def _normalised(images: ImageSet, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _normalise(images: ImageSet, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     inputs = pixels[:, np.newaxis].astype(np.float32)
     inputs /= images.white
     inputs -= images.mean

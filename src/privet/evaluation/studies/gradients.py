@@ -1,4 +1,4 @@
-"""What clipping and noise do to the gradients of one batch."""
+"""Effect of clipping and noise on the gradients of one batch."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ class Observation(NonPrivate):
     """The gradients of a batch, before and after a mechanism.
 
     Args:
-        step: after which the parameters were looked at; 0 for none.
-        norms: L2 norm of every example's gradient over all parameters.
-        gradient_norm: L2 norm of their mean, the batch's gradient without privacy.
-        mean_weight: mean of the rule's weights, over examples and groups.
-        clipped_share: share of the examples that the rule shortens in some group (weight below 1).
-        clipped_similarity: cosine of the mean gradient with and without clipping; NaN if one of them is 0.
-        noised_similarity: cosine of the mean gradient without privacy with the clipped and noised one, for one draw of the noise.
+        step: number of training steps before the observation.
+        norms: L2 norm of each example's gradient over all parameters.
+        gradient_norm: L2 norm of the non-private mean gradient.
+        mean_weight: mean of the rule's weights over examples and groups.
+        clipped_share: fraction of the examples that the rule shortens in some group (weight below 1).
+        clipped_similarity: cosine similarity of the mean gradients with and without clipping; NaN if one of them is 0.
+        noised_similarity: cosine similarity of the non-private mean gradient to the clipped and noised one, for one draw of the
+            noise.
         signal_to_noise: module → norm of the clipped mean gradient of its parameters over the expected norm of their noise;
             infinite without noise.
     """
@@ -52,23 +53,23 @@ class Observation(NonPrivate):
     signal_to_noise: Mapping[str, float] = field(hash=False)
 
     def summary(self) -> str:
-        """Return the numbers that fit on a line."""
+        """Return the main numbers in one line."""
         return (
             f"step {self.step}, {len(self.norms)} examples with median norm {np.median(self.norms):.4g}, "
-            f"{self.clipped_share:.1%} clipped, mean weight {self.mean_weight:.4g}, cosine to the gradient without privacy "
-            f"{self.clipped_similarity:.4f} clipped and {self.noised_similarity:.4f} noised"
+            f"{self.clipped_share:.1%} clipped, mean weight {self.mean_weight:.4g}, cosine similarity to the non-private "
+            f"gradient {self.clipped_similarity:.4f} clipped and {self.noised_similarity:.4f} noised"
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Clipped:
-    """The gradients of a batch's examples under a rule.
+class ClippedGradients:
+    """The gradients of a batch before and after clipping.
 
     Args:
-        norms: (G, B) of the rule's groups.
-        weights: (G, B) that the rule gives them.
-        mean: name → mean gradient without clipping, over the examples whose gradients are finite.
-        clipped: name → the mean of the weighted gradients, over all B examples.
+        norms: (G, B) norms of the rule's groups.
+        weights: (G, B) weights by the rule.
+        mean: name → mean gradient without clipping, over the examples with finite gradients.
+        clipped: name → mean of the weighted gradients over all B examples.
     """
 
     norms: Tensor
@@ -80,15 +81,15 @@ class Clipped:
 def observe(
     model: nn.Module, loss_fn: LossFunction, batch: Any, mechanism: Mechanism, *, step: int = 0, seed: int = 0
 ) -> Observation:
-    """Return what a mechanism does to the gradients of a batch. The result is NOT PRIVATE, whatever the mechanism.
+    """Measure the effect of a mechanism on the gradients of a batch. The result is NOT PRIVATE, whatever the mechanism.
 
     Args:
-        model: in the mode that is meant; nothing is written to it, and torch's random generators are left as they were.
+        model: the model, in its training or evaluation mode; neither it nor torch's random state is changed.
         loss_fn: (model, batch) → (B,) losses.
-        batch: B ≥ 1 examples; public ones, or private ones whose owners know that the result is no release.
-        mechanism: the rule and its noise; `Mechanism.of(plan)`.
-        step: written into the result.
-        seed: of the noise, which is no secret.
+        batch: B ≥ 1 examples, preferably public; with private ones, the result must not be released.
+        mechanism: the clipping rule and its noise, such as `Mechanism.of(plan)`.
+        step: step number for the result.
+        seed: seed of the noise, which is not secret here.
 
     Raises:
         InvalidArgumentError: the batch is empty.
@@ -103,25 +104,27 @@ def observe(
     >>> found.norms, found.clipped_share, round(found.mean_weight, 4), found.private
     ((5.0, 0.5), 0.5, 0.6, False)
     """
-    found = clipped_gradients(model, loss_fn, batch, mechanism.rule)
+    found = compute_clipped_gradients(model, loss_fn, batch, mechanism.rule)
     names = tuple(found.mean)
     scales = mechanism.rule.noise_scales(names)
     generator = torch.Generator().manual_seed(seed)
     deviations = {name: mechanism.deviation * scales.get(name, 1.0) for name in names}
-    noised = {name: value + deviations[name] * _normals(value, generator) for name, value in found.clipped.items()}
+    noised = {name: value + deviations[name] * _draw_normals(value, generator) for name, value in found.clipped.items()}
     return Observation(
         step=step,
         norms=tuple(found.norms.square().sum(0).sqrt().tolist()),
-        gradient_norm=length(found.mean),
+        gradient_norm=l2_norm(found.mean),
         mean_weight=float(found.weights.double().mean()),
         clipped_share=float((found.weights < 1).any(0).double().mean()),
-        clipped_similarity=cosine(found.mean, found.clipped),
-        noised_similarity=cosine(found.mean, noised),
-        signal_to_noise={module: _ratio(found.clipped, deviations, members) for module, members in _modules(names).items()},
+        clipped_similarity=cosine_similarity(found.mean, found.clipped),
+        noised_similarity=cosine_similarity(found.mean, noised),
+        signal_to_noise={
+            module: _signal_to_noise(found.clipped, deviations, members) for module, members in _group_by_module(names).items()
+        },
     )
 
 
-def clipped_gradients(
+def compute_clipped_gradients(
     model: nn.Module,
     loss_fn: LossFunction,
     batch: Any,
@@ -129,20 +132,20 @@ def clipped_gradients(
     *,
     masks: Mapping[str, Tensor] | None = None,
     method: str = "auto",
-) -> Clipped:
-    """Return the gradients of a batch's examples before and after clipping, by exact norms also where a rule estimates them.
+) -> ClippedGradients:
+    """Return the gradients of a batch before and after clipping, by exact norms even for a rule that estimates norms.
 
     Args:
         model, loss_fn, batch: as for `observe`.
-        rule: any.
-        masks: name → True where an entry is kept: m∘g takes the place of g.
+        rule: any clipping rule.
+        masks: name → mask, True for kept entries; m∘g replaces g.
         method: as for `privet.per_example_gradients`.
     """
     if examples_in(batch) == 0:
         raise InvalidArgumentError("batch", "empty", "at least one example")
     parameters = trainable(model)
     known = prepared(masks or {}, parameters)
-    with unmoved_generators(model):
+    with preserve_random_state(model):
         covering = [(index, tape.masked(known)) for index, tape in tapes(model, loss_fn, batch, parameters, method)]
     found = [tape for _, tape in covering]
     groups = rule.groups(tuple(parameters))
@@ -150,7 +153,7 @@ def clipped_gradients(
     weights = rule.weights(norms)
     finite = norms.isfinite().all(0)
     order = torch.cat([index for index, _ in covering]).argsort()
-    return Clipped(
+    return ClippedGradients(
         norms[:, order],
         weights[:, order],
         _weighted_mean(found, groups, torch.ones_like(norms), finite, int(finite.sum())),
@@ -174,36 +177,36 @@ def _weighted_mean(
 
 
 @contextmanager
-def unmoved_generators(model: nn.Module) -> Iterator[None]:
-    """Leave torch's random generators as they are: a training that is looked at goes on as if it were not."""
+def preserve_random_state(model: nn.Module) -> Iterator[None]:
+    """Restore torch's random state at the end, so that an observation does not change the training."""
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     with torch.random.fork_rng(devices=[device.index for device in devices]):
         yield
 
 
-def length(gradients: Gradients) -> float:
-    """Return the L2 norm of all of them together."""
+def l2_norm(gradients: Gradients) -> float:
+    """Return the L2 norm over all parameters."""
     return math.sqrt(sum(float(value.double().square().sum()) for value in gradients.values()))
 
 
-def cosine(one: Gradients, other: Gradients) -> float:
-    """Return the cosine of the angle between two gradients; NaN if one has no direction."""
+def cosine_similarity(one: Gradients, other: Gradients) -> float:
+    """Return the cosine similarity of two gradients; NaN if one of them is 0."""
     product = sum(float((one[name].double() * other[name].double()).sum()) for name in one)
-    sizes = length(one) * length(other)
+    sizes = l2_norm(one) * l2_norm(other)
     return product / sizes if sizes else math.nan
 
 
-def _modules(names: Sequence[str]) -> dict[str, list[str]]:
+def _group_by_module(names: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(name.rpartition(".")[0], []).append(name)
     return found
 
 
-def _ratio(clipped: Gradients, deviations: Mapping[str, float], names: Sequence[str]) -> float:
+def _signal_to_noise(clipped: Gradients, deviations: Mapping[str, float], names: Sequence[str]) -> float:
     noise = math.sqrt(sum(deviations[name] ** 2 * clipped[name].numel() for name in names))
-    return length({name: clipped[name] for name in names}) / noise if noise else math.inf
+    return l2_norm({name: clipped[name] for name in names}) / noise if noise else math.inf
 
 
-def _normals(like: Tensor, generator: torch.Generator) -> Tensor:
+def _draw_normals(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.device)

@@ -1,4 +1,4 @@
-"""What a step of a plan does to gradients: how it weighs them, and the noise on their mean."""
+"""Mechanism of a plan's step: the clipping rule, and the noise on the mean gradient."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from privet.plan import Plan
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A clipping rule, and how much noise the mean of what it clipped gets.
+    """A clipping rule, and the noise on the mean of the clipped gradients.
 
-    Momentum inside the weight and masks are no part of it: it acts on the plain gradients of single examples.
+    It acts on per-example gradients: inner momentum and masks are not included.
 
     Args:
-        rule: that weighs the gradients; any, also those that a plan refuses because they have no sensitivity.
+        rule: any clipping rule, even one without sensitivity, which a plan refuses.
         deviation: standard deviation ≥ 0 of the noise on a coordinate of the mean gradient whose noise scale is 1. It is
-            σ·sensitivity/B for a training with batch size B, whatever the size of the batch that is studied.
+            σ·sensitivity/B for training with batch size B, whatever the size of the studied batch.
 
     >>> from privet.clipping import Flat
     >>> Mechanism(Flat(bound=0.5), deviation=0.01).rule.bound
@@ -36,10 +36,10 @@ class Mechanism:
 
     @classmethod
     def of(cls, plan: Plan, step: int = 1) -> Mechanism:
-        """Return what the plan does at a step, counted from 1.
+        """Return the mechanism of a plan at a step, counted from 1.
 
         Raises:
-            InvalidArgumentError: the plan's rule adapts its bound to what is released, so that the plan does not know it.
+            InvalidArgumentError: the plan's rule adapts its bound during training, so the plan does not determine it.
         """
         if not 1 <= step <= plan.total_steps:
             raise InvalidArgumentError("step", step, f"from 1 to {plan.total_steps}, the steps of the plan")

@@ -1,4 +1,4 @@
-"""What random masks do to noise and signal."""
+"""Effect of random masks on noise and signal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, count, real
-from privet.evaluation.studies.gradients import Gradients, clipped_gradients, length
+from privet.evaluation.studies.gradients import Gradients, compute_clipped_gradients, l2_norm
 from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import trainable
 from privet.gradients.core.losses import LossFunction
@@ -21,13 +21,13 @@ from privet.sparsification.drawing import Selection
 
 @dataclass(frozen=True, repr=False)
 class SparsificationEffect(NonPrivate):
-    """How much noise masks take away, and how much longer the clipped gradient gets where they let it through.
+    """Reduction of the noise by masks, and gain of the clipped gradient on the kept coordinates.
 
     Args:
-        rates: parts r of the coordinates that were left out.
-        noise: for every rate, for every mask, ‖m∘z‖/‖z‖ of one draw z of the noise.
-        signal: likewise the norm of the mean of the clipped masked gradients over that of the masked mean of the clipped
-            gradients: what the kept coordinates gain, as more of the bound is theirs.
+        rates: fractions r of the coordinates that are left out.
+        noise: per rate and mask, ‖m∘z‖/‖z‖ for one draw z of the noise.
+        signal: per rate and mask, the norm of the mean of the clipped masked gradients over the norm of the masked mean of the
+            clipped gradients: the gain of the kept coordinates, which share the bound with fewer others.
     """
 
     rates: tuple[float, ...]
@@ -36,7 +36,7 @@ class SparsificationEffect(NonPrivate):
 
     @property
     def law(self) -> tuple[float, ...]:
-        """√(1−r) for every rate: what the noise's ratio comes to, the closer the more coordinates there are."""
+        """√(1−r) for each rate: the limit of the noise ratio for many coordinates."""
         return tuple(math.sqrt(1 - rate) for rate in self.rates)
 
     def summary(self) -> str:
@@ -58,14 +58,14 @@ def sparsification_effect(
     masks: int = 5,
     seed: int = 0,
 ) -> SparsificationEffect:
-    """Return what random sparsification does to the noise and to the gradients of a batch. The result is NOT PRIVATE.
+    """Measure the effect of random sparsification on the noise and the gradients of a batch. The result is NOT PRIVATE.
 
     Args:
         model, loss_fn, batch: as for `observe`.
-        rule: that clips what the masks have left.
-        rates: parts of the coordinates to leave out, each in [0, 1).
-        masks: how many masks to draw for each rate, ≥ 1.
-        seed: of masks and noise.
+        rule: clipping rule, applied to the masked gradients.
+        rates: fractions of the coordinates to leave out, each in [0, 1).
+        masks: number of masks per rate, ≥ 1.
+        seed: seed of masks and noise.
 
     Raises:
         InvalidArgumentError: a rate or the number of masks is out of range, or the batch is empty.
@@ -76,9 +76,9 @@ def sparsification_effect(
     count("masks", masks)
     for rate in rates:
         if not 0 <= real("rates", rate) < 1:
-            raise InvalidArgumentError("rates", rate, "at least 0 and below 1", "It is the part of the coordinates left out.")
+            raise InvalidArgumentError("rates", rate, "at least 0 and below 1", "It is the fraction of coordinates to leave out.")
     shapes = {name: tuple(parameter.shape) for name, parameter in trainable(model).items()}
-    whole = clipped_gradients(model, loss_fn, batch, rule).clipped
+    whole = compute_clipped_gradients(model, loss_fn, batch, rule).clipped
     size = sum(value.numel() for value in whole.values())
     generator = torch.Generator().manual_seed(seed)
     noise, signal = [], []
@@ -87,19 +87,24 @@ def sparsification_effect(
         for number in range(masks):
             kept = Selection(seed, number, round(rate * size)).masks(shapes)
             normals = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
-            sparse = clipped_gradients(model, loss_fn, batch, rule, masks=kept).clipped
-            ratios.append((length(_times(normals, kept)) / length(normals), _over(length(sparse), length(_times(whole, kept)))))
+            sparse = compute_clipped_gradients(model, loss_fn, batch, rule, masks=kept).clipped
+            ratios.append(
+                (
+                    l2_norm(_apply_masks(normals, kept)) / l2_norm(normals),
+                    _divide(l2_norm(sparse), l2_norm(_apply_masks(whole, kept))),
+                )
+            )
         of_noise, of_signal = zip(*ratios, strict=True)
         noise.append(of_noise)
         signal.append(of_signal)
     return SparsificationEffect(tuple(map(float, rates)), tuple(noise), tuple(signal))
 
 
-def _times(gradients: Gradients, kept: Gradients) -> Gradients:
+def _apply_masks(gradients: Gradients, kept: Gradients) -> Gradients:
     return {name: value * kept[name].to(value.device) for name, value in gradients.items()}
 
 
-def _over(one: float, other: float) -> float:
+def _divide(one: float, other: float) -> float:
     return one / other if other else math.nan
 
 

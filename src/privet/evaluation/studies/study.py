@@ -1,4 +1,4 @@
-"""A study of a training: its user shows it the model between steps, and it keeps what it saw."""
+"""Study of gradients during training: the user calls it between steps, and it records observations."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ FILE = "study.json"
 
 
 class Study:
-    """Observes the gradients of a probe batch while a model trains. What it keeps is NOT PRIVATE.
+    """Record the gradients of a probe batch during training. The observations are NOT PRIVATE.
 
-    A training never calls it, so nothing is observed that its user did not ask for; and what was observed takes no part in the
-    training, whose parameters, gradients and random numbers it leaves alone. If the probe batch is private, the observations are
-    a release outside the guarantee: keep them with the data.
+    Training never calls a study: nothing is observed unless the user calls `look`, and observations change neither parameters,
+    gradients nor random numbers of the training. If the probe batch is private, the observations are a release outside the
+    guarantee: store them with the data.
 
     Args:
-        plan: of the training; says how gradients are clipped and how much noise their mean gets at every step.
-        model: that is trained.
+        plan: plan of the training, which determines clipping and noise at each step.
+        model: the model in training.
         loss_fn: (model, batch) → (B,) losses.
-        probe: a batch of at least one example, the same at every look; better public, or at least not needed for anything else.
-        every: steps between looks, ≥ 1.
+        probe: a batch of at least one example, used at every observation; preferably public.
+        every: number of steps between observations, ≥ 1.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or the plan's rule adapts its bound, which the plan does not know.
+        InvalidArgumentError: an argument is out of range, or the plan's rule adapts its bound during training, so the plan does
+            not determine it.
 
     >>> import torch, privet
     >>> data = torch.utils.data.TensorDataset(torch.randn(60, 3), torch.randn(60))
@@ -51,7 +52,7 @@ class Study:
     >>> for step in privet.Training(plan, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data):
     ...     study.look(step.number)
     >>> study
-    NOT PRIVATE: computed from raw gradients. 3 looks at 30 examples, steps 2 to 6
+    NOT PRIVATE: computed from raw gradients. 3 observations of 30 examples, steps 2 to 6
     """
 
     def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, probe: Any, *, every: int = 1) -> None:
@@ -68,10 +69,10 @@ class Study:
         return False
 
     def look(self, step: int) -> None:
-        """Look at the model after a step, if it is one of those that are looked at.
+        """Observe the model after a step, if the step number is a multiple of `every`.
 
         Args:
-            step: `Step.number` of the step that was taken.
+            step: `Step.number` of the last step.
         """
         if step % self._every == 0:
             mechanism = Mechanism.of(self._plan, step)
@@ -79,14 +80,14 @@ class Study:
             self.observations.append(found)
 
     def of_last_epochs(self, epochs: float = 10) -> tuple[Observation, ...]:
-        """Return the observations of the last so many epochs of the plan."""
+        """Return the observations in the last `epochs` epochs of the plan."""
         steps = positive("epochs", epochs) / self._plan.sampling_rate
         return tuple(one for one in self.observations if one.step > self._plan.total_steps - steps)
 
     def save(self, directory: str | Path) -> Path:
-        """Write the observations into a run's directory as `study.json`, where its report finds them.
+        """Write the observations into a run's directory as `study.json`, for its report.
 
-        Whoever passes the run on has to leave the file and the report out: the file says so, and the report too.
+        Do not share this file or the report with the run; both are marked as not private.
         """
         content = {"private": False, "warning": WARNING, "observations": [one.to_dict() for one in self.observations]}
         return write_text(Path(directory) / FILE, json.dumps(content, allow_nan=False) + "\n")
@@ -94,11 +95,11 @@ class Study:
     def __repr__(self) -> str:
         seen = self.observations
         steps = f", steps {seen[0].step} to {seen[-1].step}" if seen else ""
-        return f"{WARNING}. {len(seen)} looks at {examples_in(self._probe)} examples{steps}"
+        return f"{WARNING}. {len(seen)} observations of {examples_in(self._probe)} examples{steps}"
 
 
 def read_observations(content: Any) -> tuple[Observation, ...]:
-    """Return the observations in what `Study.save` wrote, parsed from JSON."""
+    """Return the observations from the parsed JSON of `study.json`."""
     rows: Iterable[Any] = content["observations"]
     return tuple(
         Observation(

@@ -1,4 +1,4 @@
-"""Whether examples' gradients lie symmetrically around their mean, as seen in random planes."""
+"""Symmetry of per-example gradients around their mean, in random planes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError
-from privet.evaluation.studies.gradients import unmoved_generators
+from privet.evaluation.studies.gradients import preserve_random_state
 from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import trainable
 from privet.gradients.core.losses import LossFunction
@@ -18,18 +18,18 @@ from privet.gradients.engine import tapes
 
 @dataclass(frozen=True, repr=False)
 class Deviations(NonPrivate):
-    """The deviations gᵢ − ḡ of examples' gradients from their mean, in a random plane.
+    """The deviations gᵢ − ḡ of per-example gradients from their mean, in a random plane.
 
     Args:
-        points: the deviations' coordinates, one pair for each example.
+        points: coordinates of the deviations, one pair per example.
     """
 
     points: tuple[tuple[float, float], ...]
 
     @property
     def asymmetry(self) -> float:
-        """(E‖x + y‖ − E‖x − y‖)/E‖x − y‖ over pairs of different points, from −1: 0 in expectation if they lie symmetrically
-        around 0, and above 0 if not; NaN if all are the same.
+        """(E‖x + y‖ − E‖x − y‖)/E‖x − y‖ over pairs of distinct points, ≥ −1: its expectation is 0 for a distribution that is
+        symmetric around 0, and positive otherwise; NaN if all points are equal.
 
         Source: Székely, Móri 2001, "A characteristic measure of asymmetry and its application for testing diagonal symmetry".
         """
@@ -44,12 +44,12 @@ class Deviations(NonPrivate):
 
 
 def deviations(model: nn.Module, loss_fn: LossFunction, batch: Any, *, seed: int = 0) -> Deviations:
-    """Return how examples' gradients deviate from their mean, in a random plane. The result is NOT PRIVATE.
+    """Return the deviations of per-example gradients from their mean, in a random plane. The result is NOT PRIVATE.
 
     Args:
         model, loss_fn: as for `observe`.
-        batch: at least two examples; those whose gradient is not finite are left out.
-        seed: of the plane: two independent standard normal directions, divided by √d.
+        batch: at least two examples; examples with a non-finite gradient are left out.
+        seed: seed of the plane, which is spanned by two independent standard normal directions divided by √d.
 
     Raises:
         InvalidArgumentError: fewer than two examples have a finite gradient.
@@ -65,8 +65,8 @@ def deviations(model: nn.Module, loss_fn: LossFunction, batch: Any, *, seed: int
         name: torch.randn(parameter.numel(), 2, generator=generator, dtype=torch.float64) / size**0.5
         for name, parameter in parameters.items()
     }
-    with unmoved_generators(model):
-        parts = [_projected(tape.gradients(), plane) for _, tape in tapes(model, loss_fn, batch, parameters, "auto", _PART)]
+    with preserve_random_state(model):
+        parts = [_project(tape.gradients(), plane) for _, tape in tapes(model, loss_fn, batch, parameters, "auto", _CHUNK)]
     points = torch.cat(parts)
     points = points[points.isfinite().all(1)]
     if len(points) < 2:
@@ -74,10 +74,10 @@ def deviations(model: nn.Module, loss_fn: LossFunction, batch: Any, *, seed: int
     return Deviations(tuple(map(tuple, (points - points.mean(0)).tolist())))
 
 
-# Most examples whose gradients are formed at once.
-_PART = 64
+# Largest number of examples whose gradients are materialized at once.
+_CHUNK = 64
 
 
-def _projected(gradients: dict[str, Tensor], plane: dict[str, Tensor]) -> Tensor:
+def _project(gradients: dict[str, Tensor], plane: dict[str, Tensor]) -> Tensor:
     parts = [gradients[name].detach().reshape(len(gradients[name]), -1).double().cpu() @ plane[name] for name in plane]
     return torch.stack(parts).sum(0)

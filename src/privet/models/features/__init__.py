@@ -1,6 +1,6 @@
-"""What a network sees of an example: fixed functions of that example alone, so that nothing is released by them.
+"""Features of examples: fixed functions of a single example, which release nothing.
 
-Pretrained networks and wavelets with nothing to learn. Results are kept on the disk, as they are the same for every run.
+They come from pretrained networks and fixed wavelets. Results are cached on disk, as they are the same in every run.
 """
 
 from privet.models.features.catalogue import AS_THEY_ARE, EXTRACTORS, FEATURES, check, extracted, of_sequences

@@ -1,4 +1,4 @@
-"""The features by name."""
+"""Features by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 from privet.data import DataSet
 from privet.models.features import efficientnet, extraction, minilm, scattering
 from privet.models.features.extraction import Advance, Extractor
-from privet.models.features.normalising import Step, grouped, localised, normalised, rooted, whitened
+from privet.models.features.normalising import Step, normalise, normalise_groups, normalise_locally, take_roots, whiten
 
 AS_THEY_ARE = "as they are"
 EXTRACTORS: dict[str, Extractor] = {
@@ -20,46 +20,46 @@ EXTRACTORS: dict[str, Extractor] = {
     "minilm before its last layer": minilm.BEFORE_LAST_LAYER,
     "minilm tokens": minilm.TOKENS,
 }
-# Name → scattering coefficients of the images or of upright ones, and what is done to them, in this order.
+# Name → scattering coefficients of the images, or of deskewed ones, and the normalising steps in order.
 NORMALISED: dict[str, tuple[Extractor, tuple[Step, ...]]] = {
-    "normalised scattering": (scattering.SCATTERING, (rooted, whitened, localised)),
-    "normalised scattering, upright": (scattering.UPRIGHT, (rooted, whitened, localised)),
-    "normalised scattering, no roots": (scattering.SCATTERING, (whitened, localised)),
-    "normalised scattering, not whitened": (scattering.SCATTERING, (rooted, localised)),
-    "normalised scattering, not local": (scattering.SCATTERING, (rooted, whitened)),
-    "scattering in groups of length 10": (scattering.SCATTERING, (grouped,)),
+    "normalised scattering": (scattering.SCATTERING, (take_roots, whiten, normalise_locally)),
+    "normalised scattering, upright": (scattering.UPRIGHT, (take_roots, whiten, normalise_locally)),
+    "normalised scattering, no roots": (scattering.SCATTERING, (whiten, normalise_locally)),
+    "normalised scattering, not whitened": (scattering.SCATTERING, (take_roots, normalise_locally)),
+    "normalised scattering, not local": (scattering.SCATTERING, (take_roots, whiten)),
+    "scattering in groups of length 10": (scattering.SCATTERING, (normalise_groups,)),
 }
 FEATURES: tuple[str, ...] = (AS_THEY_ARE, *EXTRACTORS, *NORMALISED)
 
 
-def extracted(data: DataSet, features: str, advance: Advance = extraction.unheard) -> DataSet:
-    """Return the data set with features in the place of its inputs, taken from the disk as far as they are there.
+def extracted(data: DataSet, features: str, advance: Advance = extraction.ignore_progress) -> DataSet:
+    """Return the data set with its inputs replaced by features, which are read from the cache if possible.
 
     Args:
-        data: any that the extractor takes.
+        data: a data set that the extractor supports.
         features: one of `FEATURES`.
-        advance: told how many examples have been dealt with since it was called last.
+        advance: function that is called with the number of examples processed since its last call.
 
     Raises:
-        InvalidArgumentError: the inputs are not what the extractor takes.
-        PrivetError: it needs something that is not installed.
-        DataUnavailableError: its weights can be had nowhere.
+        InvalidArgumentError: the extractor does not support the inputs.
+        PrivetError: the extractor requires a package that is not installed.
+        DataUnavailableError: its weights are not available.
     """
     if features == AS_THEY_ARE:
         return data
     found = extraction.extracted(data, _extractor(features), advance)
-    return normalised(found, NORMALISED[features][1]) if features in NORMALISED else found
+    return normalise(found, NORMALISED[features][1]) if features in NORMALISED else found
 
 
 def check(data: DataSet, features: str) -> None:
-    """Refuse features that cannot be had of these examples, at the price of one example."""
+    """Check, by computing the features of one example, that they can be computed for this data set; errors as `extracted`."""
     if features != AS_THEY_ARE:
         one = TensorDataset(*(tensor[:1] for tensor in data.train.tensors))
         _extractor(features).prepared(replace(data, train=one, test=None))(one.tensors[0])
 
 
 def of_sequences(features: str) -> bool:
-    """Return whether examples come in order of length, so that small physical batches leave out most of the padding."""
+    """Return whether examples are sorted by length, so that small physical batches contain little padding."""
     return features != AS_THEY_ARE and _extractor(features).lengths is not None
 
 

@@ -1,4 +1,4 @@
-"""Images that come from no camera: overlapping shapes at random, for statistics of images that cost no privacy.
+"""Synthetic images of random overlapping shapes, for image statistics that cost no privacy.
 
 Source: the dead leaves model, as in Baradad et al. 2021, "Learning to see by looking at noise".
 """
@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 _MOST_SHAPES = 6
-_SMALLEST = 1.0  # half an axis, in pixels
-_LARGEST = 0.4  # of a side, above the smallest
-# Grey values are taken to [-0.8, 2.05], as standardised images of things on a dark ground have them.
+_SMALLEST = 1.0  # smallest semi-axis, in pixels
+_LARGEST = 0.4  # largest semi-axis above the smallest, as a fraction of a side
+# Grey values are mapped to [-0.8, 2.05], as in standardised images of objects on a dark background.
 _MEAN, _DEVIATION = 0.28, 0.35
 
 
 def dead_leaves(number: int, side: int) -> Tensor:
-    """Return images (number, 1, side, side) of one to six ellipses and rectangles on a dark ground, the same at every call.
+    """Return images (number, 1, side, side) of one to six ellipses and rectangles on a dark background, equal at every call.
 
     Args:
-        number: of images, ≥ 1.
-        side: in pixels, ≥ 1.
+        number: number of images, ≥ 1.
+        side: side of the images in pixels, ≥ 1.
 
     Guarantee:
-        They depend on the arguments alone, so whatever is computed from them is public.
+        The images depend only on the arguments, so anything computed from them is public.
     """
     random = torch.Generator().manual_seed(0)
 

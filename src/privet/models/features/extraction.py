@@ -1,4 +1,4 @@
-"""Computing features once: in parts, each of which is kept on the disk under the digest of what it was computed from."""
+"""Computation of features in parts, each cached on disk under a digest of its inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privet.data import DataSet
 Advance = Callable[[int], object]
 Compute = Callable[[Tensor], Tensor]
 
-# Examples whose features are one file. Parts of a set share files with the whole of it, and whoever is stopped goes on.
+# Examples per cache file. A subset of a data set shares its files, and an interrupted computation can continue.
 _PART = 1000
 
 
@@ -28,14 +28,14 @@ class Extractor:
     """A fixed function of one example.
 
     Args:
-        name: of its folder in the cache, a word.
-        version: whatever decides its results beside the inputs: weights, sizes, and a number that grows with the code.
-        prepared: for a data set, returns inputs (N, *input_shape) → features (N, ...); refuses sets that it is not made for. It
-            loads what it needs when it is called, not before.
-        scaled: whether the scale of pixels decides its results.
-        lengths: for features that are sequences filled up with zeros, returns how long they are, (N, ...) → (N,). Examples are
-            then put in order, the shortest first: samples are drawn in the order of the set, so small physical batches are of
-            about one length, and a network can leave out what is zero in all of one.
+        name: one word, the name of its folder in the cache.
+        version: everything but the inputs that determines its results: weights, sizes, and a version number of the code.
+        prepared: function from a data set to the function inputs (N, *input_shape) → features (N, ...); it refuses unsupported
+            data sets, and loads weights only when it is called.
+        scaled: whether its results depend on the pixel range.
+        lengths: for features that are sequences padded with zeros, function from features (N, ...) to lengths (N,). Examples are
+            then sorted by length: samples are drawn in the order of the data set, so small physical batches have about equal
+            lengths and a network can skip common padding.
     """
 
     name: str
@@ -45,44 +45,45 @@ class Extractor:
     lengths: Callable[[Tensor], Tensor] | None = None
 
     def folder(self) -> Path:
-        """Return where its results are kept."""
+        """Return the folder of its results."""
         return cache_directory() / "features" / self.name
 
     def key(self, data: DataSet) -> str:
-        """Return what decides the features of an example of this set, apart from its input."""
+        """Return the key of everything but the input that determines the features of an example."""
         return f"{self.version} {data.pixel_range if self.scaled else ''}"
 
 
-def unheard(examples: int) -> None:
-    """Take no notice of progress."""
+def ignore_progress(examples: int) -> None:
+    """Do nothing."""
 
 
-def extracted(data: DataSet, extractor: Extractor, advance: Advance = unheard) -> DataSet:
-    """Return the data set with features in the place of its inputs; `privet.models.features.extracted` by extractor."""
+def extracted(data: DataSet, extractor: Extractor, advance: Advance = ignore_progress) -> DataSet:
+    """Return the data set with its inputs replaced by features; see `privet.models.features.extracted`."""
     prepared: list[Compute] = []
 
     def compute(inputs: Tensor) -> Tensor:
-        if not prepared:  # weights are not loaded where all results are there
+        if not prepared:  # load weights only if some results are not cached
             prepared.append(extractor.prepared(data))
         with torch.no_grad():
             return prepared[0](inputs)
 
-    def of(examples: TensorDataset) -> TensorDataset:
+    def replace_inputs(examples: TensorDataset) -> TensorDataset:
         inputs, *others = examples.tensors
-        found = _features(inputs, extractor, extractor.key(data), compute, advance)
+        found = _compute_in_parts(inputs, extractor, extractor.key(data), compute, advance)
         if extractor.lengths is None:
             return TensorDataset(found, *others)
         order = extractor.lengths(found).argsort(stable=True)
         return TensorDataset(*(tensor[order] for tensor in (found, *others)))
 
-    return replace(data, train=of(data.train), test=None if data.test is None else of(data.test), pixel_range=None)
+    train = replace_inputs(data.train)
+    return replace(data, train=train, test=None if data.test is None else replace_inputs(data.test), pixel_range=None)
 
 
-def _features(inputs: Tensor, extractor: Extractor, key: str, compute: Compute, advance: Advance) -> Tensor:
+def _compute_in_parts(inputs: Tensor, extractor: Extractor, key: str, compute: Compute, advance: Advance) -> Tensor:
     whole: Tensor | None = None
     for start in range(0, len(inputs), _PART):
         part = inputs[start : start + _PART]
-        found = _kept(part, extractor.folder() / f"{_digest(key, part)}.npy", compute)
+        found = _load_or_compute(part, extractor.folder() / f"{_digest(key, part)}.npy", compute)
         if whole is None:
             whole = torch.empty(len(inputs), *found.shape[1:], dtype=found.dtype)
         whole[start : start + len(part)] = found
@@ -90,19 +91,19 @@ def _features(inputs: Tensor, extractor: Extractor, key: str, compute: Compute, 
     return compute(inputs) if whole is None else whole
 
 
-def _kept(part: Tensor, file: Path, compute: Compute) -> Tensor:
+def _load_or_compute(part: Tensor, file: Path, compute: Compute) -> Tensor:
     if file.is_file():
         try:
             return torch.from_numpy(np.load(file, allow_pickle=False))
         except (OSError, ValueError):
-            file.unlink(missing_ok=True)  # damaged: computed anew
+            file.unlink(missing_ok=True)  # damaged: compute it again
     found = compute(part)
     write_atomically(file, partial(_save, found))
     return found
 
 
 def _save(found: Tensor, temporary: Path) -> None:
-    with temporary.open("xb") as opened:  # a path without its suffix would be given one
+    with temporary.open("xb") as opened:  # given a path without the suffix .npy, numpy would append it
         np.save(opened, found.numpy())
 
 

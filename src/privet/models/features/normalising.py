@@ -1,7 +1,7 @@
-"""Coefficients made fit for linear models: each a function of one example and of images that anybody can make.
+"""Normalisation of scattering coefficients for linear models, by a function of one example and of synthetic images.
 
-A private linear model learns the directions in which its inputs vary most, and noise hides the others. So inputs are brought to
-vary alike in all directions, by what is public: statistics of the private data would have to be paid for.
+A private linear model learns the directions of largest input variance; noise hides the others. The inputs are therefore scaled
+to similar variance in all directions, using public images only: statistics of private data would spend privacy.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from privet.data import DataSet
 from privet.models.features.dead_leaves import dead_leaves
 from privet.models.features.scattering import COVERED, SCATTERING
 
-Change = Callable[[Tensor], Tensor]  # (N, C, H, W) → the same shape, of each example by itself
-Step = Callable[[Tensor], Change]  # of public coefficients (M, C, H, W)
+Change = Callable[[Tensor], Tensor]  # (N, C, H, W) → the same shape, for each example by itself
+Step = Callable[[Tensor], Change]  # fitted to public coefficients (M, C, H, W)
 
 _PUBLIC_IMAGES = 2000
-_FLOOR = 1e-3  # of the largest variance: directions below it are not raised further
+_FLOOR = 1e-3  # fraction of the largest variance that is added to all variances before whitening
 _GROUPS = 27
-# Long beside the 1 of a bias, so that the bias takes little of the clip bound; short enough that a linear layer's usual initial
-# values count for little.
+# Large compared with the constant input 1 of a bias, so that the bias uses little of the clip bound; small enough that the usual
+# initial values of a linear layer have little effect.
 _LENGTH = 10.0
 _AT_ONCE = 2000
 
 
-def rooted(public: Tensor) -> Change:
-    """Take roots of all channels but the first, which are moduli: many are small and few are large."""
+def take_roots(public: Tensor) -> Change:
+    """Take square roots of all channels but the first; they are moduli, many of them small and few large."""
 
     def change(values: Tensor) -> Tensor:
         return torch.cat((values[:, :1], values[:, 1:].clamp(min=0).sqrt()), 1)
@@ -40,8 +40,8 @@ def rooted(public: Tensor) -> Change:
     return change
 
 
-def whitened(public: Tensor) -> Change:
-    """Subtract the public mean of the channels, and take their public covariance, over places and images, to the identity."""
+def whiten(public: Tensor) -> Change:
+    """Whiten the channels by their mean and covariance over positions and public images."""
     rows = public.movedim(1, -1).flatten(0, -2).double()
     mean = rows.mean(0)
     variances, directions = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
@@ -55,8 +55,8 @@ def whitened(public: Tensor) -> Change:
     return change
 
 
-def localised(public: Tensor) -> Change:
-    """Divide by 1 + length over the channels of a place, so that every place counts about alike.
+def normalise_locally(public: Tensor) -> Change:
+    """Divide by 1 + the norm over the channels at each position, so that all positions have similar weight.
 
     Source: local normalisation, as in histograms of gradients: Dalal, Triggs 2005, "Histograms of oriented gradients for human
         detection".
@@ -64,42 +64,42 @@ def localised(public: Tensor) -> Change:
     return lambda values: values / (1 + values.norm(dim=1, keepdim=True))
 
 
-def grouped(public: Tensor) -> Change:
-    """Take mean and variance of each of 27 groups of channels to 0 and 1, as Tramèr and Boneh 2021 do."""
+def normalise_groups(public: Tensor) -> Change:
+    """Normalise each of 27 groups of channels to mean 0 and variance 1, as in Tramèr and Boneh 2021."""
     return lambda values: F.group_norm(values, _GROUPS)
 
 
-def normalised(coefficients: DataSet, steps: Sequence[Step]) -> DataSet:
-    """Return scattering coefficients after some steps, every example brought to length 10.
+def normalise(coefficients: DataSet, steps: Sequence[Step]) -> DataSet:
+    """Normalise scattering coefficients by some steps, and scale each example to norm 10.
 
     Args:
-        coefficients: of grey images, (N, 81, height, width).
-        steps: what is done, in this order.
+        coefficients: coefficients of greyscale images, (N, 81, height, width).
+        steps: steps in order.
 
     Guarantee:
-        An example's features are a function of that example alone, so nothing is released by them: what the steps know of other
-        images is of `dead_leaves`.
+        The features of an example are a function of that example alone, and release nothing: the steps are fitted to images of
+        `dead_leaves` only.
     """
-    public = _of_leaves(coefficients.input_shape[-1])
+    public = _dead_leaves_coefficients(coefficients.input_shape[-1])
     changes = []
     for step in steps:
         changes.append(step(public))
         public = changes[-1](public)
 
-    def changed(examples: TensorDataset) -> TensorDataset:
+    def apply(examples: TensorDataset) -> TensorDataset:
         found, labels = torch.empty_like(examples.tensors[0]), examples.tensors[1]
         for part, out in zip(torch.split(examples.tensors[0], _AT_ONCE), torch.split(found, _AT_ONCE), strict=True):
             values = functools.reduce(lambda values, change: change(values), changes, part)
             out.copy_(_LENGTH * F.normalize(values.flatten(1)).view_as(values))
         return TensorDataset(found, labels)
 
-    test = None if coefficients.test is None else changed(coefficients.test)
-    return replace(coefficients, train=changed(coefficients.train), test=test)
+    test = None if coefficients.test is None else apply(coefficients.test)
+    return replace(coefficients, train=apply(coefficients.train), test=test)
 
 
 @functools.lru_cache(maxsize=1)
-def _of_leaves(width: int) -> Tensor:
-    """Return the coefficients of made-up images that have so many along a side."""
+def _dead_leaves_coefficients(width: int) -> Tensor:
+    """Return the scattering coefficients of synthetic images, `width` along each side."""
     images = dead_leaves(_PUBLIC_IMAGES, width * COVERED)
-    described = DataSet("dead leaves", TensorDataset(images, torch.zeros(len(images), dtype=torch.int64)), None, 2, "made up")
+    described = DataSet("dead leaves", TensorDataset(images, torch.zeros(len(images), dtype=torch.int64)), None, 2, "synthetic")
     return SCATTERING.prepared(described)(images)

@@ -1,4 +1,4 @@
-"""Scattering coefficients of images: wavelet filters with nothing to learn.
+"""Scattering coefficients of images, by fixed wavelet filters.
 
 Source: Oyallon, Mallat 2015, "Deep roto-translation scattering for object classification"; as features for private training,
 Tramèr, Boneh 2021, "Differentially private learning needs better features (or much more data)".
@@ -12,9 +12,9 @@ from torch import Tensor
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.models.features.extraction import Compute, Extractor
-from privet.models.features.upright import upright
+from privet.models.features.upright import deskew
 
-# Two scales and eight angles, as in the papers: 81 coefficients for each 4×4 pixels of a channel.
+# Two scales and eight angles, as in the papers: 81 coefficients per 4×4 pixels of a channel.
 _SCALES = 2
 COVERED = 2**_SCALES
 _AT_ONCE = 256
@@ -22,7 +22,7 @@ _AT_ONCE = 256
 
 def _prepared(data: DataSet) -> Compute:
     try:
-        # From where it is, as the package's front imports parts that newer versions of SciPy do not carry.
+        # Imported from its module, because the package's front end imports functions that newer versions of SciPy lack.
         from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
     except ImportError:
         raise PrivetError("scattering needs kymatio, which is not installed; run: pip install 'privet[scattering]'") from None
@@ -38,9 +38,9 @@ def _prepared(data: DataSet) -> Compute:
 
 def _prepared_upright(data: DataSet) -> Compute:
     coefficients = _prepared(data)
-    return lambda images: coefficients(upright(images))
+    return lambda images: coefficients(deskew(images))
 
 
-# Of order two: (channels·81, height/4, width/4). All are kept in memory: a gigabyte for 70,000 images of 28×28.
+# Order two: (channels·81, height/4, width/4). They are kept in memory: 1 GB for 70,000 images of 28×28.
 SCATTERING = Extractor("scattering", f"scales {_SCALES}, 1", _prepared)
 UPRIGHT = Extractor("upright-scattering", f"scales {_SCALES}, 1, upright 1", _prepared_upright)

@@ -1,4 +1,4 @@
-"""Images of strokes made upright: each sheared by itself, so that slanted handwriting looks like any other."""
+"""Deskewing of images of handwriting, each by itself."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_STEEPEST = 1.0  # shear, in widths by height
+_STEEPEST = 1.0  # largest shear, width over height
 _NEGLIGIBLE = 1e-6
 
 
-def upright(images: Tensor) -> Tensor:
-    """Return images whose ink does not lean to either side.
+def deskew(images: Tensor) -> Tensor:
+    """Shear images so that their strokes stand upright.
 
-    Ink is whatever exceeds an image's darkest value. Rows are shifted against each other about the ink's centre, by as much as
-    takes the covariance of its height and breadth to zero.
+    Ink is the excess over an image's darkest value. The shear about the centre of the ink removes the covariance of its vertical
+    and horizontal positions.
 
     Args:
         images: (N, C, H, W).
 
     Returns:
-        (N, C, H, W); what was outside has the darkest value.
+        (N, C, H, W); pixels from outside the image have its darkest value.
 
     Guarantee:
-        Each is a function of one image alone.
+        Each result is a function of one image alone.
 
     Source:
         Deskewing, as in LeCun, Bottou, Bengio, Haffner 1998, "Gradient-based learning applied to document recognition", §III.
 
     >>> bar = torch.zeros(1, 1, 9, 9)
     >>> bar[0, 0, range(2, 7), range(2, 7)] = 1.0
-    >>> int((upright(bar)[0, 0].sum(0) > 0.9).sum())  # columns with ink
+    >>> int((deskew(bar)[0, 0].sum(0) > 0.9).sum())  # columns with ink
     1
     """
     darkest = images.amin((1, 2, 3), keepdim=True)

@@ -1,1 +1,1 @@
-"""Figures of a report, as SVG."""
+"""Figures of reports, as SVG."""

@@ -1,4 +1,4 @@
-"""What is known about the accountants: their names and in which direction they can be wrong."""
+"""Names of the accountants, and the direction in which each can be wrong."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from privet.report import numbers
 
 @dataclass(frozen=True, slots=True)
 class AccountantLabel:
-    """An accountant, described.
+    """Description of an accountant.
 
     Args:
-        name: as people write it.
-        full_name: spelled out.
-        direction: how its ε relates to the true one, in two or three words.
+        name: display name.
+        full_name: name without abbreviations.
+        direction: relation of its ε to the true ε, in two or three words.
         meaning: the same in a sentence.
         is_bound: whether its ε is never too small.
     """
@@ -27,15 +27,15 @@ class AccountantLabel:
     is_bound: bool
 
     def show(self, epsilon: float | None) -> str:
-        """Return its ε as people read it: with ≈ unless it is a bound, a dash if it has no answer."""
+        """Return its ε for display: with ≈ unless it is a bound, and a dash if there is none."""
         if epsilon is None:
             return "—"
         about = "" if self.is_bound or math.isinf(epsilon) else "≈\N{NO-BREAK SPACE}"
-        return about + numbers.epsilon(epsilon)
+        return about + numbers.format_epsilon(epsilon)
 
 
 def _bound(name: str, full_name: str) -> AccountantLabel:
-    return AccountantLabel(name, full_name, "upper bound", "The true ε is this or smaller.", is_bound=True)
+    return AccountantLabel(name, full_name, "upper bound", "The true ε is at most this.", is_bound=True)
 
 
 _KNOWN = {
@@ -48,13 +48,13 @@ _KNOWN = {
         "GDP",
         "Gaussian differential privacy",
         "approximation",
-        "A central-limit approximation: it can be too small and promises nothing.",
+        "A central-limit approximation, which can be too small: not a guarantee.",
         is_bound=False,
     ),
 }
 
 
 def describe(key: str) -> AccountantLabel:
-    """Return what is known about the accountant that `guarantee.json` calls `key`."""
-    unknown = AccountantLabel(key, key, "unknown direction", "Not known to this report: do not rely on it.", is_bound=False)
+    """Return the description of the accountant that is named `key` in `guarantee.json`."""
+    unknown = AccountantLabel(key, key, "unknown direction", "Unknown to this report: do not rely on it.", is_bound=False)
     return _KNOWN.get(key, unknown)

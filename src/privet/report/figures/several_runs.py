@@ -1,4 +1,4 @@
-"""The figures of a comparison: accuracy against ε, sweeps, and the grid of learning rates and bounds."""
+"""Figures of a comparison: accuracy against ε, sweeps, and the grid of learning rates and bounds."""
 
 from __future__ import annotations
 
@@ -14,39 +14,42 @@ from scipy import stats
 
 from privet.evaluation.colours import BLUE, INK, ORANGE, SERIES
 from privet.evaluation.drawing import draw_intervals
-from privet.report.figures.points import SETTINGS, Measured, Point, lines
+from privet.report.figures.points import SETTINGS, Estimate, Point, group_into_lines
 from privet.report.figures.svg import WIDTH, Figure, render
 from privet.tuning import Setting, diagonal
 
 _MARKERS = "osD^"
 _SPREAD = (
-    "Points are means of the runs at a place, with the 95 % t-interval of that mean if there are several, and with the interval "
-    "that the test set gives if there is one."
+    "Each point is the mean of the runs at that place. Its interval is the 95 % t-interval of the mean for several runs, and the "
+    "interval from the test set for a single run."
 )
-_UNBIASED = " The interval of one run's calibration error is free of the bias that the point has, and may lie beside it."
+_UNBIASED = (
+    " For a single run, the interval of the calibration error is corrected for bias and the point is not, so the point may lie "
+    "outside."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TitledFigure(Figure):
-    """A figure with a section of its own.
+    """A figure with its own section.
 
     Args:
-        title: of the section.
+        title: title of the section.
     """
 
     title: str
 
 
 def draw(points: Sequence[Point]) -> Iterator[TitledFigure]:
-    """Yield the figures that the runs have the numbers for."""
-    yield from _by_epsilon([point for point in points if math.isfinite(point.epsilon)])
+    """Yield the figures for which the runs have data."""
+    yield from _draw_by_epsilon([point for point in points if math.isfinite(point.epsilon)])
     for axis in SETTINGS:
-        yield from _sweep(points, axis)
-    yield from _grid(points)
+        yield from _draw_sweep(points, axis)
+    yield from _draw_grid(points)
 
 
-def _by_epsilon(points: Sequence[Point]) -> Iterator[TitledFigure]:
-    found = _drawable(points, "ε", least=1)
+def _draw_by_epsilon(points: Sequence[Point]) -> Iterator[TitledFigure]:
+    found = _select_lines(points, "ε", least=1)
     if not found:
         return
 
@@ -57,20 +60,20 @@ def _by_epsilon(points: Sequence[Point]) -> Iterator[TitledFigure]:
                 if point.progress:
                     spent, accuracy = np.array(point.progress).T
                     axes.plot(spent, 100 * accuracy, color=colour, linewidth=0.7, alpha=0.5)
-            _line(axes, members, "ε", "accuracy", colour, marker, name)
-        _finish(axes, "privacy loss ε", "test accuracy in %", named=len(found) > 1)
+            _plot_line(axes, members, "ε", "accuracy", colour, marker, name)
+        _label_axes(axes, "ε", "test accuracy in %", named=len(found) > 1)
 
     yield TitledFigure(
         "accuracy-by-epsilon",
         render("accuracy-by-epsilon", drawing, (WIDTH, 3.4)),
         f"Test accuracy against ε for {sum(map(len, found.values()))} runs.",
-        f"Thin lines are runs while they trained. {_SPREAD}",
+        f"Thin lines show the runs during training. {_SPREAD}",
         "Accuracy against ε",
     )
 
 
-def _sweep(points: Sequence[Point], axis: str) -> Iterator[TitledFigure]:
-    found = _drawable(points, axis, least=2)
+def _draw_sweep(points: Sequence[Point], axis: str) -> Iterator[TitledFigure]:
+    found = _select_lines(points, axis, least=2)
     if not found:
         return
     shown = [
@@ -84,12 +87,12 @@ def _sweep(points: Sequence[Point], axis: str) -> Iterator[TitledFigure]:
             zip(canvas.subplots(1, len(shown), squeeze=False)[0], shown, strict=True)
         ):
             for (name, members), colour, marker in zip(found.items(), SERIES, _MARKERS, strict=False):
-                _line(axes, members, axis, quantity, colour, marker, name)
+                _plot_line(axes, members, axis, quantity, colour, marker, name)
             axes.set_xscale("log" if axis != "momentum" else "linear")
             places = sorted({float(point.settings[axis]) for members in found.values() for point in members})
             axes.set_xticks(places, [f"{place:g}" for place in places], rotation=45 if len(places) > 5 else 0)
             axes.xaxis.minorticks_off()
-            _finish(axes, axis, label, named=panel == 0 and len(found) > 1)
+            _label_axes(axes, axis, label, named=panel == 0 and len(found) > 1)
 
     name = f"sweep-{axis.replace(' ', '-')}"
     yield TitledFigure(
@@ -101,22 +104,26 @@ def _sweep(points: Sequence[Point], axis: str) -> Iterator[TitledFigure]:
     )
 
 
-def _drawable(points: Sequence[Point], axis: str, least: int) -> Mapping[str, list[Point]]:
-    """Return the lines with an accuracy at so many places or more; none if they are more than can be told apart."""
+def _select_lines(points: Sequence[Point], axis: str, least: int) -> Mapping[str, list[Point]]:
+    """Return the lines with accuracies at `least` or more places; none if there are too many lines to distinguish."""
     measured = [point for point in points if point.accuracy]
-    found = {name: one for name, one in lines(measured, axis).items() if len({point.at(axis) for point in one}) >= least}
+    found = {
+        name: one for name, one in group_into_lines(measured, axis).items() if len({point.at(axis) for point in one}) >= least
+    }
     return found if len(found) <= len(SERIES) else {}
 
 
-def _line(axes: Axes, members: Sequence[Point], axis: str, quantity: str, colour: str, marker: str, name: str) -> None:
-    by_place: dict[float, list[Measured]] = {}
+def _plot_line(axes: Axes, members: Sequence[Point], axis: str, quantity: str, colour: str, marker: str, name: str) -> None:
+    by_place: dict[float, list[Estimate]] = {}
     for point in members:
         if (measured := getattr(point, quantity)) is not None:
             by_place.setdefault(float(point.at(axis) or 0.0), []).append(measured)
     if not by_place:
         return
     places = sorted(by_place)
-    means, low, high = (100 * np.array(column) for column in zip(*(_summary(by_place[place]) for place in places), strict=True))
+    means, low, high = (
+        100 * np.array(column) for column in zip(*(_mean_and_interval(by_place[place]) for place in places), strict=True)
+    )
     for place in places:
         if len(by_place[place]) > 1:
             values = [100 * measured.value for measured in by_place[place]]
@@ -125,8 +132,8 @@ def _line(axes: Axes, members: Sequence[Point], axis: str, quantity: str, colour
     axes.plot(places, means, marker=marker, color=colour, markersize=4.5, linewidth=1.2, label=name)
 
 
-def _summary(found: Sequence[Measured]) -> tuple[float, float, float]:
-    """Return the mean and the ends of its interval."""
+def _mean_and_interval(found: Sequence[Estimate]) -> tuple[float, float, float]:
+    """Return a mean and the ends of its interval."""
     values = np.array([measured.value for measured in found])
     mean = float(values.mean())
     if len(values) == 1:
@@ -135,15 +142,15 @@ def _summary(found: Sequence[Measured]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def _finish(axes: Axes, x: str, y: str, *, named: bool) -> None:
+def _label_axes(axes: Axes, x: str, y: str, *, named: bool) -> None:
     axes.set(xlabel=x, ylabel=y)
     axes.grid(axis="y")
     if named:
         axes.legend(frameon=False, loc="best")
 
 
-def _grid(points: Sequence[Point]) -> Iterator[TitledFigure]:
-    """Yield the heat map of learning rates and bounds, if both vary on their own."""
+def _draw_grid(points: Sequence[Point]) -> Iterator[TitledFigure]:
+    """Yield the heat map of learning rates and bounds, if they vary independently."""
     cells: dict[tuple[float, float], list[Point]] = {}
     for point in points:
         place = point.settings.get("clip bound"), point.settings.get("learning rate")
@@ -162,8 +169,8 @@ def _grid(points: Sequence[Point]) -> Iterator[TitledFigure]:
 
     def drawing(canvas: Canvas) -> None:
         axes = canvas.subplots()
-        _cells(axes, means)
-        heights = [_position(math.log(setting.learning_rate), np.log(rates)) for setting in rule]
+        _plot_cells(axes, means)
+        heights = [_interpolate(math.log(setting.learning_rate), np.log(rates)) for setting in rule]
         axes.plot(
             range(len(bounds)),
             heights,
@@ -182,26 +189,26 @@ def _grid(points: Sequence[Point]) -> Iterator[TitledFigure]:
         render("grid", drawing, (WIDTH, 0.9 + 0.55 * len(rates))),
         f"Heat map of test accuracy over {len(rates)} learning rates and {len(bounds)} clip bounds; best is "
         f"{means[row, column]:.2f} % at η = {rates[row]:g}, C = {bounds[column]:g}.",
-        "Mean test accuracy in %. On the dashed line the noise that reaches the parameters is that of the best cell: with SGD, "
-        "the best of every row and column is expected near it.",
+        "Mean test accuracy in %. Along the dashed line, the parameters receive as much noise as in the best cell: with SGD, the "
+        "best cell of each row and column should lie near it.",
         "Learning rate and clip bound",
     )
 
 
-def _cells(axes: Axes, means: NDArray[np.float64]) -> None:
+def _plot_cells(axes: Axes, means: NDArray[np.float64]) -> None:
     low, high = float(np.nanmin(means)), float(np.nanmax(means))
     for (row, column), value in np.ndenumerate(means):
         if not math.isfinite(value):
             continue
         share = (value - low) / (high - low) if high > low else 0.5
-        # One rectangle for each cell and not an image: the page gives its colours to what is drawn.
+        # One rectangle per cell instead of an image, so that the page can restyle the colours.
         axes.fill_between(
             [column - 0.48, column + 0.48], row - 0.48, row + 0.48, color=BLUE, alpha=0.06 + 0.55 * share, linewidth=0
         )
         axes.annotate(f"{value:.1f}", (column, row), ha="center", va="center", color=INK)
 
 
-def _position(value: float, places: NDArray[np.float64]) -> float:
-    """Return where a value lies among the places 0, 1, …, going on beyond the ends as between the last two."""
+def _interpolate(value: float, places: NDArray[np.float64]) -> float:
+    """Return the index of a value among the places by linear interpolation, and by extrapolation beyond the ends."""
     index = int(np.clip(np.searchsorted(places, value) - 1, 0, len(places) - 2))
     return float(index + (value - places[index]) / (places[index + 1] - places[index]))

@@ -1,4 +1,4 @@
-"""The figures of a report."""
+"""Figures of the report of one run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privet.report.run_files import Run
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """A panel of the progress figure: a quantity against steps, with what is written at its end and on its axis."""
+    """A panel of the progress figure: a quantity against steps, with the labels of its axis and of its last point."""
 
     title: str
     axis: str
@@ -36,22 +36,22 @@ class _Curve:
 
 
 def draw(run: Run) -> tuple[Figure, ...]:
-    """Return the figures that a run has the numbers for.
+    """Return the figures for which a run has data.
 
     Args:
-        run: a run directory, read.
+        run: contents of a run directory.
 
     Returns:
-        `progress` (ε and test accuracy against steps), `meaning` (trade-off curve and δ against ε), `accountants` (ε under
-        each), `calibration` and `gradients`, or those of them that exist.
+        `progress` (ε and test accuracy against steps), `meaning` (trade-off curve and δ against ε), `accountants` (ε by
+        accountant), `calibration` and `gradients`, without those that lack data.
     """
-    own = (*_progress(run), *_meaning(run), *_accountants(run))
-    return (*own, *reliability.figures(run.evaluation), *gradient_study.figures(run.observations))
+    own = (*_draw_progress(run), *_draw_meaning(run), *_draw_accountants(run))
+    return (*own, *reliability.draw(run.evaluation), *gradient_study.draw(run.observations))
 
 
-def _progress(run: Run) -> Iterator[Figure]:
+def _draw_progress(run: Run) -> Iterator[Figure]:
     examples = run.evaluation.examples if run.evaluation else None
-    curves = [curve for curve in (_spent(run), _accuracy(run, examples)) if curve.points]
+    curves = [curve for curve in (_epsilon_curve(run), _accuracy_curve(run, examples)) if curve.points]
     if not curves:
         return
 
@@ -60,7 +60,7 @@ def _progress(run: Run) -> Iterator[Figure]:
         for axes, curve in zip(panels, curves, strict=True):
             _draw_curve(axes, curve)
         panels[-1].set_xlabel("training step")
-        # An unfinished run shows the room that is left to the end of its plan.
+        # The axis of an unfinished run extends to the end of its plan.
         panels[-1].set_xlim(left=0, right=run.status.steps_planned if run.status and not run.status.complete else None)
 
     titles = " and ".join(curve.title for curve in curves)
@@ -74,16 +74,16 @@ def _progress(run: Run) -> Iterator[Figure]:
     )
 
 
-def _spent(run: Run) -> _Curve:
+def _epsilon_curve(run: Run) -> _Curve:
     points = [(m.step, m.epsilon) for m in run.measurements if m.epsilon is not None and math.isfinite(m.epsilon)]
-    last = numbers.epsilon(points[-1][1]) if points else ""
-    return _Curve("privacy loss ε", "privacy loss ε", points, last, BLUE, from_zero=True)
+    last = numbers.format_epsilon(points[-1][1]) if points else ""
+    return _Curve("privacy loss ε", "ε spent", points, last, BLUE, from_zero=True)
 
 
-def _accuracy(run: Run, examples: int | None) -> _Curve:
+def _accuracy_curve(run: Run, examples: int | None) -> _Curve:
     shares = [(m.step, m.test_accuracy) for m in run.measurements if m.test_accuracy is not None]
     points = [(step, 100 * share) for step, share in shares]
-    last = numbers.percent(shares[-1][1]) if shares else ""
+    last = numbers.format_percent(shares[-1][1]) if shares else ""
     curve = _Curve("test accuracy", "test accuracy in %", points, last, ORANGE)
     if examples is None or not shares:
         return curve
@@ -92,7 +92,7 @@ def _accuracy(run: Run, examples: int | None) -> _Curve:
         curve,
         band=[(100 * low, 100 * high) for low, high in intervals],
         band_meaning=f"Band: 95 % Wilson interval from {examples:,} test examples; "
-        "it does not show how much repeated runs differ.",
+        "it does not include the variation between repeated runs.",
     )
 
 
@@ -110,7 +110,7 @@ def _draw_curve(axes: Axes, curve: _Curve) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _meaning(run: Run) -> Iterator[Figure]:
+def _draw_meaning(run: Run) -> Iterator[Figure]:
     claimed = run.guarantee
     if claimed is None or claimed.meaning is None or not math.isfinite(claimed.epsilon):
         return
@@ -124,36 +124,37 @@ def _meaning(run: Run) -> Iterator[Figure]:
         curve.annotate("guessing", (0.5, 0.5), (3, 3), textcoords="offset points")
         curve.plot(alarms, missed, color=BLUE, linewidth=1.4)
         curve.fill_between(alarms, missed, color=BLUE, alpha=0.12, linewidth=0)
-        curve.set_xlabel("false alarms (rate)")
-        curve.set_ylabel("misses (rate)")
+        curve.set_xlabel("false positive rate")
+        curve.set_ylabel("false negative rate")
         curve.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         slack.plot(privacy.epsilons, privacy.deltas, color=BLUE, linewidth=1.4)
         slack.plot([claimed.epsilon], [claimed.delta], color=BLUE, marker="o", markersize=4)
         slack.annotate(
-            f"ε = {numbers.epsilon(claimed.epsilon)}", (claimed.epsilon, claimed.delta), (-6, 0), textcoords="offset points",
-            ha="right", va="center",
+            f"ε = {numbers.format_epsilon(claimed.epsilon)}", (claimed.epsilon, claimed.delta), (-6, 0),
+            textcoords="offset points", ha="right", va="center",
         )  # fmt: skip
         slack.set_yscale("log")
-        slack.yaxis.set_major_formatter(lambda value, _: numbers.power_of_ten(float(f"{value:.6g}")))
+        slack.yaxis.set_major_formatter(lambda value, _: numbers.format_power_of_ten(float(f"{value:.6g}")))
         slack.yaxis.set_minor_formatter(NullFormatter())
         slack.set_xlim(left=0)
-        slack.set_xlabel("privacy loss ε")
-        slack.set_ylabel("slack δ")
+        slack.set_xlabel("ε")
+        slack.set_ylabel("δ")
         slack.grid()
 
     hits = format_percent_up(known.found_at_one_in_a_hundred)
     yield Figure(
         "meaning",
         render("meaning", drawing, (WIDTH, 2.9)),
-        f"Two line charts. Misses against false alarms of the best attack, whose hits exceed false alarms by at most "
-        f"{format_percent_up(known.advantage)} and reach at most {hits} at 1 % false alarms; and δ against ε, down to "
-        f"{numbers.power_of_ten(claimed.delta)} at {numbers.epsilon(claimed.epsilon)}.",
-        "Left: no attack on one person's membership gets into the shaded area; on the dashed line are those that know nothing. "
-        "Right: all pairs of ε and δ that hold at once; the dot is the one that is promised.",
+        f"Two line charts. False negative rate against false positive rate of the best membership attack, whose true positive "
+        f"rate exceeds its false positive rate by at most {format_percent_up(known.advantage)} and is at most {hits} at 1 % "
+        f"false positives; and δ against ε, down to {numbers.format_power_of_ten(claimed.delta)} at "
+        f"{numbers.format_epsilon(claimed.epsilon)}.",
+        "Left: no membership attack can reach the shaded area; the dashed line is random guessing. "
+        "Right: all pairs (ε, δ) on the curve hold; the dot is the stated guarantee.",
     )
 
 
-def _accountants(run: Run) -> Iterator[Figure]:
+def _draw_accountants(run: Run) -> Iterator[Figure]:
     claimed = run.guarantee.epsilon_by_accountant if run.guarantee else {}
     bars = [(accountants.describe(key), value) for key, value in claimed.items() if value is not None and math.isfinite(value)]
     if not bars:
@@ -170,12 +171,12 @@ def _accountants(run: Run) -> Iterator[Figure]:
         axes.invert_yaxis()
         axes.margins(x=0.12)
         axes.set_xlim(left=0)
-        axes.set_xlabel("privacy loss ε of the whole run")
+        axes.set_xlabel("ε of the whole run")
 
     shown = (f"{known.name} {known.show(value)} ({known.direction})" for known, value in bars)
     yield Figure(
         "accountants",
         render("accountants", drawing, (WIDTH, 0.65 + 0.45 * len(bars))),
         f"Bar chart of ε by accountant: {', '.join(shown)}.",
-        "Solid bars are upper bounds: the true ε is at most that. Hatched bars can be too small and promise nothing.",
+        "Solid bars are upper bounds on the true ε. Hatched bars are approximations that can be too small.",
     )

@@ -1,4 +1,4 @@
-"""Figures as SVG: text stays text, the numbers that are drawn are in the file, and several figures fit on one page."""
+"""Rendering of figures as SVG with text as text, the plotted numbers in the metadata, and identifiers unique on a page."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from matplotlib.patches import Rectangle
 from privet.evaluation.colours import BLUE, GREEN, INK, ORANGE, PAPER, PURPLE, RULE
 from privet.report.markup import Markup, element
 
-# On the page each colour becomes a variable of the style sheet, which has lighter ones for a dark screen.
+# On the page, each colour becomes a variable of the style sheet, which has lighter values for dark mode.
 _VARIABLES = {
     INK: "--ink", RULE: "--rule", PAPER: "--paper", BLUE: "--blue", ORANGE: "--orange", GREEN: "--green", PURPLE: "--purple",
 }  # fmt: skip
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-_STYLE: dict[Any, Any] = {  # rc_context wants the keys as literals; matplotlib checks them
+_STYLE: dict[Any, Any] = {  # the type of rc_context requires literal keys; matplotlib checks them
     "svg.fonttype": "none",
-    "text.parse_math": False,  # names from files are words, not formulas
+    "text.parse_math": False,  # names from files are not formulas
     "font.family": ["sans-serif"],
-    "font.sans-serif": ["DejaVu Sans"],  # ships with matplotlib: measures the text, is not what is shown
+    "font.sans-serif": ["DejaVu Sans"],  # ships with matplotlib; only measures the text
     "font.size": 8.5,
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -51,7 +51,7 @@ _STYLE: dict[Any, Any] = {  # rc_context wants the keys as literals; matplotlib 
 }
 _NO_METADATA: dict[str, str | None] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
-# From an SVG file to a drawing inside a page: no metadata, namespaces, style and comments of its own, the page's colours.
+# From an SVG file to an inline drawing: drop metadata, namespaces, style and comments; use the page's colours.
 _TO_INLINE = (
     (re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL), ""),
     (re.compile(r'\s+xmlns(?::\w+)?="[^"]*"'), ""),
@@ -62,18 +62,18 @@ _TO_INLINE = (
 _IDENTIFIERS = re.compile(r'(\bid="|url\(#|href="#)')
 
 
-WIDTH = 6.4  # inches; all figures share it, so that their text has one size on the page
+WIDTH = 6.4  # inches; the same for all figures, so that their text has the same size on the page
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure, drawn.
+    """A rendered figure.
 
     Args:
-        name: its file name without ending.
-        svg: the text of its file.
-        label: what it shows, for those who cannot see it.
-        caption: what to know when reading it.
+        name: its file name without extension.
+        svg: the text of the SVG file.
+        label: alternative text for screen readers.
+        caption: caption.
     """
 
     name: str
@@ -83,45 +83,45 @@ class Figure:
 
 
 def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, float]) -> str:
-    """Return a drawing as the text of an SVG file, with its numbers as the metadata's description.
+    """Return a drawing as the text of an SVG file, with its numbers in the metadata's description.
 
-    Coordinates, ticks and identifiers differ between versions of matplotlib and between processors. The numbers do not, so
-    whether a file shows certain results is seen by its numbers.
+    Coordinates, ticks and identifiers differ between versions of matplotlib and between processors. The numbers do not, so they
+    show whether a file is up to date with its results.
 
     Args:
-        name: what sets its identifiers apart from those of other figures on the same page; a word.
-        drawing: draws on the figure that it is given.
+        name: one word, the prefix that makes identifiers unique on a page.
+        drawing: function that draws on the given figure.
         size: width and height in inches.
     """
     stream = io.StringIO()
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         figure = Canvas(figsize=size, layout="constrained")
         drawing(figure)
-        described = json.dumps(drawn_numbers(figure), allow_nan=False, separators=(",", ":"))
+        described = json.dumps(extract_numbers(figure), allow_nan=False, separators=(",", ":"))
         figure.savefig(stream, format="svg", metadata=_NO_METADATA | {"Description": described})
     written = re.sub(r'font-family: [^;"]*', f"font-family: {_FONTS}", stream.getvalue())
     return _IDENTIFIERS.sub(rf"\g<1>{name}-", written)
 
 
-def drawn_numbers(figure: Canvas) -> list[list[float | None]]:
-    """Return the numbers of all marks, in the units of the axes and with six digits.
+def extract_numbers(figure: Canvas) -> list[list[float | None]]:
+    """Return the numbers of all marks, in the units of the axes and with six significant digits.
 
     Args:
-        figure: a drawing.
+        figure: the figure with its marks.
 
     Returns:
-        One list for each line (its points, x before y), bar (left, bottom, width, height), and collection such as error bars and
-        bands (the corners of its paths), in this order and in that of drawing; None where a number is not finite.
+        For each axes, one list per line (its points, x before y), then per bar (left, bottom, width, height), then per collection
+        such as error bars and bands (the vertices of its paths), each in drawing order; None where a number is not finite.
     """
     marks: list[Any] = []
     for axes in figure.axes:
         marks += [line.get_xydata() for line in axes.lines]
         marks += [patch.get_bbox().bounds for patch in axes.patches if isinstance(patch, Rectangle)]
-        marks += [_corners(collection) for collection in axes.collections]
+        marks += [_vertices(collection) for collection in axes.collections]
     return [[float(f"{number:.6g}") if np.isfinite(number) else None for number in np.ravel(mark)] for mark in marks]
 
 
-def _corners(collection: Collection) -> list[float]:
+def _vertices(collection: Collection) -> list[float]:
     return [number for path in collection.get_paths() for number in np.ravel(np.asarray(path.vertices))]
 
 
@@ -129,8 +129,8 @@ def inline(svg: str, label: str) -> Markup:
     """Return the text of an SVG file as an element of an HTML page.
 
     Args:
-        svg: what `render` returned.
-        label: what it shows, in a sentence, for those who cannot see it.
+        svg: result of `render`.
+        label: alternative text for screen readers.
     """
     body = svg[svg.index("<svg") :]
     for pattern, replacement in _TO_INLINE:

@@ -1,0 +1,38 @@
+"""Topics under which a verb's help lists its options, in plain text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+DATA = "Data"
+PRIVACY = "Privacy"
+SAMPLING = "Sampling and length"
+CLIPPING = "Clipping"
+VARIANTS = "Sparsification and momentum"
+MODEL = "Model and optimizer"
+RUN = "Run"
+
+# Width of the column of option names; click's default. A longer name gets a line to itself.
+_WIDEST_NAME = 30
+
+
+class CommandByTopic(TyperCommand):
+    """A verb whose help groups options by `rich_help_panel`, without rich's boxes and colours."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a list of options per topic, in order of first use and untopical options last, all with the same columns."""
+        topics: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                default = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                topics.setdefault(getattr(parameter, "rich_help_panel", None) or default, []).append(record)
+        if "Options" in topics:
+            topics["Options"] = topics.pop("Options")
+        names = [name for records in topics.values() for name, _ in records]
+        width = min(_WIDEST_NAME, max(map(len, names), default=0))
+        for topic, records in topics.items():
+            with formatter.section(topic):
+                formatter.write_dl([(name.ljust(width), text) for name, text in records])
