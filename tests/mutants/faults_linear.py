@@ -86,13 +86,13 @@ PRODUCTS = [
 ]  # fmt: skip
 
 ATTENTION = [
-    Mutant("the projection of the keys serves the values", "_project",
+    Mutant("the projection of the keys serves the values", "attention._project",
            "part(value, 2, 3)", "part(value, 1, 2)",
            tape("attention with three inputs")),
-    Mutant("the projections of queries and keys serve the memory", "_project",
+    Mutant("the projections of queries and keys serve the memory", "attention._project",
            "*part(key, 1, 3).chunk(2, -1)", "*part(key, 0, 2).chunk(2, -1)",
            tape("attention from a query to a memory")),
-    Mutant("the projections have no bias", "_project",
+    Mutant("the projections have no bias", "attention._project",
            "return part(query, 0, 1), part", "bias = None\nreturn part(query, 0, 1), part",
            tape("attention with three inputs")),
     Mutant("scores are not scaled", "multi_head_attention",
