@@ -10,7 +10,7 @@ from torch import Tensor
 from privet._utils.randomness import generators_kept
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Draws, seeds_of_torch
+from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.passes import Passes
@@ -20,7 +20,7 @@ def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=Fal
     """The tape of a single pass over all examples, or what keeps one from being made."""
     subject, examples = Subject(model, loss_fn, parameters or trainable(model)), split_batch(batch)
     with generators_kept():
-        draws = Draws(examples.count, seeds_of_torch)
+        draws = Draws(examples.count, draw_torch_seed)
         return ghost.record(subject, examples, draws, batched_from_the_start=batched_from_the_start)
 
 
@@ -35,10 +35,10 @@ class Covered:
     groups: int
 
 
-def cover(model, loss_fn, batch, method="auto", forgiving=False, past=(), seeds=seeds_of_torch) -> Covered:
+def cover(model, loss_fn, batch, method="auto", skip_errors=False, past=(), seeds=draw_torch_seed) -> Covered:
     """Go through a batch as the engine does."""
     examples, parameters = split_batch(batch), trainable(model)
-    passes = Passes(Subject(model, loss_fn, parameters), seeds, method, past, forgiving)
+    passes = Passes(Subject(model, loss_fn, parameters), seeds, method, past, skip_errors)
     found = {name: torch.full((examples.count, *p.shape), torch.nan, dtype=p.dtype) for name, p in parameters.items()}
     norms = torch.full((examples.count,), torch.nan, dtype=torch.float64)
     produced: dict[str, Tensor] = {}

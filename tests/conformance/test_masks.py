@@ -15,7 +15,7 @@ from privet.gradients import clipped_sum, empty_sum
 from privet.gradients.core import norms
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
-from privet.gradients.masking import dispatch as masked
+from privet.gradients.masking import dispatch as masking
 
 EXAMPLES = 5
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10}
@@ -54,7 +54,7 @@ def test_the_tape_agrees_with_masked_plain_gradients(case, dtype, density):
 
 @pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
 def test_the_tape_agrees_when_memory_is_scarce(case, monkeypatch):
-    for module in (linear, convolution, masked):
+    for module in (linear, convolution, masking):
         monkeypatch.setattr(module, "KEEP", 0)
     monkeypatch.setattr(norms, "CACHE", 300)
     check(case, torch.float64, "ghost", 0.1 if len(case.name) % 2 else 0.6)
@@ -108,7 +108,7 @@ def test_every_style_is_bounded_by_what_is_kept(case, style, method, density):
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_one_example_contributes_at_most_the_bound_in_float32(case, density, method, scarce, monkeypatch):
     if scarce:
-        monkeypatch.setattr(masked, "KEEP", 0)
+        monkeypatch.setattr(masking, "KEEP", 0)
     model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
     masks = masks_for(model, density)
     for rule in (Flat(1e-3), Flat(0.7), Automatic(50.0)):
@@ -175,7 +175,7 @@ def test_factors_whose_squares_leave_float32_are_measured_all_the_same(sizes, de
 )
 def test_what_is_not_finite_or_huge_stays_within_the_bound(case, value, density, scarce, monkeypatch):
     if scarce:
-        for module in (linear, convolution, masked):
+        for module in (linear, convolution, masking):
             monkeypatch.setattr(module, "KEEP", 0)
     model, batch = case.model(), case.batch(7)
     masks = masks_for(model, density)

@@ -109,8 +109,8 @@ def test_the_tape_agrees_when_memory_is_scarce_in_float32(case, scarce):
 @pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
 def test_the_documented_way_down_gives_the_same(case, monkeypatch):
     """Torch's internals save time and nothing else: where they are missing, its public interface does."""
-    monkeypatch.setattr(batching, "_dispatch", batching.by_public_interface)
-    monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_interface)
+    monkeypatch.setattr(batching, "_dispatch", batching.run_by_public_api)
+    monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_api)
     check(case, torch.float64, "ghost", rules=())
 
 
@@ -132,7 +132,7 @@ def test_every_rule_is_right(case, method):
 @pytest.mark.parametrize("room", [None, 300], ids=["", "scarce"])
 @pytest.mark.parametrize("case", [*cases.EMBEDDING, *cases.BAGS, *cases.by_name("tied head", "embedding, time-major")], ids=str)
 def test_embeddings_agree_without_compiled_kernels(case, room, dtype, monkeypatch):
-    monkeypatch.setattr(embedding, "sums", lambda: embedding_kernels.IN_TORCH)
+    monkeypatch.setattr(embedding, "load_kernels", lambda: embedding_kernels.IN_TORCH)
     if room:
         monkeypatch.setattr(norms, "CACHE", room)
     check(case, dtype, "ghost")

@@ -132,9 +132,9 @@ def test_rows_of_convolutions_are_measured_without_keeping_every_rows_kernel_gra
     case = cases.by_name("conv2d few positions, wide")[0]
     model, (units, _) = case.model(), units_of(case, dtype=torch.float32)
     tape = record(model, grouped(case.loss), units)
-    assert any(isinstance(use, GroupedGrad) for use in tape.uses.values())
+    assert any(isinstance(grad, GroupedGrad) for grad in tape.grads.values())
     assert tape.examples == UNITS
-    assert all(use.examples == UNITS for use in tape.uses.values())
+    assert all(grad.examples == UNITS for grad in tape.grads.values())
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])

@@ -20,7 +20,8 @@ DISTINCT = among("reading/test_entries", "test_different_examples_are_accepted")
 
 STEPS = [
     Mutant("groups lose their places in the draw", "clipped_sums.py",
-           "pieces.add(group.positions, found.sums", "pieces.add(group.positions * 0 + group.positions.flip(0), found.sums",
+           "partial_sums.add(group.positions, found.sums",
+           "partial_sums.add(group.positions * 0 + group.positions.flip(0), found.sums",
            SUMS("test_norms_are_in_the_order_of_the_draw"), "training"),
     Mutant("an error of a step holds what caused it", "clipped_sums.py",
            "            ) from None\n", "            ) from error\n",
@@ -108,14 +109,14 @@ FRESH = [
 
 READ = [
     Mutant("items are collated together", "rows.py",
-           "own_batch(self.collate([item]))", "own_batch(self.collate([item, item]))",
+           "copy_batch(self.collate([item]))", "copy_batch(self.collate([item, item]))",
            READING("test_items_are_asked_for_and_collated_one_at_a_time"), "reading"),
     Mutant("what collate returns is not copied", "rows.py",
-           "own_batch(self.collate([item]))", "self.collate([item])",
+           "copy_batch(self.collate([item]))", "self.collate([item])",
            READING("test_what_a_collate_writes_reaches_no_other_read_of_this_batch",
                    "test_an_object_that_is_filled_anew_is_each_examples_own"), "reading"),
     Mutant("reads that change later reads pass", "rows.py",
-           "if not all(_equal(seen[0], other) for other in seen[1:]):", "if False:",
+           "if not all(_is_equal(seen[0], other) for other in seen[1:]):", "if False:",
            READING("test_reads_that_change_later_reads_are_found"), "reading"),
     Mutant("all examples are read with one seed", "batches.py",
            "            seed_generators(number)\n", "            seed_generators(numbers[0])\n",

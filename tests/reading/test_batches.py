@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.noise import FixedSource, Keystream
-from privet.reading.batches import UNREADABLE, Batched, check_dataset, group_examples, read_each, split
+from privet.reading.batches import UNREADABLE, BatchDataset, check_dataset, group_examples, read_each, split
 
 
 class Pairs(Dataset):
@@ -55,7 +55,7 @@ def test_the_signature_of_an_example_is_its_group():
     for group in groups:
         assert group.positions.dtype == torch.int64
         for number, position in enumerate(group.positions.tolist()):
-            seen = group.examples.one(number)
+            seen = group.examples.get(number)
             assert torch.equal(seen["x"], examples[position]["x"])
             assert seen["note"] == examples[position]["note"]
 
@@ -90,7 +90,7 @@ class Spying(torch.Tensor):
 def test_what_is_no_tensor_is_never_taken_from_another_example(leaves):
     groups = group_examples([(torch.zeros(1, 2), leaf) for leaf in leaves])
     assert len(groups) == 2
-    assert [group.examples.one(0)[1] is leaf for group, leaf in zip(groups, leaves, strict=True)] == [True, True]
+    assert [group.examples.get(0)[1] is leaf for group, leaf in zip(groups, leaves, strict=True)] == [True, True]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of torch: these kinds of tensors are new, or on their way out
@@ -108,7 +108,7 @@ def test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indice
     examples = read_each(lambda index: (make(), torch.tensor([index])), [4, 5], None, strict=False)
     groups = group_examples(examples)
     assert [group.positions.tolist() for group in groups] == [[0], [1]]
-    assert groups[1].examples.one(0)[0] is examples[1][0]
+    assert groups[1].examples.get(0)[0] is examples[1][0]
     with pytest.raises(UnsupportedModelError, match="it must hold dense tensors"):
         read_each(lambda index: (make(), torch.tensor([index])), [4, 5], None, strict=True)
 
@@ -139,7 +139,7 @@ def test_interrupts_pass():
         read_each(read, [1], None, strict=False)
 
 
-class Centred(Batched):
+class Centred(BatchDataset):
     """Subtracts the mean of whatever it is asked for at once."""
 
     def __len__(self):

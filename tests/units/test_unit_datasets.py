@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from privet._utils.randomness import Seeds
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Keystream
-from privet.reading.rows import Rows, ungroup
+from privet.reading.rows import ExampleReader, ungroup
 from privet.units import Groups, Users
 
 
@@ -105,8 +105,8 @@ def test_any_map_style_data_set_is_read(make):
 def test_an_own_collate_is_the_data_sets():
     users = Users(Dictionaries(), [0, 0, 0, 1, 1, 1, 1], 2, collate=lambda items: torch.tensor([item["y"] for item in items]))
     assert users.read(np.array([0, 1]))[0].shape == (2, 2)
-    with pytest.raises(InvalidArgumentError, match=r"^collate is .*Give it to the data set"):
-        Rows(users, collate=len)
+    with pytest.raises(InvalidArgumentError, match=r"^collate is .*Pass it to the data set"):
+        ExampleReader(users, collate=len)
 
 
 class Recorded(Dictionaries):
@@ -132,7 +132,7 @@ def test_the_examples_of_a_unit_are_read_and_collated_one_by_one():
     (group,) = Groups(data, 4, collate=collate).groups(np.array([1, 0]), Seeds(bytes(32)))
     assert data.asked == [4, 5, 6, 4, 0, 1, 2, 3]
     assert sizes == [1] * 8
-    (x, y), mask = group.examples.one(0)
+    (x, y), mask = group.examples.get(0)
     assert x.shape == (1, 4, 3)
     assert y.tolist() == [[4, 5, 6, 4]]
     assert mask.tolist() == [[True, True, True, False]]
@@ -169,8 +169,8 @@ def test_what_collate_adds_for_all_is_added_once_to_a_unit():
 
 def test_units_of_plain_tensors_are_sliced_whole():
     users = Users(Subset(numbered(9), [8, 7, 6, 5, 4, 3]), [0, 0, 1, 1, 1, 2], 2)
-    (group,) = Rows(users).read(np.array([2, 0]))
-    (numbers, pictures), mask = group.examples.one(0)
+    (group,) = ExampleReader(users).read(np.array([2, 0]))
+    (numbers, pictures), mask = group.examples.get(0)
     assert (numbers.tolist(), mask.tolist()) == ([[3, 3]], [[True, False]])
     assert pictures.shape == (1, 2, 2, 3)
     assert group.examples.own == (True, True, True)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from privet.clipping import AdaptiveQuantile, Layerwise, Projected, Rule
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
-from privet.reading.batches import Batched
+from privet.reading.batches import BatchDataset
 from privet.sampling import Indices
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ _BEYOND = 50.0  # times the norm that is clipped first
 _WITHIN = 0.9995  # times the longest norm that is not dropped: rounding does not carry it over
 
 
-class ProbeData(Batched):
+class ProbeData(BatchDataset):
     """Examples of which a few have rows of their own and all others are zero; it remembers which were read.
 
     Args:

@@ -28,7 +28,7 @@ from privet.momentum import PerExample
 from privet.noise import release
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, check_dataset, check_sizes
-from privet.reading.rows import Rows
+from privet.reading.rows import ExampleReader
 from privet.training.checks import check_optimizer, check_plan_suits, check_same_parameters
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
@@ -164,7 +164,7 @@ class Training(Unique):
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
         check_optimizer(optimizer, self._parameters, fresh=not _resume)
         check_plan_suits(optimizer, plan, self._parameters)
-        self._rows = Rows(dataset, collate)
+        self._rows = ExampleReader(dataset, collate)
         self._checkpoint_every = checkpoint_every
         self.averaged_model = average
         if scheduler is not None:

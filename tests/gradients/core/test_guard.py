@@ -9,7 +9,7 @@ from recording import cover
 from torch import nn
 
 from privet.gradients import per_example_norms
-from privet.gradients.core.reachable import modules_of
+from privet.gradients.core.reachable import find_modules
 from privet.gradients.core.state import Guard
 
 GLOBAL = [0]
@@ -103,9 +103,9 @@ def test_what_was_made_inside_is_known_by_name():
 
     model = Lazy(3, 2)
     guard = Guard(model, None, dict(model.named_parameters()))
-    with guard.fresh():
+    with guard.isolate():
         model(torch.ones(1, 3))
-    assert guard.made == {"Lazy.extra"}
+    assert guard.created == {"Lazy.extra"}
     assert not hasattr(model, "extra")
 
 
@@ -115,7 +115,7 @@ def test_modules_in_sight_are_those_of_the_model_and_of_the_loss():
     def loss(m, x):
         return criterion(m(x), teacher(x))
 
-    assert set(modules_of(model, loss).values()) >= {model, teacher, criterion}
+    assert set(find_modules(model, loss).values()) >= {model, teacher, criterion}
 
 
 class Counting:

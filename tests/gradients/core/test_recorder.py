@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from privet.gradients.core.handlers import HANDLERS, register_handler
-from privet.gradients.layers.linear import product
+from privet.gradients.layers.linear import follow_linear
 
 
 class Scaled(nn.Module):
@@ -89,7 +89,7 @@ def test_casts_to_low_precision_have_gradients_in_float32():
     torch.manual_seed(0)
     model, x = Scaled(4, 3), torch.randn(5, 4)
     tape = record(model, loss, x)
-    assert tape.uses["scale"].dtype == torch.float32
+    assert tape.grads["scale"].dtype == torch.float32
     expected = cover(model, loss, x, "loop").gradients
     assert oracle.relative_error(tape.gradients(), expected) <= 2e-2
 
@@ -116,7 +116,7 @@ def test_a_rule_of_the_users_own_is_asked(monkeypatch):
     @register_handler(doubled)
     def rule(recorder, x, weight):
         calls.append((len(x), recorder.follows(weight)))
-        return 2 * product(recorder, x, weight, None, transposed=False)
+        return 2 * follow_linear(recorder, x, weight, None, transposed=False)
 
     try:
         model = cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6))

@@ -54,7 +54,7 @@ def test_the_padding_row_has_no_gradient(padding):
 def test_indices_shared_by_all_examples_are_used_once_by_each():
     model, order, x = nn.Embedding(4, 3), torch.arange(4)[None], torch.ones(2, 4, 3)
     tape = record(model, lambda m, x: (x * m(order)).flatten(1).sum(1), x)
-    assert isinstance(tape.uses["weight"], EmbeddingGrad)
+    assert isinstance(tape.grads["weight"], EmbeddingGrad)
     assert tape.group_norms((("weight",),))[0].tolist() == pytest.approx([12**0.5] * 2)
 
 

@@ -20,14 +20,14 @@ from privet.gradients.core import norms
 from privet.gradients.core.batching import is_batched
 from privet.gradients.layers import experts
 from privet.gradients.layers.experts import GroupedLinearGrad
-from privet.gradients.masking.dispatch import masked
+from privet.gradients.masking.dispatch import mask_grad
 from privet.gradients.masking.masks import Mask
 from privet.gradients.methods.tape import Tape, clip
 
 needs_kernel = pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this torch has no grouped_mm")
 
 
-def use(n, d, p, size, examples=6, seed=0, outside=True):
+def make_grad(n, d, p, size, examples=6, seed=0, outside=True):
     """Factors of rows that meet experts at random, some none."""
     made = torch.Generator().manual_seed(seed)
     chosen = torch.randint(size + outside, (examples, n), generator=made)
@@ -53,7 +53,7 @@ SHAPES = pytest.mark.parametrize(
 @SHAPES
 def test_norms_and_sums_are_those_of_the_materialised_gradients(n, d, p, size, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
-    some, weights = use(n, d, p, size), torch.rand(6, dtype=torch.float64)
+    some, weights = make_grad(n, d, p, size), torch.rand(6, dtype=torch.float64)
     gradients = formed(some)
     squares = gradients.square().flatten(1).sum(1)
     assert torch.allclose(some.squared_norms(), squares, rtol=5e-5)
@@ -67,8 +67,8 @@ def test_norms_and_sums_are_those_of_the_materialised_gradients(n, d, p, size, c
 
 @SHAPES
 def test_masks_keep_what_they_keep(n, d, p, size):
-    some, mask = use(n, d, p, size), Mask(torch.rand(size, d, p, generator=torch.Generator().manual_seed(1)) < 0.4)
-    found = masked(some, mask)
+    some, mask = make_grad(n, d, p, size), Mask(torch.rand(size, d, p, generator=torch.Generator().manual_seed(1)) < 0.4)
+    found = mask_grad(some, mask)
     kept = formed(some) * mask.kept
     assert torch.allclose(found.squared_norms(), kept.square().flatten(1).sum(1), rtol=5e-5)
     assert torch.allclose(found.weighted_sum(torch.ones(6)).double(), kept.sum(0), rtol=1e-4, atol=1e-5)
@@ -79,17 +79,17 @@ def test_few_rows_are_measured_without_forming_a_gradient(monkeypatch):
         raise AssertionError("a gradient was formed")
 
     monkeypatch.setattr(GroupedLinearGrad, "materialize", never)
-    use(4, 30, 20, 3).squared_norms()
+    make_grad(4, 30, 20, 3).squared_norms()
 
 
 def test_an_index_picks_the_same_examples_from_all_parts():
-    some, index = use(4, 30, 20, 3), torch.tensor([4, 1])
+    some, index = make_grad(4, 30, 20, 3), torch.tensor([4, 1])
     assert torch.allclose(some.index_select(index).squared_norms(), some.squared_norms()[index])
     assert torch.allclose(some.index_select(slice(2, 4)).materialize(), some.materialize()[2:4])
 
 
 def test_uses_of_the_same_weights_are_one_use_over_all_rows():
-    some, other = use(4, 30, 20, 3), use(2, 30, 20, 3, seed=1)
+    some, other = make_grad(4, 30, 20, 3), make_grad(2, 30, 20, 3, seed=1)
     both = sum_grads([some, other])
     assert isinstance(both, GroupedLinearGrad)
     gradients = formed(some) + formed(other)
@@ -260,7 +260,7 @@ def test_no_rows_are_no_gradient():
 @needs_kernel
 def test_large_weights_are_not_copied_for_every_example():
     model = mixture(lambda x, w, o: grouped(x, w.mT, o), (3, 40, 40))
-    kind = record(model, cases.energy, batch(6, 5, 40, ENDS["all"])).uses["weight"]
+    kind = record(model, cases.energy, batch(6, 5, 40, ENDS["all"])).grads["weight"]
     assert isinstance(kind, DerivedGrad)
     assert isinstance(kind.inner, GroupedLinearGrad)
 

@@ -60,5 +60,5 @@ def test_every_spelling_of_a_product_is_followed(product, shape):
 def test_linear_maps_in_other_words_are_measured_as_linear_maps():
     for product in (lambda x, w: x @ w, lambda x, w: torch.einsum("bti,oi->bto", x, w), lambda x, w: w @ x.mT):
         model = cases.Bare(lambda m, x, product=product: product(x, m.weight), weight=(30, 30))
-        use = record(model, cases.energy, (torch.randn(3, 2, 30),)).uses["weight"]
-        assert isinstance(getattr(use, "inner", use), LinearGrad)
+        grad = record(model, cases.energy, (torch.randn(3, 2, 30),)).grads["weight"]
+        assert isinstance(getattr(grad, "inner", grad), LinearGrad)

@@ -53,6 +53,6 @@ def test_an_invalid_call_says_what_torch_says():
 def test_looked_up_positions_share_one_gradient(reduced):
     model = torch.nn.Embedding(7, 3, padding_idx=2)
     tape = record(model, lambda m, x: reduced(m(x)).square().sum(1), torch.randint(7, (4, 5)), dict(model.named_parameters()))
-    use = tape.uses["weight"]
-    assert isinstance(use, EmbeddingGrad)
-    assert use.gradients.stride(1) == 0
+    grad = tape.grads["weight"]
+    assert isinstance(grad, EmbeddingGrad)
+    assert grad.gradients.stride(1) == 0

@@ -262,16 +262,16 @@ def test_equal_examples_have_different_numbers_dropped(kind, loss):
 def test_only_parameters_that_ask_for_a_gradient_are_recorded():
     model = cases.frozen(layer(nn.GRU, num_layers=2), "weight_hh_l0", "bias_ih_l0", "bias_ih_l1")
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert record(model, padded_loss, (numbers(5, 7, 6),), trained).uses.keys() == trained.keys()
+    assert record(model, padded_loss, (numbers(5, 7, 6),), trained).grads.keys() == trained.keys()
 
 
 def test_weights_are_measured_by_the_cheapest_means():
-    def uses(positions):
+    def grads(positions):
         model = layer(nn.LSTM)
-        return record(model, padded_loss, (numbers(5, positions, 6),)).uses
+        return record(model, padded_loss, (numbers(5, positions, 6),)).grads
 
-    assert isinstance(uses(2)["weight_ih_l0"], LinearGrad)
-    assert isinstance(uses(7)["weight_hh_l0"], DenseGrad)
+    assert isinstance(grads(2)["weight_ih_l0"], LinearGrad)
+    assert isinstance(grads(7)["weight_hh_l0"], DenseGrad)
 
 
 def test_changing_what_the_layer_returned_in_place_does_no_harm():

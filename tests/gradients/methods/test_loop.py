@@ -12,7 +12,7 @@ from privet._utils.randomness import generators_kept
 from privet.gradients import per_example_gradients
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Draws, seeds_of_torch
+from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.loop import differentiate
@@ -46,12 +46,12 @@ def test_an_example_alone_draws_what_it_drew_among_others():
     def loss(m, x):
         return (m(x + 0.1 * torch.randn_like(x)) * torch.rand(1)).sum(1)
 
-    subject, examples, draws = Subject(model, loss, trainable(model)), split_batch(x), Draws(4, seeds_of_torch)
+    subject, examples, draws = Subject(model, loss, trainable(model)), split_batch(x), Draws(4, draw_torch_seed)
     with generators_kept():
         together = ghost.record(subject, examples, draws).gradients()
         for position in range(4):
             where = torch.tensor([position])
-            alone = differentiate(subject, examples.select(where), draws.again(where), 0).gradients()
+            alone = differentiate(subject, examples.select(where), draws.restart(where), 0).gradients()
             for name, value in alone.items():
                 assert torch.allclose(value[0], together[name][position], rtol=1e-5, atol=1e-6)
 

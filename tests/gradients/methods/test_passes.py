@@ -34,7 +34,7 @@ def test_an_example_that_fails_by_itself_contributes_zero_and_others_are_as_befo
     torch.manual_seed(0)
     model, x = nn.Linear(3, 2), torch.rand(5, 3)
     x[2, 0] = 9.0
-    covered = cover(model, loss, x, method, forgiving=True)
+    covered = cover(model, loss, x, method, skip_errors=True)
     others = torch.tensor([0, 1, 3, 4])
     without = cover(model, loss, x[others], method)
     assert covered.norms[2] == 0
@@ -54,7 +54,7 @@ def test_forgiving_writes_forgives_nothing_to_the_model():
             m.weight.add_(1)
         return m(x).sum(1)
 
-    covered = cover(model, loss, torch.randn(3, 3), forgiving=True)
+    covered = cover(model, loss, torch.randn(3, 3), skip_errors=True)
     assert not covered.norms.any()
     assert torch.equal(model.weight, before)
     with pytest.raises(UnsupportedModelError):

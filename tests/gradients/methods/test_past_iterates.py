@@ -19,7 +19,7 @@ from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
-from privet.gradients.methods.past_iterates import holding
+from privet.gradients.methods.past_iterates import swap_values
 
 COEFFICIENTS = (0.7, 0.49)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -109,7 +109,7 @@ def test_a_parameter_that_is_kept_elsewhere_is_found():
     past = [(0.7, {"weight": model.weight.detach() + 1})]
     expected = 0
     for coefficient, values in [(1.0, {"weight": model.weight.detach().clone()}), *past]:
-        with holding(trainable(model), values):
+        with swap_values(trainable(model), values):
             expected = expected + coefficient * cover(model, case.loss, batch).gradients["weight"]
     for method in ("loop", "auto"):
         found = cover(model, case.loss, batch, method, past=past).gradients["weight"]
@@ -196,14 +196,14 @@ def test_uses_of_one_kind_become_one_use():
     assert torch.equal(sum_grads(again).gradients, again[0].gradients + again[1].gradients + again[2].gradients)
     means = [EmbeddingGrad(lookups[0].indices, torch.randn(3, 1, 4).expand(3, 2, 4), 5) for _ in range(3)]
     assert sum_grads(means).gradients.stride(1) == 0
-    assert torch.allclose(sum_grads(means).materialize(), sum(use.materialize() for use in means))
+    assert torch.allclose(sum_grads(means).materialize(), sum(grad.materialize() for grad in means))
     mixed = [lookups[1], *again, lookups[2]]
     assert sum_grads(mixed).indices.shape == (3, 6)
-    assert torch.allclose(sum_grads(mixed).materialize(), sum(use.materialize() for use in mixed), atol=1e-6)
+    assert torch.allclose(sum_grads(mixed).materialize(), sum(grad.materialize() for grad in mixed), atol=1e-6)
     maps = [linear.LinearGrad(torch.randn(3, 2, 4), torch.randn(3, 2, 5)) for _ in range(4)]
     joined = sum_grads([sum_grads(maps[:2]), maps[2], sum_grads([maps[3]])])
     assert isinstance(joined, ConcatenatedLinearGrads)
-    assert joined.uses == tuple(maps)
+    assert joined.grads == tuple(maps)
     tied = sum_grads([sum_grads([lookups[0], maps[0]]), sum_grads([lookups[1], maps[1]])])
     assert isinstance(tied, TiedEmbeddingGrads)
     dense = tied.materialize()

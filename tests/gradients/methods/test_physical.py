@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.methods.physical import no_user_code_on_the_physical_batch
+from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 
 SEEN = Seen()
 
@@ -79,7 +79,7 @@ def test_what_is_torchs_own_stays_in_the_pass(kind):
 
 
 def test_outside_everything_is_allowed_again():
-    with pytest.raises(UntraceableError), no_user_code_on_the_physical_batch(), Operators():
+    with pytest.raises(UntraceableError), forbid_user_code_on_physical_batch(), Operators():
         pass
     for kind in OF_USERS.values():
         try:

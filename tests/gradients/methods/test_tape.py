@@ -12,9 +12,9 @@ A = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
 B = torch.tensor([[[4.0]], [[0.0]], [[2.0]]])
 
 
-def tape(**uses):
+def tape(**grads):
     parameters = {"a": torch.zeros(2), "b": torch.zeros(1, 1), "unused": torch.zeros(3)}
-    return Tape(3, parameters, {name: DenseGrad(value) for name, value in uses.items()})
+    return Tape(3, parameters, {name: DenseGrad(value) for name, value in grads.items()})
 
 
 ALL = (("a", "b", "unused"),)
@@ -101,5 +101,5 @@ def test_uses_add_up_before_they_are_measured():
 
 
 def test_one_use_stays_what_it_is():
-    use = DenseGrad(A)
-    assert sum_grads([use]) is use
+    grad = DenseGrad(A)
+    assert sum_grads([grad]) is grad

@@ -15,7 +15,7 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.methods import passes as module_of_passes
 from privet.gradients.methods.tape import Tape
 from privet.gradients.probe import probe as module_of_probe
-from privet.gradients.probe.synthetic_batch import join, make_up, make_up_items
+from privet.gradients.probe.synthetic_batch import join_examples, make_synthetic, make_synthetic_items
 
 MODEL_NAMES = [
     "logistic",
@@ -274,8 +274,8 @@ def test_made_up_batches_keep_structure_and_types_only():
         "k": 3,
         "shared": torch.full((2, 2), 7.0),
     }
-    examples = make_up(split_batch(batch), 2)
-    found = join(examples)
+    examples = make_synthetic(split_batch(batch), 2)
+    found = join_examples(examples)
     assert examples.count == 2
     assert {name: tuple(value.shape) for name, value in found.items() if name != "k"} == {
         "x": (2, 2), "y": (2,), "m": (2,), "shared": (2, 2)
@@ -286,13 +286,13 @@ def test_made_up_batches_keep_structure_and_types_only():
     assert found["m"].all()
     assert found["k"] == 3
     assert torch.equal(found["shared"], batch["shared"])
-    assert torch.equal(join(make_up(split_batch(batch), 2))["x"], found["x"])
-    assert not torch.equal(join(make_up(split_batch(batch), 2, seed=1))["x"], found["x"])
+    assert torch.equal(join_examples(make_synthetic(split_batch(batch), 2))["x"], found["x"])
+    assert not torch.equal(join_examples(make_synthetic(split_batch(batch), 2, seed=1))["x"], found["x"])
 
 
 def test_made_up_items_keep_structure_and_types_only():
     item = {"x": torch.full((2,), 7.0), "n": np.full(3, 7, dtype=np.uint8), "label": 7, "size": 7.0, "name": "seven", "ok": True}
-    made = make_up_items(item, 3)
+    made = make_synthetic_items(item, 3)
     assert len(made) == 3
     for one in made:
         assert one["x"].shape == (2,)
@@ -328,7 +328,7 @@ def test_gradients_that_are_not_finite_on_made_up_numbers_are_not_blamed_on_neig
 
 
 def test_a_model_that_fails_on_the_made_up_batch_says_so():
-    with pytest.raises(UnsupportedModelError, match=r"fails on a made-up example.*probe_batch"):
+    with pytest.raises(UnsupportedModelError, match=r"fails on a synthetic example.*probe_batch"):
         probe(nn.Linear(4, 3), classify, labelled(5))
 
 
@@ -337,13 +337,13 @@ def test_a_method_that_is_wrong_is_not_used(monkeypatch):
 
     def half(*arguments, **options):
         tape = right(*arguments, **options)
-        tape.uses.pop("bias")
+        tape.grads.pop("bias")
         return tape
 
     monkeypatch.setattr(module_of_passes.ghost, "record", half)
     for scale in (1e-3, 1.0):
         assert probe(nn.Linear(4, 3), lambda m, b, scale=scale: scale * classify(m, b), labelled(4)) == "loop"
-    with pytest.raises(UnsupportedModelError, match="not those of plain autograd"):
+    with pytest.raises(UnsupportedModelError, match="differ from those of plain autograd"):
         probe(nn.Linear(4, 3), classify, labelled(4), method="ghost")
 
 
@@ -389,7 +389,7 @@ class Lazy(nn.Linear):
 
 
 def test_what_the_model_makes_when_it_is_called_is_refused_by_name():
-    with pytest.raises(UnsupportedModelError, match=r"makes Lazy\.extra"):
+    with pytest.raises(UnsupportedModelError, match=r"creates Lazy\.extra"):
         probe(Lazy(4, 3), classify, labelled(4))
 
 

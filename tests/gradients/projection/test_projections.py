@@ -22,7 +22,7 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import trainable
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.probe.probe import probe_projections
-from privet.gradients.projection.clipping import products
+from privet.gradients.projection.clipping import directional_derivatives
 from privet.gradients.projection.directions import Directions
 from privet.momentum import InnerOuter, PerExample
 from privet.noise import FixedSource
@@ -33,7 +33,7 @@ WORDS = np.arange(4, dtype=np.uint64)
 def estimated(gradients, directions, parameters, number):
     """(B,) by explicit products with the same directions."""
     squares = 0
-    for direction in directions.drawn(parameters, number):
+    for direction in directions.draw(parameters, number):
         squares = squares + sum((gradients[n] * direction[n].double()).flatten(1).sum(1) for n in gradients).square()
     return (squares / number).sqrt()
 
@@ -55,9 +55,9 @@ def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_
 
     def experiment():
         directions = Directions()
-        drawn, again = (list(directions.drawn(parameters, 3)) for _ in range(2))
+        drawn, again = (list(directions.draw(parameters, 3)) for _ in range(2))
         assert all(torch.equal(one[name], other[name]) for one, other in zip(drawn, again, strict=True) for name in parameters)
-        other = next(Directions().drawn(parameters, 1))["a"].flatten()
+        other = next(Directions().draw(parameters, 1))["a"].flatten()
         flat = [direction["a"].flatten().double() for direction in drawn]
         pairs = {"first two": flat[0] @ flat[1], "two keys": flat[0] @ other.double(), "shifted": flat[0][1:] @ flat[0][:-1]}
         return {
@@ -69,9 +69,9 @@ def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_
 
 
 def test_a_key_is_all_that_directions_depend_on():
-    one, other = (next(Directions(WORDS).drawn({"a": torch.zeros(5)}, 1))["a"] for _ in range(2))
+    one, other = (next(Directions(WORDS).draw({"a": torch.zeros(5)}, 1))["a"] for _ in range(2))
     assert torch.equal(one, other)
-    assert not torch.equal(one, next(Directions(WORDS + np.uint64(1)).drawn({"a": torch.zeros(5)}, 1))["a"])
+    assert not torch.equal(one, next(Directions(WORDS + np.uint64(1)).draw({"a": torch.zeros(5)}, 1))["a"])
 
 
 # Sums -----------------------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def dp_sgd_jl(the_plan, model, x, y):
     """DP-SGD-JL, line by line."""
     rule, source, w = the_plan.clipping, FixedSource(), parameters_to_vector(model.parameters()).detach()
     for _ in range(the_plan.total_steps):
-        drawn = Directions(source.words(4)).drawn(dict(model.named_parameters()), rule.projections)
+        drawn = Directions(source.words(4)).draw(dict(model.named_parameters()), rule.projections)
         u = [parameters_to_vector(direction.values()) for direction in drawn]
         total = torch.zeros_like(w)
         for i in the_plan.sampling.draw(N, source.words):
@@ -384,6 +384,6 @@ def test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_the
     direction = {name: torch.ones_like(value) for name, value in model.named_parameters()}
     subject = Subject(model, loss, trainable(model))
     with Mixing():
-        whole = products(subject, split_batch((x,)), subject.parameters, direction)
-        alone = [products(subject, split_batch((row[None],)), subject.parameters, direction) for row in x]
+        whole = directional_derivatives(subject, split_batch((x,)), subject.parameters, direction)
+        alone = [directional_derivatives(subject, split_batch((row[None],)), subject.parameters, direction) for row in x]
     assert torch.allclose(whole, torch.cat(alone))

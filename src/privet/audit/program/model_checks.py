@@ -20,8 +20,8 @@ from privet.audit.program.subject import Batches, Items, Subject, cast, clone
 from privet.clipping import Flat, Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.gradients import empty_sum, trainable
-from privet.reading.batches import Batched
-from privet.reading.tables import table_of
+from privet.reading.batches import BatchDataset
+from privet.reading.tables import build_table
 
 _Numbered = tuple[int, Any]
 
@@ -103,7 +103,7 @@ def sensitivity_checks(subject: Subject) -> list[Check]:
         return []
     dtype = subject.precise
     model, slack = subject.steady(dtype), _SINGLE_SLACK if dtype is None else _SLACK
-    batched = isinstance(subject.few, Batched)
+    batched = isinstance(subject.few, BatchDataset)
     items = list(enumerate(_items(subject)[:_MOVED]))
 
     def summed(some: list[_Numbered]) -> ClippedSum:
@@ -144,7 +144,7 @@ def _within(name: str, moved: float, slack: float) -> Check:
 def _items(subject: Subject) -> list[Any]:
     """Return the examples that are looked at as the data set gives them; batches of one if it makes its batches itself."""
     few, positions = subject.few, range(len(subject.indices))
-    if isinstance(few, Batched):
+    if isinstance(few, BatchDataset):
         return [subject.batch_of(few, position) for position in positions]
     with generators_kept():
         return [clone(few[position]) for position in positions]
@@ -153,11 +153,11 @@ def _items(subject: Subject) -> list[Any]:
 def _data(subject: Subject, numbered: list[_Numbered]) -> Dataset[Any]:
     """Return items, each with a seed, as a data set that is read as the subject's own is."""
     unit, items = subject.plan.unit, [item for _, item in numbered]
-    if isinstance(subject.few, Batched):
+    if isinstance(subject.few, BatchDataset):
         return Batches(items, unit)
     if (
         subject.collate is None
-        and table_of(subject.few) is not None
+        and build_table(subject.few) is not None
         and len({tuple(leaf.shape for leaf in x) for x in items}) == 1
     ):
         return TensorDataset(*(torch.stack(column) for column in zip(*items, strict=True)))

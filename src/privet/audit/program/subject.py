@@ -19,14 +19,14 @@ from privet._utils.randomness import Seeds, generators_kept, seed_generators
 from privet.audit.production import Recorder
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.collate import Collate, batch_of_one, own_batch
+from privet.collate import Collate, batch_of_one, copy_batch
 from privet.gradients import trainable
-from privet.gradients.core.examples import examples_in, rows, to_device
+from privet.gradients.core.examples import count_examples, select_examples, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
-from privet.reading.batches import Batched, Group, check_dataset, group_examples, privacy_unit, split
-from privet.reading.rows import Rows, physical_batches, ungroup
-from privet.reading.tables import table_of
+from privet.reading.batches import BatchDataset, Group, check_dataset, group_examples, privacy_unit, split
+from privet.reading.rows import ExampleReader, physical_batches, ungroup
+from privet.reading.tables import build_table
 from privet.sampling import FullBatch, Indices
 from privet.training import Training
 from privet.training.clipped_sums import ClippedSummer
@@ -98,7 +98,7 @@ class Subject:
             UnsupportedModelError: training would refuse the program.
         """
         trainable(self.model)  # a model with nothing to train is refused first
-        plan, rows_ = self.first_step_plan(silent=True), Rows(self.few, self.collate)
+        plan, rows_ = self.first_step_plan(silent=True), ExampleReader(self.few, self.collate)
         return Preflight(plan, self.copy(), self.loss_fn, rows_, "auto", self.probe_batch).check()
 
     def copy(self) -> nn.Module:
@@ -150,11 +150,11 @@ class Subject:
     def batch_of(self, data: Dataset[Any], position: int) -> Any:
         """Return one example as training hands it to the model, without any of Privet's reading where user code reads."""
         with generators_kept():
-            if isinstance(data, Batched):
+            if isinstance(data, BatchDataset):
                 return data.read(np.array([position], dtype=np.int64))
             seed_generators(position)
             item = data[position]
-            return own_batch(self.collate([item])) if self.collate is not None else batch_of_one(item)
+            return copy_batch(self.collate([item])) if self.collate is not None else batch_of_one(item)
 
     def sum_of(self, model: nn.Module, data: Dataset[Any], rule: Rule, *, dtype: torch.dtype | None = None) -> ClippedSum:
         """Return the clipped sum over a data set as training takes it, without noise.
@@ -172,14 +172,14 @@ class Subject:
         rows_, everyone = self._rows(data, dtype), np.arange(len(data), dtype=np.int64)  # type: ignore[arg-type]
         return summer.sum_draw(iter(physical_batches(rows_, split(everyone, 1, _PART))), rule, None)
 
-    def _rows(self, data: Dataset[Any], dtype: torch.dtype | None) -> Rows:
+    def _rows(self, data: Dataset[Any], dtype: torch.dtype | None) -> ExampleReader:
         if dtype is None:
-            return Rows(data, None if isinstance(data, Batched) else self.collate)
-        if isinstance(data, Batched):
-            return Rows(_Cast(data, dtype))
+            return ExampleReader(data, None if isinstance(data, BatchDataset) else self.collate)
+        if isinstance(data, BatchDataset):
+            return ExampleReader(_Cast(data, dtype))
         if self.collate is None and (table := _tensors(data)) is not None:
-            return Rows(TensorDataset(*(cast(tensor, dtype) for tensor in table)))
-        return Rows(data, partial(_collate_cast, self.collate, dtype))
+            return ExampleReader(TensorDataset(*(cast(tensor, dtype) for tensor in table)))
+        return ExampleReader(data, partial(_collate_cast, self.collate, dtype))
 
     def first_step(self, model: nn.Module, *, silent: bool) -> dict[str, Tensor]:
         """Return what the optimizer of a training on the few examples is handed in its first step, times the batch size.
@@ -191,8 +191,8 @@ class Subject:
         trainable(model)  # refused here: torch has no optimizer over nothing
         plan, recorder = self.first_step_plan(silent=silent), Recorder(model)
         Training(
-            plan, model, self.loss_fn, recorder, self.few, collate=self.collate if not isinstance(self.few, Batched) else None,
-            physical_batch_size=_PART, probe_batch=self.probe_batch,
+            plan, model, self.loss_fn, recorder, self.few, physical_batch_size=_PART, probe_batch=self.probe_batch,
+            collate=self.collate if not isinstance(self.few, BatchDataset) else None,
         ).run()  # fmt: skip
         return {name: steps[0].double() * plan.divisor for name, steps in recorder.handed.items()}
 
@@ -222,7 +222,7 @@ def cast(batch: Any, dtype: torch.dtype) -> Any:
 
 
 def _collate_cast(collate: Collate | None, dtype: torch.dtype, items: list[Any]) -> Any:
-    return cast(batch_of_one(items[0]) if collate is None else own_batch(collate(items)), dtype)
+    return cast(batch_of_one(items[0]) if collate is None else copy_batch(collate(items)), dtype)
 
 
 def _switch_off(module: nn.Module) -> None:
@@ -234,9 +234,9 @@ def _switch_off(module: nn.Module) -> None:
 
 def part_of(dataset: Dataset[Any], indices: Indices) -> Dataset[Any]:
     """Return some examples of a data set, read as the whole is, with random numbers that depend on the index alone."""
-    if isinstance(dataset, Batched):
+    if isinstance(dataset, BatchDataset):
         return _Part(dataset, indices)
-    if table_of(dataset) is not None:
+    if build_table(dataset) is not None:
         found: Dataset[Any] = Subset(dataset, indices.tolist())
         found.privacy_unit = privacy_unit(dataset)  # type: ignore[attr-defined]
         return found
@@ -258,7 +258,7 @@ class Chosen(Dataset[Any]):
         return len(self._indices)
 
     def __getitem__(self, position: int) -> Any:
-        # Rows seeds every example by itself; these seeds are known, so that a plain loop can draw the same.
+        # `ExampleReader` seeds every example by itself; these seeds are known, so that a plain loop can draw the same.
         seed_generators(self._indices[position])
         return self._dataset[self._indices[position]]
 
@@ -283,10 +283,10 @@ class Items(Dataset[Any]):
         return copy.deepcopy(self._items[position])
 
 
-class _Part(Batched):
+class _Part(BatchDataset):
     """Some entries of a data set that makes its batches itself."""
 
-    def __init__(self, dataset: Batched, indices: Indices) -> None:
+    def __init__(self, dataset: BatchDataset, indices: Indices) -> None:
         self._dataset, self._indices, self.privacy_unit = dataset, indices, dataset.privacy_unit
         self.row_wise = dataset.row_wise
 
@@ -308,10 +308,10 @@ class _Part(Batched):
         return group_examples([ungroup(groups, 1)[0] for groups in read])
 
 
-class _Cast(Batched):
+class _Cast(BatchDataset):
     """Entries whose real numbers are cast to another precision."""
 
-    def __init__(self, dataset: Batched, dtype: torch.dtype) -> None:
+    def __init__(self, dataset: BatchDataset, dtype: torch.dtype) -> None:
         self._dataset, self._dtype, self.privacy_unit = dataset, dtype, dataset.privacy_unit
 
     def __len__(self) -> int:
@@ -330,7 +330,7 @@ def _cast_leaves(group: Group, dtype: torch.dtype) -> tuple[Any, ...]:
     return tuple(cast(leaf, dtype) for leaf in group.examples.leaves)
 
 
-class BatchData(Batched):
+class BatchData(BatchDataset):
     """The examples of a plain batch, as a data set."""
 
     row_wise = True
@@ -339,14 +339,14 @@ class BatchData(Batched):
         self.batch, self.privacy_unit = batch, unit
 
     def __len__(self) -> int:
-        return examples_in(self.batch)
+        return count_examples(self.batch)
 
     def read(self, indices: Indices) -> Any:
         """Return these examples as one plain batch."""
-        return rows(self.batch, torch.from_numpy(indices))
+        return select_examples(self.batch, torch.from_numpy(indices))
 
 
-class Batches(Batched):
+class Batches(BatchDataset):
     """Batches of one that are at hand, of any shapes."""
 
     def __init__(self, batches: Sequence[Any], unit: str) -> None:
@@ -362,7 +362,7 @@ class Batches(Batched):
 
 def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
     """Return the columns of a data set of plain tensors; None if it is another, or its rows differ in shape."""
-    if isinstance(data, Items) or table_of(data) is None:
+    if isinstance(data, Items) or build_table(data) is None:
         return None
     read = [data[position] for position in range(len(data))]  # type: ignore[arg-type]
     try:

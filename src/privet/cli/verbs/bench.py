@@ -23,7 +23,7 @@ from privet.cli.verbs.audit import Quiet, parts
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
-from privet.gradients.core.examples import examples_in, rows
+from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import LossFunction
 from privet.runs.config import check_device, cross_entropy
 
@@ -146,7 +146,7 @@ def _has_peaks(device: torch.device) -> bool:
 
 def _peak(case: _Case, arm: str, rule: Rule) -> float:
     with ExitStack() as stack:
-        few = replace(case, batch=rows(case.batch, slice(_FEW)))
+        few = replace(case, batch=select_examples(case.batch, slice(_FEW)))
         _step(stack, few, "plain", rule)()  # what torch sets up when it is first used is no arm's
         return cost.peak_of(_step(stack, case, arm, rule), device=case.device)
 
@@ -161,7 +161,7 @@ def _result(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping[st
     return {
         "model": case.name,
         "parameters": sum(parameter.numel() for parameter in trainable(case.model).values()),
-        "batch_size": examples_in(case.batch),
+        "batch_size": count_examples(case.batch),
         "plain_ms": 1e3 * statistics.median(times[plain]),
         "ratios": {arm: cost.paired_ratio(times[arm], times[plain]) for arm in others},
         "peak_mb": dict(peaks),
