@@ -1,4 +1,4 @@
-"""A batch of one is what default_collate makes of one item; padding goes to public lengths."""
+"""A batch of one equals default_collate of one item; sequences are padded to public lengths."""
 
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
 from types import MappingProxyType
@@ -122,7 +122,7 @@ def test_what_torch_cannot_collate_is_an_error_here(item):
         batch_of_one(item)
 
 
-def test_what_users_add_to_torchs_table_is_used():
+def test_types_registered_with_default_collate_are_used():
     class Own:
         pass
 

@@ -1,4 +1,4 @@
-"""Masks: whatever the layer, the method and the rule, what is clipped and summed is m∘gᵢ, and no more than the bound of it."""
+"""Masks: for every layer, method and rule, m∘gᵢ is clipped to the bound and summed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(case, dtype, method, density, bound=0.7):
     plain = oracle.plain_gradients(model, case.loss, batch)
     expected = {name: value * masks[name] for name, value in plain.items()}
     wanted, whole = oracle.norms_of(expected), oracle.norms_of(plain)
-    for kind in ("Flat", "PSASC"):  # what the weights are is the business of others
+    for kind in ("Flat", "PSASC"):  # weights are tested elsewhere
         found = clipped_sum(model, case.loss, batch, NORM_RULES[kind](bound=bound), method=method, masks=masks)
         assert oracle.relative_error(found.tensors, oracle.plain_clipped_sum(expected, kind, bound)) <= TOLERANCE[dtype]
         assert ((found.norms - wanted).abs() <= TOLERANCE[dtype] * whole).all()
@@ -138,7 +138,7 @@ def test_every_parameter_is_clipped_by_the_norm_of_what_is_kept_of_it(case):
 @pytest.mark.parametrize("density", [0.05, 0.5])
 @pytest.mark.parametrize("same", [0.1, 1 / 3, 1.0, None], ids=str)
 def test_a_wide_layer_of_equal_inputs_is_not_measured_too_short(width, density, same):
-    """Sums of many equal numbers err in one direction."""
+    """Sums of many equal numbers have errors of one sign."""
     torch.manual_seed(0)
     model = nn.Linear(width, 3, bias=False)
     x = torch.randn(4, width) if same is None else torch.full((4, width), same)

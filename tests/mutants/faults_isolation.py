@@ -2,19 +2,19 @@
 
 from mutant import Mutant, alone, in_gradients, tape
 
-DRAWS = in_gradients("test_pass_randomness", "test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came")
-HELD = in_gradients("test_guard", "test_what_a_loss_holds_beside_numbers_is_put_back")
-GUARD = in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back")
+DRAWS = in_gradients("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")
+HELD = in_gradients("test_guard", "test_other_objects_of_a_loss_are_restored")
+GUARD = in_gradients("test_guard", "test_changes_by_a_model_are_restored")
 WRITES = in_gradients("test_calls", "test_parameters_are_not_written_to")
 LAWS = in_gradients("test_random", "test_laws_are_torchs_and_every_examples_own")
 TORCHS = in_gradients("test_random", "test_attention_that_drops_nothing_is_torchs")
 CHANCES = in_gradients("test_random", "test_without_chance_nothing_is_drawn_or_everything_is_dropped")
-STEERED = in_gradients("test_indexing", "test_examples_are_steered_by_themselves")
+STEERED = in_gradients("test_indexing", "test_each_example_controls_its_own_path")
 FEW = in_gradients("test_attention", "test_masks_of_examples_with_few_dimensions")
 MASKS = in_gradients("test_attention", "test_masks_of_every_shape")
 DROPPED = in_gradients("test_attention", "test_half_of_the_weights_are_dropped")
 
-WAYS_BACK = in_gradients("test_ghost", "test_what_lies_between_a_parameter_and_its_use_sees_one_examples_gradient")
+WAYS_BACK = in_gradients("test_ghost", "test_code_between_a_parameter_and_its_use_sees_one_examples_gradient")
 
 CORE = [
     Mutant("examples stay where vmap has them", "core/batching.py",
@@ -41,7 +41,7 @@ CORE = [
            DRAWS),
     Mutant("nobody sees who drew", "core/randomness.py",
            "return not same or random.random() != _FIRST[0] or", "return random.random() is None or",
-           in_gradients("test_pass_randomness", "test_a_watch_sees_who_drew")),
+           in_gradients("test_pass_randomness", "test_draws_from_global_generators_are_detected")),
     Mutant("a cast is rounded in the sum", "core/recorder.py",
            "precision = torch.promote_types(leaf.dtype, torch.float32)", "precision = factor.dtype",
            in_gradients("test_recorder", "test_casts_to_low_precision_have_gradients_in_float32")),
@@ -51,7 +51,7 @@ CORE = [
            'own["_buffers"][name] = self._copied(buffer)', "pass", GUARD),
     Mutant("containers stay as a pass left them", "core/state.py",
            "        for undo in self._undo:\n            undo()", "        pass",
-           in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back[False-loop]")),
+           in_gradients("test_guard", "test_changes_by_a_model_are_restored[False-loop]")),
     Mutant("parameters may be written to", "core/state.py",
            "return place is not None and place in self._protected_pointers()", "return False", WRITES),
     Mutant("parameters may be given other memory", "core/state.py",
@@ -66,26 +66,26 @@ CORE = [
            in_gradients("test_calls", "test_tables_are_not_renormalised")),
     Mutant("the loss takes gradients itself", "methods/calls.py",
            "if func in _BACKWARD:", "if func in ():",
-           in_gradients("test_calls", "test_gradients_are_taken_by_nobody_else")),
+           in_gradients("test_calls", "test_taking_gradients_in_a_pass_is_refused")),
     Mutant("what was used is changed afterwards", "methods/calls.py",
            "and (batched or recorder.has_used(into)):", "and batched:",
-           in_gradients("test_ghost", "test_what_was_used_is_not_changed_afterwards")),
+           in_gradients("test_ghost", "test_recorded_factors_do_not_change_afterwards")),
     Mutant("batching rules of users are believed", "methods/physical.py",
            "if not function.generate_vmap_rule and not", "if False and not",
-           in_gradients("test_ghost", "test_batching_rules_of_users_are_not_believed")),
+           in_gradients("test_ghost", "test_user_batching_rules_are_not_used")),
     Mutant("modes around a pass see all examples", "methods/physical.py",
            "    _refuse_modes()\n    function", "    function",
-           in_gradients("test_physical", "test_a_users_code_around_a_pass_sees_one_example")),
+           in_gradients("test_physical", "test_user_code_around_a_pass_sees_one_example")),
     Mutant("hooks on saved tensors see all examples", "methods/physical.py",
            "if not (_is_trusted(pack) and _is_trusted(unpack)):", "if False:",
-           in_gradients("test_physical", "test_a_users_code_inside_of_a_pass_sees_one_example")),
+           in_gradients("test_physical", "test_user_code_inside_a_pass_sees_one_example")),
     Mutant("modes that a model enters see all examples", "methods/physical.py",
            "        if not _is_trusted(type(mode)):\n            raise UntraceableError(\"the model", "        if False:\n"
            "            raise UntraceableError(\"the model",
-           in_gradients("test_physical", "test_a_users_code_inside_of_a_pass_sees_one_example")),
+           in_gradients("test_physical", "test_user_code_inside_a_pass_sees_one_example")),
     Mutant("what was allowed stays refused", "methods/physical.py",
            "        setattr(owner, name, plain)", "        pass",
-           in_gradients("test_physical", "test_outside_everything_is_allowed_again")),
+           in_gradients("test_physical", "test_outside_the_pass_everything_is_allowed_again")),
     Mutant("estimates see all examples", "projection/clipping.py",
            "with forbid_user_code_on_physical_batch():", "if True:",
            in_gradients("test_projections", "test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_them")),
@@ -107,7 +107,7 @@ CORE = [
            in_gradients("test_ghost", "test_a_parameter_whose_use_no_call_shows_is_not_missed")),
     Mutant("generators that examples share are not noticed", "methods/ghost.py",
            "        if watch.has_advanced():", "        if watch.has_advanced() and False:",
-           in_gradients("test_ghost", "test_generators_that_everybody_uses_are_noticed")),
+           in_gradients("test_ghost", "test_draws_from_global_generators_are_noticed")),
     Mutant("groups lose their places", "methods/passes.py",
            "for group in groups:\n                yield from self._cover(examples.select(group), index[group], _restart(draws, "
            "group))",
@@ -116,16 +116,16 @@ CORE = [
            in_gradients("test_passes", "test_groups_are_of_examples_that_agree")),
     Mutant("an example that fails by itself has no place in the sum", "methods/passes.py",
            "                tape = Tape(1, self.subject.parameters, {})", "                continue",
-           in_gradients("test_passes", "test_an_example_that_fails_by_itself_contributes_zero_and_others_are_as_before")),
+           in_gradients("test_passes", "test_a_failing_example_contributes_zero_and_others_are_unaffected")),
     Mutant("hooks see the gradients of all examples", "methods/passes.py",
            'if self.method == "loop" or _has_backward_hooks(self.subject):', 'if self.method == "loop":',
            in_gradients("test_passes", "test_hooks_on_gradients_see_one_example")),
     Mutant("reentrant checkpoints hide their parameters", "methods/loop.py",
            "        subject.has_reentrant_checkpoints = True", "        pass",
-           in_gradients("test_loop", "test_nobodys_grad_is_touched_though_a_reentrant_checkpoint_fills_it")),
+           in_gradients("test_loop", "test_grad_is_unchanged_although_a_reentrant_checkpoint_fills_it")),
     Mutant("an example's writes stay in its input", "methods/loop.py",
            "lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf", "lambda leaf: leaf",
-           in_gradients("test_loop", "test_what_an_example_writes_into_its_input_is_gone_at_the_next_parameters")),
+           in_gradients("test_loop", "test_writes_to_an_input_are_discarded_at_the_next_parameters")),
     Mutant("in-batch losses are not seen", "probe/joint.py",
            "    if different:\n        raise", "    if False:\n        raise",
            in_gradients("test_joint", "test_losses_that_examples_share_are_refused")),

@@ -45,7 +45,7 @@ EMBEDDING = [
     Mutant("some of the examples forget the padding index", "layers/embedding/embedding.py",
            "self.indices[index], self.gradients[index], self.size, self.padding)",
            "self.indices[index], self.gradients[index], self.size)",
-           in_gradients("test_embedding_kernels", "test_parts_of_a_use_keep_its_padding")),
+           in_gradients("test_embedding_kernels", "test_selections_keep_the_padding_index")),
 ]  # fmt: skip
 
 BAGS = [

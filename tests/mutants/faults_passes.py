@@ -7,17 +7,17 @@ from mutant import Mutant, in_conformance, in_gradients
 
 BATCHES = partial(among, "reading/test_batches")
 ENGINE = partial(in_gradients, "test_engine")
-GUARD = in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back")
-HELD = in_gradients("test_guard", "test_what_a_loss_holds_beside_numbers_is_put_back")
-MODES = in_gradients("test_guard", "test_modes_and_flags_are_put_back")
-AGAIN = in_gradients("test_pass_randomness", "test_what_was_drawn_since_a_mark_is_drawn_again")
-WATCHED = in_gradients("test_pass_randomness", "test_a_watch_sees_who_drew")
+GUARD = in_gradients("test_guard", "test_changes_by_a_model_are_restored")
+HELD = in_gradients("test_guard", "test_other_objects_of_a_loss_are_restored")
+MODES = in_gradients("test_guard", "test_modes_and_flags_are_restored")
+AGAIN = in_gradients("test_pass_randomness", "test_draws_since_a_mark_are_repeated")
+WATCHED = in_gradients("test_pass_randomness", "test_draws_from_global_generators_are_detected")
 WRITES = in_gradients("test_calls", "test_parameters_are_not_written_to")
-GRADS = in_gradients("test_loop", "test_nobodys_grad_is_touched_though_a_reentrant_checkpoint_fills_it")
-CHECKPOINTED = in_gradients("test_ghost", "test_a_checkpointed_part_runs_again_with_the_same_numbers_and_leaves_nothing_behind")
+GRADS = in_gradients("test_loop", "test_grad_is_unchanged_although_a_reentrant_checkpoint_fills_it")
+CHECKPOINTED = in_gradients("test_ghost", "test_checkpointed_parts_are_recomputed_with_the_same_numbers_and_leave_nothing_behind")
 SAME_DRAWS = in_gradients("test_passes", "test_an_example_draws_the_same_in_every_pass")
 PROBE = partial(in_gradients, "test_probe")
-FOREIGN = PROBE("test_parameters_of_others_are_refused_by_name")
+FOREIGN = PROBE("test_foreign_parameters_are_refused_by_name")
 
 EXAMPLES = [
     Mutant("parts are the first examples", "core/examples.py",
@@ -41,7 +41,7 @@ EXAMPLES = [
 RANDOMNESS = [
     Mutant("calls of a stretch are not counted", "core/randomness.py",
            "        self._calls += 1\n", "        self._calls += 0\n",
-           in_gradients("test_pass_randomness", "test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came")),
+           in_gradients("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")),
     Mutant("what runs again draws new numbers", "core/randomness.py",
            "self._restore(mark)", "pass", AGAIN),
     Mutant("what comes after it draws what ran again drew", "core/randomness.py",
@@ -54,7 +54,7 @@ RANDOMNESS = [
            " or float(np.random.random_sample()) != _FIRST[1]", "", WATCHED),
     Mutant("all seeds are one", "core/randomness.py",
            "return int(torch.randint(_MASK, ()))", "return torch.initial_seed() & _MASK",
-           in_gradients("test_pass_randomness", "test_seeds_of_torch_follow_its_seed_and_differ")),
+           in_gradients("test_pass_randomness", "test_torch_seeds_are_reproducible_and_differ")),
 ]  # fmt: skip
 
 STATE = [
@@ -62,7 +62,7 @@ STATE = [
            "        try:\n            yield\n        finally:\n            self.created |= snapshot.restore()\n            "
            "modes()",
            "        yield\n        self.created |= snapshot.restore()\n        modes()",
-           in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back[True-loop]")),
+           in_gradients("test_guard", "test_changes_by_a_model_are_restored[True-loop]")),
     Mutant("modes stay", "core/state.py",
            "            modes()\n", "            pass\n", MODES),
     Mutant("parameters stay frozen", "core/state.py",
@@ -79,13 +79,13 @@ STATE = [
            "                inner.clear()\n                inner.update(table)", "                pass", GUARD),
     Mutant("hooks that were put on stay", "core/state.py",
            "            if container:\n", "            if False:\n",
-           in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back[False-ghost]")),
+           in_gradients("test_guard", "test_changes_by_a_model_are_restored[False-ghost]")),
     Mutant("plain tensors of a module are not copied", "core/state.py",
            "own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)", "own[name] = value",
            GUARD),
     Mutant("nobody knows what was made", "core/state.py",
            "self.created |= snapshot.restore()", "snapshot.restore()",
-           in_gradients("test_guard", "test_what_was_made_inside_is_known_by_name")),
+           in_gradients("test_guard", "test_modules_created_during_a_pass_are_reported_by_name")),
 ]  # fmt: skip
 
 RECORDED = [
@@ -118,28 +118,28 @@ CALLS = [
            "for target in pytree.tree_leaves(targets):", "for target in targets:", WRITES),
     Mutant("gradients are written to parameters", "methods/calls.py",
            "if func == _GRAD_SET and args[1] is not None:", "if False:",
-           in_gradients("test_calls", "test_gradients_are_taken_by_nobody_else")),
+           in_gradients("test_calls", "test_taking_gradients_in_a_pass_is_refused")),
     Mutant("hooks are left on parameters", "methods/calls.py",
            "elif name in _HOOKS and", "elif name in () and",
            in_gradients("test_calls", "test_no_hook_is_left_on_a_parameter")),
     Mutant("operators of others are believed", "methods/calls.py",
            "if _is_foreign(func):", "if False:",
-           in_gradients("test_calls", "test_operators_of_others_go_one_example_at_a_time")),
+           in_gradients("test_calls", "test_custom_operators_use_the_loop")),
     Mutant("tensors that are made inside are shared", "methods/calls.py",
            "if not self._fresh or name not in _FACTORIES", "if name not in ()",
            in_gradients("test_ghost", "test_examples_may_be_written_into_what_was_a_constant")),
     Mutant("copies of a parameter have no gradient", "methods/calls.py",
            "return self._recorder.per_example_copy(x)", "return x.detach()",
-           in_gradients("test_ghost", "test_what_has_no_rule_is_followed_by_a_copy_for_each_example")),
+           in_gradients("test_ghost", "test_functions_without_a_rule_use_per_example_copies")),
 ]  # fmt: skip
 
 PASSES = [
     Mutant("examples write into the batch", "methods/ghost.py",
            "leaves = [leaf.clone() if own else leaf for", "leaves = [leaf if own else leaf for",
-           in_gradients("test_loop", "test_what_an_example_writes_into_its_input_is_gone")),
+           in_gradients("test_loop", "test_writes_to_an_input_are_discarded")),
     Mutant("a pass leaves what it changed", "methods/ghost.py",
            "with subject.guard.isolate(copied), patch_recomputation", "with patch_recomputation",
-           in_gradients("test_guard", "test_numbers_that_a_model_counts_are_put_back")),
+           in_gradients("test_guard", "test_counters_of_a_model_are_restored")),
     Mutant("what runs again leaves what it changed", "methods/ghost.py",
            "with subject.guard.isolate(), calls.for_token(token):", "with calls.for_token(token):", CHECKPOINTED),
     Mutant("what runs again drops other numbers", "methods/ghost.py",
@@ -153,7 +153,7 @@ PASSES = [
     Mutant("an example alone leaves what it changed", "methods/loop.py",
            "force_eager(), subject.guard.isolate(), patch_recomputation(make_rerun)",
            "force_eager(), patch_recomputation(make_rerun)",
-           in_gradients("test_guard", "test_whatever_a_model_changes_is_put_back[False-loop]")),
+           in_gradients("test_guard", "test_changes_by_a_model_are_restored[False-loop]")),
     Mutant("gradients that were put aside are lost", "methods/loop.py",
            "            tensor.grad = gradient", "            pass", GRADS),
     Mutant("gradients of others stay", "methods/loop.py",
@@ -186,21 +186,21 @@ REFUSED = [
            "    if names:\n", "    if False:\n", FOREIGN),
     Mutant("what is made in a pass passes", "probe/probe.py",
            "    if subject.guard.created:\n", "    if False:\n",
-           PROBE("test_what_the_model_makes_when_it_is_called_is_refused_by_name")),
+           PROBE("test_modules_created_in_the_forward_pass_are_refused_by_name")),
     Mutant("foreign tensors pass", "probe/probe.py",
            "    if foreign:\n", "    if False:\n", FOREIGN),
     Mutant("tensors of examples may be kept", "probe/probe.py",
            "if id(x) not in known and holders:", "if False:",
-           PROBE("test_what_is_kept_from_example_to_example_is_refused")),
+           PROBE("test_state_kept_between_examples_is_refused")),
     Mutant("the example before may change the next", "probe/probe.py",
            "if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=True)):", "if False:",
            PROBE("test_a_loss_that_remembers_the_example_before_is_refused")),
     Mutant("nothing need be learned", "probe/probe.py",
            "    if not any(alone):\n", "    if False:\n",
-           PROBE("test_a_loss_that_no_parameter_has_a_say_in_is_refused")),
+           PROBE("test_a_loss_that_depends_on_no_parameter_is_refused")),
     Mutant("gradients need not be finite", "probe/probe.py",
            "if not bool(value.isfinite().all()):", "if False:",
-           PROBE("test_gradients_that_are_not_finite_on_made_up_numbers_are_not_blamed_on_neighbours")),
+           PROBE("test_gradients_that_are_not_finite_on_synthetic_numbers_are_not_blamed_on_neighbours")),
     Mutant("a pass is not compared with the loop", "probe/probe.py",
            "if not _matches_loop(subject, tape, examples.select(index), passes.draws):", "if False:",
            PROBE("test_a_method_that_is_wrong_is_not_used")),
@@ -209,13 +209,13 @@ REFUSED = [
            PROBE("test_norms_that_are_too_small_are_not_used")),
     Mutant("models that draw may have estimated norms", "probe/probe.py",
            "    if _is_random(subject, examples):\n", "    if False:\n",
-           in_gradients("test_projections", "test_models_whose_estimates_mean_nothing_are_refused")),
+           in_gradients("test_projections", "test_models_with_invalid_estimates_are_refused")),
     Mutant("real rows are looked at", "probe/synthetic_batch.py",
            "_invent(leaf, (count, *leaf.shape[1:]), generator) if own", "leaf[:1].expand(count, *leaf.shape[1:]) if own",
-           PROBE("test_made_up_batches_keep_structure_and_types_only")),
+           PROBE("test_synthetic_batches_keep_structure_and_types_only")),
     Mutant("real items are looked at", "probe/synthetic_batch.py",
            "            return _invent(leaf, tuple(leaf.shape), generator)", "            return leaf",
-           PROBE("test_made_up_items_keep_structure_and_types_only")),
+           PROBE("test_synthetic_items_keep_structure_and_types_only")),
     Mutant("parameters of zero hide what a loss compares", "probe/joint.py",
            "_STEP = 0.1", "_STEP = 0.0", in_gradients("test_joint", "test_what_parameters_of_zero_hide_is_found")),
     Mutant("examples are mixed with themselves", "probe/joint.py",

@@ -128,7 +128,7 @@ READ = [
            READING("test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches"), "reading"),
     Mutant("errors on public indices are hidden", "batches.py",
            "                if strict:\n                    raise\n", "",
-           READING("test_an_error_on_public_indices_passes"), "reading"),
+           READING("test_an_error_on_public_indices_propagates"), "reading"),
     Mutant("tensors that are not dense pass", "batches.py",
            "    if strict:\n        for example", "    if False:\n        for example",
            BATCHES("test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indices"), "reading"),

@@ -1,4 +1,4 @@
-"""The same example twice is found through torch's wrappers at any depth; different examples are never called the same."""
+"""Repeated examples are found through torch's wrappers at any depth; different examples are never confused."""
 
 import copy
 
@@ -111,7 +111,7 @@ def test_indices_that_are_no_positions_are_refused(indices, says):
 
 @st.composite
 def wrapped(draw, bases):
-    """A data set of wrappers, and for each entry the example that it is."""
+    """A data set of nested wrappers, and the underlying example of each entry."""
     base = draw(st.sampled_from(bases))
     dataset, found = base, [(id(base), number) for number in range(len(base))]
     for _ in range(draw(st.integers(0, 3))):

@@ -1,4 +1,4 @@
-"""User code reads one example at a time: what a model is handed for it depends on nobody else."""
+"""User code reads one example at a time: the model's input for it does not depend on others."""
 
 import random
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SEED = Seeds(bytes(range(100, 132)), start=3)
 
 
 class Listed(Dataset):
-    """Items, and a record of the calls; several at once are refused."""
+    """Items with a record of calls; requests for several at once are refused."""
 
     def __init__(self, items):
         self.items = list(items)
@@ -42,7 +42,7 @@ class Listed(Dataset):
 
 
 class Noisy(Listed):
-    """Adds random numbers of all three generators."""
+    """Adds random numbers from all three generators."""
 
     def __getitem__(self, index):
         return super().__getitem__(index), torch.rand(2), random.random(), np.random.rand()
@@ -148,7 +148,7 @@ class Fresh(Listed):
 
 
 class Overwriting(Listed):
-    """Returns one tensor of its own for all, with other content each time."""
+    """Returns the same tensor for all indices, with new content each time."""
 
     def __init__(self, items):
         super().__init__(items)
@@ -167,8 +167,8 @@ COLLATES = [pads, sorts, standardises, mixes, drops, augments, writes_over, adds
 
 @given(lengths(), lengths(), st.sampled_from(COLLATES), st.data())
 @settings(deadline=None, max_examples=60)
-def test_the_view_of_an_example_does_not_depend_on_who_else_is_there(mine, others, collate, data):
-    """Whatever collate does to its list, an example at a position is handed over the same beside any others."""
+def test_the_view_of_an_example_does_not_depend_on_other_examples(mine, others, collate, data):
+    """Whatever collate does to its list, an example at a position is the same next to any others."""
     items = [torch.arange(1.0, length + 1) + number for number, length in enumerate(mine + others)]
     kind = data.draw(st.sampled_from([Fresh, Overwriting]))
     beside = data.draw(st.permutations(range(len(items))))[: len(items) - 1] or [0]
@@ -188,7 +188,7 @@ def test_what_a_collate_writes_reaches_no_other_read_of_this_batch():
     assert all(item.eq(1).all() for item in data.items)
 
 
-def test_failing_examples_are_left_out_and_positions_stay():
+def test_failing_examples_are_dropped_and_positions_stay():
     data = Listed([(torch.ones(2), -1 if i in (1, 4) else i) for i in range(6)])
 
     def collate(items):
@@ -226,7 +226,7 @@ def test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches():
 
 def test_a_failing_example_shifts_no_random_numbers():
     whole, broken = Noisy(range(5)), Noisy(range(5))
-    broken.items[1] = object()  # default_collate refuses it, after it was drawn
+    broken.items[1] = object()  # default_collate refuses it after random numbers were drawn
     one, other = (ExampleReader(data).examples(np.arange(5), SEED) for data in (whole, broken))
     assert other[1] is UNREADABLE
     for number in (0, 2, 3, 4):
@@ -305,14 +305,14 @@ def test_a_plain_batch_is_made_of_examples_of_one_shape():
 
 
 class Normalising(Listed):
-    """Scales its own tensors in place, again and again."""
+    """Scales its own tensors in place at each read."""
 
     def __getitem__(self, index):
         return super().__getitem__(index).div_(2.0)
 
 
 class Drifting(Listed):
-    """Remembers what it read last, and adds it."""
+    """Adds the previously read item."""
 
     last = 0.0
 
@@ -370,7 +370,7 @@ def test_reads_that_change_nothing_are_accepted(data):
     ExampleReader(data).check_repeatable([0, 2, 1])
 
 
-def test_objects_without_equality_are_no_alarm():
+def test_objects_compared_by_identity_raise_no_alarm():
     class Opaque:
         pass
 
@@ -382,7 +382,7 @@ class Holder:
 
 
 class Reusing(Listed):
-    """Returns one object for all examples, filled anew."""
+    """Returns one object for all examples, refilled each time."""
 
     def __init__(self, items):
         super().__init__(items)
@@ -398,7 +398,7 @@ def test_an_object_that_is_filled_anew_is_each_examples_own():
     assert [float(holder.x[0]) for _, holder in examples] == [1.0, 2.0, 3.0]
 
 
-def test_an_equality_that_fails_is_no_alarm():
+def test_a_failing_comparison_raises_no_alarm():
     @dataclass
     class Pair:
         x: torch.Tensor
@@ -407,6 +407,6 @@ def test_an_equality_that_fails_is_no_alarm():
     ExampleReader(Listed(FLOATS), lambda items: (torch.stack(items), Pair(items[0], items[0]))).check_repeatable([0, 1])
 
 
-def test_an_error_on_public_indices_passes():
+def test_an_error_on_public_indices_propagates():
     with pytest.raises(IndexError):
         ExampleReader(Listed([])).check_repeatable([0])

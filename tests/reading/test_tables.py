@@ -1,4 +1,4 @@
-"""Data sets of plain tensors are sliced whole, and give what reading them row by row would."""
+"""Data sets of plain tensors are sliced as a whole, with the same result as reading row by row."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ class Plain(Dataset):
         list(range(4)),
     ],
 )
-def test_whatever_may_read_otherwise_is_read_one_by_one(dataset):
+def test_data_sets_that_override_reading_are_read_one_by_one(dataset):
     assert build_table(dataset) is None
 
 

@@ -1,4 +1,4 @@
-"""A user's entry holds their examples and nobody else's; groups stand where they always stood."""
+"""A user's entry holds only their examples; groups consist of consecutive examples."""
 
 from collections import Counter
 from itertools import combinations
@@ -23,7 +23,7 @@ def numbered(examples):
 
 
 def held(dataset):
-    """For each unit: the examples that count, and all that are there."""
+    """Return for each unit the examples that count, and all that it holds."""
     (numbers, pictures), mask = dataset.read(np.arange(len(dataset)))
     assert torch.equal(pictures[..., 0, 0], 6.0 * numbers)
     assert numbers.shape == mask.shape == pictures.shape[:2]
@@ -110,7 +110,7 @@ def test_an_own_collate_is_the_data_sets():
 
 
 class Recorded(Dictionaries):
-    """Keeps what it is asked for; some examples are longer, or broken."""
+    """Records the requested indices; some examples are longer, or broken."""
 
     def __init__(self, long=(), broken=()):
         self.long, self.broken, self.asked = long, broken, []
@@ -140,7 +140,7 @@ def test_the_examples_of_a_unit_are_read_and_collated_one_by_one():
 
 
 @pytest.mark.parametrize("data", [lambda: Recorded(broken=(5,)), lambda: Recorded(long=(5,))])
-def test_a_unit_that_cannot_be_read_is_left_out_alone(data):
+def test_only_the_unreadable_unit_is_dropped(data):
     users = Users(data(), [0, 0, 1, 1, 2, 2, 1], 3, words=FixedSource().words)
     whole = Users(Recorded(), [0, 0, 1, 1, 2, 2, 1], 3, words=FixedSource().words)
     (group,), (expected,) = users.groups(np.arange(3), Seeds(bytes(32))), whole.groups(np.arange(3), Seeds(bytes(32)))

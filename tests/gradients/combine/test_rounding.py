@@ -1,4 +1,4 @@
-"""Terms that nearly cancel: what float32 makes of the weighted sum stays within the bound that the norm promised."""
+"""Terms that nearly cancel: the weighted sum in float32 stays within the bound despite rounding."""
 
 import itertools
 import math
@@ -33,19 +33,19 @@ GROUPED = Geometry((D, 1, 3, 3), (1, 1), (0, 0), (2, 2), 3)
 
 
 def cancelling(shape, dim, left, seed):
-    """Numbers that add up to about `left` times their size along a dimension."""
+    """Return numbers whose sum along a dimension is about `left` times their size."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     x = x - x.mean(dim, keepdim=True) * (1 - left)
     return x.float()
 
 
 def squeezed(x):
-    """Numbers that differ little from each other, so that what the positions add up to cancels."""
+    """Return numbers that differ little from each other, so that the sum over positions cancels."""
     return 1 + 1e-3 * x
 
 
 def scaled_weight(seed):
-    """A weight that is used after its entries were scaled."""
+    """Return the derivation of a weight whose entries are scaled before use."""
     weight = torch.ones(D, D, requires_grad=True)
     return Derivation(weight * torch.rand(D, D, generator=torch.Generator().manual_seed(seed)), weight)
 
@@ -73,7 +73,7 @@ def grads(size, left, seed):
 
 
 def contribution(grad):
-    """The length of what clipping to 0.7 leaves of the only example."""
+    """Return the norm of the contribution of a single example clipped to 0.7."""
     parameters = {"w": torch.zeros(grad.materialize().shape[1:])}
     sums, _ = clip(Tape(1, parameters, {"w": grad}), Flat(0.7), (("w",),))
     return float(sums["w"].double().norm())
@@ -106,13 +106,13 @@ def test_equal_terms_that_are_all_rounded_the_same_way_stay_within_the_bound(for
     monkeypatch.setattr(embedding, "load_kernels", lambda: form)
     for seed in range(50):
         g = torch.rand(1, 1, 6, generator=torch.Generator().manual_seed(seed)).expand(1, positions, 6)
-        # Mostly one token, as of padding, among a few others.
+        # Mostly one token, such as padding, and a few others.
         indices = torch.where(torch.arange(positions) % 50 == 7, 1 + seed % 3, 0)[None]
         assert contribution(EmbeddingGrad(indices, g if shared else g.contiguous(), 5)) <= 0.7
 
 
 def equal_positions(seed, positions, width):
-    """One vector at all positions, (1, T, width)."""
+    """Return one vector repeated at all positions, (1, T, width)."""
     return torch.rand(1, 1, width, generator=torch.Generator().manual_seed(seed)).expand(1, positions, width).contiguous()
 
 
@@ -140,7 +140,7 @@ def test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_t
 @pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
 @pytest.mark.parametrize(("d", "p"), [(6, 6), (256, 128)])
 def test_equal_terms_that_are_taken_back_do_not_leave_more_than_was_measured(part, d, p, monkeypatch):
-    """Up to 2.6 times the bound without an allowance for every term, and without forming what Gram matrices do not resolve."""
+    """Up to 2.6 times the bound without a margin per term and without recomputing what Gram matrices do not resolve."""
     monkeypatch.setattr(linear, "KEEP", 0)
     for seed, size in itertools.product(range(5), (1.0, 1e4, 1e6)):
         a, g = size * equal_positions(seed, 64, d), equal_positions(seed + 50, 64, p)

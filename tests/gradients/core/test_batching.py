@@ -1,4 +1,4 @@
-"""Down to the physical batch and up again: the same by either way, whose dimension is vmap's, and nobody else's."""
+"""Calls on the physical batch: both implementations agree, and the example dimension is vmap's."""
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ from privet.gradients.core.batching import (
 WAYS = pytest.mark.parametrize("way", [run_by_internals, run_by_public_api], ids=["internals", "public"])
 
 
-def test_the_quick_way_is_used_here():
-    """This torch has what it takes; where it is missing, the documented way is taken."""
+def test_torchs_internals_are_used_here():
+    """This version of torch has the internals; without them, the public API is used."""
     assert batching._dispatch is run_by_internals
     assert batching._vectorise is vectorise_by_internals
 
@@ -107,7 +107,7 @@ def test_own_leaves_are_of_one_example_and_others_are_shared(into):
 
 
 @INTO
-def test_what_depends_on_no_example_is_every_examples(into):
+def test_results_independent_of_examples_are_shared(into):
     assert into(lambda token: torch.tensor(2.0), torch.zeros(3), (), ()).tolist() == [2.0] * 3
 
 

@@ -1,4 +1,4 @@
-"""Random numbers of a pass: each example's own, the same again in parts, and nobody's seed."""
+"""Random numbers of a pass: independent for each example, repeated in parts, and unaffected by user seeds."""
 
 import random
 
@@ -25,8 +25,8 @@ def counting():
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), examples=st.integers(1, 7))
-def test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came(data, examples):
-    """A random tree of passes: each example's numbers go on where those of the pass before were given up."""
+def test_restarted_passes_repeat_the_numbers_drawn_before(data, examples):
+    """A random tree of passes: each example's numbers continue those of the abandoned pass."""
 
     def go(draws, who, known):
         own = {example: list(known[example]) for example in who}
@@ -50,7 +50,7 @@ def test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came(d
     assert len(set(everything)) == len(everything)  # all others are new
 
 
-def test_seeds_are_asked_for_again_beyond_what_was_drawn():
+def test_restarted_passes_draw_fresh_seeds_afterwards():
     draws = Draws(3, counting())
     draws.sample(number, CPU)
     one, other = draws.restart(torch.tensor([0, 1])), draws.restart(torch.tensor([2]))
@@ -58,7 +58,7 @@ def test_seeds_are_asked_for_again_beyond_what_was_drawn():
     assert not set(one.sample(number, CPU).tolist()) & set(other.sample(number, CPU).tolist())
 
 
-def test_what_was_drawn_since_a_mark_is_drawn_again():
+def test_draws_since_a_mark_are_repeated():
     draws = Draws(3, counting())
     draws.sample(number, CPU)
     mark = draws.mark()
@@ -72,7 +72,7 @@ def test_what_was_drawn_since_a_mark_is_drawn_again():
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand, lambda: random.seed(1), None])
-def test_a_watch_sees_who_drew(draw):
+def test_draws_from_global_generators_are_detected(draw):
     with generators_kept():
         watch = GeneratorWatch()
         if draw is not None:
@@ -80,7 +80,7 @@ def test_a_watch_sees_who_drew(draw):
         assert watch.has_advanced() == (draw is not None)
 
 
-def test_seeds_of_torch_follow_its_seed_and_differ():
+def test_torch_seeds_are_reproducible_and_differ():
     torch.manual_seed(3)
     one = [draw_torch_seed() for _ in range(5)]
     torch.manual_seed(3)

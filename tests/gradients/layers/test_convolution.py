@@ -1,4 +1,4 @@
-"""Convolutions: patches as torch's own unfold sees them, gradients that are kept or formed again."""
+"""Convolutions: patches equal to torch's unfold, gradients that are stored or recomputed."""
 
 import dataclasses
 import math
@@ -61,7 +61,7 @@ def make_grad(geometry, examples=4):
 
 
 def gradients_of(some):
-    """By torch's own kernel, an example at a time, in float64."""
+    """Return gradients by torch's own kernel, one example at a time, in float64."""
     pairs = zip(some.inputs.double(), some.gradients.double(), strict=True)
     return torch.stack([some.geometry.weight_gradient(x[None], g[None]) for x, g in pairs])
 
@@ -85,7 +85,7 @@ def test_inner_products_of_patches_follow_from_those_of_pixels(geometry):
 
 
 def patches_follow_taps(geometry, x):
-    """Whether a patch's numbers are neighbours in memory, and not those of neighbouring positions."""
+    """Return whether elements of one patch are contiguous, rather than those of neighbouring positions."""
     return geometry.patches(x).stride(2) == 1
 
 
@@ -137,7 +137,7 @@ def test_every_way_to_measure_gives_the_same_norms(geometry, way, cache, monkeyp
     some = make_grad(geometry)
     monkeypatch.setattr(convolution_norms, "cheapest_method", lambda shape: NORM_METHODS[way])
     expected = gradients_of(some).flatten(1).square().sum(1)
-    assert torch.allclose(some.squared_norms(), expected, rtol=2e-4)  # what rounding may do to 64 terms is in it
+    assert torch.allclose(some.squared_norms(), expected, rtol=2e-4)  # includes the rounding error of 64 terms
     assert torch.allclose(some.double().squared_norms(), expected, rtol=1e-12)
     assert (some.squared_norms() >= expected * (1 - 1e-6)).all()
 

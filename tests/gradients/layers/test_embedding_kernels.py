@@ -1,4 +1,4 @@
-"""The compiled sums of embeddings are what the torch functions say, for inputs of any layout, or are not used."""
+"""Compiled embedding kernels equal the torch reference for inputs of any layout, or are not used."""
 
 from dataclasses import replace
 
@@ -37,14 +37,14 @@ def compiled():
 
 @pytest.fixture(params=["torch", "here"])
 def form(request, monkeypatch):
-    """Each form in turn, put in use."""
+    """Each implementation in turn, installed for the test."""
     chosen = IN_TORCH if request.param == "torch" else request.getfixturevalue("compiled")
     monkeypatch.setattr(embedding, "load_kernels", lambda: chosen)
     return chosen
 
 
 def exact(indices, gradients, weights, size, padding):
-    """Norms, rounding, lengths and the sum from dense gradients in float64, which share nothing with either form."""
+    """Return norms, rounding, lengths and the sum from dense gradients in float64, independently of both implementations."""
     dense = torch.zeros(len(indices), size, gradients.shape[2], dtype=torch.float64)
     rounding, reach = torch.zeros(2, len(indices), dtype=torch.float64)
     for i, row in enumerate(indices.tolist()):
@@ -128,7 +128,7 @@ def test_opposite_infinities_of_one_row_do_not_cancel(form):
 
 @pytest.mark.parametrize("layout", ["own", "shared"])
 @pytest.mark.parametrize("value", [7.0, torch.nan, torch.inf])
-def test_what_padding_holds_counts_for_nothing(form, layout, value):
+def test_gradients_at_padding_are_ignored(form, layout, value):
     gradients = LAYOUTS[layout](torch.full((2, 3, 4), value))
     grad = EmbeddingGrad(torch.full((2, 3), 1), gradients, 5, padding=1)
     assert grad.squared_norms().tolist() == grad.abs_norm_bound().tolist() == [0.0, 0.0]
@@ -136,7 +136,7 @@ def test_what_padding_holds_counts_for_nothing(form, layout, value):
     assert not grad.materialize().any()
 
 
-def test_parts_of_a_use_keep_its_padding(form):
+def test_selections_keep_the_padding_index(form):
     grad = EmbeddingGrad(torch.tensor([[1, 2], [2, 2], [1, 1]]), torch.ones(3, 2, 4), 5, padding=1)
     some = grad.index_select(slice(1, 3))
     for part in (some, grad.index_select(torch.tensor([1, 2])), some.double()):
@@ -145,7 +145,7 @@ def test_parts_of_a_use_keep_its_padding(form):
 
 @pytest.mark.parametrize("padding", [None, 0, 3])
 def test_moving_every_gradient_gives_the_same(padding):
-    """The form for devices on which counting would make the host wait."""
+    """The implementation for devices on which counting would force a synchronisation."""
     torch.manual_seed(0)
     indices, gradients = torch.randint(4, (6, 11)), torch.randn(6, 11, 3, dtype=torch.float64)
     expected = exact(indices, gradients, torch.ones(6), 4, padding)
@@ -165,7 +165,7 @@ def test_an_index_that_is_not_in_the_table_is_an_error(form, index, positions):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_other_precisions_are_left_to_torch(compiled, dtype):
     indices, gradients = torch.tensor([[1, 1, 2]]), torch.ones(1, 3, 4, dtype=dtype)
-    assert compiled.measured(indices, gradients, None)[0].tolist() == [20.0]
+    assert compiled.measure(indices, gradients, None)[0].tolist() == [20.0]
     assert compiled.weighted_sum(indices, gradients, torch.ones(1), 3, None).sum(1).tolist() == [0.0, 8.0, 4.0]
 
 
@@ -196,7 +196,7 @@ def unweighted(indices, gradients, weights, size, padding):
     {"measure": too_short}, {"measure": rounding_without_repeats}, {"measure": blind_to_what_is_not_finite},
     {"measure": blind_to_padding}, {"weighted_sum": unweighted},
 ])  # fmt: skip
-def test_a_wrong_kernel_is_found_out(wrong):
+def test_a_wrong_kernel_is_detected(wrong):
     assert is_consistent(IN_TORCH)
     assert not is_consistent(replace(IN_TORCH, **wrong))
 
@@ -219,7 +219,7 @@ def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_pa
     assert load_kernels.__wrapped__().description.startswith("torch: ")
 
 
-def test_without_kernels_the_torch_form_says_why(monkeypatch):
+def test_the_torch_fallback_states_the_reason(monkeypatch):
     def none(source):
         raise UnavailableError("for this reason")
 

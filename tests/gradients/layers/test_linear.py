@@ -1,4 +1,4 @@
-"""Linear maps: which way of measuring is taken when, and that all ways agree."""
+"""Linear maps: the choice of the norm computation, and agreement of all of them."""
 
 import oracle
 import pytest
@@ -93,7 +93,7 @@ def test_gram_matrices_never_under_estimate_what_cancels(size):
     "flattened and turned round", "positions first", "one more dimension", "examples added up", "one position at a time",
 ])  # fmt: skip
 def test_positions_belong_to_their_example_wherever_they_lie(loss):
-    """As many positions, inputs and outputs as examples: no size says which dimension holds the examples."""
+    """As many positions, inputs and outputs as examples: no size identifies the example dimension."""
     torch.manual_seed(0)
     model, x = nn.Linear(5, 5), torch.randn(5, 5, 5)
     tape = record(model, loss, x)

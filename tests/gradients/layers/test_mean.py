@@ -1,4 +1,4 @@
-"""Means that share one gradient over all positions are torch's own to the last bit, forwards and backwards."""
+"""Means with one shared gradient over all positions equal torch's bit for bit, forwards and backwards."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_other_means_are_left_to_torch(x, options):
     assert ours(x, **options) is None
 
 
-def test_an_invalid_call_says_what_torch_says():
+def test_an_invalid_call_raises_torchs_error():
     with pytest.raises(IndexError, match="out of range"):
         per_example_norms(torch.nn.Linear(2, 2), lambda m, x: m(x).mean(7), torch.ones(3, 2), method="ghost")
 

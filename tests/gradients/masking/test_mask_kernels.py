@@ -1,4 +1,4 @@
-"""Products with a mask are what dense ones say, compiled or in torch, for any part that is kept and any number of examples."""
+"""Products with a mask equal dense ones, compiled or in torch, for any density and number of examples."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from privet.gradients.masking.masks import Mask
 
 @pytest.fixture(params=["torch", "compiled"])
 def form(request, monkeypatch):
-    """Each form in turn, put in use."""
+    """Each implementation in turn, installed for the test."""
     chosen = IN_TORCH if request.param == "torch" else load_kernels()
     if not chosen.description.startswith(request.param):
         pytest.skip(f"no kernels here: {chosen.description}")
@@ -55,7 +55,7 @@ def test_products_are_those_of_dense_matrices(form, seed, shape, examples, densi
 
 
 @pytest.mark.parametrize("density", [0.05, 0.2, 0.45, 0.9])
-def test_a_mask_gives_the_same_products_whichever_way_pays(form, density):
+def test_a_mask_gives_the_same_products_by_every_method(form, density):
     kept = torch.rand(33, 65) < density
     left, right = torch.randn(20, 33, dtype=torch.float64), torch.randn(20, 65, dtype=torch.float64)
     mask = Mask(kept)
@@ -64,7 +64,7 @@ def test_a_mask_gives_the_same_products_whichever_way_pays(form, density):
     assert torch.allclose(mask.outer_product(*turned), (left.t() @ right) * kept)
 
 
-def test_what_is_left_out_does_not_count_even_if_it_is_not_finite(form):
+def test_masked_entries_do_not_count_even_if_not_finite(form):
     kept = torch.tensor([[True, False, True], [False, False, False]])
     right = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf], [3.0, 4.0]])
     assert form.product(rows(kept, torch.float32), right).tolist() == [[4.0, 6.0], [0.0, 0.0]]
@@ -131,7 +131,7 @@ def test_entries_of_kernels_are_those_of_formed_gradients(form, data, dimensions
 
 
 @pytest.mark.parametrize("density", [0.15, 0.5])
-def test_few_entries_of_a_kernel_are_computed_by_themselves(density, monkeypatch):
+def test_few_kept_entries_of_a_kernel_are_computed_alone(density, monkeypatch):
     monkeypatch.setattr(masks, "load_kernels", lambda: replace(IN_TORCH, entries_pay=0.2))
     geometry = Geometry((4, 3, 3, 3), (1, 1), (1, 1), (1, 1), groups=1)
     grad = ConvGrad(torch.randn(5, 3, 6, 6), torch.randn(5, 4, 6, 6), geometry)

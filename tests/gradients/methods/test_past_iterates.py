@@ -1,4 +1,4 @@
-"""Gradients at several parameter sets are added before they are measured: ORACLE and SENS with a past, whatever the layers."""
+"""Gradients at several parameter sets are added before the norm is taken: ORACLE and SENS with past iterates."""
 
 import copy
 
@@ -23,7 +23,7 @@ from privet.gradients.methods.past_iterates import swap_values
 
 COEFFICIENTS = (0.7, 0.49)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-# Of norms, and of what is weighted by them: what rounding may hide in a sum of many terms is added to a norm.
+# For norms and weighted sums: a bound on the rounding of a sum of many terms is added to each norm.
 MEASURED = {torch.float32: 2e-4, torch.float64: 1e-10}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
@@ -35,7 +35,7 @@ def a_past(model, coefficients=COEFFICIENTS, seed=4):
 
 
 def plain_sums(model, loss, batch, past):
-    """Name → (B, *shape): the coefficients' sum of plain autograd's gradients, from copies of the model."""
+    """Return name → (B, *shape): the weighted sum of plain autograd's gradients, from copies of the model."""
     total = oracle.plain_gradients(model, loss, batch)
     for coefficient, values in past:
         other = copy.deepcopy(model)
@@ -87,12 +87,12 @@ def test_every_method_agrees_with_plain_autograd(case, method, dtype):
 
 
 @pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
-def test_auto_is_right_where_the_tape_does_not_follow(case):
+def test_auto_is_right_where_ghost_is_not_supported(case):
     check(case, torch.float64, "auto")
 
 
 class Hoarder(nn.Module):
-    """Keeps its parameter in a list, where torch does not look for it."""
+    """Stores its parameter in a list, where torch does not find it."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +184,7 @@ def test_an_example_that_is_not_finite_at_a_past_set_contributes_nothing(method,
     assert oracle.distance(with_it.tensors, without.tensors) <= limit
 
 
-def test_uses_of_one_kind_become_one_use():
+def test_gradients_of_one_kind_are_merged():
     torch.manual_seed(0)
     direct = [DenseGrad(torch.randn(3, 2, 4)) for _ in range(3)]
     assert torch.equal(sum_grads(direct).gradients, direct[0].gradients + direct[1].gradients + direct[2].gradients)

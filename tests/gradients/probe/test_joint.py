@@ -1,4 +1,4 @@
-"""Whether a loss means the same in a batch and alone: random numbers that do not depend on the batch, and losses that do."""
+"""Detection of losses that depend on the batch, with random numbers that do not."""
 
 import contextlib
 
