@@ -50,7 +50,7 @@ def milliseconds(call: Callable[[], object], seconds: float) -> float:
 
 
 def ways(grad: ConvGrad) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield every way that can be gone, and one that does everything."""
+    """Yield every applicable method, and the one that stores the gradients."""
     weights, shape = torch.rand(grad.examples), grad.shape
 
     def followed_by_sum(name: str) -> Callable[[], tuple[Tensor, Tensor]]:
@@ -66,7 +66,7 @@ def ways(grad: ConvGrad) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def chosen(grad: ConvGrad) -> str:
-    """Return the way that the formula chooses."""
+    """Return the method that the formula chooses."""
     shape = grad.shape
     if shape.weight <= KEEP * shape.factors and is_keeping_cheaper(shape):
         return "kept"
