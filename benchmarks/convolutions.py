@@ -21,7 +21,7 @@ from torch import Tensor
 from privet._utils.malloc import keep_freed_memory
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.gradient import KEEP, ConvGrad
-from privet.gradients.layers.convolution.norms import WAYS, cheapest, keeping_is_cheaper, measured
+from privet.gradients.layers.convolution.norms import NORM_METHODS, cheapest_method, is_keeping_cheaper, measure
 
 # Batch, channels in and out, kernel, stride, padding, pixels along each of two dimensions: of small networks for grey images,
 # for scattering coefficients, of residual networks and of inverted residual blocks.
@@ -49,28 +49,28 @@ def milliseconds(call: Callable[[], object], seconds: float) -> float:
     return sorted(taken)[len(taken) // 8] * 1e3
 
 
-def ways(use: ConvGrad) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield every way that can be gone, and one that does everything."""
-    weights, shape = torch.rand(use.examples), use.shape
+def ways(grad: ConvGrad) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield every applicable method, and the one that stores the gradients."""
+    weights, shape = torch.rand(grad.examples), grad.shape
 
     def followed_by_sum(name: str) -> Callable[[], tuple[Tensor, Tensor]]:
-        return lambda: (measured(WAYS[name], use.geometry, use.inputs, use.gradients), use.weighted_sum(weights))
+        return lambda: (measure(NORM_METHODS[name], grad.geometry, grad.inputs, grad.gradients), grad.weighted_sum(weights))
 
     def kept() -> tuple[Tensor, Tensor]:
-        held = use.kept()
+        held = grad.to_dense()
         return held.squared_norms(), held.weighted_sum(weights)
 
-    yield from ((name, followed_by_sum(name)) for name, way in WAYS.items() if math.isfinite(way.cost(shape)))
+    yield from ((name, followed_by_sum(name)) for name, way in NORM_METHODS.items() if math.isfinite(way.cost(shape)))
     if shape.weight <= KEEP * shape.factors:
         yield "kept", kept
 
 
-def chosen(use: ConvGrad) -> str:
-    """Return the way that the formula chooses."""
-    shape = use.shape
-    if shape.weight <= KEEP * shape.factors and keeping_is_cheaper(shape):
+def chosen(grad: ConvGrad) -> str:
+    """Return the method that the formula chooses."""
+    shape = grad.shape
+    if shape.weight <= KEEP * shape.factors and is_keeping_cheaper(shape):
         return "kept"
-    return next(name for name, way in WAYS.items() if way is cheapest(shape))
+    return next(name for name, way in NORM_METHODS.items() if way is cheapest_method(shape))
 
 
 def main() -> None:
@@ -87,9 +87,9 @@ def main() -> None:
         for layout, memory_format in LAYOUTS.items():
             geometry = Geometry((out, channels, kernel, kernel), (stride,) * 2, (padding,) * 2, (1, 1), 1)
             sizes = (channels, side, side), (out, *geometry.positions((side, side)))
-            use = ConvGrad(*(torch.randn(batch, *size).contiguous(memory_format=memory_format) for size in sizes), geometry)
-            times = {name: milliseconds(call, options.seconds) for name, call in ways(use)}
-            choice, ordered = chosen(use), sorted(times, key=times.__getitem__)
+            grad = ConvGrad(*(torch.randn(batch, *size).contiguous(memory_format=memory_format) for size in sizes), geometry)
+            times = {name: milliseconds(call, options.seconds) for name, call in ways(grad)}
+            choice, ordered = chosen(grad), sorted(times, key=times.__getitem__)
             worst = max(worst, times[choice] / times[ordered[0]])
             print(
                 f"{batch}×{channels}×{side}² → {out}, {kernel}² by {stride}, {layout}: {choice};",

@@ -1,4 +1,4 @@
-"""A batch of one is what default_collate makes of one item; padding goes to public lengths."""
+"""A batch of one equals default_collate of one item; sequences are padded to public lengths."""
 
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from privet.collate import Padded, batch_of_one, own_batch
+from privet.collate import Padded, batch_of_one, copy_batch
 from privet.errors import InvalidArgumentError
 
 Point = namedtuple("Point", ["x", "y"])
@@ -68,7 +68,7 @@ def alike(one, other):
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_one_item_is_converted_as_torch_does(name):
-    alike(batch_of_one(ITEMS[name]), own_batch(default_collate([ITEMS[name]])))
+    alike(batch_of_one(ITEMS[name]), copy_batch(default_collate([ITEMS[name]])))
 
 
 SINGLE = st.floats(width=32).map(np.float32)
@@ -91,8 +91,8 @@ TREES = st.recursive(
 @given(TREES)
 @settings(deadline=None)
 def test_nested_items_are_converted_as_torch_does(item):
-    one, other = pytree.tree_leaves(batch_of_one(item)), pytree.tree_leaves(own_batch(default_collate([item])))
-    assert pytree.tree_structure(batch_of_one(item)) == pytree.tree_structure(own_batch(default_collate([item])))
+    one, other = pytree.tree_leaves(batch_of_one(item)), pytree.tree_leaves(copy_batch(default_collate([item])))
+    assert pytree.tree_structure(batch_of_one(item)) == pytree.tree_structure(copy_batch(default_collate([item])))
     for mine, theirs in zip(one, other, strict=True):
         if isinstance(mine, torch.Tensor):
             torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
@@ -122,7 +122,7 @@ def test_what_torch_cannot_collate_is_an_error_here(item):
         batch_of_one(item)
 
 
-def test_what_users_add_to_torchs_table_is_used():
+def test_types_registered_with_default_collate_are_used():
     class Own:
         pass
 
@@ -145,7 +145,7 @@ def test_batches_have_memory_of_their_own(item):
         if isinstance(leaf, torch.Tensor | np.ndarray):
             leaf[:] = 5
 
-    found, own = batch_of_one(item), own_batch(item)
+    found, own = batch_of_one(item), copy_batch(item)
     pytree.tree_map(overwrite, item)
     for leaf in pytree.tree_leaves((found, own)):
         assert leaf.tolist() in ([[1.0, 1.0]], [1.0, 1.0])
@@ -153,13 +153,13 @@ def test_batches_have_memory_of_their_own(item):
 
 def test_tensors_ask_for_no_gradient_and_are_torchs_own():
     made = torch.ones(2, requires_grad=True)
-    found = own_batch([made * 2, made, torch.nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(Named)])
+    found = copy_batch([made * 2, made, torch.nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(Named)])
     assert [(type(leaf), leaf.requires_grad) for leaf in found] == [(torch.Tensor, False)] * 4
 
 
 def test_mappings_become_dicts_at_any_depth():
     inner = UserDict(b=torch.zeros(1))
-    found = own_batch({"a": (inner, [OrderedDict(c=inner)]), "d": Point(inner, deque([inner]))})
+    found = copy_batch({"a": (inner, [OrderedDict(c=inner)]), "d": Point(inner, deque([inner]))})
     assert type(found["a"][0]) is type(found["a"][1][0]) is type(found["a"][1][0]["c"]) is type(found["d"].x) is dict
     assert type(found["d"].y[0]) is dict
     assert type(found["d"]) is Point
@@ -167,7 +167,7 @@ def test_mappings_become_dicts_at_any_depth():
 
 def test_the_batch_encoding_of_transformers_is_a_dict():
     transformers = pytest.importorskip("transformers")
-    found = own_batch(transformers.BatchEncoding({"input_ids": torch.zeros(1, 3)}))
+    found = copy_batch(transformers.BatchEncoding({"input_ids": torch.zeros(1, 3)}))
     assert type(found) is dict
     assert found["input_ids"].shape == (1, 3)
 

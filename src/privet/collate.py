@@ -1,4 +1,4 @@
-"""From one item of a data set to the batch of one that a model is handed, padded to a public length if asked."""
+"""Collation of one data set item to a batch of one, optionally padded to a public length."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from privet.errors import InvalidArgumentError, count, real
-from privet.gradients.core.examples import stackable
+from privet.gradients.core.examples import is_stackable
 
 Collate = Callable[[list[Any]], Any]
-_NUMBERS = "biufc"  # kinds of NumPy's types that are numbers
+_NUMBERS = "biufc"  # NumPy's numeric dtype kinds
 _CONSTANTS = (str, bytes, int, float, bool, type(None))
 _TORCHS_OWN = dict(default_collate_fn_map)
 
 
 def batch_of_one(item: Any) -> Any:
-    """Return what `default_collate([item])` does, in memory of its own and with every mapping as a dict.
+    """Compute `default_collate([item])`, with copied memory and every mapping as a dict.
 
-    It is some times quicker: reading calls it for every example.
+    It is several times faster, which matters because reading calls it for every example.
 
     Raises:
-        TypeError, RuntimeError: as `default_collate` does, for what it cannot take.
+        TypeError, RuntimeError: like `default_collate`, for unsupported items.
     """
-    return _convert(item) if default_collate_fn_map == _TORCHS_OWN else own_batch(default_collate([item]))
+    return _convert(item) if default_collate_fn_map == _TORCHS_OWN else copy_batch(default_collate([item]))
 
 
 def _convert(item: Any, listed: type[list[Any]] | type[tuple[Any, ...]] = list) -> Any:
-    """Return an item as a batch of one; texts stand in a list, within sequences in a tuple, as torch has it."""
+    """Return an item as a batch of one; like in torch, strings become a list, or a tuple within sequences."""
     kind = type(item)
-    if stackable(item):
+    if is_stackable(item):
         return item.detach().unsqueeze(0).clone()
     if kind is int or kind is bool:
         return torch.tensor([item])
@@ -56,38 +56,38 @@ def _convert(item: Any, listed: type[list[Any]] | type[tuple[Any, ...]] = list) 
         return torch.from_numpy(np.array([item]))
     if isinstance(item, tuple) and hasattr(item, "_fields"):
         return kind(*(_convert(part, tuple) for part in item))
-    return own_batch(default_collate(listed((item,))))  # type: ignore[arg-type]
+    return copy_batch(default_collate(listed((item,))))  # type: ignore[arg-type]
 
 
-def own_batch(batch: Any) -> Any:
-    """Return a batch with memory of its own, whose dense tensors ask for no gradient, with every mapping as a dict.
+def copy_batch(batch: Any) -> Any:
+    """Return a copy of a batch, with dense tensors detached and every mapping as a dict.
 
-    A data set may write the next example over this one, or return its own tensors, which a model could then write to. Mappings
-    such as transformers' `BatchEncoding` would otherwise be opaque: their tensors would not be found.
+    A data set may overwrite this example with the next, or return its own tensors, which a model could then write to. Mappings
+    such as transformers' `BatchEncoding` would otherwise be opaque, and their tensors not found.
     """
     kind = type(batch)
     if isinstance(batch, Tensor):
-        return _own_tensor(batch)
+        return _copy_tensor(batch)
     if kind is dict or isinstance(batch, Mapping):
-        return {key: own_batch(part) for key, part in batch.items()}
+        return {key: copy_batch(part) for key, part in batch.items()}
     if kind is list or kind is tuple:
-        return kind([own_batch(part) for part in batch])
+        return kind([copy_batch(part) for part in batch])
     parts, tree = pytree.tree_flatten(batch, is_leaf=lambda part: part is not batch)
     if not tree.is_leaf():
-        return pytree.tree_unflatten([own_batch(part) for part in parts], tree)
-    return batch if kind in _CONSTANTS else _copied(batch)
+        return pytree.tree_unflatten([copy_batch(part) for part in parts], tree)
+    return batch if kind in _CONSTANTS else _deepcopy(batch)
 
 
-def _own_tensor(tensor: Tensor) -> Tensor:
-    """Return a copy of a tensor, of torch's own class where its class only watches functions; others are left as they are."""
+def _copy_tensor(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor; subclasses that override only `__torch_function__` become plain tensors."""
     if type(tensor) is not Tensor and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__:
         with torch._C.DisableTorchFunctionSubclass():
             tensor = tensor.detach().as_subclass(Tensor)
-    return tensor.detach().clone() if stackable(tensor) else _copied(tensor)
+    return tensor.detach().clone() if is_stackable(tensor) else _deepcopy(tensor)
 
 
-def _copied(value: Any) -> Any:
-    """Return a deep copy, or the object itself where it has none: it might be written over when the next example is read."""
+def _deepcopy(value: Any) -> Any:
+    """Return a deep copy, as reading the next example may overwrite the object; or the object itself if it cannot be copied."""
     try:
         return copy.deepcopy(value)
     except Exception:
@@ -96,24 +96,24 @@ def _copied(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Padded:
-    """A collate function that pads an example's sequences to a public length, which depends on this example alone.
+    """A collate function that pads each example's sequences to one of a set of public lengths.
 
-    Without it, examples of every length are computed by themselves; with it, those of a bucket are computed together. The
-    model must not take padding for content: give `masks`, or a `value` that it knows.
+    Without padding, examples of different lengths are computed in separate passes; with it, examples of the same padded length
+    share a pass. The model must ignore padding: use `masks`, or a `value` that it recognises.
 
     Args:
-        multiple: sequences are padded to the next multiple of it, ≥ 1, and at least to this length.
-        lengths: in its place, the lengths there are, increasing; what is longer than the last is cut.
-        value: what to pad with; or a dict with a value for each field, 0 for those that are not in it.
-        dimension: of an item's tensor that is the sequence, ≥ 0, not counting the dimension of the batch.
+        multiple: ≥ 1; sequences are padded to the next multiple of it, and at least to this length.
+        lengths: replaces `multiple`: the permitted lengths, increasing; longer sequences are truncated to the last.
+        value: padding value; or a dict with a value for each field, 0 for fields that are missing.
+        dimension: sequence dimension of an item's tensors, ≥ 0, not counting the batch dimension.
         fields: keys of a dict or positions in a tuple or list that are sequences; by default every tensor with that dimension.
             A single tensor is the field 0.
         inner: collate function that is called first, with the item in a list; `default_collate` if None.
         masks: whether to return (batch, masks), where masks holds for each field a bool tensor (1, padded length) that is true
-            where there is content: a dict of them, or a list, as the batch is.
+            at content: in a dict or a list, like the batch.
 
     Guarantee:
-        Lengths are public numbers, and which of them an example has depends on itself only.
+        The lengths are public numbers, and an example's padded length depends on that example only.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or a field is missing.
@@ -146,25 +146,25 @@ class Padded:
         if self.lengths is not None:
             lengths = [count("lengths", length) for length in self.lengths]
             if not lengths or lengths != sorted(set(lengths)):
-                raise InvalidArgumentError("lengths", self.lengths, "one length or more, increasing")
+                raise InvalidArgumentError("lengths", self.lengths, "one or more lengths in increasing order")
 
     def __call__(self, items: list[Any]) -> Any:
-        """Return the batch of one that a list of one item makes."""
+        """Return the padded batch of one for a list of one item."""
         if len(items) != 1:
-            raise InvalidArgumentError("items", f"{len(items)} items", "a list of one", "Padded makes the batch of one example.")
-        batch = own_batch(self.inner(items)) if self.inner else batch_of_one(items[0])
-        parts: dict[Any, Any] = dict(batch) if isinstance(batch, dict) else dict(enumerate(_listed(batch)))
+            raise InvalidArgumentError("items", f"{len(items)} items", "a list of one", "Padded collates one example at a time.")
+        batch = copy_batch(self.inner(items)) if self.inner else batch_of_one(items[0])
+        parts: dict[Any, Any] = dict(batch) if isinstance(batch, dict) else dict(enumerate(_as_list(batch)))
         found: dict[Any, Tensor] = {}
-        for field in self._chosen(parts):
+        for field in self._choose_fields(parts):
             length = parts[field].shape[self.dimension + 1]
             parts[field] = self._pad(parts[field], field)
             found[field] = torch.arange(parts[field].shape[self.dimension + 1])[None] < length
-        padded = parts if isinstance(batch, dict) else _like(batch, list(parts.values()))
+        padded = parts if isinstance(batch, dict) else _rebuild(batch, list(parts.values()))
         if not self.masks:
             return padded
-        return padded, found if isinstance(batch, dict) else _like(batch, list(found.values()), named=False)
+        return padded, found if isinstance(batch, dict) else _rebuild(batch, list(found.values()), named=False)
 
-    def _chosen(self, parts: Mapping[Any, Any]) -> list[Any]:
+    def _choose_fields(self, parts: Mapping[Any, Any]) -> list[Any]:
         def sequence(field: Any) -> bool:
             return isinstance(parts.get(field), Tensor) and parts[field].dim() > self.dimension + 1
 
@@ -175,31 +175,31 @@ class Padded:
                 "fields",
                 missing[0],
                 f"a tensor with dimension {self.dimension} in every item",
-                "Leave out the dimension of the batch.",
+                "Do not count the batch dimension.",
             )
         return list(self.fields)
 
     def _pad(self, tensor: Tensor, field: Any) -> Tensor:
         dimension = self.dimension + 1
-        length = self._length(tensor.shape[dimension])
+        length = self._padded_length(tensor.shape[dimension])
         tensor = tensor.narrow(dimension, 0, min(length, tensor.shape[dimension]))
         value = self.value.get(field, 0) if isinstance(self.value, Mapping) else self.value
         behind = [0, 0] * (tensor.dim() - dimension - 1) + [0, length - tensor.shape[dimension]]
         return F.pad(tensor, behind, value=value)
 
-    def _length(self, length: int) -> int:
-        """Return the public length for a sequence."""
+    def _padded_length(self, length: int) -> int:
+        """Return the padded length of a sequence."""
         if self.lengths is None:
             return max(1, -(-length // self.multiple)) * self.multiple
         return next((each for each in self.lengths if each >= length), self.lengths[-1])
 
 
-def _listed(batch: Any) -> list[Any]:
+def _as_list(batch: Any) -> list[Any]:
     return list(batch) if isinstance(batch, list | tuple) else [batch]
 
 
-def _like(batch: Any, parts: list[Any], named: bool = True) -> Any:
-    """Return parts in the container that a batch is: a list, a tuple, a named tuple, or none."""
+def _rebuild(batch: Any, parts: list[Any], named: bool = True) -> Any:
+    """Return parts in a container like the batch: a list, a tuple, a named tuple, or none for a single tensor."""
     if isinstance(batch, Tensor):
         return parts[0] if parts else None
     if isinstance(batch, tuple):

@@ -1,11 +1,11 @@
-"""How a program is judged that tries to break the guarantee, or that has to be trained right.
+"""Judgement of programs that try to break the guarantee, or that must be trained correctly.
 
 An attack trains on two neighbouring data sets with full batches, without noise, at a learning rate of 1. It passes if
 
     ‖difference of the parameters' changes‖ · divisor / sensitivity ≤ 1 + 1e-4
 
-and nothing that has no noise differs, or if Privet refuses it before the first step, with the same answer for both data sets.
-Runs of several steps have a learning rate in their last step alone, so that this step's release is compared at equal parameters.
+and no state without noise differs, or if Privet refuses it before the first step, with the same message for both data sets.
+Runs of several steps have a non-zero learning rate only in their last step, so that its release is compared at equal parameters.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ import privet
 from privet.errors import PrivetError
 
 LIMIT = 1 + 1e-4
-SECONDS = 600  # of processor time: only what never ends takes as long, on any machine
-_LONGEST = 900  # of a clock, for what waits for ever
-_SHORTEST = 30  # characters of a refusal that says something
+SECONDS = 600  # of processor time: only an endless program takes as long, on any machine
+_LONGEST = 900  # of wall-clock time, for programs that wait forever
+_SHORTEST = 30  # least number of characters of an informative refusal
 
 
 # ---------------------------------------------------------------- what a program is
 @dataclass(frozen=True)
 class Verdict:
-    """How a program ended.
+    """The result of a program.
 
     Args:
-        passed: whether it keeps the guarantee; for a valid program also that it was trained right.
-        remark: what was seen.
+        passed: whether it keeps the guarantee; for a valid program also whether it was trained correctly.
+        remark: description of the observation.
         moved: measured change of the release over its sensitivity, if there is one.
     """
 
@@ -65,7 +65,7 @@ VALID = "valid"
 
 
 def attack(cause: str, *, fast: bool = False) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
-    """Register an attack by its cause; the docstring says what it tries."""
+    """Register an attack by its cause; its docstring describes the attempt."""
 
     def register(run: Callable[[], Verdict]) -> Callable[[], Verdict]:
         PROGRAMS.append(Program(cause, run.__name__, run, fast))
@@ -75,7 +75,7 @@ def attack(cause: str, *, fast: bool = False) -> Callable[[Callable[[], Verdict]
 
 
 def valid(*, fast: bool = False) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
-    """Register a program that has to be accepted and trained right."""
+    """Register a program that must be accepted and trained correctly."""
     return attack(VALID, fast=fast)
 
 
@@ -87,18 +87,18 @@ class Task:
         make: returns a new model; torch's generator is seeded before.
         loss: (model, batch) → (B,) losses.
         bound: of flat clipping.
-        steps: of which only the last has a learning rate.
+        steps: number of steps, of which only the last has a non-zero learning rate.
         clipping: another rule than flat clipping.
-        weights: the weight that each group of parameters has for one example's gradients, for rules other than flat clipping:
-            name → gradient, to name → weighted gradient.
-        collate: as `Training` takes it.
+        weights: for rules other than flat clipping, weights one example's gradients: name → gradient, to name → weighted
+            gradient.
+        collate: as for `Training`.
         take: takes the steps; `training.run()` if None.
-        before: is called on the model when it is made.
+        before: called with the new model.
         optimizer: parameters → optimizer; plain SGD with a learning rate of 1 if None.
-        seen: returns what else must not differ: name → value.
-        alone: loss of one entry of the data set by itself, (model, index) → scalar, for the plain loop; by default `loss` on
-            what `collate` makes of this entry alone.
-        public_change: the program itself changes between steps, whatever the data: stopping there is a refusal.
+        seen: returns further state that must not differ: name → value.
+        alone: loss of a single entry of the data set, (model, index) → scalar, for the plain loop; by default `loss` on this
+            entry collated alone.
+        public_change: whether the program changes between steps independently of the data: stopping there is a refusal.
         plan, options: further arguments of `Plan` and `Training`.
     """
 
@@ -120,11 +120,11 @@ class Task:
 
     @property
     def rule(self) -> privet.clipping.Rule:
-        """The rule that contributions are clipped by."""
+        """The clipping rule."""
         return self.clipping or privet.clipping.Flat(bound=self.bound)
 
     def model(self) -> nn.Module:
-        """Return the model as it is before the first step."""
+        """Return the model before the first step."""
         torch.manual_seed(0)
         model = self.make()
         if self.before is not None:
@@ -135,13 +135,13 @@ class Task:
 # ---------------------------------------------------------------- training
 @dataclass(frozen=True)
 class Outcome:
-    """How training on one data set ended.
+    """The result of training on one data set.
 
     Args:
-        refusal: what Privet said before the first step; `stop`: after it; both None if it trained.
+        refusal: Privet's error before the first step; `stop`: after it; both None if training finished.
         change: of the parameters, times the divisor.
-        kept: what has no noise.
-        method: how gradients were computed.
+        kept: state without noise.
+        method: of computing gradients.
     """
 
     refusal: str | None = None
@@ -152,7 +152,7 @@ class Outcome:
 
 
 def training_of(task: Task, data: Any) -> privet.Training:
-    """Return a training; whatever the constructor raises is raised."""
+    """Return a training; exceptions of the constructor propagate."""
     plan = privet.Plan(
         **{
             "examples": len(data), "sampling": privet.sampling.FullBatch(), "steps": task.steps, "clipping": task.rule,
@@ -169,7 +169,7 @@ def training_of(task: Task, data: Any) -> privet.Training:
 
 
 def train(task: Task, data: Any) -> Outcome:
-    """Train by the real path, and return how it ended. What is no `PrivetError` is raised."""
+    """Train by the real path, and return the outcome. Exceptions other than `PrivetError` propagate."""
     seed(5)
     try:
         training = training_of(task, data)
@@ -194,7 +194,7 @@ def train(task: Task, data: Any) -> Outcome:
 
 
 def compared(task: Task, first: Any, second: Any, *, ends: Sequence[Outcome] | None = None) -> Verdict:
-    """Return the verdict on two neighbouring data sets: refused alike, or moved by no more than the sensitivity."""
+    """Return the verdict on two neighbouring data sets: equal refusals, or a change of at most the sensitivity."""
     one, other = ends or (train(task, first), train(task, second))
     if one.change is None or other.change is None:
         return _refusal(task, one, other)
@@ -218,7 +218,7 @@ def _refusal(task: Task, one: Outcome, other: Outcome) -> Verdict:
 
 
 def _alike(one: Outcome, other: Outcome) -> bool:
-    """Whether two refusals say the same but for the public number of examples, which is one less."""
+    """Return whether two refusals are equal except for the public number of examples, which differs by one."""
 
     def words(said: str | None) -> str:
         return "".join(letter for letter in said or "" if not letter.isdigit())
@@ -227,7 +227,7 @@ def _alike(one: Outcome, other: Outcome) -> bool:
 
 
 def bounded(task: Task, data: Any, *, remove: Sequence[int] = (0,)) -> Verdict:
-    """Return the worst verdict over the examples that are removed, one at a time: refused or bounded."""
+    """Return the worst verdict over removals of single examples: refused or bounded."""
     found = []
     whole = train(task, data)
     for index in remove:
@@ -239,7 +239,7 @@ def bounded(task: Task, data: Any, *, remove: Sequence[int] = (0,)) -> Verdict:
 
 # ---------------------------------------------------------------- a plain loop
 def plain_gradients(task: Task, data: Any) -> list[dict[str, Tensor]]:
-    """Return every example's gradients by plain autograd: a new model and a batch of one for each."""
+    """Return every example's gradients by plain autograd, with a new model and a batch of one for each."""
     collate, found = task.collate or default_collate, []
     for index in range(len(data)):
         model = task.model()
@@ -252,14 +252,14 @@ def plain_gradients(task: Task, data: Any) -> list[dict[str, Tensor]]:
 
 
 def flat(gradients: Mapping[str, Tensor]) -> Tensor:
-    """Return all of them as one vector."""
+    """Return all gradients as one vector."""
     return torch.cat([gradient.flatten() for gradient in gradients.values()])
 
 
 def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
-    """Return the verdict on a program that has to be accepted: the sum is a plain loop's, and no example moves it more.
+    """Return the verdict on a program that must be accepted: its sum equals a plain loop's, and one example's effect is bounded.
 
-    The bound becomes the median norm of this data, so that some contributions are clipped and some are not.
+    The bound is set to the median norm of this data, so that some contributions are clipped and some are not.
     """
     gradients = plain_gradients(task, data)
     norms = torch.stack([flat(gradient).norm() for gradient in gradients])
@@ -282,7 +282,7 @@ def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Seq
 
 
 def exact(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
-    """Return the verdict on an attack by a program that computes on each example by itself: refused, or trained right."""
+    """Return the verdict on an attack whose program computes each example independently: refused, or trained correctly."""
     first = train(task, data)
     return (
         bounded(task, data, remove=remove)
@@ -293,7 +293,7 @@ def exact(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[in
 
 # ---------------------------------------------------------------- judging
 class _TooLong(BaseException):
-    """The program's time is over."""
+    """The program exceeded its time limit."""
 
 
 _checking = True
@@ -301,7 +301,7 @@ _checking = True
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Train without the check on made-up examples: what is refused there has to be bounded by how gradients are computed."""
+    """Train without the check on synthetic examples: programs it refuses must be bounded by the gradient computation itself."""
     global _checking
     _checking = False
     try:
@@ -311,7 +311,7 @@ def unchecked() -> Iterator[None]:
 
 
 def judge(program: Program) -> Verdict:
-    """Return the verdict on a program; what it raises fails it, and what it changes of the process is put back."""
+    """Return the verdict on a program; an exception fails it, and its changes to the process are reverted."""
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     try:
         with warnings.catch_warnings(), _limited(), torch.random.fork_rng(devices=[]):
@@ -329,7 +329,7 @@ def judge(program: Program) -> Verdict:
 
 
 def _said(error: Exception) -> str:
-    """Return the beginning of an exception's text; one of the programs raises what has none."""
+    """Return the beginning of an exception's text; one program raises an exception without one."""
     try:
         return " ".join(str(error).split())[:200]
     except Exception:
@@ -354,7 +354,7 @@ def _limited() -> Iterator[None]:
 
 
 def seed(number: int) -> None:
-    """Seed the three generators that every program shares."""
+    """Seed the three global generators."""
     torch.manual_seed(number)
     np.random.seed(number)
     random.seed(number)

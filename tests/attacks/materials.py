@@ -1,4 +1,4 @@
-"""Data sets, models and losses that the programs share."""
+"""Data sets, models and losses shared by the programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH, CLASSES = 5, 4
 
 
 class Listed(Dataset[Any]):
-    """A map-style data set over a list, which is read item by item."""
+    """A map-style data set over a list, read item by item."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self.items = list(items)
@@ -42,7 +42,7 @@ def without(data: Any, index: int) -> Any:
 
 
 def points(examples: int = 18, *, width: int = WIDTH, outlier: float = 1.0, seed: int = 3) -> TensorDataset:
-    """Return vectors with a class each; the first vector is `outlier` times as long."""
+    """Return vectors with class labels; the first vector is `outlier` times as long."""
     source = torch.Generator().manual_seed(seed)
     x = 2 * torch.randn(examples, width, generator=source)
     x[0] *= outlier
@@ -55,14 +55,14 @@ def listed(data: TensorDataset) -> Listed:
 
 
 def sentences(examples: int = 18, *, length: int = 7, words: int = 13, seed: int = 4) -> TensorDataset:
-    """Return texts of equal length, of words from 1 on, with a class each."""
+    """Return texts of equal length, with words numbered from 1, and class labels."""
     source = torch.Generator().manual_seed(seed)
     text = torch.randint(1, words, (examples, length), generator=source)
     return TensorDataset(text, torch.randint(CLASSES, (examples,), generator=source))
 
 
 def series(examples: int = 12, *, longest: int = 6, width: int = WIDTH, seed: int = 6) -> TensorDataset:
-    """Return zero-padded sequences with their lengths, from 1 on, and a class each."""
+    """Return zero-padded sequences with their lengths ≥ 1, and class labels."""
     source = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest + 1, (examples,), generator=source)
     x = torch.randn(examples, longest, width, generator=source)
@@ -71,7 +71,7 @@ def series(examples: int = 12, *, longest: int = 6, width: int = WIDTH, seed: in
 
 
 def public(data: Any) -> dict[str, Any]:
-    """Return the option that says what examples of `series` look like: made-up lengths would be no lengths."""
+    """Return the option with a public batch like `series`: synthetic lengths would be invalid."""
     return (
         {"reading": privet.Reading(probe_batch=series(3, seed=99).tensors)}
         if isinstance(data, TensorDataset) and len(data.tensors) == 3
@@ -80,7 +80,7 @@ def public(data: Any) -> dict[str, Any]:
 
 
 def pictures(examples: int = 8, *, channels: int = 2, side: int = 6, seed: int = 8) -> TensorDataset:
-    """Return images with a class each."""
+    """Return images with class labels."""
     source = torch.Generator().manual_seed(seed)
     return TensorDataset(
         torch.randn(examples, channels, side, side, generator=source), torch.randint(CLASSES, (examples,), generator=source)
@@ -99,7 +99,7 @@ def perceptron(width: int = WIDTH) -> nn.Sequential:
 
 
 class Body(nn.Module):
-    """Two linear layers, `inner` and `outer`, for forwards of one's own."""
+    """Two linear layers, `inner` and `outer`, for custom forward passes."""
 
     def __init__(self, width: int = WIDTH, hidden: int = 7, outputs: int = CLASSES) -> None:
         super().__init__()

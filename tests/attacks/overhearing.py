@@ -1,4 +1,4 @@
-"""What an example that raises may not tell, and how much it may contribute: nothing."""
+"""Examples that raise: they must reveal nothing and contribute nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from harness import Task, Verdict, bounded
 from materials import points
 
 SECRET, ODD = "Zoe of ward 88417", 88417.0
-NOTHING = 1e-3  # of a contribution that has to be zero
+NOTHING = 1e-3  # for a contribution that must be zero
 
 
 @contextlib.contextmanager
 def overheard() -> Iterator[io.StringIO]:
-    """Collect what is printed, warned or logged."""
+    """Collect all printed output, warnings and log messages."""
     heard, handler = io.StringIO(), logging.StreamHandler()
     handler.setStream(heard)
     logging.getLogger().addHandler(handler)
@@ -33,7 +33,7 @@ def overheard() -> Iterator[io.StringIO]:
 
 
 def told(error: BaseException | None) -> str:
-    """Return all that an exception carries along: its arguments, notes, causes and contexts, suppressed or not."""
+    """Return all text attached to an exception: arguments, notes, causes and contexts, suppressed or not."""
     if error is None:
         return ""
     notes = " ".join(getattr(error, "__notes__", ()))
@@ -41,7 +41,7 @@ def told(error: BaseException | None) -> str:
 
 
 def passes_over(task: Task, data, index: int) -> Verdict:
-    """Return the verdict on a data set whose example `index` raises by itself."""
+    """Return the verdict on a data set whose example `index` raises."""
     with overheard() as heard:
         verdict = bounded(task, data, remove=(index,))
     if re.search("88417|Zoe|ward", heard.getvalue()):

@@ -1,4 +1,4 @@
-"""Programs whose code torch would run below vmap, where tensors hold all examples: hooks, modes, classes of tensors."""
+"""Attacks by code that torch would run below vmap, on tensors of all examples: hooks, modes, tensor subclasses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FAR = points(outlier=9.0)
 
 
 def mixed(x):
-    """Rows that hold something of each other, where there are several."""
+    """Return rows that each contain part of another row, if there are several."""
     return x + 3 * x.roll(1, 0) if isinstance(x, torch.Tensor) and x.dim() > 1 and x.is_floating_point() else x
 
 
 class Mixing(TorchFunctionMode):
-    """Adds to the outputs of linear layers those of the row before."""
+    """Adds the previous row's output to each output of linear layers."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
@@ -27,7 +27,7 @@ class Mixing(TorchFunctionMode):
 
 
 class MixingBelow(TorchDispatchMode):
-    """The same below autograd."""
+    """The same attack below autograd."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
@@ -35,7 +35,7 @@ class MixingBelow(TorchDispatchMode):
 
 
 class Saving(Body):
-    """What is kept for the backward pass is mixed."""
+    """Mixes tensors saved for the backward pass."""
 
     def forward(self, x):
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t, mixed):
@@ -50,7 +50,7 @@ def saved_tensors_that_are_mixed():
 
 @attack("coupling", fast=True)
 def saved_tensors_that_are_mixed_around_the_training():
-    """The same hooks in force from outside."""
+    """The same hooks, active around training."""
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, mixed):
         return bounded(Task(Body, classify), FAR, remove=(0, 7))
 
@@ -64,7 +64,7 @@ def function_mode_around_the_training():
 
 @attack("coupling", fast=True)
 def dispatch_mode_around_the_training():
-    """The same below autograd."""
+    """The same attack below autograd."""
     with MixingBelow():
         return bounded(Task(Body, classify), FAR, remove=(0, 7))
 
@@ -82,7 +82,7 @@ def dispatch_mode_in_the_model():
 
 
 class MixingWeight(nn.Parameter):
-    """A parameter whose class mixes the rows of what it is multiplied with."""
+    """A parameter whose class mixes the rows that it is multiplied with."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -92,7 +92,7 @@ class MixingWeight(nn.Parameter):
 
 @attack("coupling", fast=True)
 def parameter_of_a_class_that_mixes():
-    """A parameter's own class decides what `F.linear` is."""
+    """A parameter's class overrides `F.linear`."""
 
     class Weighted(Body):
         def __init__(self):
@@ -104,7 +104,7 @@ def parameter_of_a_class_that_mixes():
 
 @attack("coupling", fast=True)
 def constant_of_a_class_that_mixes():
-    """A tensor that the model holds mixes the rows of what it is added to."""
+    """A tensor of the model mixes the rows that it is added to."""
 
     class Added(torch.Tensor):
         @classmethod
@@ -124,7 +124,7 @@ def constant_of_a_class_that_mixes():
 
 
 class Amplified(torch.autograd.Function):
-    """Gives every gradient a length of 30: not linear, so that a sum's is not the sum of those of its terms."""
+    """Scales every gradient to norm 30: not linear, so it must not be applied to a sum of gradients."""
 
     generate_vmap_rule = True
 
@@ -143,7 +143,7 @@ class Amplified(torch.autograd.Function):
 
 @attack("gradients", fast=True)
 def parameter_through_a_function_that_is_not_linear():
-    """A user's autograd function between a parameter and its use changes the length of what comes back."""
+    """A user-defined autograd function between a parameter and its use changes the norm of the gradient."""
 
     class Through(Body):
         def forward(self, x):
@@ -154,7 +154,7 @@ def parameter_through_a_function_that_is_not_linear():
 
 @attack("gradients", fast=True)
 def hook_on_what_is_made_of_a_parameter():
-    """The same by a hook on a tensor that is computed from the parameter."""
+    """The same by a hook on a tensor computed from the parameter."""
 
     class Hooked(Body):
         def forward(self, x):
@@ -167,7 +167,7 @@ def hook_on_what_is_made_of_a_parameter():
 
 @attack("gradients", fast=True)
 def hook_on_a_node_behind_a_parameter():
-    """The same by a hook on a node of the graph."""
+    """The same by a hook on a graph node."""
 
     class Hooked(Body):
         def forward(self, x):
@@ -180,7 +180,7 @@ def hook_on_a_node_behind_a_parameter():
 
 @attack("gradients", fast=True)
 def what_was_made_of_a_parameter_before():
-    """The model made a tensor of its parameter, with such a hook, before any pass."""
+    """The model computed a tensor from its parameter, with such a hook, before any pass."""
 
     class Early(Body):
         def __init__(self):
@@ -196,7 +196,7 @@ def what_was_made_of_a_parameter_before():
 
 @attack("gradients", fast=True)
 def hook_past_all_modes():
-    """Such a hook where no call of torch shows."""
+    """Such a hook without an intercepted torch call."""
 
     class Hooked(Body):
         def forward(self, x):

@@ -1,4 +1,4 @@
-"""Buffers, modes and modules that change by themselves: statistics of private data that nobody adds noise to."""
+"""Attacks by changes of buffers, modes and modules: statistics of private data without noise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def writing(write, *, steps: int = 1, **attributes) -> Task:
 # ---------------------------------------------------------------- buffers
 @attack("state")
 def deviation_in_a_buffer():
-    """A buffer follows the deviation of hidden units over the batch, which one example alone does not have."""
+    """A buffer tracks the standard deviation of hidden units over the batch, undefined for a single example."""
 
     def write(self, h):
         if len(h) > 1:
@@ -49,7 +49,7 @@ def deviation_in_a_buffer():
 
 @attack("state")
 def largest_value_in_a_buffer():
-    """A running maximum, as quantisation observers keep it, in training mode only."""
+    """A running maximum, as in quantisation observers, in training mode only."""
 
     def write(self, h):
         if self.training:
@@ -60,7 +60,7 @@ def largest_value_in_a_buffer():
 
 @attack("state")
 def buffer_replaced_by_assignment():
-    """The buffer is not written to but replaced."""
+    """The buffer is replaced instead of written to."""
 
     def write(self, h):
         self.buffer = self.buffer + h.detach().sum(0)
@@ -70,13 +70,13 @@ def buffer_replaced_by_assignment():
 
 @attack("state")
 def count_of_examples_in_a_buffer():
-    """A buffer counts examples, which are secret if they are sampled."""
+    """A buffer counts examples; with sampling, their number is secret."""
     return bounded(writing(lambda self, h: self.buffer.add_(len(h)), buffer=torch.zeros(())), FAR)
 
 
 @attack("state")
 def buffer_that_does_not_persist():
-    """It is not in the state_dict, but is there for everybody."""
+    """The buffer is not in the state_dict, but still visible."""
 
     class Hidden(Body):
         def __init__(self):
@@ -110,7 +110,7 @@ def histogram_of_words_in_a_buffer():
 
 @attack("state")
 def memory_bank_in_a_buffer():
-    """A queue of encodings, as momentum contrast keeps it, with a pointer."""
+    """A queue of encodings with a pointer, as in momentum contrast."""
 
     def write(self, h):
         start = int(self.buffer_pointer)
@@ -123,7 +123,7 @@ def memory_bank_in_a_buffer():
 
 @attack("state")
 def running_mean_used_in_the_next_step():
-    """The moving mean of one step is subtracted in the next: it carries examples to others even if it is put back at the end."""
+    """The moving mean of one step is subtracted in the next: examples affect others even if it is restored at the end."""
 
     def write(self, h):
         self.buffer.lerp_(h.detach().mean(0), 0.5)
@@ -159,13 +159,13 @@ def batch_norm_of_features():
 
 @attack("state")
 def batch_norm_without_statistics():
-    """BatchNorm1d that keeps nothing but still normalises over the batch."""
+    """BatchNorm1d without running statistics still normalises over the batch."""
     return bounded(normalised(lambda: nn.BatchNorm1d(8, track_running_stats=False)), FAR)
 
 
 @attack("state")
 def batch_norm_without_parameters():
-    """Nothing in it is trained; its buffers move all the same."""
+    """It has no trainable parameters; its buffers still change."""
     return bounded(normalised(lambda: nn.BatchNorm1d(8, affine=False)), FAR)
 
 
@@ -177,7 +177,7 @@ def batch_norm_with_a_cumulative_average():
 
 @attack("state")
 def batch_norm_that_is_frozen_and_in_training_mode():
-    """Its parameters are frozen, its mode is not."""
+    """Its parameters are frozen, but it is in training mode."""
 
     def make_norm():
         return nn.BatchNorm1d(8).requires_grad_(False)
@@ -187,7 +187,7 @@ def batch_norm_that_is_frozen_and_in_training_mode():
 
 @attack("state")
 def batch_norm_as_a_function():
-    """`F.batch_norm` with buffers of the user's own."""
+    """`F.batch_norm` with user-defined buffers."""
 
     class Own(Body):
         def __init__(self):
@@ -220,7 +220,7 @@ def batch_norm_written_by_hand():
 
 @attack("state")
 def batch_norm_of_pictures():
-    """BatchNorm2d has statistics of one picture alone too, over its pixels."""
+    """BatchNorm2d has statistics for a single image too, over its pixels."""
     x = torch.randn(9, 2, 4, 4)
     x[0] *= 30
     make = lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, CLASSES))
@@ -229,7 +229,7 @@ def batch_norm_of_pictures():
 
 @attack("state")
 def instance_norm_with_statistics():
-    """InstanceNorm2d normalises each picture by itself, but with `track_running_stats` averages over the batch."""
+    """InstanceNorm2d normalises each image alone, but `track_running_stats` averages over the batch."""
     x = torch.randn(9, 2, 4, 4)
     x[0] *= 30
     make = lambda: nn.Sequential(
@@ -250,7 +250,7 @@ def batch_norm_made_lazily():
 
 @attack("state")
 def batch_norm_after_a_check_in_eval():
-    """The model is in eval() when the training is made, and in train() from the first step on."""
+    """The model is in eval() when Training is created, and in train() from the first step on."""
 
     def take(training):
         training.model.train()
@@ -296,7 +296,7 @@ def one_module_goes_to_train_mode():
 
 @attack("state")
 def norm_put_in_between_steps():
-    """A batch norm without parameters is put in after the first step."""
+    """A batch norm without parameters is inserted after the first step."""
 
     def take(training):
         for step in training:
@@ -308,7 +308,7 @@ def norm_put_in_between_steps():
 
 @attack("state")
 def forward_replaced_between_steps():
-    """The forward is replaced on the instance after the first step, by one that couples examples."""
+    """After the first step, the instance's forward is replaced by one that couples examples."""
 
     def take(training):
         model = training.model
@@ -320,7 +320,7 @@ def forward_replaced_between_steps():
 
 @attack("state")
 def hook_added_between_steps():
-    """A forward hook that writes what it sees to the parameter comes in after the first step."""
+    """A forward hook that writes its input to the parameter is added after the first step."""
 
     def take(training):
         model = training.model
@@ -337,7 +337,7 @@ def hook_added_between_steps():
 
 @attack("state")
 def parameter_frozen_between_steps():
-    """A trainable parameter is frozen after the first step: the release would no longer be what was promised."""
+    """A trainable parameter is frozen after the first step: the release would differ from the plan."""
 
     def take(training):
         for _ in training:

@@ -1,4 +1,4 @@
-"""Files that `privet check` must not pass, and files that it must."""
+"""Files that `privet check` must refuse, and files that it must accept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ dataset, model = TensorDataset(x, y), Net()
 
 
 def status(text: str) -> tuple[int, str]:
-    """Return the exit status of `privet check` on a file, and what it says."""
+    """Return the exit status of `privet check` on a file, and its output."""
     from privet.cli import main  # as slow as all other programs together
 
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def status(text: str) -> tuple[int, str]:
 
 
 def broken(text: str) -> Verdict:
-    """Return the verdict on a file that must not pass, where the same file without its fault does."""
+    """Return the verdict on a file that must fail, while the same file without its fault passes."""
     code, said = status(text)
     return Verdict(code != 0 and _plain_file_passes(), f"status {code}: {said}")
 
@@ -80,7 +80,7 @@ def sound(text: str) -> Verdict:
 
 @attack("check", fast=True)
 def file_that_pads_to_the_longest():
-    """Padding by collate and a mean over time."""
+    """Padding by collate, and a mean over time."""
     return broken("""
 dataset = Items((torch.randn(int(torch.randint(2, 40, ())), WIDTH), b) for _, b in items)
 def collate(items):
@@ -94,7 +94,7 @@ model = Mean()
 
 @attack("check")
 def file_with_statistics_in_a_buffer():
-    """A buffer follows the deviation of hidden units over the batch, which one example alone does not have."""
+    """A buffer tracks the standard deviation of hidden units over the batch, undefined for a single example."""
     return broken("""
 class Following(Net):
     def __init__(self):
@@ -129,7 +129,7 @@ def collate(items):
 
 @attack("check")
 def file_that_standardises_in_collate():
-    """The batch's mean is taken away."""
+    """The mean of the batch is subtracted."""
     return broken("""
 dataset = Items(items)
 def collate(items):
@@ -182,7 +182,7 @@ def loss_fn(model, batch):
 
 @attack("check")
 def file_that_trims_to_the_longest():
-    """The model cuts padding off to the longest of the batch."""
+    """The model truncates padding to the longest example of the batch."""
     return broken("""
 lengths = torch.randint(2, 40, (N,))
 mask = torch.arange(40) < lengths[:, None]
@@ -216,7 +216,7 @@ dataset = ConcatDataset([dataset, dataset])
 
 @attack("check")
 def file_with_max_norm():
-    """A table whose rows are renormalised when they are looked up."""
+    """A table whose rows are renormalised at lookup."""
     return broken("""
 model = nn.Sequential(nn.Embedding(30, 6, max_norm=1.0), nn.Flatten(), nn.Linear(24, CLASSES))
 with torch.no_grad():
@@ -227,7 +227,7 @@ dataset = TensorDataset(torch.randint(30, (N, 4)), y)
 
 @attack("check")
 def file_with_neighbours_in_getitems():
-    """`__getitems__` uses all that are asked for."""
+    """`__getitems__` uses all requested examples."""
     return broken("""
 class Centred(Items):
     def __getitems__(self, indices):

@@ -1,4 +1,4 @@
-"""Examples that are coupled while they are read and joined: by collate, by padding, by the data set."""
+"""Attacks that couple examples during reading: by collate, padding or the data set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAR = points(outlier=40.0)
 
 
 def averaging():
-    """A scalar weight on the mean over time, from which a longer padding takes away."""
+    """A scalar weight on the mean over time, which longer padding reduces."""
 
     def forward(self, x):
         return self.scale(x.mean(1))
@@ -30,7 +30,7 @@ def far_from_target(model, batch):
 
 @attack("coupling", fast=True)
 def collate_pads_to_the_longest():
-    """One long sequence makes the mean over time of all others smaller, and turns their gradients around."""
+    """One long sequence reduces the mean over time of all others, and flips the sign of their gradients."""
     items = [(torch.full((60, 1), 0.02), 1.0)] + [(torch.full((3, 1), 2.0), 1.0)] * 40
     collate = lambda few: (pad_sequence([x for x, _ in few], batch_first=True), torch.tensor([y for _, y in few]))
     return bounded(Task(averaging, far_from_target, collate=collate), Listed(items), remove=(0, 1))
@@ -38,7 +38,7 @@ def collate_pads_to_the_longest():
 
 @attack("coupling")
 def collate_mixes_with_a_partner():
-    """Mixup: inputs and soft labels of an example are half of the next one's."""
+    """Mixup: inputs and soft labels are averaged with those of the next example."""
 
     def collate(items):
         x, y = default_collate(items)
@@ -50,7 +50,7 @@ def collate_mixes_with_a_partner():
 
 @attack("coupling")
 def collate_standardises_over_the_batch():
-    """The inputs' mean and deviation are the batch's."""
+    """Inputs are standardised by the mean and deviation of the batch."""
 
     def collate(items):
         x, y = default_collate(items)
@@ -61,7 +61,7 @@ def collate_standardises_over_the_batch():
 
 @attack("coupling")
 def collate_divides_by_the_largest():
-    """Everybody's scale is that of the largest value in the batch."""
+    """All examples are scaled by the largest value in the batch."""
 
     def collate(items):
         x, y = default_collate(items)
@@ -72,7 +72,7 @@ def collate_divides_by_the_largest():
 
 @attack("coupling")
 def collate_sorts_by_label():
-    """Examples change places by their labels, so that rows are no longer those of the draw."""
+    """Examples are sorted by label, so that rows no longer match the draw."""
 
     def collate(items):
         return default_collate(sorted(items, key=lambda item: item[1]))
@@ -82,7 +82,7 @@ def collate_sorts_by_label():
 
 @attack("coupling")
 def collate_sorts_inputs_only():
-    """Inputs are ordered by their norm and labels are not: who has which label depends on all."""
+    """Inputs are sorted by norm and labels are not: the pairing depends on all examples."""
 
     def collate(items):
         items = list(items)
@@ -106,7 +106,7 @@ def collate_balances_by_the_rarest_class():
 
 @attack("coupling")
 def collate_appends_the_others_as_context():
-    """Every example carries the mean of the batch along as a second input."""
+    """Every example has the mean of the batch as a second input."""
 
     def collate(items):
         x, y = default_collate(items)
@@ -120,7 +120,7 @@ def collate_appends_the_others_as_context():
 
 @attack("coupling", fast=True)
 def getitems_returns_neighbours():
-    """`__getitems__` is handed all indices at once, and subtracts the mean of what was asked for."""
+    """`__getitems__` receives all indices at once, and subtracts the mean of the requested examples."""
 
     class Centred(Listed):
         def __getitems__(self, indices):
@@ -144,7 +144,7 @@ def getitems_sorts():
 
 @attack("coupling")
 def reading_returns_what_collate_writes_to():
-    """Collate centres in place: what the data set holds changes, and the next step reads it."""
+    """Collate centres in place: the data set changes, and the next step reads it."""
 
     def collate(items):
         for x, _ in items:
@@ -161,7 +161,7 @@ def reading_returns_what_collate_writes_to():
 
 @attack("coupling")
 def padding_grows_with_the_physical_batch():
-    """The result must not depend on how many examples are handed to the model at once."""
+    """The result must not depend on the physical batch size."""
     items = [(torch.randn(2 + k % 5, 1), 1.0) for k in range(12)]
     collate = lambda few: (pad_sequence([x for x, _ in few], batch_first=True), torch.tensor([y for _, y in few]))
     return bounded(

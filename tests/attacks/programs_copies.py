@@ -1,4 +1,4 @@
-"""Two of what may be there once: copies that spend the same steps, tokens and budgets, and loops over one training."""
+"""Attacks by copies that spend the same steps, tokens or budgets twice, and by several loops over one training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def training(**options: Any) -> privet.Training:
 
 
 def counted(spend: Callable[[], int], allowed: int = STEPS) -> Verdict:
-    """Return the verdict on a program that spends what it can, and returns how often it did; a clear error passes."""
+    """Return the verdict on a program that spends as often as it can and returns the count; a clear error passes."""
     try:
         spent = spend()
     except (PrivetError, TypeError) as error:
@@ -51,25 +51,25 @@ def both_train(make_copy: Callable[[privet.Training], Any]) -> Verdict:
 
 @attack("copies", fast=True)
 def deep_copy_of_a_training():
-    """Original and copy would each take all steps, and state the ε of one."""
+    """Original and copy would each take all steps, but state the ε of one."""
     return both_train(copy.deepcopy)
 
 
 @attack("copies")
 def shallow_copy_of_a_training():
-    """`copy.copy` shares the ledger, but perhaps not what counts."""
+    """`copy.copy` shares the ledger, but perhaps not the counter."""
     return both_train(copy.copy)
 
 
 @attack("copies")
 def pickled_training():
-    """A training sent through pickle."""
+    """A pickled training."""
     return both_train(lambda one: pickle.loads(pickle.dumps(one)))
 
 
 @attack("copies")
 def training_through_cloudpickle():
-    """cloudpickle takes what pickle does not."""
+    """cloudpickle supports objects that pickle does not."""
     cloudpickle = pytest.importorskip("cloudpickle")
     return both_train(lambda one: cloudpickle.loads(cloudpickle.dumps(one)))
 
@@ -92,7 +92,7 @@ def copy_made_between_steps():
 
 @attack("copies")
 def copy_by_hand():
-    """A new object gets the attributes of the old one."""
+    """A new object receives the attributes of the old one."""
 
     def by_hand(one: privet.Training) -> privet.Training:
         other = object.__new__(privet.Training)
@@ -104,7 +104,7 @@ def copy_by_hand():
 
 @attack("copies")
 def copy_in_a_container():
-    """The training is an item of a dict that is copied deeply."""
+    """The training is an item of a dict that is deep-copied."""
     return both_train(lambda one: copy.deepcopy({"runs": [one]})["runs"][0])
 
 
@@ -159,7 +159,7 @@ def shallow_copy_of_a_ledger():
 
 @attack("copies")
 def pickled_ledger():
-    """A ledger sent through pickle."""
+    """A pickled ledger."""
 
     def spend() -> int:
         ledger = ledger_of_steps()
@@ -195,13 +195,13 @@ def token_twice(make_copy: Callable[[Token], Token]) -> Verdict:
 
 @attack("copies", fast=True)
 def copy_of_a_token():
-    """One payment, two releases."""
+    """One reservation, two releases."""
     return token_twice(copy.copy)
 
 
 @attack("copies")
 def deep_copy_of_a_token():
-    """The same deeply."""
+    """The same by a deep copy."""
     return token_twice(copy.deepcopy)
 
 
@@ -241,13 +241,13 @@ def shallow_copy_of_a_noise_source():
 
 @attack("copies")
 def pickled_noise_source():
-    """A source sent to another process."""
+    """A source pickled for another process."""
     return same_numbers(FastSource(), lambda source: pickle.loads(pickle.dumps(source)))
 
 
 @attack("copies", fast=True)
 def two_loops_in_turns():
-    """Two iterators over one training are asked in turns: together they have the plan's steps."""
+    """Two iterators over one training are advanced alternately: together they have the plan's steps."""
 
     def spend() -> int:
         one = training()
@@ -292,7 +292,7 @@ def run_within_a_loop():
 
 @attack("copies")
 def loop_begun_again_after_the_end():
-    """A training whose steps are used up is looped over again."""
+    """A finished training is looped over again."""
 
     def spend() -> int:
         one = training()
@@ -347,7 +347,7 @@ def two_runs_on_one_budget():
 
 @attack("copies")
 def averages_of_momentum_copied():
-    """Averages of every example's gradients are private and not to be copied out."""
+    """Averages of each example's gradients are private and must not be copied."""
     data = points()
     plan = {"momentum": privet.momentum.PerExample(decay=0.5)}
 

@@ -1,4 +1,4 @@
-"""Examples that are coupled within the model or the loss."""
+"""Attacks that couple examples within the model or the loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAR = points(outlier=40.0)
 
 
 def averaging():
-    """A scalar weight on the mean over time, from which a longer padding takes away."""
+    """A scalar weight on the mean over time, which longer padding reduces."""
 
     def forward(self, x):
         return self.scale(x.mean(1))
@@ -29,7 +29,7 @@ def far_from_target(model, batch):
 
 @attack("coupling")
 def model_cuts_to_the_longest_mask():
-    """The model cuts padding off, to the longest of the batch: what is left depends on others."""
+    """The model truncates padding to the longest example of the batch, so the result depends on others."""
 
     def forward(self, x, mask):
         return self.scale(x[:, : int(mask.sum(1).max())].mean(1))
@@ -47,7 +47,7 @@ def model_cuts_to_the_longest_mask():
 
 @attack("coupling")
 def negatives_of_the_whole_batch():
-    """A contrastive loss, but only in batches that are larger than a check would try."""
+    """A contrastive loss, but only for batches larger than those of a check."""
 
     def loss(model, batch):
         losses, z = classify(model, batch), model(batch[0])
@@ -60,7 +60,7 @@ def negatives_of_the_whole_batch():
 
 @attack("coupling")
 def triplets_from_the_batch():
-    """The farthest example of the batch is everybody's negative."""
+    """The farthest example of the batch is the negative of all others."""
 
     def loss(model, batch):
         z = model(batch[0])
@@ -78,7 +78,7 @@ def loss_repeats_its_mean():
 
 @attack("coupling")
 def loss_is_centred():
-    """Losses have their mean taken away."""
+    """The mean loss is subtracted from every loss."""
 
     def loss(model, batch):
         losses = classify(model, batch)
@@ -133,7 +133,7 @@ def recurrence_over_the_batch():
 
 @attack("coupling")
 def router_with_places_for_few():
-    """Each expert takes the first examples that come; who comes later is dropped."""
+    """Each expert takes the first examples up to its capacity; later ones are dropped."""
 
     def forward(self, x):
         chosen = (x[:, 0] > 0).long()
@@ -159,7 +159,7 @@ def load_balance_of_experts():
 
 @attack("coupling")
 def gradient_of_a_mean_by_hand():
-    """A user's autograd function returns to every row the batch's mean gradient."""
+    """A user-defined autograd function returns the batch's mean gradient for every row."""
 
     class Mixing(torch.autograd.Function):
         generate_vmap_rule = True
@@ -185,7 +185,7 @@ def gradient_of_a_mean_by_hand():
 
 @attack("coupling")
 def wrong_rule_for_vmap():
-    """A user's autograd function is right on a batch, but its rule for vmap adds the examples up."""
+    """A user-defined autograd function is correct on a batch, but its vmap rule sums the examples."""
 
     class Wrong(torch.autograd.Function):
         @staticmethod
@@ -243,7 +243,7 @@ def wrong_rule_for_vmap_of_parameters():
 
 @attack("coupling", fast=True)
 def function_whose_backward_remembers():
-    """A user's autograd function adds to every gradient what it was handed in the pass before."""
+    """A user-defined autograd function adds the gradient of the previous pass to every gradient."""
     kept = []
 
     class Remembering(torch.autograd.Function):
@@ -272,7 +272,7 @@ def function_whose_backward_remembers():
 
 @attack("coupling", fast=True)
 def function_whose_backward_writes_a_parameter():
-    """A user's autograd function moves the bias towards the gradients that it is handed."""
+    """A user-defined autograd function moves the bias towards the gradients that it receives."""
 
     class User(Body):
         def forward(self, x):
@@ -301,7 +301,7 @@ def function_whose_backward_writes_a_parameter():
 
 @attack("coupling")
 def one_batch_row_for_all_queries():
-    """The first example of the batch is the prompt of all."""
+    """The first example of the batch is the prompt of all examples."""
 
     def forward(self, x):
         return self.out((self.a(x) + self.a(x[:1])).tanh())
@@ -312,7 +312,7 @@ def one_batch_row_for_all_queries():
 
 @attack("coupling")
 def most_frequent_word_is_dropped():
-    """The model leaves out the word that is most frequent in the batch."""
+    """The model drops the most frequent word of the batch."""
 
     def forward(self, text):
         common = text.flatten().mode().values

@@ -1,4 +1,4 @@
-"""One person's example that is in the data set twice, so that it contributes, and is clipped, twice."""
+"""Attacks by an example that is in the data set twice, so that it is clipped and contributes twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TASK = Task(perceptron, classify)
 
 
 def doubled(make, data=TEN) -> Verdict:
-    """Compare what is made of ten examples with what is made of nine: the first is missing wherever it was."""
+    """Compare training on ten examples with nine: the first is removed everywhere."""
     return compared(TASK, make(data), make(without(data, 0)))
 
 
@@ -53,7 +53,7 @@ def negative_index_in_an_inner_subset():
 
 @attack("duplicates")
 def overlapping_subsets_joined():
-    """A training and a validation part that overlap are trained on together."""
+    """Overlapping training and validation parts are trained on together."""
     return doubled(lambda data: ConcatDataset([Subset(data, range(6)), Subset(data, [0, *range(6, len(data))])]))
 
 

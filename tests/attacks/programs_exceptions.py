@@ -1,4 +1,4 @@
-"""Examples whose own computation raises: they contribute nothing, the run goes on, and nobody is told."""
+"""Examples whose computation raises: they contribute nothing, and the run continues without revealing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privet.errors import PrivetError
 
 
 class Checking(Body):
-    """A model that raises what `fail` raises where it sees the odd number."""
+    """A model that calls `fail` when it sees the odd number."""
 
     def __init__(self, fail):
         super().__init__()
@@ -49,7 +49,7 @@ def assertion_that_inputs_are_finite():
 
 @attack("exceptions")
 def first_example_raises():
-    """Whoever looks at the first example before training must not stop because of it."""
+    """Code that inspects the first example before training must not fail because of it."""
     return passes_over(Task(raising(ValueError, SECRET), classify), odd(0), 0)
 
 
@@ -76,7 +76,7 @@ def error_with_a_cause_and_notes():
 
 @attack("exceptions")
 def stop_iteration_in_the_model():
-    """StopIteration ends generators silently, if it comes to one."""
+    """StopIteration would silently end a generator."""
     return passes_over(Task(raising(StopIteration), classify), odd(), 7)
 
 
@@ -92,13 +92,13 @@ def recursion_without_end():
 
 @attack("exceptions")
 def not_implemented():
-    """An exception that Privet could take for a torch operation without a rule."""
+    """An exception that could be mistaken for an operation without a rule."""
     return passes_over(Task(raising(NotImplementedError, SECRET), classify), odd(), 7)
 
 
 @attack("exceptions")
 def a_privet_error_of_the_user():
-    """The user's code raises a PrivetError itself."""
+    """User code raises a PrivetError itself."""
     return passes_over(Task(raising(privet.errors.UnsupportedModelError, SECRET), classify), odd(), 7)
 
 
@@ -115,13 +115,13 @@ def exception_that_cannot_be_printed():
 
 @attack("exceptions")
 def exception_group():
-    """Several exceptions in one."""
+    """An exception group."""
     return passes_over(Task(raising(ExceptionGroup, SECRET, [ValueError(SECRET)]), classify), odd(), 7)
 
 
 @attack("exceptions")
 def division_by_zero_in_python():
-    """A number of the example is a divisor in Python."""
+    """An entry of the example is a divisor in Python."""
 
     class Dividing(Body):
         def forward(self, x):
@@ -132,7 +132,7 @@ def division_by_zero_in_python():
 
 @attack("exceptions")
 def word_beyond_the_table():
-    """torch itself raises, and says the index."""
+    """torch itself raises, and names the index."""
     data = sentences()
     data.tensors[0][7, 3] = 88417
     make = lambda: nn.Sequential(nn.Embedding(13, 6), nn.Flatten(), nn.Linear(42, CLASSES))
@@ -202,7 +202,7 @@ def loss_that_does_not_depend_on_the_model():
 
 @attack("exceptions")
 def error_in_the_backward_pass():
-    """A user's autograd function raises when it sees what it saved."""
+    """A user-defined autograd function raises in its backward pass."""
 
     class Fussy(torch.autograd.Function):
         @staticmethod
@@ -242,7 +242,7 @@ def error_in_a_hook():
 
 @attack("exceptions")
 def state_written_before_the_error():
-    """The pass writes to a buffer, a list and the mode, and then raises: all of it has to be put back."""
+    """The pass writes to a buffer, a list and the mode, then raises: all must be restored."""
 
     class Leaving(Body):
         def __init__(self):
@@ -263,7 +263,7 @@ def state_written_before_the_error():
 
 @attack("exceptions")
 def gradients_left_switched_off():
-    """The pass switches gradients off and raises, so that examples after it would have none."""
+    """The pass disables gradients and raises, so that later examples would have none."""
 
     def fail(x):
         torch.set_grad_enabled(False)
@@ -291,7 +291,7 @@ def context_left_open():
 
 @attack("exceptions")
 def every_example_raises():
-    """What fails for all is found before the first step, and without their text."""
+    """A failure on all examples is found before the first step, without revealing their text."""
 
     def loss(model, batch):
         raise ValueError(f"{SECRET}: {batch[0].flatten()[:3]}")
@@ -304,7 +304,7 @@ def every_example_raises():
 
 @attack("exceptions")
 def programming_error_and_a_private_value():
-    """A mistake in the loss that prints the batch: the refusal must not show the private one."""
+    """A bug in the loss raises an error with the batch: the refusal must not contain private values."""
     loss = lambda model, batch: model(batch[0]).no_such_method(repr(batch))
     try:
         training_of(Task(perceptron, loss), odd(0))
@@ -315,7 +315,7 @@ def programming_error_and_a_private_value():
 
 @attack("exceptions")
 def only_one_of_two_neighbours_has_the_odd_one():
-    """The same example with and without its odd value: what is told may not differ, nor who else counts."""
+    """The same example with and without its odd value: output and other contributions must not differ."""
     clean = points()
     with overheard() as heard:
         verdict = compared(Task(raising(ValueError, SECRET), classify), odd(), clean)

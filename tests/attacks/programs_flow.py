@@ -1,4 +1,4 @@
-"""Control flow and shapes that depend on data: each example must be computed on as if it were alone."""
+"""Data-dependent control flow and shapes: each example must be computed as if it were alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FAR = points(outlier=20.0)
 
 
 def on_points(forward, *, alone: bool = True, data=FAR, **parts):
-    """Return the verdict on a forward over points with layers `a`, `b` and `out`.
+    """Return the verdict on a forward pass over points with layers `a`, `b` and `out`.
 
     Args:
-        alone: whether examples are computed on by themselves, so that a loop's sum is expected.
+        alone: whether examples are independent, so that the sum must equal a loop's.
     """
     make = lambda: model_of(
         forward,
@@ -76,7 +76,7 @@ def early_exit_by_confidence():
 
 @attack("flow")
 def number_of_layers_from_an_item():
-    """`.item()` says how many times a layer is used."""
+    """`.item()` determines how many times a layer is used."""
 
     def forward(self, x):
         h = self.a(x).tanh()
@@ -147,7 +147,7 @@ def sorted_inputs_of_each():
 
 @attack("flow")
 def sorted_columns_of_the_batch():
-    """`sort(0)`: every column has an order of its own over examples."""
+    """`sort(0)`: every column sorts the examples differently."""
     return on_points(lambda self, x: self.out(self.a(x.sort(0).values).tanh()), alone=False)
 
 
@@ -179,7 +179,7 @@ def masked_select_and_scatter():
 
 @attack("flow")
 def nonzero_places():
-    """`nonzero` says where, and rows are summed there."""
+    """`nonzero` selects rows, which are summed."""
 
     def forward(self, x):
         rows, columns = (x > 0).nonzero(as_tuple=True)
@@ -191,7 +191,7 @@ def nonzero_places():
 
 @attack("flow")
 def unique_of_rounded_values():
-    """The number of different values decides the scale."""
+    """The number of distinct values determines the scale."""
 
     def forward(self, x):
         return self.out(self.a(x / x.round().unique().numel()).tanh())
@@ -213,7 +213,7 @@ def scatter_by_predicted_class():
 
 @attack("flow")
 def scatter_over_the_batch():
-    """Rows are added up by a code: examples with the same code share a row."""
+    """Rows are added by a code: examples with the same code share a row."""
 
     def forward(self, x):
         code = (x[:, 0] > 0).long()
@@ -225,13 +225,13 @@ def scatter_over_the_batch():
 
 @attack("flow")
 def argmax_over_the_batch():
-    """The example with the largest input is added to everybody."""
+    """The example with the largest input is added to all others."""
     return on_points(lambda self, x: self.out((self.a(x) + self.a(x[x[:, 0].argmax()])[None]).tanh()), alone=False)
 
 
 @attack("flow", fast=True)
 def mask_only_if_some_are_padded():
-    """`mask.all()` decides whether a mask is used, as transformers models do."""
+    """`mask.all()` determines whether a mask is used, as in transformers models."""
 
     def forward(self, x, lengths):
         mask = torch.arange(x.shape[1]) < lengths[:, None]
@@ -244,7 +244,7 @@ def mask_only_if_some_are_padded():
 
 @attack("flow")
 def trimmed_to_the_longest():
-    """Padding is cut to the longest of the batch before a mean over time."""
+    """Padding is truncated to the longest of the batch before a mean over time."""
 
     def forward(self, x, lengths):
         return self.out(self.a(x[:, : int(lengths.max())]).mean(1))
@@ -287,7 +287,7 @@ def packed_and_unpacked():
 
 @attack("flow")
 def steps_until_a_word():
-    """A loop over time that ends when every text has had its end."""
+    """A loop over time that stops when every text has ended."""
 
     def forward(self, text):
         h, done = torch.zeros(len(text), 6), torch.zeros(len(text), dtype=torch.bool)
@@ -304,7 +304,7 @@ def steps_until_a_word():
 
 @attack("flow")
 def beam_of_each_example():
-    """A loop over examples in Python, with a beam of rows of each."""
+    """A Python loop over examples, with a beam of rows for each."""
 
     def forward(self, x):
         found = []
@@ -321,7 +321,7 @@ def beam_of_each_example():
 
 @attack("flow")
 def exception_as_control_flow():
-    """The model tries one way, and takes another where it raises."""
+    """The model tries one path, and takes another if it raises."""
 
     def forward(self, x):
         try:
@@ -347,7 +347,7 @@ def bincount_and_histogram():
 
 @attack("flow")
 def interpolated_to_a_size_of_its_own():
-    """The output size of an interpolation is read off the data."""
+    """The output size of an interpolation depends on the data."""
 
     def forward(self, x):
         size = 3 + int(x[0, 0] > 0) * 2
@@ -359,7 +359,7 @@ def interpolated_to_a_size_of_its_own():
 
 @attack("flow")
 def cached_by_value():
-    """`functools.lru_cache` keeps what was computed for a value of the first example that had it."""
+    """`functools.lru_cache` stores the result for a value of the first example that had it."""
     import functools
 
     class Caching(Body):
@@ -375,7 +375,7 @@ def cached_by_value():
 
 @attack("flow", fast=True)
 def layer_applied_to_nothing():
-    """A mask picks the numbers a layer is applied to; of one example it picks none."""
+    """A mask selects the inputs of a layer; for one example it selects none."""
 
     def forward(self, x):
         rows, columns = (x > -1.0).nonzero(as_tuple=True)
@@ -390,7 +390,7 @@ def layer_applied_to_nothing():
 
 @attack("flow")
 def layers_applied_to_nothing():
-    """The same with a table, a norm, a product and a convolution, all on rows that are not there."""
+    """The same with a table, a norm, a product and a convolution, all on zero rows."""
 
     def forward(self, x):
         rows, columns = (x > -1.0).nonzero(as_tuple=True)

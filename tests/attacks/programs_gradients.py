@@ -1,4 +1,4 @@
-"""Gradients that nobody clips: what `.grad` of tensors other than the followed parameters holds after a step."""
+"""Attacks by unclipped gradients, in `.grad` of tensors other than the followed parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DATA = points(outlier=5.0)
 
 
 def untouched(task: Task, **foreign: torch.Tensor) -> Verdict:
-    """Return the verdict on a program with tensors outside the model: no raw gradient may be in them, nor may they change.
+    """Return the verdict on a program with tensors outside the model: they must not change or hold raw gradients.
 
-    It passes if it is refused before the first step, or if they are as before and the program is bounded.
+    It passes if it is refused before the first step, or if they are unchanged and the program is bounded.
     """
     values = {name: tensor.detach().clone() for name, tensor in foreign.items()}
     outcome: Outcome = train(task, DATA)
@@ -30,7 +30,7 @@ def untouched(task: Task, **foreign: torch.Tensor) -> Verdict:
 
 @attack("gradients", fast=True)
 def centres_in_a_closure():
-    """A center loss: each class's centre is a parameter that the loss alone knows."""
+    """A center loss: each class's centre is a parameter of the loss alone."""
     centres = nn.Parameter(torch.zeros(CLASSES, CLASSES))
     loss = lambda model, batch: classify(model, batch) + (model(batch[0]) - centres[batch[1]]).square().sum(1)
     return untouched(Task(perceptron, loss), centres=centres)
@@ -54,7 +54,7 @@ def criterion_with_parameters():
 
 @attack("gradients")
 def criterion_as_a_bound_method():
-    """The loss is a method of an object that has the parameters."""
+    """The loss is a method of an object that holds the parameters."""
 
     class Margin:
         def __init__(self):
@@ -90,7 +90,7 @@ def criterion_in_a_partial():
 
 @attack("gradients")
 def teacher_that_is_not_frozen():
-    """Distillation from a model outside, without `no_grad`: autograd goes through it."""
+    """Distillation from an external model, without `no_grad`: autograd goes through it."""
     torch.manual_seed(1)
     teacher = perceptron()
 
@@ -102,7 +102,7 @@ def teacher_that_is_not_frozen():
 
 @attack("gradients")
 def second_model_with_an_optimizer_of_its_own():
-    """An adversary outside of the model is trained by the loss itself, on raw gradients, in every pass."""
+    """The loss trains an external adversary on raw gradients in every pass."""
     torch.manual_seed(1)
     adversary = nn.Linear(CLASSES, 1)
     optimizer = torch.optim.SGD(adversary.parameters(), lr=0.5)
@@ -119,7 +119,7 @@ def second_model_with_an_optimizer_of_its_own():
 
 @attack("gradients")
 def inputs_that_ask_for_gradients():
-    """The data set's tensors require a gradient: it would hold every example's own."""
+    """The data set's tensors require a gradient, and would receive every example's."""
     x = DATA.tensors[0].clone().requires_grad_()
     data = TensorDataset(x, DATA.tensors[1])
     outcome = train(Task(perceptron, classify), data)
@@ -132,7 +132,7 @@ def inputs_that_ask_for_gradients():
 
 @attack("gradients", fast=True)
 def loss_that_calls_backward():
-    """The loss calls `backward()` itself: raw gradients land in the parameters."""
+    """The loss calls `backward()` itself: raw gradients accumulate in the parameters."""
 
     def loss(model, batch):
         losses = classify(model, batch)
@@ -144,7 +144,7 @@ def loss_that_calls_backward():
 
 @attack("gradients")
 def loss_that_steps_an_optimizer_on_the_model():
-    """The loss takes a step of its own on the model's raw gradients."""
+    """The loss takes an optimizer step on the model's raw gradients."""
 
     def loss(model, batch):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -172,7 +172,7 @@ def hidden_units_that_retain_gradients():
 
 @attack("gradients")
 def frozen_parameter_thawed_in_the_pass():
-    """A frozen layer is made trainable while the model computes."""
+    """A frozen layer becomes trainable during the forward pass."""
 
     class Thawing(Body):
         def __init__(self):
@@ -196,7 +196,7 @@ def _no_raw_gradient(outcome: Outcome, task: Task) -> Verdict:
 
 @attack("gradients")
 def plain_tensor_of_the_model_asks_for_gradients():
-    """An attribute that is no parameter requires a gradient."""
+    """An attribute that is not a parameter requires a gradient."""
     shift = torch.zeros(7, requires_grad=True)
 
     class Shifted(Body):
@@ -228,7 +228,7 @@ def buffer_that_asks_for_gradients():
 
 @attack("gradients")
 def gradient_penalty_with_a_graph():
-    """`autograd.grad` inside of the loss, with `create_graph`, with respect to the inputs."""
+    """`autograd.grad` with `create_graph` inside the loss, with respect to the inputs."""
 
     def loss(model, batch):
         x = batch[0].detach().requires_grad_()
@@ -240,7 +240,7 @@ def gradient_penalty_with_a_graph():
 
 @attack("gradients")
 def learned_centres_of_a_cosine_head():
-    """The head's weights are outside of the model, and so are all gradients that classify."""
+    """The head's weights are outside the model, and so are their gradients."""
     head = nn.Linear(CLASSES, CLASSES, bias=False)
 
     def loss(model, batch):
@@ -252,7 +252,7 @@ def learned_centres_of_a_cosine_head():
 
 @attack("gradients")
 def old_gradient_in_a_foreign_tensor():
-    """What `.grad` of a foreign tensor held before must be there after, and no more."""
+    """`.grad` of a foreign tensor must be unchanged by training."""
     shift = torch.zeros(CLASSES, requires_grad=True)
     shift.grad = torch.full((CLASSES,), 3.0)
     loss = lambda model, batch: F.cross_entropy(model(batch[0]) + shift, batch[1], reduction="none")
@@ -263,7 +263,7 @@ def old_gradient_in_a_foreign_tensor():
 
 @attack("gradients")
 def gradients_of_the_model_before_the_first_step():
-    """`.grad` holds something from before: it must not be released with the first step."""
+    """`.grad` holds an earlier gradient, which must not be released with the first step."""
 
     def before(model):
         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""Hooks, and what else reaches the model from outside: they write, mix or scale what nobody adds noise to."""
+"""Attacks by hooks and other external access to the model: they write, mix or scale values without noise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def forward_hook_that_keeps():
 
 @attack("state")
 def pre_hook_that_centres():
-    """A hook before a layer takes the batch's mean away."""
+    """A hook before a layer subtracts the mean of the batch."""
 
     def make():
         model = Body()
@@ -53,7 +53,7 @@ def hook_on_the_gradient_of_a_parameter():
 
 @attack("state")
 def hook_that_scales_gradients():
-    """A parameter's hook multiplies its gradient by a hundred after whatever clipping saw."""
+    """A parameter's hook multiplies its gradient by a hundred after clipping."""
 
     def make():
         model = Body()
@@ -65,7 +65,7 @@ def hook_that_scales_gradients():
 
 @attack("state")
 def hook_after_accumulation():
-    """`register_post_accumulate_grad_hook` steps at once, with whatever `.grad` holds."""
+    """`register_post_accumulate_grad_hook` takes a step with the raw `.grad`."""
 
     def make():
         model = Body()
@@ -127,7 +127,7 @@ def hook_on_the_hidden_units():
 
 @attack("state")
 def loss_that_writes_to_the_model():
-    """The loss keeps statistics on the model it is handed."""
+    """The loss stores statistics on the model."""
 
     def loss(model, batch):
         losses = classify(model, batch)
@@ -139,7 +139,7 @@ def loss_that_writes_to_the_model():
 
 @attack("state")
 def optimizer_reached_from_the_model():
-    """The pass turns up the weight decay of the optimizer that trains it."""
+    """The pass increases the weight decay of its optimizer."""
 
     class Reaching(Body):
         def forward(self, x):
@@ -156,7 +156,7 @@ def optimizer_reached_from_the_model():
 
 
 def prepared(make_optimizer) -> Verdict:
-    """Return the verdict on an optimizer that was handed the raw gradients of its data set before the first step.
+    """Return the verdict on an optimizer that received the raw gradients of its data set before the first step.
 
     Args:
         make_optimizer: (parameters, their raw gradients) → optimizer.

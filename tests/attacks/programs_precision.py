@@ -1,4 +1,4 @@
-"""Contributions that are measured in another precision than they are trained in, and numbers at the ends of the range."""
+"""Attacks by differences in precision between norms and sums, and by values at the ends of the range."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def autocast(dtype: torch.dtype, loss=classify):
 
 @attack("precision", fast=True)
 def rounding_of_bfloat16():
-    """Under autocast, inputs are rounded to eight bits: the norm of what is added is that of the rounded ones."""
+    """Under autocast, inputs are rounded to eight bits: the norm must be that of the rounded values."""
     x = torch.full((6,), 1 + 2**-8 + 2**-10)  # rounds up
     return bounded(Task(line(), autocast(torch.bfloat16, product)), lines(x, 100.0), remove=(0, 1))
 
 
 @attack("precision")
 def bfloat16_with_a_cancelling_sum():
-    """Hidden units nearly cancel: their difference is all rounding, and another in every precision."""
+    """Hidden units nearly cancel: their difference is pure rounding, different in every precision."""
 
     class Cancelling(Body):
         def forward(self, x):
@@ -87,13 +87,13 @@ def half_precision_that_underflows():
 
 @attack("precision")
 def model_in_bfloat16():
-    """Parameters themselves have eight bits."""
+    """The parameters themselves have eight bits."""
     data = points(outlier=20.0)
     data = TensorDataset(data.tensors[0].bfloat16(), data.tensors[1])
     make = lambda: perceptron().bfloat16()
     loss = lambda model, batch: classify(model, batch).float()
 
-    # A change of such parameters is rounded to eight bits itself: what is released is compared, which the optimizer is handed.
+    # Changes of such parameters are rounded to eight bits: compare the release that the optimizer receives instead.
     def take(training):
         released = []
         training.optimizer.register_step_pre_hook(
@@ -109,14 +109,14 @@ def model_in_bfloat16():
         if outcome.change is None:
             return Verdict(outcome.refusal is not None, f"refused: {outcome.refusal or outcome.stop}")
     moved = float((found[0] - found[1]).norm())
-    # Each of the two releases is itself rounded to eight bits, a 2⁻⁸ of its size.
+    # Each of the two releases is rounded to eight bits, a relative error of 2⁻⁸.
     slack = 2**-8 * float(found[0].norm() + found[1].norm())
     return Verdict(moved <= 1 + slack, f"moved {moved:.4g} with {slack:.2g} for rounding", moved)
 
 
 @attack("precision")
 def model_in_float64():
-    """All in double precision."""
+    """Everything in double precision."""
     data = points(outlier=20.0)
     data = TensorDataset(data.tensors[0].double(), data.tensors[1])
     return exact(Task(lambda: perceptron().double(), classify), data, remove=(0, 3), tolerance=1e-6)
@@ -139,7 +139,7 @@ def parameters_of_two_precisions():
 
 @attack("precision")
 def autocast_that_leaves_out_a_block():
-    """A part of the model switches autocast off."""
+    """A part of the model disables autocast."""
 
     class Partly(Body):
         def forward(self, x):
@@ -153,7 +153,7 @@ def autocast_that_leaves_out_a_block():
 
 @attack("precision")
 def autocast_within_the_model():
-    """The model itself enters autocast."""
+    """The model enters autocast itself."""
 
     class Inside(Body):
         def forward(self, x):
@@ -165,7 +165,7 @@ def autocast_within_the_model():
 
 @attack("precision")
 def autocast_around_the_loop():
-    """The user's loop runs under autocast, which also covers whatever Privet computes with."""
+    """The user's loop runs under autocast, which would also apply to Privet's computations."""
 
     def take(training):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -187,13 +187,13 @@ def loop_without_gradients():
 
 @attack("precision", fast=True)
 def gradient_whose_square_overflows():
-    """A gradient of 10²⁵, the square of which float32 does not hold."""
+    """A gradient of 10²⁵, whose square overflows float32."""
     return bounded(Task(line(), product), lines([1e25] * 6), remove=(0, 1))
 
 
 @attack("precision")
 def factors_whose_product_overflows():
-    """Input and output gradient are 10²⁵ each: their product is infinite, though both are finite."""
+    """Input and output gradient are 10²⁵ each: both are finite, but their product is not."""
     return bounded(Task(line(), product), lines([1e25] * 6, 1e25), remove=(0, 1))
 
 
@@ -210,7 +210,7 @@ def gradients_at_the_end_of_float64():
 
 @attack("precision")
 def tiny_gradients_that_are_normalised():
-    """A rule that makes all contributions equally long, and a gradient whose square is zero in float32."""
+    """A normalising rule, and a gradient whose square is zero in float32."""
     rule = privet.clipping.Normalize(bound=1.0)
     return bounded(Task(line(), product, clipping=rule), lines([1e-30] * 6), remove=(0, 1))
 
@@ -224,13 +224,13 @@ def denormal_gradients_that_are_normalised():
 
 @attack("precision")
 def not_a_number():
-    """One example is NaN: it must not spoil the sum."""
+    """One example is NaN: it must not corrupt the sum."""
     return bounded(Task(perceptron, classify), points(outlier=float("nan")), remove=(0, 3))
 
 
 @attack("precision")
 def infinity_in_one_place():
-    """One input is infinite; others of its gradient are NaN."""
+    """One input is infinite; other entries of its gradient are NaN."""
     data = points()
     data.tensors[0][0, 1] = torch.inf
     return bounded(Task(perceptron, classify), data, remove=(0, 3))
@@ -245,7 +245,7 @@ def infinite_loss_with_finite_gradients():
 
 @attack("precision")
 def not_a_number_in_one_parameter_only():
-    """The root of zero has no derivative: one parameter's gradient is NaN, the others' are fine."""
+    """The square root has no derivative at zero: one parameter's gradient is NaN, the others' are finite."""
 
     class Root(Body):
         def __init__(self):
@@ -277,7 +277,7 @@ def many_small_and_one_large_gradient():
 
 @attack("precision")
 def gradients_that_cancel_over_time():
-    """Gram matrices of a sequence whose gradients cancel to a millionth: the norm may not be estimated too small."""
+    """Gram matrices of a sequence whose gradients cancel to a millionth: the norm must not be underestimated."""
     source = torch.Generator().manual_seed(1)
     half = torch.randn(6, 40, WIDTH, generator=source)
     sign = torch.cat([torch.ones(40), -torch.ones(40)])
@@ -289,7 +289,7 @@ def gradients_that_cancel_over_time():
 
 @attack("precision")
 def complex_parameters():
-    """Complex weights, whose norm has two parts."""
+    """Complex weights, with real and imaginary parts."""
 
     class Spectral(nn.Module):
         def __init__(self):

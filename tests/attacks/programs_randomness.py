@@ -1,4 +1,4 @@
-"""Random numbers that examples share, or that a public seed decides: masks, augmentations and generators of the user's own."""
+"""Attacks by shared or publicly seeded random numbers: masks, augmentations and user generators."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DATA = points(40)
 def independent(task: Task, data=DATA, *, remove: int = 0) -> Verdict:
     """Return the verdict on a program with random numbers.
 
-    With the same seeds of the user, two runs on the same data differ (randomness is fresh), or else one example must not move
-    the sum by more than its bound. What has no noise is the same for neighbours, and the user's generators are, after each
-    step, as they were before.
+    With equal user seeds, two runs on the same data differ (randomness is fresh), or else one example must not change
+    the sum by more than its bound. State without noise is the same for neighbours, and the user's generators are, after each
+    step, unchanged.
     """
     moving = _moved_generators(task, data)
     if moving:
@@ -49,14 +49,14 @@ def _moved_generators(task: Task, data) -> list[str]:
 
 @attack("randomness", fast=True)
 def dropout_under_a_public_seed():
-    """One example less, and everybody after it has other masks."""
+    """With one example fewer, all later examples would have other masks."""
     make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
     return independent(Task(make, classify))
 
 
 @attack("randomness")
 def dropout_of_the_inputs():
-    """The masks are on the inputs, so that the first layer's gradient is what they left."""
+    """The masks apply to inputs, so that they determine the first layer's gradient."""
     return independent(Task(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(WIDTH, CLASSES)), classify))
 
 
@@ -69,7 +69,7 @@ def dropout_by_alpha():
 
 @attack("randomness")
 def dropout_of_channels():
-    """Dropout2d masks channels of pictures."""
+    """Dropout2d masks channels of images."""
     x = torch.randn(30, 2, 4, 4)
     data = Listed(zip(x, [k % CLASSES for k in range(30)], strict=True))
     make = lambda: nn.Sequential(nn.Conv2d(2, 8, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(32, CLASSES))
@@ -118,7 +118,7 @@ def dropout_in_scaled_dot_products():
 
 @attack("randomness")
 def noise_added_to_hidden_units():
-    """`randn_like` in the pass."""
+    """`randn_like` in the forward pass."""
 
     class Noisy(Body):
         def forward(self, x):
@@ -130,7 +130,7 @@ def noise_added_to_hidden_units():
 
 @attack("randomness", fast=True)
 def generator_of_the_model():
-    """A torch.Generator on the module: its state tells how many numbers were drawn, and each example shifts the next one's."""
+    """A torch.Generator on the module: its state reveals the number of draws, and each example shifts the next one's."""
 
     class Own(Body):
         def __init__(self):
@@ -178,7 +178,7 @@ def numpy_generator_of_the_model():
 
 @attack("randomness")
 def python_random_in_the_pass():
-    """Python's shared generator decides which units are left out."""
+    """Python's global generator determines which units are dropped."""
 
     class Own(Body):
         def forward(self, x):
@@ -190,7 +190,7 @@ def python_random_in_the_pass():
 
 @attack("randomness")
 def numpy_random_in_the_pass():
-    """NumPy's shared generator."""
+    """NumPy's global generator."""
 
     class Own(Body):
         def forward(self, x):
@@ -201,7 +201,7 @@ def numpy_random_in_the_pass():
 
 @attack("randomness", fast=True)
 def seed_set_in_the_pass():
-    """`torch.manual_seed(0)` in the pass makes the masks public: rows of a batch still get different ones, by their place."""
+    """`torch.manual_seed(0)` in the pass makes the masks public; rows of a batch still get different ones by position."""
 
     class Seeding(Body):
         def forward(self, x):
@@ -213,7 +213,7 @@ def seed_set_in_the_pass():
 
 @attack("randomness")
 def seed_set_by_what_is_seen():
-    """The seed is made of the example, and stays for whoever comes next."""
+    """The seed depends on the example, and would remain for the next one."""
 
     class Seeding(Body):
         def forward(self, x):
@@ -240,7 +240,7 @@ PAIRS = [(x, int(y)) for x, y in DATA]
 
 @attack("randomness")
 def augmentation_by_torch_while_reading():
-    """A random shift in `__getitem__`, by torch's shared generator: an example less shifts all after it."""
+    """A random shift in `__getitem__`, from torch's global generator: one example fewer would affect all later ones."""
     return independent(Task(Body, classify), Reading(PAIRS, lambda index: torch.randn(WIDTH)))
 
 
@@ -259,7 +259,7 @@ def augmentation_by_python_while_reading():
 
 @attack("randomness")
 def seed_set_while_reading():
-    """`__getitem__` seeds torch by the index, which decides whatever is drawn afterwards."""
+    """`__getitem__` seeds torch by the index, which would determine all later draws."""
 
     def draw(index):
         torch.manual_seed(index)
@@ -271,7 +271,7 @@ def seed_set_while_reading():
 
 @attack("randomness")
 def augmentation_in_collate():
-    """Collate draws, padding included."""
+    """Collate draws random numbers, also for padding."""
 
     def collate(items):
         x = pad_sequence([x * (torch.rand(WIDTH) < 0.7) for x, _ in items], batch_first=True)
@@ -282,7 +282,7 @@ def augmentation_in_collate():
 
 @attack("randomness", fast=True)
 def layers_dropped_at_random():
-    """Layer drop: a coin decides, for all at once, whether a layer counts."""
+    """Layer drop: one draw for the whole batch determines whether a layer is used."""
 
     class Dropping(Body):
         def __init__(self):
@@ -316,7 +316,7 @@ def layers_dropped_by_python():
 
 @attack("randomness")
 def permutation_of_the_batch():
-    """`randperm` orders the batch for one layer, and is undone."""
+    """`randperm` permutes the batch for one layer, then the order is restored."""
 
     class Shuffling(Body):
         def forward(self, x):
@@ -328,7 +328,7 @@ def permutation_of_the_batch():
 
 @attack("randomness")
 def mixup_with_a_random_partner():
-    """The loss mixes each example with a random other one."""
+    """The loss mixes each example with another random one."""
 
     def loss(model, batch):
         partner = torch.randperm(len(batch[1]))
@@ -354,6 +354,6 @@ def gumbel_noise_and_samples():
 
 @attack("randomness")
 def several_steps_with_dropout():
-    """Steps before the last draw as well: how much must not shift what the last one draws."""
+    """Earlier steps draw too: their number of draws must not shift those of the last step."""
     make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
     return independent(Task(make, classify, steps=3))

@@ -1,4 +1,4 @@
-"""Rows of an operation that somebody could take for the wrong examples: orders, selections and folds within a batch."""
+"""Attacks by rows that could be attributed to the wrong examples: permutations, selections and folds of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PUBLIC = public(series(3))
 
 @attack("rows", fast=True)
 def adapter_on_marked_words():
-    """A layer sees only the words with a mark, and in this data there are as many as examples, all of one of them."""
+    """A layer sees only marked words: here as many as examples, all from one example."""
 
     def forward(self, text):
         h, marked = self.table(text), text == 12
@@ -31,7 +31,7 @@ def adapter_on_marked_words():
 
 @attack("rows")
 def longest_first_and_back():
-    """Sequences are sorted by length for a layer and put back: in between, rows are not in the order of examples."""
+    """Sequences are sorted by length for a layer, then restored: in between, rows are not in batch order."""
 
     def forward(self, x, lengths):
         order = lengths.argsort(descending=True, stable=True)
@@ -46,7 +46,7 @@ def longest_first_and_back():
 
 @attack("rows")
 def longest_first_with_weights_of_signs():
-    """Gradients of opposite signs and of very different sizes alternate in the sorted order: a wrong weight adds up over all."""
+    """Gradients of alternating signs and very different sizes in sorted order: wrong weights would accumulate."""
 
     def forward(self, x, z):
         order = (x != 0).sum(1).sort(descending=True, stable=True).indices
@@ -66,7 +66,7 @@ def longest_first_with_weights_of_signs():
 
 @attack("rows")
 def reversed_batch_between_two_layers():
-    """The batch is turned around for one layer and turned back."""
+    """The batch is reversed for one layer, then restored."""
     make = lambda: model_of(
         lambda self, x: self.b(self.a(x.flip(0)).tanh().flip(0)), a=nn.Linear(WIDTH, 6), b=nn.Linear(6, CLASSES)
     )
@@ -75,7 +75,7 @@ def reversed_batch_between_two_layers():
 
 @attack("rows")
 def rolled_batch_between_two_layers():
-    """The batch is rolled by one for a layer and rolled back."""
+    """The batch is rolled by one for a layer, then rolled back."""
     make = lambda: model_of(
         lambda self, x: self.b(self.a(x.roll(1, 0)).tanh().roll(-1, 0)), a=nn.Linear(WIDTH, 6), b=nn.Linear(6, CLASSES)
     )
@@ -84,14 +84,14 @@ def rolled_batch_between_two_layers():
 
 @attack("rows")
 def batch_rolled_and_never_put_back():
-    """An example is classified by the row of its neighbour, so one row of a layer serves the label of another example."""
+    """An example is classified by its neighbour's row, so a row of a layer affects another example's loss."""
     make = lambda: model_of(lambda self, x: self.b(self.a(x).tanh().roll(1, 0)), a=nn.Linear(WIDTH, 6), b=nn.Linear(6, CLASSES))
     return exact(Task(make, classify), points(outlier=50.0), remove=(0, 5))
 
 
 @attack("rows")
 def halves_of_the_batch_are_exchanged():
-    """`chunk` and `cat` move the second half of the batch before the first for one layer."""
+    """`chunk` and `cat` swap the halves of the batch for one layer."""
 
     def forward(self, x):
         cut = len(x) // 2
@@ -104,7 +104,7 @@ def halves_of_the_batch_are_exchanged():
 
 @attack("rows")
 def time_and_batch_folded_the_wrong_way():
-    """(T, B) are folded to one dimension for a layer, time first, and unfolded."""
+    """(T, B) are flattened to one dimension for a layer, time first, then unflattened."""
 
     def forward(self, x, lengths):
         flat = x.transpose(0, 1).reshape(-1, x.shape[-1])
@@ -116,7 +116,7 @@ def time_and_batch_folded_the_wrong_way():
 
 @attack("rows")
 def real_words_only_through_a_layer():
-    """A boolean mask picks the real steps of all sequences; the layer sees a list of rows of different owners."""
+    """A boolean mask selects the valid steps of all sequences; the layer sees rows of different examples."""
 
     def forward(self, x, lengths):
         mask = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
@@ -133,7 +133,7 @@ def real_words_only_through_a_layer():
 
 @attack("rows")
 def experts_by_the_sign_of_an_input():
-    """Each expert gets the rows that are routed to it, put in place by `index_add`."""
+    """Each expert gets the rows routed to it, scattered back by `index_add`."""
 
     def forward(self, x):
         out = torch.zeros(len(x), 6)
@@ -149,7 +149,7 @@ def experts_by_the_sign_of_an_input():
 
 @attack("rows")
 def words_sorted_by_expert():
-    """All words of all texts are sorted by the expert they belong to, as grouped products want them, and sorted back."""
+    """All words of all texts are sorted by expert, as grouped products need, then restored."""
 
     def forward(self, text):
         h = self.table(text).flatten(0, 1)
@@ -167,7 +167,7 @@ def words_sorted_by_expert():
 
 @attack("rows")
 def packed_recurrence_sorted_by_hand():
-    """The user sorts, packs with `enforce_sorted=True`, and takes hidden states back to the order of examples."""
+    """The user sorts, packs with `enforce_sorted=True`, and restores the order of hidden states."""
 
     def forward(self, x, lengths):
         lengths, order = lengths.sort(descending=True)
@@ -181,7 +181,7 @@ def packed_recurrence_sorted_by_hand():
 
 @attack("rows")
 def packed_data_used_as_a_matrix():
-    """The rows of a packed sequence are steps of all sequences, time first: a layer is applied to them as they are."""
+    """A layer is applied to the rows of a packed sequence: steps of all sequences, time first."""
 
     def forward(self, x, lengths):
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -194,7 +194,7 @@ def packed_data_used_as_a_matrix():
 
 @attack("rows")
 def distinct_words_are_encoded_once():
-    """`unique` over the batch: a word's row is shared by all who have it, and belongs to nobody."""
+    """`unique` over the batch: all examples with a word share its row."""
 
     def forward(self, text):
         words, place = text.unique(return_inverse=True)
@@ -206,7 +206,7 @@ def distinct_words_are_encoded_once():
 
 @attack("rows")
 def every_second_row_through_another_layer():
-    """The layer that an example goes through depends on its place in the batch."""
+    """The layer applied to an example depends on its position in the batch."""
 
     def forward(self, x):
         h = torch.empty(len(x), 6)
@@ -219,7 +219,7 @@ def every_second_row_through_another_layer():
 
 @attack("rows")
 def one_layer_on_rows_in_two_orders():
-    """A layer is used twice, on the batch as it is and on the batch sorted by its first column; both uses are added."""
+    """A layer is applied to the batch and to the batch sorted by its first column; both results are added."""
 
     def forward(self, x):
         order = x[:, 0].argsort()
@@ -231,7 +231,7 @@ def one_layer_on_rows_in_two_orders():
 
 @attack("rows")
 def pairs_are_interleaved():
-    """Two views of every example are stacked, so that rows 2i and 2i + 1 are one example's, and summed after."""
+    """Two views of every example are interleaved, as rows 2i and 2i + 1, then summed."""
 
     def forward(self, x):
         both = torch.stack([x, -0.5 * x], 1).flatten(0, 1)
@@ -243,7 +243,7 @@ def pairs_are_interleaved():
 
 @attack("rows")
 def views_stacked_behind_each_other():
-    """The second views come after all first ones: row B + i is example i's."""
+    """The second views follow all first ones: row B + i belongs to example i."""
 
     def forward(self, x):
         first, second = self.b(self.a(torch.cat([x, x.flip(1)])).tanh()).chunk(2)
@@ -262,7 +262,7 @@ def patches_found_by_unfold():
         h = self.a(pieces.reshape(-1, pieces.shape[-1])).tanh()
         return self.b(h.view(pieces.shape[0], len(x), -1).mean(0))
 
-    x = torch.randn(4, 2, 6, 6)  # four patches of four pictures
+    x = torch.randn(4, 2, 6, 6)  # four patches of four images
     x[0] *= 40
     make = lambda: model_of(forward, a=nn.Linear(18, 6), b=nn.Linear(6, CLASSES))
     return exact(Task(make, classify), TensorDataset(x, torch.tensor([0, 1, 2, 3])), remove=(0, 2))
@@ -281,7 +281,7 @@ def columns_of_a_matrix_are_examples():
 
 @attack("rows")
 def graph_convolution_over_the_batch():
-    """Nodes of small graphs are rows of one long matrix with an index of their graph: a sum by `index_add` gathers them."""
+    """Nodes of small graphs are rows of one matrix with graph indices; `index_add` sums them per graph."""
 
     def forward(self, x, lengths):
         owner = torch.repeat_interleave(torch.arange(len(x)), lengths)

@@ -1,4 +1,4 @@
-"""Sizes that coincide: B equals the length, the width or the number of classes, and tables have as many rows as the batch."""
+"""Attacks by coinciding sizes: B equals the length, the width, the number of classes or of rows of tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE = 6
 
 
 def cube(size: int = SIZE, outlier: float = 30.0) -> TensorDataset:
-    """Return (B, T, d) with B = T = d, and a class for each example."""
+    """Return (B, T, d) with B = T = d, and class labels."""
     x = torch.randn(size, size, size, generator=torch.Generator().manual_seed(5))
     x[0] *= outlier
     return TensorDataset(x, torch.arange(size) % CLASSES)
@@ -27,7 +27,7 @@ def square_data(size: int = SIZE, outlier: float = 30.0) -> TensorDataset:
 
 
 def on_cube(forward, data=None, **parts) -> Verdict:
-    """Return the verdict on a forward over a cube, with layers `a` and `b` of that size and `out`."""
+    """Return the verdict on a forward pass over a cube, with layers `a` and `b` of that size and `out`."""
     make = lambda: model_of(
         forward,
         a=nn.Linear(SIZE, SIZE), b=nn.Linear(SIZE, SIZE), out=nn.Linear(SIZE, CLASSES),
@@ -38,7 +38,7 @@ def on_cube(forward, data=None, **parts) -> Verdict:
 
 @attack("sizes", fast=True)
 def transposed_where_all_sizes_are_equal():
-    """Time and width change places between two layers; a wrong axis would have the same shape."""
+    """Time and width are swapped between two layers; a wrong axis would have the same shape."""
     return on_cube(lambda self, x: self.out(self.b(self.a(x).tanh().transpose(1, 2)).tanh().sum(1)))
 
 
@@ -62,7 +62,7 @@ def transposed_twice_around_a_weight():
 
 @attack("sizes")
 def einsum_with_every_order():
-    """Products written with letters: weights meet time, width or both."""
+    """Einsum products that contract weights over time, width or both."""
 
     def forward(self, x):
         one = torch.einsum("bti,oi->bto", x, self.a.weight)
@@ -74,7 +74,7 @@ def einsum_with_every_order():
 
 @attack("sizes")
 def recurrence_with_time_first():
-    """A recurrent layer without `batch_first`, handed (B, T, d) transposed."""
+    """A recurrent layer without `batch_first`, applied to (B, T, d) transposed."""
 
     def forward(self, x):
         return self.out(self.rnn(x.transpose(0, 1))[0][-1])
@@ -114,13 +114,13 @@ def table_of_positions_as_long_as_the_batch():
 
 @attack("sizes")
 def buffer_with_a_row_for_each_example():
-    """A public table in a buffer has B rows: each example sees all of it."""
+    """A public table in a buffer has B rows: each example sees all rows."""
     return on_cube(lambda self, x: self.out(self.a(x @ self.table).tanh().sum(1)), table=lambda: torch.randn(SIZE, SIZE))
 
 
 @attack("sizes")
 def parameter_with_a_row_for_each_example():
-    """A learned table of B rows is added to the width of every example."""
+    """A learned table of B rows is added along the width of every example."""
 
     def forward(self, x):
         return self.out((self.a(x) @ self.table.t()).tanh())
@@ -172,7 +172,7 @@ def logits_taken_from_the_diagonal():
 
 @attack("sizes")
 def labels_one_hot_and_transposed():
-    """Soft labels (B, K) with B = K, transposed by mistake."""
+    """Soft labels (B, K) with B = K are transposed by mistake."""
     make = lambda: nn.Linear(SIZE, SIZE)
 
     def loss(model, batch):
@@ -183,7 +183,7 @@ def labels_one_hot_and_transposed():
 
 @attack("sizes")
 def weights_of_classes_as_many_as_examples():
-    """The loss has public weights for classes, of which there are as many as examples."""
+    """The loss has public class weights, as many as examples."""
     weight = torch.linspace(0.5, 2.0, SIZE)
     make = lambda: nn.Linear(SIZE, SIZE)
     loss = lambda model, batch: F.cross_entropy(model(batch[0]), batch[1], weight=weight, reduction="none")
@@ -192,7 +192,7 @@ def weights_of_classes_as_many_as_examples():
 
 @attack("sizes")
 def loss_multiplied_by_a_public_table():
-    """A public vector of B weights multiplies the losses: it is nobody's in particular."""
+    """A public vector of B weights multiplies the losses, and is shared by all examples."""
     weight = torch.linspace(1.0, 200.0, SIZE)
 
     def loss(model, batch):
@@ -203,7 +203,7 @@ def loss_multiplied_by_a_public_table():
 
 @attack("sizes")
 def collate_adds_a_public_table():
-    """A leaf of the batch has B rows and belongs to all."""
+    """A leaf of the batch has B rows and is shared."""
     table = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(9))
 
     def collate(items):
@@ -252,7 +252,7 @@ def two_examples_of_two_words_of_width_two():
 
 @attack("sizes")
 def convolution_over_channels_as_many_as_examples():
-    """(B, C, H, W) with all sizes equal, and channels and rows exchanged in between."""
+    """(B, C, H, W) with all sizes equal, and channels and rows swapped in between."""
     x = torch.randn(4, 4, 4, 4, generator=torch.Generator().manual_seed(5))
     x[0] *= 20
 
@@ -265,7 +265,7 @@ def convolution_over_channels_as_many_as_examples():
 
 @attack("sizes")
 def grouped_rows_as_many_as_examples():
-    """A reshape makes B groups of what is one example's own."""
+    """A reshape splits one example's entries into B groups."""
 
     def forward(self, x):
         return self.out(self.a(x.reshape(SIZE, -1, SIZE)).tanh().reshape(-1, SIZE, SIZE).sum(1))
@@ -326,6 +326,6 @@ def physical_batches_as_long_as_the_sequence():
 
 @attack("sizes")
 def data_sets_of_two_examples():
-    """The smallest data sets that a plan takes: three examples and two."""
+    """The smallest data sets that a plan accepts: three examples and two."""
     data = points(3, outlier=30.0)
     return exact(Task(Body, classify), data, remove=(0, 2))

@@ -1,4 +1,4 @@
-"""Examples that cannot be read or joined, and errors that tell how many were drawn."""
+"""Attacks by examples that cannot be read or joined, and by errors that reveal how many were drawn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privet.errors import PrivetError
 
 @attack("exceptions")
 def width_of_one_example_is_another():
-    """A matrix product names both shapes when they do not fit."""
+    """A matrix product's error names both shapes."""
     items = listed(points()).items
     items[7] = (torch.randn(WIDTH + 3), 1)
     return passes_over(Task(perceptron, classify), Listed(items), 7)
@@ -35,7 +35,7 @@ def structure_of_one_example_is_another():
 
 @attack("exceptions")
 def type_of_one_example_is_another():
-    """One input consists of whole numbers, which a layer refuses."""
+    """One input has an integer dtype, which a layer refuses."""
     items = listed(points()).items
     items[7] = (torch.arange(WIDTH), 1)
     return passes_over(Task(perceptron, classify), Listed(items), 7)
@@ -43,7 +43,7 @@ def type_of_one_example_is_another():
 
 @attack("exceptions")
 def one_item_is_nothing():
-    """None where an example should be, as broken files are marked."""
+    """One item is None, as for a broken file."""
     items = listed(points()).items
     items[7] = None
     return passes_over(Task(perceptron, classify), Listed(items), 7)
@@ -51,7 +51,7 @@ def one_item_is_nothing():
 
 @attack("exceptions", fast=True)
 def key_error_in_collate():
-    """Collate misses a key of one item, and the KeyError carries its name."""
+    """One item lacks a key, and collate's KeyError names it."""
 
     def collate(items):
         return default_collate([(item["x"], {"known": 1, "other": 2}[item["kind"]]) for item in items])
@@ -63,7 +63,7 @@ def key_error_in_collate():
 
 @attack("exceptions")
 def collate_drops_what_is_damaged():
-    """Collate leaves damaged items out: alone, nothing is left, and an empty list cannot be collated."""
+    """Collate drops damaged items: for one alone nothing remains, and an empty list cannot be collated."""
     items = listed(points()).items
     items[7] = (items[7][0], -1)
     collate = lambda few: default_collate([item for item in few if item[1] >= 0])
@@ -71,7 +71,7 @@ def collate_drops_what_is_damaged():
 
 
 class Failing(Listed):
-    """A list that raises for the item that is an exception."""
+    """A list that raises items that are exceptions."""
 
     def __getitem__(self, index):
         if isinstance(self.items[index], BaseException):
@@ -81,7 +81,7 @@ class Failing(Listed):
 
 @attack("exceptions")
 def file_that_cannot_be_read():
-    """`__getitem__` raises for one, with its path."""
+    """`__getitem__` raises for one item, with its path."""
     items = listed(points()).items
     items[7] = FileNotFoundError(2, "No such file", f"/home/{SECRET}")
     return passes_over(Task(perceptron, classify), Failing(items), 7)
@@ -89,7 +89,7 @@ def file_that_cannot_be_read():
 
 @attack("exceptions")
 def first_file_that_cannot_be_read():
-    """The first one, where a public batch says what examples look like."""
+    """The first item fails, and a public batch gives the structure of examples."""
     items = listed(points()).items
     items[0] = OSError(SECRET)
     public = (torch.randn(3, WIDTH), torch.tensor([0, 1, 2]))
@@ -109,9 +109,9 @@ def reading_ends_early():
 
 
 def poisson(task: Task, data, *, batch_size: int = 20) -> Verdict:
-    """Return the verdict on eight steps of Poisson samples: no exception, or one that does not hold the number drawn.
+    """Return the verdict on eight steps of Poisson sampling: no exception, or one without the number drawn.
 
-    The number drawn is that of the items which were collated since the last step, one at a time or together.
+    The number drawn is the number of items collated since the last step, one at a time or together.
     """
     drawn, collate = Counter(), task.collate or default_collate
 
@@ -137,7 +137,7 @@ def poisson(task: Task, data, *, batch_size: int = 20) -> Verdict:
 
 @attack("exceptions", fast=True)
 def number_drawn_by_a_collate_that_drops():
-    """Collate drops damaged items, and the error that follows says how many were drawn."""
+    """Collate drops damaged items, and the resulting error reveals how many were drawn."""
     items = [(x, -1 if 8 < k < 14 else int(y)) for k, (x, y) in enumerate(points(40))]
     collate = lambda few: default_collate([item for item in few if item[1] >= 0])
     return poisson(Task(perceptron, classify, collate=collate), Listed(items))
@@ -145,7 +145,7 @@ def number_drawn_by_a_collate_that_drops():
 
 @attack("exceptions")
 def number_drawn_by_a_batch_of_one_size():
-    """The model works for batches of less than 19 only, and says what it got."""
+    """The model works only for batches smaller than 19, and its error names the size."""
 
     class Small(Body):
         def forward(self, x):

@@ -1,4 +1,4 @@
-"""Layers and operations that have to be accepted and trained right."""
+"""Layers and operations that must be accepted and trained correctly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 
 def right(forward, data, *, tolerance=1e-3, **parts):
-    """Return the verdict on a forward with an output layer of seven inputs, `out`, and other parts that are made anew."""
+    """Return the verdict on a forward pass with an output layer of seven inputs, `out`, and other new modules."""
     make = lambda: model_of(forward, out=nn.Linear(7, CLASSES), **{name: part() for name, part in parts.items()})
     return trained_right(Task(make, classify, options=public(data)), data, remove=(0, 5), tolerance=tolerance)
 
@@ -23,13 +23,13 @@ def sequential(*layers):
 
 @valid(fast=True)
 def two_linear_layers():
-    """What everybody begins with."""
+    """A minimal network."""
     return trained_right(Task(perceptron, classify), points(), remove=(0, 5))
 
 
 @valid()
 def spectral_norm_as_a_parametrisation():
-    """In training mode its vectors change in every pass, by the weights alone."""
+    """In training mode its vectors change in every pass, depending on the weights only."""
 
     def make():
         model = Body()
@@ -41,7 +41,7 @@ def spectral_norm_as_a_parametrisation():
 
 @valid()
 def spectral_norm_as_a_hook():
-    """The old spelling."""
+    """The old API."""
 
     def make():
         model = Body()
@@ -65,7 +65,7 @@ def weight_norm_as_a_parametrisation():
 
 @valid()
 def weight_norm_as_a_hook():
-    """The old spelling, which sets the weight before every pass."""
+    """The old API, which sets the weight before every pass."""
 
     def make():
         model = Body()
@@ -89,7 +89,7 @@ def orthogonal_weights():
 
 @valid()
 def lazily_made_layers():
-    """Shapes are taken from the first batch: that of a plain loop's first example is the same."""
+    """Shapes come from the first batch, which for the plain loop is the first example."""
     make = sequential(lambda: nn.LazyLinear(7), nn.Tanh, lambda: nn.LazyLinear(CLASSES))
 
     def before(model):
@@ -100,7 +100,7 @@ def lazily_made_layers():
 
 @valid()
 def table_tied_to_the_head():
-    """One parameter is table and output layer."""
+    """One parameter is both table and output layer."""
 
     class Tied(nn.Module):
         def __init__(self):
@@ -202,7 +202,7 @@ def norms_of_each_example():
 
 @valid()
 def frames_through_one_convolution():
-    """(B, T, C, H, W): time is folded into the batch for a convolution, and out of it."""
+    """(B, T, C, H, W): time is folded into the batch for a convolution, then unfolded."""
 
     def forward(self, x):
         h = self.conv(x.flatten(0, 1)).relu().mean((2, 3))
@@ -214,7 +214,7 @@ def frames_through_one_convolution():
 
 @valid()
 def channels_last():
-    """Model and pictures in the other memory format."""
+    """Model and images in the channels-last memory format."""
 
     def make():
         model = nn.Sequential(

@@ -1,4 +1,4 @@
-"""Units, rules, momentum and masks that have to be accepted and trained right."""
+"""Units, rules, momentum and masks that must be accepted and trained correctly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = points()
 
 @valid()
 def dropout_of_each_example():
-    """Masks are drawn for each example: the release is that of one of the ways to draw them."""
+    """Masks are drawn for each example: the release matches one of the possible draws."""
     make = lambda: nn.Sequential(nn.Linear(WIDTH, 2), nn.Tanh(), nn.Dropout(0.5), nn.Linear(2, CLASSES))
     data, task = points(3), Task(make, classify)
     outcome = train(task, data)
@@ -39,7 +39,7 @@ def dropout_of_each_example():
 
 @valid()
 def dropout_differs_between_examples():
-    """Twenty equal examples have not all the same masks."""
+    """Twenty equal examples do not all have the same mask."""
     make = lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(40, 1, bias=False))
     data = TensorDataset(torch.ones(20, 40), torch.zeros(20))
     outcome = train(Task(make, lambda model, batch: model(batch[0])[:, 0], bound=1e3), data)
@@ -105,7 +105,7 @@ def inner_momentum():
 
 @valid()
 def momentum_of_each_example():
-    """Averages of each example's gradients, here all equal."""
+    """Averages of each example's gradients, which are all equal here."""
     weights = lambda gradients: clipped(gradients, 1.0)
     plan = {"momentum": privet.momentum.PerExample(decay=0.3)}
     return trained_right(Task(perceptron, classify, steps=3, weights=weights, plan=plan), DATA, remove=(0, 5))
@@ -113,7 +113,7 @@ def momentum_of_each_example():
 
 @valid()
 def projected_norms():
-    """Norms are estimated from random directions; with a bound that nobody reaches the sum is exact."""
+    """Norms are estimated from random directions; with a bound that no example reaches, the sum is exact."""
     rule = privet.clipping.Projected(privet.clipping.Flat(1e4), projections=10)
     return trained_right(Task(perceptron, classify, clipping=rule, weights=lambda gradients: gradients), DATA, remove=())
 
@@ -134,7 +134,7 @@ def layers_clipped_by_themselves():
 
 @valid()
 def contributions_that_are_normalised():
-    """Every contribution is as long as the bound."""
+    """Every contribution has the norm of the bound."""
     weights = lambda gradients: {name: g / float(flat(gradients).norm()) for name, g in gradients.items()}
     return trained_right(
         Task(perceptron, classify, clipping=privet.clipping.Normalize(1.0), weights=weights), DATA, remove=(0, 5)
@@ -143,7 +143,7 @@ def contributions_that_are_normalised():
 
 @valid()
 def random_masks():
-    """Coordinates that a mask leaves out count for nothing: not in the sum, nor in the norm."""
+    """Coordinates outside a mask count neither in the sum nor in the norm."""
     plan = {"sparsification": privet.sparsification.Random(final_rate=0.5)}
     task = Task(perceptron, classify, steps=4, plan=plan)
     outcome = train(task, DATA)
@@ -160,7 +160,7 @@ def random_masks():
 
 @valid()
 def noise_and_sampling_as_usual():
-    """Poisson samples, noise, a scheduler, an average, several workers' worth of reading: accepted and run."""
+    """Poisson sampling, noise, a scheduler, weight averaging and reading by workers: accepted and run."""
     plan = {"sampling": privet.sampling.Poisson(6), "noise": privet.noise.Gaussian(1.0)}
     training = training_of(Task(perceptron, classify, steps=5, plan=plan), listed(DATA))
     training.run()

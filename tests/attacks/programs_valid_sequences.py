@@ -1,4 +1,4 @@
-"""Texts and sequences: layers and operations that have to be accepted and trained right."""
+"""Layers and operations on texts and sequences that must be accepted and trained correctly."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 def right(forward, data, *, tolerance=1e-3, **parts):
-    """Return the verdict on a forward with an output layer of seven inputs, `out`, and other parts that are made anew."""
+    """Return the verdict on a forward pass with an output layer of seven inputs, `out`, and other new modules."""
     make = lambda: model_of(forward, out=nn.Linear(7, CLASSES), **{name: part() for name, part in parts.items()})
     return trained_right(Task(make, classify, options=public(data)), data, remove=(0, 5), tolerance=tolerance)
 
 
 @valid()
 def rows_written_into_zeros():
-    """A tensor that the model makes is filled step by step."""
+    """A tensor that the model creates is filled step by step."""
 
     def forward(self, x, lengths):
         h, state = torch.zeros(len(x), x.shape[1], 7), None
@@ -44,7 +44,7 @@ def bags_of_words():
 
 @valid()
 def bag_with_offsets():
-    """EmbeddingBag on one long list of words with an offset for each text."""
+    """EmbeddingBag on one list of words with an offset for each text."""
 
     def forward(self, text):
         offsets = torch.arange(0, text.numel(), text.shape[1])
@@ -171,7 +171,7 @@ def encoder_with_a_mask_of_padding():
 
 @valid()
 def chosen_words_through_a_layer():
-    """A mask picks one word of each text for an extra layer."""
+    """A mask selects one word of each text for an additional layer."""
 
     def forward(self, text):
         h, chosen = self.table(text), text == 12
@@ -195,7 +195,7 @@ def sequences_sorted_and_put_back():
 
 @valid()
 def mixture_of_two_experts():
-    """Each word goes to one expert; rows are gathered and put back."""
+    """Each word is routed to one expert; rows are gathered and scattered back."""
 
     def forward(self, text):
         h = self.table(text)

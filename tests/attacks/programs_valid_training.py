@@ -1,4 +1,4 @@
-"""Ways to write a model, a loss and batches that have to be accepted and trained right."""
+"""Ways to write models, losses and batches that must be accepted and trained correctly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def right(make, loss=classify, data=DATA, *, tolerance=1e-3, **options) -> Verdi
 
 
 def body(forward):
-    """Return a maker of two layers with this forward."""
+    """Return a factory of two layers with this forward."""
     return lambda: model_of(forward, inner=nn.Linear(WIDTH, 7), outer=nn.Linear(7, CLASSES))
 
 
@@ -88,7 +88,7 @@ def dicts_with_text_and_numbers():
 
 @valid()
 def texts_padded_to_the_longest_with_a_mask():
-    """The padding changes nothing, as the mean counts words only."""
+    """The padding has no effect, as the mean covers words only."""
 
     def forward(self, text):
         mask = (text != 0).float()[..., None]
@@ -102,7 +102,7 @@ def texts_padded_to_the_longest_with_a_mask():
 
 @valid()
 def distillation_from_a_frozen_teacher():
-    """The teacher is outside of the model, and frozen."""
+    """The teacher is outside the model, and frozen."""
     torch.manual_seed(1)
     teacher = perceptron().requires_grad_(False)
 
@@ -129,13 +129,13 @@ def teacher_within_the_model():
 
 @valid()
 def model_compiled():
-    """torch.compile without a compiler behind it."""
+    """torch.compile with a backend that does not compile."""
     return right(lambda: torch.compile(perceptron(), backend="eager"))
 
 
 @valid()
 def compiled_model_is_said_to_run_uncompiled():
-    """One warning, not one for every step."""
+    """One warning in total, not one per step."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         outcome = train(Task(lambda: torch.compile(perceptron(), backend="eager"), classify, steps=3), DATA)
@@ -182,7 +182,7 @@ def model_without_kernels_for_float64():
 
 @valid()
 def function_of_the_old_kind():
-    """A user's autograd function with `ctx` in its forward, which has no rule for vmap."""
+    """A user-defined autograd function with `ctx` in its forward, which has no vmap rule."""
 
     class Straight(torch.autograd.Function):
         @staticmethod
@@ -198,7 +198,7 @@ def function_of_the_old_kind():
 
 @valid()
 def function_with_a_rule_for_vmap():
-    """A user's autograd function with a right rule."""
+    """A user-defined autograd function with a correct vmap rule."""
 
     class Cube(torch.autograd.Function):
         @staticmethod
@@ -335,7 +335,7 @@ def batch_norm_in_evaluation_mode():
 
 @valid()
 def parameter_that_is_not_used():
-    """A layer takes no part in the loss."""
+    """A layer does not affect the loss."""
 
     def make():
         model = Body()

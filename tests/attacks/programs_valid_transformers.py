@@ -1,4 +1,4 @@
-"""Small models of transformers and peft that have to be accepted and trained right."""
+"""Small models of transformers and peft that must be accepted and trained correctly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = 3
 
 
 def library(name: str = "transformers"):
-    """Return a library, or skip where it is not installed."""
+    """Return a library, or skip if it is not installed."""
     return pytest.importorskip(name)
 
 
@@ -76,7 +76,7 @@ def bert_with_a_batch_encoding():
 
 @valid()
 def gpt2_predicts_words():
-    """Tied table and head, one-dimensional convolutions for weights."""
+    """Tied table and head, and Conv1D layers."""
     transformers = library()
     config = transformers.GPT2Config(
         vocab_size=30, n_positions=12, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
@@ -123,14 +123,14 @@ def wav2vec2_classifies_sounds():
 
 
 def adapted(*, dora: bool) -> Verdict:
-    """Return the verdict on a classifier of which adapters are trained."""
+    """Return the verdict on a classifier whose adapters are trained."""
     peft = library("peft")
 
     def make():
         config = peft.LoraConfig(r=2, lora_alpha=4, lora_dropout=0.0, target_modules=["query", "value"], use_dora=dora)
         model = peft.get_peft_model(bert(), config)
         for name, parameter in model.named_parameters():
-            if "lora_B" in name:  # zero otherwise, and so the gradients of the other factor
+            if "lora_B" in name:  # otherwise zero, and so would be the gradients of the other factor
                 torch.nn.init.normal_(parameter, std=0.3)
         return model
 

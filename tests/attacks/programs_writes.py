@@ -1,4 +1,4 @@
-"""What the forward pass writes and nobody adds noise to: parameters, attributes and containers."""
+"""Attacks by writes in the forward pass without noise: to parameters, attributes and containers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def writing(write, *, steps: int = 1, **attributes) -> Task:
 # ---------------------------------------------------------------- parameters
 @attack("state", fast=True)
 def max_norm_of_a_table():
-    """`max_norm` renormalises the rows that are looked up: a word that one person has shows."""
+    """`max_norm` renormalises the looked-up rows, which reveals a word that only one person has."""
 
     def make():
         model = nn.Sequential(nn.Embedding(13, 6, max_norm=2.0), nn.Flatten(), nn.Linear(42, CLASSES))
@@ -82,7 +82,7 @@ def max_norm_as_a_function():
 
 @attack("state")
 def codebook_written_through_data():
-    """`.data[...] =` puts encodings into a parameter at the thirtieth call."""
+    """`.data[...] =` writes encodings into a parameter at the thirtieth call."""
 
     class Codes(Body):
         def __init__(self):
@@ -117,13 +117,13 @@ def overwriting(write) -> Task:
 
 @attack("state")
 def parameter_written_through_data():
-    """`parameter.data` is not seen by autograd."""
+    """`parameter.data` is not tracked by autograd."""
     return bounded(overwriting(lambda self, h: self.extra.data.add_(h.detach().sum(0))), FAR)
 
 
 @attack("state")
 def parameter_written_through_detach():
-    """`detach()` shares its memory."""
+    """`detach()` shares memory."""
     return bounded(overwriting(lambda self, h: self.extra.detach().add_(h.detach().mean(0))), FAR)
 
 
@@ -140,7 +140,7 @@ def parameter_written_under_no_grad():
 
 @attack("state")
 def parameter_initialised_from_data():
-    """Data-dependent initialisation, as actnorm has it, by `nn.init` in the first pass."""
+    """Data-dependent initialisation, as in actnorm, by `nn.init` in the first pass."""
 
     def write(self, h):
         if not getattr(self, "ready", False):
@@ -152,7 +152,7 @@ def parameter_initialised_from_data():
 
 @attack("state")
 def parameter_set_by_storage():
-    """`set_` hands the parameter another memory."""
+    """`set_` gives the parameter other memory."""
     return bounded(overwriting(lambda self, h: self.extra.data.set_(h.detach().mean(0).clone())), FAR)
 
 
@@ -189,7 +189,7 @@ def weights_clipped_by_what_was_seen():
 # ---------------------------------------------------------------- attributes and containers
 @attack("state", fast=True)
 def list_of_encodings():
-    """A list on the module keeps what it sees."""
+    """A list on the module stores encodings."""
     return bounded(writing(lambda self, h: self.seen.append(h.detach().clone()), seen=[]), FAR)
 
 
@@ -205,7 +205,7 @@ def dict_of_sums():
 
 @attack("state")
 def dict_in_a_list_in_a_dict():
-    """What is written lies three containers deep."""
+    """The write is nested three containers deep."""
 
     def write(self, h):
         self.seen["runs"][0]["last"] = h.detach().sum(0)
@@ -215,13 +215,13 @@ def dict_in_a_list_in_a_dict():
 
 @attack("state")
 def plain_tensor_written_in_place():
-    """A tensor that is an attribute and no buffer."""
+    """A tensor attribute that is not a buffer."""
     return bounded(writing(lambda self, h: self.seen.add_(h.detach().sum(0)), seen=torch.zeros(7)), FAR)
 
 
 @attack("state")
 def plain_tensor_replaced():
-    """The attribute is assigned anew."""
+    """The attribute is reassigned."""
 
     def write(self, h):
         self.seen = self.seen + h.detach().sum(0)
@@ -242,7 +242,7 @@ def array_written_in_place():
 
 @attack("state")
 def count_of_rows():
-    """A plain counter of rows tells how many there were."""
+    """A plain counter reveals the number of rows."""
 
     def write(self, h):
         self.rows += len(h)
@@ -252,7 +252,7 @@ def count_of_rows():
 
 @attack("state")
 def attribute_set_at_the_ninth_call():
-    """Nothing is kept until the ninth call."""
+    """Nothing is stored until the ninth call."""
 
     def write(self, h):
         self.calls += 1
@@ -264,7 +264,7 @@ def attribute_set_at_the_ninth_call():
 
 @attack("state")
 def last_step_kept_for_the_next():
-    """The model adds what it saw in the step before: examples reach the release of another step."""
+    """The model adds values of the previous step: examples affect the release of another step."""
 
     class Keeping(Body):
         def __init__(self):
@@ -300,7 +300,7 @@ def exponential_teacher():
 
 @attack("state")
 def teacher_moved_by_encodings():
-    """The teacher's bias is moved by the data itself."""
+    """The teacher's bias is updated from the data itself."""
 
     class Student(Body):
         def __init__(self):
@@ -317,7 +317,7 @@ def teacher_moved_by_encodings():
 
 @attack("state")
 def spectral_norm_of_the_old_kind():
-    """`nn.utils.spectral_norm` writes to its vectors in every pass; as many times as examples come, if it is not kept from it."""
+    """`nn.utils.spectral_norm` updates its vectors in every pass: unless prevented, once per example."""
 
     def make():
         model = Body()
@@ -341,7 +341,7 @@ def spectral_norm_of_the_new_kind():
 
 @attack("state")
 def layer_made_in_the_first_pass():
-    """A layer appears when it is first needed, with weights made of what is seen."""
+    """A layer is created on first use, with weights computed from the data."""
 
     class Late(Body):
         def forward(self, x):
@@ -356,7 +356,7 @@ def layer_made_in_the_first_pass():
 
 @attack("state")
 def constant_made_in_the_first_pass():
-    """A scale is taken from the first examples that come, and kept as a buffer."""
+    """A scale is computed from the first examples, and stored as a buffer."""
 
     class Late(Body):
         def forward(self, x):
@@ -369,7 +369,7 @@ def constant_made_in_the_first_pass():
 
 @attack("state")
 def mode_written_in_the_pass():
-    """The pass switches a part of the model to evaluation, by what it sees, and leaves it so."""
+    """Depending on the data, the pass switches a part of the model to evaluation mode permanently."""
 
     class Switching(Body):
         def __init__(self):
@@ -386,7 +386,7 @@ def mode_written_in_the_pass():
 
 @attack("state")
 def gradients_switched_off_for_a_layer():
-    """The pass freezes a layer when it sees a large input: later examples have no gradient there."""
+    """The pass freezes a layer on a large input: later examples would have no gradient there."""
 
     class Freezing(Body):
         def forward(self, x):
@@ -399,7 +399,7 @@ def gradients_switched_off_for_a_layer():
 
 @attack("state")
 def layer_exchanged_in_the_pass():
-    """The pass puts another layer in place of one, by what it sees."""
+    """Depending on the data, the pass replaces a layer."""
 
     class Exchanging(Body):
         def __init__(self):
@@ -415,10 +415,10 @@ def layer_exchanged_in_the_pass():
 
 
 def remembering(memory) -> Task:
-    """Return the task of a model that adds what it saw in the pass before, which an object of its own keeps.
+    """Return the task of a model that adds values of the previous pass, stored in an object.
 
     Args:
-        memory: makes the object; it has an attribute `value`.
+        memory: creates the object, which has an attribute `value`.
     """
 
     class Remembering(Body):
@@ -437,7 +437,7 @@ def remembering(memory) -> Task:
 
 @attack("state")
 def object_that_remembers():
-    """State lies in an attribute of an object that is no module, as caches of language models have it."""
+    """State in an attribute of an object that is not a module, as in caches of language models."""
 
     class Memory:
         def __init__(self):
@@ -448,7 +448,7 @@ def object_that_remembers():
 
 @attack("state")
 def object_with_slots_that_remembers():
-    """The same where the object has no dictionary of attributes."""
+    """The same with an object without `__dict__`."""
 
     class Memory:
         __slots__ = ("value",)

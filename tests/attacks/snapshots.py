@@ -1,4 +1,4 @@
-"""What of a model anybody can see after training, beside the parameters that were released; and whether two views are equal."""
+"""Snapshots of all visible state of a model after training besides the released parameters, and their comparison."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _OWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_
 
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
-    """Return copies of all that training must not change by private data: place → value.
+    """Return copies of all state that must not depend on private data after training: place → value.
 
-    These are buffers, frozen parameters, the tree of modules, training flags, and attributes of modules with what lists, dicts
-    and generators in them hold. Trainable parameters are left out: they are what is released.
+    This includes buffers, frozen parameters, the tree of modules, training flags, and attributes of modules with the contents of
+    lists, dicts and generators. Trainable parameters are excluded: they are released.
     """
     found: dict[str, Any] = {}
     released = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
@@ -39,7 +39,7 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
 
 
 def generators() -> dict[str, Any]:
-    """Return the states of the generators that every program shares."""
+    """Return the states of the global generators."""
     state = np.random.get_state()
     return {
         "torch": torch.get_rng_state().clone(),
@@ -54,7 +54,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str
 
 
 def _add(found: dict[str, Any], place: str, value: object, released: Collection[int] = (), depth: int = 0) -> None:
-    """Note a value, and what it holds, under its place; what cannot be compared is left out, and released parameters are."""
+    """Record a value and its contents under its place; skip released parameters and objects that cannot be compared."""
     if depth > _DEEPEST or id(value) in released:
         return
     if isinstance(value, Tensor):
@@ -89,7 +89,7 @@ def _items(value: object) -> Iterator[tuple[object, object]]:
 
 
 def _copied(tensor: Tensor) -> object:
-    """Return a copy, or a word for a tensor of a transform that has ended: nobody is to find one."""
+    """Return a copy, or a marker for a tensor of a transform that has ended, which must not exist."""
     try:
         return tensor.detach().clone().to_dense()
     except RuntimeError:

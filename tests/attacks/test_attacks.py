@@ -1,4 +1,4 @@
-"""No program that a user can write breaks the guarantee, and what is valid is trained right."""
+"""No program in the suite breaks the guarantee, and valid programs are trained correctly."""
 
 import ast
 import inspect
@@ -45,13 +45,13 @@ FILES = (
     ],
 )
 def test_program(program):
-    """Attacks are refused or bounded; valid programs are accepted, and their sum is a plain loop's."""
+    """Attacks are refused or bounded; valid programs are accepted, and their sum equals a plain loop's."""
     verdict = judge(program)
     assert verdict.passed, verdict.remark
 
 
-# What is kept apart by construction needs no check. These programs write in places that are not looked at, or in the pass to
-# parameters in ways that cannot be undone, or switch torch's modes off: the check on made-up examples finds them.
+# Isolation by construction needs no check. These programs write to state that is not restored, write to parameters in ways that
+# cannot be undone, or disable torch's modes: the check on synthetic examples finds them.
 FOUND_BY_THE_CHECK = {
     "max_norm_of_a_table", "max_norm_of_a_bag", "max_norm_as_a_function", "parameter_initialised_from_data",
     "parameter_written_through_numpy", "layer_made_in_the_first_pass", "object_that_remembers",
@@ -71,7 +71,7 @@ BY_CONSTRUCTION = ("rows", "coupling", "sizes", "flow", "state", "gradients", "r
     ],
 )
 def test_program_without_the_check(program):
-    """Attacks are bounded also where nothing was looked at before training."""
+    """Attacks are bounded also without the check before training."""
     with unchecked():
         verdict = judge(program)
     assert verdict.passed, verdict.remark

@@ -1,4 +1,4 @@
-"""The harness finds what is wrong: trainers with one fault each are judged bad, and a right one is judged good."""
+"""The harness detects faults: trainers with one fault each fail, and a correct one passes."""
 
 import time
 
@@ -19,7 +19,7 @@ LONG = "this model cannot be trained with the promise that was made"
 
 
 class Plain:
-    """A trainer that sums clipped gradients in a loop, with a fault by name."""
+    """A trainer that sums clipped gradients in a loop, with a named fault."""
 
     def __init__(self, task, data, fault):
         self.model, self.task, self.data, self.fault = task.model(), task, data, fault
@@ -69,7 +69,7 @@ class Plain:
 
 @pytest.fixture
 def trainer(monkeypatch):
-    """Replace `Training` by the plain trainer with a fault."""
+    """Replace `Training` by the plain trainer with a named fault."""
 
     def use(fault):
         monkeypatch.setattr(harness, "training_of", lambda task, data: Plain(task, data, fault))
@@ -137,7 +137,7 @@ def test_a_refusal_may_differ_in_the_public_number_of_examples_only(trainer, mon
 
 
 def test_real_training_clips_and_without_its_clipping_it_is_found(monkeypatch):
-    """The measure is the same on the real path: a rule whose weights are one moves more than it says."""
+    """The real path is measured alike: a rule whose weights are all one exceeds its stated sensitivity."""
     assert bounded(Task(Body, classify, bound=0.5), DATA).passed
     monkeypatch.setattr(privet.clipping.Flat, "weight", lambda self, norms: torch.ones_like(norms))
     verdict = bounded(Task(Body, classify, bound=0.5), DATA)
@@ -225,7 +225,7 @@ def test_neighbours_lack_one_example():
 
 
 def test_a_known_bad_program_is_bad_whatever_trains_it(monkeypatch):
-    """A loss over the batch, on a trainer that hands all examples over at once."""
+    """A loss over the batch, on a trainer that passes all examples at once."""
 
     class Together(Plain):
         def run(self):

@@ -1,4 +1,4 @@
-"""The models that every battery runs over: a layer or a network joins all of them by adding a line."""
+"""Models shared by all batteries of tests: one line adds a layer or a network to all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLASSES = 4
 
 
 def energy(model, batch):
-    """A loss for whatever a layer returns: not linear, so that every output has a gradient of its own."""
+    """Return a loss for any layer's output: non-linear, so that every output has a different gradient."""
     out = model(*batch)
     out = out.reshape(len(out), -1)
     return ((out - 1).square() * torch.linspace(0.5, 1.5, out.shape[1], dtype=out.dtype)).mean(1)
@@ -31,27 +31,27 @@ def cross_entropy(model, batch):
 
 
 def next_token(model, batch):
-    """Mean over an example's own positions."""
+    """Return the mean over an example's positions."""
     tokens, targets = batch
     return F.cross_entropy(model(tokens).transpose(1, 2), targets, reduction="none").mean(1)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the batches it takes and its loss; random parameters and contents come from fixed seeds."""
+    """A model, its batches and its loss; random parameters and contents have fixed seeds."""
 
     name: str
     module: Callable[[], nn.Module]
     contents: Callable[[int], tuple[Any, ...]]
     loss: Callable[[Any, Any], torch.Tensor] = energy
     smooth: bool = True  # whether inputs 10⁴ times larger or smaller leave the gradient well conditioned
-    grouped: bool = False  # whether examples steer the model, so that those that agree make a group
+    grouped: bool = False  # whether the model takes data-dependent paths, so that examples are split into groups
 
     def model(self, dtype=torch.float32):
         torch.manual_seed(1)
         model = self.module().to(dtype)
         with torch.no_grad():
-            for parameter in model.parameters():  # no gradient may vanish by a lucky initial value
+            for parameter in model.parameters():  # no gradient may vanish because of a special initial value
                 parameter.add_(0.1 * torch.randn_like(parameter))
         return model
 
@@ -89,7 +89,7 @@ def frozen(module, *names):
 
 
 class Bare(nn.Module):
-    """Parameters of its own, and a function of them and the input."""
+    """Its own parameters, and a function of them and the input."""
 
     def __init__(self, forward, **shapes):
         super().__init__()
@@ -127,7 +127,7 @@ class SharedParameter(nn.Module):
 
 
 class Positions(nn.Module):
-    """Token embeddings plus position embeddings, looked up by indices of shape (1, T) that all examples share."""
+    """Token embeddings plus position embeddings, looked up by shared indices of shape (1, T)."""
 
     def __init__(self, length):
         super().__init__()
@@ -139,7 +139,7 @@ class Positions(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A pre-norm decoder block by hand, its head tied to the embedding."""
+    """A hand-written pre-norm decoder block, with its head tied to the embedding."""
 
     def __init__(self, width=8, length=6):
         super().__init__()
@@ -160,7 +160,7 @@ class Transformer(nn.Module):
 
 
 def with_statistics(module):
-    """In evaluation mode, with running statistics of its own."""
+    """Return the module in evaluation mode, with its own running statistics."""
     for name, buffer in module.named_buffers():
         if buffer.is_floating_point():
             buffer.copy_(torch.randn_like(buffer) if "mean" in name else 0.5 + torch.rand_like(buffer))
@@ -182,7 +182,7 @@ def transposed(name, layer, *shape, **options):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions with group norm, and a short cut of one tap."""
+    """Two convolutions with group norm, and a 1×1 shortcut."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -440,7 +440,7 @@ TIED = [
 
 
 def _summed_positions(model, batch):
-    """The head sees (B·T, d); losses of an example's positions are added up afterwards."""
+    """The head sees (B·T, d); losses of an example's positions are summed afterwards."""
     x, labels = batch
     flat = F.cross_entropy(model(x.flatten(0, 1)), labels.flatten(), reduction="none")
     return flat.view(labels.shape).sum(1)
@@ -463,7 +463,7 @@ PRODUCTS = [
     Case("x @ v", lambda: Bare(lambda m, x: x @ m.weight, weight=(6,)), numbers(3, 6)),
     Case("W @ x", lambda: Bare(lambda m, x: m.weight @ x, weight=(4, 3)), numbers(3, 6)),
     Case("x @ Wᵀ", lambda: Bare(lambda m, x: x @ m.weight.t(), weight=(4, 6)), numbers(3, 6)),
-    # Square weights, so that a transposition too many or too few keeps all shapes.
+    # Square weights, so that a wrong transposition keeps all shapes.
     Case("square x @ W twice", lambda: Bare(
         lambda m, x: torch.tanh(x @ m.first) @ m.second, first=(6, 6), second=(6, 6)), numbers(2, 6), smooth=False),
     Case("square W @ x", lambda: Bare(lambda m, x: m.weight @ x, weight=(3, 3)), numbers(3, 6)),
@@ -660,7 +660,7 @@ NETWORKS = [
 
 
 def everything(returned):
-    """All that a recurrent layer returns, (output, h) or (output, (h, c)), as one tensor with examples first."""
+    """Return all outputs of a recurrent layer, (output, h) or (output, (h, c)), as one tensor with examples first."""
     output, states = returned
     states = states if isinstance(states, tuple) else (states,)
     return torch.cat([output.flatten(1), *(state.transpose(0, 1).flatten(1) for state in states)], 1)
@@ -672,7 +672,7 @@ def _time_first(m, x):
 
 
 def packed(layer, x, lengths, sort=True, between=lambda sequence: sequence):
-    """The layer over packed sequences; all that it returns, padded to the length of x."""
+    """Run the layer over packed sequences; return all outputs, padded to the length of x."""
     sequence = between(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=not sort))
     output, states = layer(sequence)
     return everything((pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], states))
@@ -719,7 +719,7 @@ def _stepwise(m, x):
 
 
 def sequences(examples):
-    """Seven positions, of which an example has at least one, and their number."""
+    """Return sequences of up to seven positions, and their lengths ≥ 1."""
     return torch.randn(examples, 7, 6), torch.randint(1, 8, (examples,))
 
 
@@ -778,7 +778,7 @@ RECURRENT = [
          numbers(3, 6), smooth=False),
 ]  # fmt: skip
 
-# Examples moved about, turned round, laid side by side: what one example sees is its own alone.
+# Examples permuted, reversed, concatenated: each example sees only itself.
 REARRANGED = [
     Case("positions of several examples in another order", lambda: With(
         lambda m, x: m.a(x.flatten(0, 1)[torch.arange(3 * len(x)).flip(0)]).tanh().view(len(x), -1).flip(0), a=nn.Linear(6, 4)),
@@ -809,7 +809,7 @@ def _sorted_by_length(m, x, lengths):
     return torch.tanh(m.a(x[order]))[order.argsort()]
 
 
-# Sizes that happen to equal the number of examples, which for these is COINCIDENCE.
+# Sizes that equal the number of examples, COINCIDENCE.
 COINCIDENCE = 5
 COINCIDENCES = [
     Case("shift as long as the batch", lambda: Bare(
@@ -826,7 +826,7 @@ COINCIDENCES = [
 ]  # fmt: skip
 
 
-# No rule follows these, so that they go one example at a time.
+# Not supported by any rule, so computed by the loop.
 UNFOLLOWED = [
     Case("ragged embedding bags, last offset included", lambda: With(
         lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)])),
@@ -836,7 +836,7 @@ UNFOLLOWED = [
         lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, proj_size=3, batch_first=True)), numbers(3, 6)),
 ]  # fmt: skip
 
-# What goes together in one pass, or in one for each group.
+# Computed in one pass, or one for each group.
 FOLLOWED = [*CASES, *COINCIDENCES]
 
 

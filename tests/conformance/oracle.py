@@ -1,4 +1,4 @@
-"""What every method is measured against: the library's plain loop, and its rules written down a second time."""
+"""The reference for every method: the library's plain loop, and an independent implementation of its rules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def relative_error_per_example(found, expected):
-    """The library's, where there is something to compare: losses that saturate have no gradient."""
+    """Return the library's relative error; the expected gradient must not vanish, as that of a saturated loss does."""
     assert size(expected) > 0
     return relative_error_of_any(found, expected)
 
@@ -43,7 +43,7 @@ def select(batch, index):
     return pytree.tree_map(lambda leaf: leaf[index], batch)
 
 
-# The rules with their usual settings, written down a second time: weights by norm n and bound c, and sensitivity over c.
+# Independent implementation of the rules with their usual settings: weights by norm n and bound c, and sensitivity over c.
 FORMULAS = {
     "Flat": (lambda n, c: torch.clamp(c / n, max=1.0), 1.0),
     "Automatic": (lambda n, c: c / (n + 0.01), 1.0),
@@ -55,7 +55,7 @@ FORMULAS = {
 
 
 def plain_clipped_sum(gradients, kind, bound, groups=None):
-    """The clipped sum, of each group of parameters by itself: all together by default."""
+    """Return the clipped sum, with each group of parameters clipped separately; one group by default."""
     groups = groups or [list(gradients)]
     weight, _ = FORMULAS[kind]
     found = {}

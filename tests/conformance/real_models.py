@@ -1,4 +1,4 @@
-"""Models that nobody here wrote, from `transformers` with random weights and small configurations, unchanged."""
+"""Unmodified models from `transformers` with random weights and small configurations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOCABULARY, WORDS, CLASSES = 29, 7, 4
 
 
 def next_words(model, batch):
-    """Mean over an example's own positions; what comes after its length is padding."""
+    """Return the mean over an example's positions; those after its length are padding."""
     words, targets, lengths = batch
     there = torch.arange(words.shape[1])[None] < lengths[:, None]
     logits = model(input_ids=words, attention_mask=there.long()).logits
@@ -40,7 +40,7 @@ def pairs(n):
 
 
 def sentences(n):
-    """Sentences of two lengths, whole ones among them: whether there is padding steers some models."""
+    """Return sentences of two lengths, some without padding: some models branch on the presence of padding."""
     return *pairs(n), torch.tensor([WORDS, WORDS - 2] * n)[:n]
 
 
@@ -56,8 +56,8 @@ def images(n, size=16):
 class RealModel:
     """A model class of `transformers` with a small configuration.
 
-    `exact` says that it computes in the precision of its inputs throughout; `steered`, that where an example's words are sent
-    decides which of its operations run, so that it goes with those alone that are sent alike.
+    `exact`: it computes in the precision of its inputs throughout. `steered`: the routing of an example's words determines which
+    operations run, so that only examples with equal routing share a pass.
     """
 
     name: str
@@ -84,18 +84,18 @@ class RealModel:
 
 
 def low_rank(model):
-    """GPT-2 with a low-rank adapter by PEFT, everything else frozen."""
+    """Return GPT-2 with a low-rank adapter from PEFT, everything else frozen."""
     from peft import LoraConfig, get_peft_model
 
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(parameter)  # it starts at zero, where the other factor has no gradient
+            torch.nn.init.normal_(parameter)  # its initial value is zero, so that the other factor would have no gradient
     return adapted
 
 
 def with_magnitudes(model):
-    """GPT-2 with DoRA by PEFT: each weight is put together anew from a direction and its length."""
+    """Return GPT-2 with DoRA from PEFT: each weight is composed of a direction and a magnitude."""
     from peft import LoraConfig, get_peft_model
 
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, use_dora=True))

@@ -1,4 +1,4 @@
-"""One pass over a batch, and how a batch is gone through: what tests ask of the engine's inside."""
+"""Access to engine internals for tests: a single pass, and the passes over a batch."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from torch import Tensor
 from privet._utils.randomness import preserve_generators
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Draws, seeds_of_torch
+from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.passes import Passes
 
 
 def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=False):
-    """The tape of a single pass over all examples, or what keeps one from being made."""
+    """Return the tape of a single pass over all examples, or raise what prevents one."""
     subject, examples = Subject(model, loss_fn, parameters or trainable(model)), split_batch(batch)
     with preserve_generators():
-        draws = Draws(examples.count, seeds_of_torch)
+        draws = Draws(examples.count, draw_torch_seed)
         return ghost.record(subject, examples, draws, batched_from_the_start=batched_from_the_start)
 
 
 @dataclass(frozen=True)
 class Covered:
-    """How a batch was gone through, and what was found, in the order of the batch."""
+    """The passes over a batch, and their results in the order of the batch."""
 
     gradients: dict[str, Tensor]
-    produced: dict[str, Tensor]  # of the last pass, as it came
+    produced: dict[str, Tensor]  # of the last pass
     norms: Tensor
     looped: int
     groups: int
 
 
-def cover(model, loss_fn, batch, method="auto", forgiving=False, past=(), seeds=seeds_of_torch) -> Covered:
-    """Go through a batch as the engine does."""
+def cover(model, loss_fn, batch, method="auto", skip_errors=False, past=(), seeds=draw_torch_seed) -> Covered:
+    """Run the passes over a batch as the engine does."""
     examples, parameters = split_batch(batch), trainable(model)
-    passes = Passes(Subject(model, loss_fn, parameters), seeds, method, past, forgiving)
+    passes = Passes(Subject(model, loss_fn, parameters), seeds, method, past, skip_errors)
     found = {name: torch.full((examples.count, *p.shape), torch.nan, dtype=p.dtype) for name, p in parameters.items()}
     norms = torch.full((examples.count,), torch.nan, dtype=torch.float64)
     produced: dict[str, Tensor] = {}
@@ -52,7 +52,7 @@ def cover(model, loss_fn, batch, method="auto", forgiving=False, past=(), seeds=
 
 
 class Seen:
-    """What a loss function saw: lists and objects that it can be seen to hold are put back after the pass."""
+    """Records what a loss function saw, hidden from the guard, which restores visible lists and objects."""
 
     __slots__ = ("items",)
 
@@ -64,11 +64,11 @@ class Seen:
 
 
 def underlying(x):
-    """The tensor of all examples behind one of an example, which autograd knows."""
+    """Return the tensor of all examples behind one example's, which autograd tracks."""
     return torch._C._functorch.get_unwrapped(x) if torch._C._functorch.is_batchedtensor(x) else x
 
 
 def physical(x):
-    """The numbers of all examples, (B·n, …) for an example's (n, …)."""
+    """Return the values of all examples, (B·n, …) for an example's (n, …)."""
     functorch = torch._C._functorch
     return underlying(x).movedim(functorch.maybe_get_bdim(x), 0).flatten(0, 1) if functorch.is_batchedtensor(x) else x

@@ -1,4 +1,4 @@
-"""Masks: whatever the layer, the method and the rule, what is clipped and summed is m∘gᵢ, and no more than the bound of it."""
+"""Masks: for every layer, method and rule, m∘gᵢ is clipped to the bound and summed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privet.gradients import clipped_sum, empty_sum
 from privet.gradients.core import norms
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
-from privet.gradients.masking import dispatch as masked
+from privet.gradients.masking import dispatch as masking
 
 EXAMPLES = 5
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10}
@@ -36,7 +36,7 @@ def check(case, dtype, method, density, bound=0.7):
     plain = oracle.plain_gradients(model, case.loss, batch)
     expected = {name: value * masks[name] for name, value in plain.items()}
     wanted, whole = oracle.norms_of(expected), oracle.norms_of(plain)
-    for kind in ("Flat", "PSASC"):  # what the weights are is the business of others
+    for kind in ("Flat", "PSASC"):  # weights are tested elsewhere
         found = clipped_sum(model, case.loss, batch, NORM_RULES[kind](bound=bound), method=method, masks=masks)
         assert oracle.relative_error(found.tensors, oracle.plain_clipped_sum(expected, kind, bound)) <= TOLERANCE[dtype]
         assert ((found.norms - wanted).abs() <= TOLERANCE[dtype] * whole).all()
@@ -54,7 +54,7 @@ def test_the_tape_agrees_with_masked_plain_gradients(case, dtype, density):
 
 @pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_the_tape_agrees_when_memory_is_scarce(case, monkeypatch):
-    for module in (linear, convolution, masked):
+    for module in (linear, convolution, masking):
         monkeypatch.setattr(module, "KEEP", 0)
     monkeypatch.setattr(norms, "CACHE", 300)
     check(case, torch.float64, "ghost", 0.1 if len(case.name) % 2 else 0.6)
@@ -110,7 +110,7 @@ def test_every_style_is_bounded_by_what_is_kept(case, style, method, density):
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_one_example_contributes_at_most_the_bound_in_float32(case, density, method, scarce, monkeypatch):
     if scarce:
-        monkeypatch.setattr(masked, "KEEP", 0)
+        monkeypatch.setattr(masking, "KEEP", 0)
     model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
     masks = masks_for(model, density)
     for rule in (Flat(1e-3), Flat(0.7), Automatic(50.0)):
@@ -140,7 +140,7 @@ def test_every_parameter_is_clipped_by_the_norm_of_what_is_kept_of_it(case):
 @pytest.mark.parametrize("density", [0.05, 0.5])
 @pytest.mark.parametrize("same", [0.1, 1 / 3, 1.0, None], ids=str)
 def test_a_wide_layer_of_equal_inputs_is_not_measured_too_short(width, density, same):
-    """Sums of many equal numbers err in one direction."""
+    """Sums of many equal numbers have errors of one sign."""
     torch.manual_seed(0)
     model = nn.Linear(width, 3, bias=False)
     x = torch.randn(4, width) if same is None else torch.full((4, width), same)
@@ -177,7 +177,7 @@ def test_factors_whose_squares_leave_float32_are_measured_all_the_same(sizes, de
 )
 def test_what_is_not_finite_or_huge_stays_within_the_bound(case, value, density, scarce, monkeypatch):
     if scarce:
-        for module in (linear, convolution, masked):
+        for module in (linear, convolution, masking):
             monkeypatch.setattr(module, "KEEP", 0)
     model, batch = case.model(), case.batch(7)
     masks = masks_for(model, density)

@@ -1,4 +1,4 @@
-"""ORACLE: whatever the method, gradients, norms and clipped sums are those of plain autograd, one example at a time."""
+"""ORACLE: for every method, gradients, norms and clipped sums equal those of plain autograd, one example at a time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from privet.gradients.layers.embedding import kernels as embedding_kernels
 
 EXAMPLES = 5
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-# Of norms, and of what is weighted by them: what rounding may hide in a sum of many terms is added to a norm.
+# For norms and weighted sums: a bound on the rounding of a sum of many terms is added to each norm.
 MEASURED = {torch.float32: 5e-5, torch.float64: 1e-10}
-# Every rule, with a bound that cuts most gradients, some, or hardly any.
+# Every rule, with bounds that clip most gradients, some, or hardly any.
 RULES = [
     ("Flat", 1e-3), ("Flat", 0.7), ("Automatic", 50.0), ("Normalize", 0.7), ("PSAC", 50.0), ("PSASC", 1e-3), ("Global", 0.7),
 ]  # fmt: skip
@@ -29,7 +29,7 @@ PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(d
 
 
 def check(case, dtype, method, examples=EXAMPLES, scale=1.0, rules=RULES[:2]):
-    """Gradients, norms and sums, and which examples went together."""
+    """Check gradients, norms and sums, and which examples shared a pass."""
     model, batch = case.model(dtype), case.batch(examples, dtype)
     batch = tuple(x * scale if x.is_floating_point() else x for x in batch)
     tolerance = MEASURED[dtype]
@@ -66,7 +66,7 @@ def test_groups_are_clipped_by_their_own_norms(case, by, method):
     keys = {name: name if by == "parameter" else name.rpartition(".")[0] for name in expected}
     groups = [[name for name in expected if keys[name] == key] for key in dict.fromkeys(keys.values())]
     for kind, bound in RULES:
-        if kind == "Normalize":  # gives what rounding left of a gradient of zero the length of the others
+        if kind == "Normalize":  # would scale the rounding error of a zero gradient to the length of the others
             continue
         rule = Layerwise(NORM_RULES[kind](bound=bound), by=by)
         plain = oracle.plain_clipped_sum(expected, kind, bound, groups)
@@ -85,7 +85,7 @@ def test_groups_are_clipped_by_their_own_norms(case, by, method):
 
 @pytest.fixture
 def scarce(monkeypatch):
-    """So little memory that nothing is kept and everything is done in blocks of an example or two."""
+    """Limit memory, so that nothing is stored and all work is done in blocks of one or two examples."""
     monkeypatch.setattr(linear, "KEEP", 0)
     monkeypatch.setattr(convolution, "KEEP", 0)
     monkeypatch.setattr(norms, "CACHE", 300)
@@ -114,16 +114,16 @@ def test_the_tape_agrees_when_memory_is_scarce_in_float32(case, scarce):
 
 
 @pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
-def test_the_documented_way_down_gives_the_same(case, monkeypatch):
-    """Torch's internals save time and nothing else: where they are missing, its public interface does."""
-    monkeypatch.setattr(batching, "_dispatch", batching.by_public_interface)
-    monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_interface)
+def test_the_public_api_gives_the_same_results(case, monkeypatch):
+    """Torch's internals only save time: without them, the public API gives the same."""
+    monkeypatch.setattr(batching, "_dispatch", batching.run_by_public_api)
+    monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_api)
     check(case, torch.float64, "ghost", rules=())
 
 
 @pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
-def test_auto_is_right_where_the_tape_does_not_follow(case):
-    """These are all: what else there is goes in one pass, or in one for each group that agrees."""
+def test_auto_is_right_where_ghost_is_not_supported(case):
+    """These are the only cases: all others take one pass, or one for each group that agrees."""
     check(case, torch.float64, "auto")
     with pytest.raises(UntraceableError):
         cover(case.model(), case.loss, case.batch(EXAMPLES), "ghost")
@@ -139,7 +139,7 @@ def test_every_rule_is_right(case, method):
 @pytest.mark.parametrize("room", [None, 300], ids=["", "scarce"])
 @pytest.mark.parametrize("case", [*cases.EMBEDDING, *cases.BAGS, *cases.by_name("tied head", "embedding, time-major")], ids=str)
 def test_embeddings_agree_without_compiled_kernels(case, room, dtype, monkeypatch):
-    monkeypatch.setattr(embedding, "sums", lambda: embedding_kernels.IN_TORCH)
+    monkeypatch.setattr(embedding, "load_kernels", lambda: embedding_kernels.IN_TORCH)
     if room:
         monkeypatch.setattr(norms, "CACHE", room)
     check(case, dtype, "ghost")

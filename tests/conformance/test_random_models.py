@@ -1,4 +1,4 @@
-"""Random trees of modules: shapes, ties, reuse, precision, sizes of parts and scales of the gradient make no difference."""
+"""Random trees of modules: independent of shapes, ties, reuse, precision, physical batch sizes and gradient scales."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LAYERS = {
 
 @st.composite
 def trees(draw):
-    """A list of layers, each new, or one that stands earlier in the list (a tie), plain or around a residual connection."""
+    """Return a list of layers, each new or an earlier one (a tie), plain or with a residual connection."""
     torch.manual_seed(draw(st.integers(0, 1000)))
     layers = []
     for _ in range(draw(st.integers(1, 5))):

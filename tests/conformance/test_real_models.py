@@ -1,4 +1,4 @@
-"""ORACLE and SENS over models from `transformers`, as they come."""
+"""ORACLE and SENS for unmodified models from `transformers`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = 3
 
 @pytest.mark.parametrize("real", REAL_MODELS, ids=str)
 def test_gradients_norms_and_sums_are_those_of_plain_autograd(real):
-    """On the physical batch throughout: lengths make groups at most, and nothing goes one example at a time."""
+    """All on the physical batch: at most split into groups by length, never by the loop."""
     model, batch = real.build(transformers).double(), real.batch(EXAMPLES, torch.float64)
     tolerance = 1e-10 if real.exact else 1e-5
     expected = oracle.plain_gradients(model, real.loss, batch)

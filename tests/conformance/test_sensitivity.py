@@ -1,4 +1,4 @@
-"""SENS: without noise, no one example moves a clipped sum by more than the sensitivity that it declares."""
+"""SENS: without noise, one example changes a clipped sum by at most its declared sensitivity."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MODELS = cases.by_name(
     "linear, few positions", "linear, many positions", "conv2d few positions, wide", "scale and shift",
     "layer norm over positions", "lstm", "gru, two layers both ways", "lstm, packed", "GRUCell, step by step",
 )  # fmt: skip
-# Every rule joins with a line; three bounds each for the two that are used most.
+# One line per rule; three bounds each for the two most used.
 RULES = [
     *(kind(bound=bound) for kind in (Flat, Automatic) for bound in BOUNDS),
     *(kind(bound=bound) for kind, bound in zip(NORM_RULES.values(), (50.0, 1e-3, 0.7, 50.0, 1e-3, 0.7), strict=True)),
     Global(0.7, cutoff=30.0),
 ]
 RULE = pytest.mark.parametrize("rule", list(dict.fromkeys(RULES)), ids=str)
-# Every style joins with a line: of a rule and the model's parameters' names.
+# One line per style: a function of a rule and the parameter names.
 STYLES = {
     "module": lambda rule, names: Layerwise(rule),
     "parameter": lambda rule, names: Layerwise(rule, by="parameter"),
@@ -41,17 +41,17 @@ STYLES = {
 
 
 def growing(rule, names):
-    """A rule for each name, with bounds that grow by a quarter from one to the next."""
+    """Return one rule per name, with bounds that grow by a quarter from one to the next."""
     return tuple(rule.scale_bound(1.25**k) for k in range(len(names)))
 
 
 def adapted(rule, names):
-    """What a rule has become once a step released different counts for every group."""
+    """Return the rule after a step that released different counts for every group."""
     return rule.adapt({"clipping:within bound": torch.linspace(-2.0, 3.0, len(names))}, divisor=7.0)
 
 
 def heavy_tailed(case, examples, dtype):
-    """Examples whose inputs differ in size by eight orders of magnitude."""
+    """Return examples whose inputs differ in size by eight orders of magnitude."""
     torch.manual_seed(3)
     sizes = 10 ** (8 * torch.rand(examples) - 4)
 
@@ -94,7 +94,7 @@ def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensit
             part = oracle.moved(whole, rest) / styled.sensitivity
             assert part <= SLACK
             largest = max(largest, part)
-    assert largest > 0.5  # some rule is met in full, or the test would show nothing
+    assert largest > 0.5  # some example reaches the bound, or the test would be vacuous
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -136,7 +136,7 @@ def test_a_gradient_that_is_not_finite_contributes_nothing(case, value, method):
     for rule in (Flat(0.7), Automatic(0.7), Normalize(0.7), Global(0.7, cutoff=30.0)):
         with_it = clipped_sum(model, case.loss, batch, rule, method=method)
         expected = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method=method)
-        if torch.isfinite(with_it.norms[3]):  # a saturated tanh has a gradient all the same
+        if torch.isfinite(with_it.norms[3]):  # a saturated tanh still has a gradient
             assert oracle.distance(with_it.tensors, expected.tensors) <= 0.7 * SLACK
         else:
             assert oracle.distance(with_it.tensors, expected.tensors) <= 1e-6
@@ -169,7 +169,7 @@ def test_huge_and_zero_inputs_stay_within_the_bound(case, value, whole, method):
 
 
 def steady(model, batch):
-    """A loss that is linear in the output, so that the gradient is as large as the input."""
+    """Return a loss that is linear in the output, so that the gradient is proportional to the input."""
     out = model(*batch)
     out = out.reshape(len(out), -1)
     return (out * torch.linspace(-1, 1.5, out.shape[1]).to(out)).sum(1)
@@ -216,7 +216,7 @@ def test_weights_too_small_for_float32_do_not_round_up(bound, loss_scale):
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e3, 1e4, 1e6])
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
 def test_positions_that_cancel_do_not_hide_a_long_gradient(kind, scale, monkeypatch):
-    """Gram matrices square the terms; what is left after they cancel is lost to rounding unless it is measured with care."""
+    """Gram matrices square the terms; after cancellation the remainder is lost to rounding unless it is recomputed."""
     monkeypatch.setattr(convolution, "KEEP", 0)
     torch.manual_seed(0)
     long, pattern = scale * torch.randn(5, 1, 40), torch.randn(30)

@@ -1,4 +1,4 @@
-"""Units × views × masks × past parameters × styles, all at once: ORACLE, SENS, and what is refused."""
+"""Units × views × masks × past parameters × styles combined: ORACLE, SENS, and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAST, FACTORS, SLACK = (0.6, -0.3), (1.0, -0.4), 1 + 1e-6
 
 
 def changed(case, by):
-    """The model with other values of its parameters."""
+    """Return the model with other values of its parameters."""
     model = case.model(torch.float64)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -36,13 +36,13 @@ def changed(case, by):
 
 
 def viewed(loss_fn):
-    """The mean over two views of each example, the same at every set of parameters, which see them one after another."""
+    """Return the mean over two views of each example; every parameter set sees the same views in the same order."""
     calls = cycle(FACTORS)
     return averaged(loss_fn, lambda batch: scaled(batch, next(calls)), len(FACTORS))
 
 
 def inner_momentum_of_units(case, model, units, masks):
-    """Name → (B, *shape), m∘(Σ over sets of parameters of the mean over a unit's examples of the mean over views): by a loop."""
+    """Return name → (B, *shape), m∘(Σ over parameter sets of the mean over a unit's examples and their views), by a loop."""
     (content, _), numbers = units
     sets, found = [(1.0, model), *((c, changed(case, c)) for c in PAST)], {}
     for unit, number in enumerate(numbers):
@@ -56,7 +56,7 @@ def inner_momentum_of_units(case, model, units, masks):
 
 @pytest.mark.parametrize(("case", "method"), [*((case, "ghost") for case in MODELS), (MODELS[0], "loop")], ids=str)
 def test_units_of_views_at_past_parameters_under_masks(case, method):
-    """Every style clips what the loop finds; without any one unit the sum moves by no more than the sensitivity."""
+    """Every style clips the loop's gradients; removing any unit changes the sum by at most the sensitivity."""
     model, units = case.model(torch.float64), units_of(case)
     masks, names = masks_for(model, 0.4), [name for name, _ in model.named_parameters()]
     past = [(c, {name: p.detach() for name, p in changed(case, c).named_parameters()}) for c in PAST]
@@ -105,7 +105,7 @@ UNITS = {
 
 
 def refused(rule, masks, momentum):
-    """What has no meaning, and what the refusal calls it."""
+    """Return the unsupported argument that the refusal names, or None."""
     if rule == "projected" and masks != "no masks":
         return "sparsification"
     if rule == "projected" and momentum == "per example":
@@ -113,7 +113,7 @@ def refused(rule, masks, momentum):
     return None
 
 
-# Of every three of these, all combinations: the fourth follows from their places.
+# All combinations of every three of these; the fourth follows from their indices.
 COMBINATIONS = [
     tuple(name for _, name in each)
     for each in product(*map(enumerate, (RULES, MASKS, MOMENTA, UNITS)))
@@ -143,7 +143,7 @@ def test_every_combination_trains_or_is_refused_by_name(rule, masks, momentum, u
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(72, 3))
     loss = averaged(lambda m, batch: F.cross_entropy(m(batch[0]), batch[1], reduction="none"), augmentation("flip", "shift"), 2)
     loss = loss if units == "examples" else grouped(loss)
-    if rule == "projected":  # its estimate and its gradient would be of different views
+    if rule == "projected":  # estimate and gradient would be of different views
         with pytest.raises(privet.errors.UnsupportedModelError, match="random"):
             privet.Training(plan, model, loss, torch.optim.SGD(model.parameters(), lr=0.1), dataset)
         return

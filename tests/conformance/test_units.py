@@ -1,4 +1,4 @@
-"""ORACLE and SENS for what is clipped as one: units of several rows, on every model, by every method."""
+"""ORACLE and SENS for units of several rows that are clipped as one, on every model, by every method."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MODELS = cases.by_name(
 
 
 def units_of(case, units=UNITS, rows=ROWS, dtype=torch.float64):
-    """A batch of units and the numbers of examples that they have."""
+    """Return a batch of units and their numbers of examples."""
     batch = pytree.tree_map(lambda leaf: leaf.unflatten(0, (units, rows)), case.batch(units * rows, dtype))
     numbers = torch.tensor([rows, 1, *range(2, rows + 1)] * units)[:units]
     return (batch, torch.arange(rows) < numbers[:, None]), numbers.tolist()
 
 
 def plain_gradients(case, model, units, reduction):
-    """Name → (B, *shape): a loop over units and their examples that shares nothing with the library."""
+    """Return name → (B, *shape), by a loop over units and examples that is independent of the library."""
     (content, _), numbers = units
     found = []
     for unit, number in enumerate(numbers):
@@ -55,7 +55,7 @@ def check(case, reduction):
     model, units = case.model(torch.float64), units_of(case)
     loss, expected = grouped(case.loss, reduction), plain_gradients(case, model, units, reduction)
     covered = cover(model, loss, units[0])
-    # A unit of several sequences of their own lengths is steered by all of them.
+    # The path of a unit of sequences depends on the lengths of all of them.
     assert covered.looped == (UNITS if case.grouped else 0)
     assert oracle.relative_error_per_example(covered.gradients, expected) <= 1e-9
     torch.testing.assert_close(covered.norms, oracle.norms_of(expected), rtol=1e-9, atol=0)
@@ -86,7 +86,7 @@ def test_float32_norms_are_never_too_small_by_more_than_rounding(case):
 @pytest.mark.parametrize("case", MODELS, ids=str)
 @pytest.mark.parametrize("rule", [Flat(1e-3), Flat(0.7), Automatic(50.0)], ids=str)
 def test_whatever_a_unit_holds_it_moves_the_sum_by_at_most_the_bound(case, rule):
-    """Neighbours: the same units without one of them, whose inputs are 10⁴ times as large as the others'."""
+    """Neighbours: the same units without one whose inputs are 10⁴ times as large as the others'."""
     model, ((content, mask), _) = case.model(torch.float64), units_of(case)
     content = pytree.tree_map(
         lambda leaf: torch.cat([leaf[:1], leaf[1:2] * 1e4, leaf[2:]]) if leaf.is_floating_point() else leaf, content
@@ -104,7 +104,7 @@ def scaled(batch, factor):
 @pytest.mark.parametrize("method", ["ghost", "loop", "auto"])
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "linear, few positions", "layer norm over positions"), ids=str)
 def test_views_are_averaged_before_the_clip(case, method):
-    """Three views of each example, the same for both sides; the loop takes the mean of their gradients by itself."""
+    """Three views of each example, the same for both sides; the loop averages their gradients independently."""
     model, batch, factors = case.model(torch.float64), case.batch(5, torch.float64), (1.0, 1.3, -0.4)
     each = [oracle.plain_gradients(model, case.loss, scaled(batch, factor)) for factor in factors]
     expected = {name: sum(gradients[name] for gradients in each) / 3 for name in each[0]}
@@ -131,9 +131,9 @@ def test_rows_of_convolutions_are_measured_without_keeping_every_rows_kernel_gra
     case = cases.by_name("conv2d few positions, wide")[0]
     model, (units, _) = case.model(), units_of(case, dtype=torch.float32)
     tape = record(model, grouped(case.loss), units)
-    assert any(isinstance(use, GroupedGrad) for use in tape.uses.values())
+    assert any(isinstance(grad, GroupedGrad) for grad in tape.grads.values())
     assert tape.examples == UNITS
-    assert all(use.examples == UNITS for use in tape.uses.values())
+    assert all(grad.examples == UNITS for grad in tape.grads.values())
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
@@ -167,7 +167,7 @@ def test_units_with_masks(case, density):
 @pytest.mark.parametrize("case", COMBINED, ids=str)
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_units_at_past_parameters(case, method):
-    """The tape follows the rows of past sets as it does the present ones: as units of joined rows, it could not."""
+    """Rows at past parameter sets are followed like present ones."""
     model, units = case.model(torch.float64), units_of(case)
     expected, past = plain_gradients(case, model, units, "mean"), []
     for coefficient in (0.6, -0.3):
@@ -184,7 +184,7 @@ def test_units_at_past_parameters(case, method):
 
 @pytest.mark.parametrize("case", COMBINED, ids=str)
 def test_rows_are_a_units_whatever_is_done_to_its_loss(case):
-    """As many units as positions, of joined rows: what is a unit's is known without being told."""
+    """As many units as positions, with joined rows: the rows of a unit are known without hints."""
     model, units = case.model(torch.float64), units_of(case)
     whole, expected = grouped(case.loss), plain_gradients(case, model, units, "mean")
     covered = cover(model, lambda model, batch: 2 * whole(model, batch), units[0])

@@ -1,4 +1,4 @@
-"""ORACLE for the ways in which a model can be run: checkpointed, in mixed precision, compiled, in parts, in other layouts."""
+"""ORACLE for ways to run a model: checkpointed, in mixed precision, compiled, in parts, in other layouts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMED = cases.by_name(
 
 
 class Blocks(nn.Module):
-    """Layers of many kinds, of which the middle ones can be checkpointed."""
+    """Layers of many kinds, the middle ones optionally checkpointed."""
 
     def __init__(self, reentrant):
         super().__init__()
@@ -48,7 +48,7 @@ class Blocks(nn.Module):
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:.*use_reentrant.*")
 def test_checkpointed_parts_leave_nothing_behind(reentrant, length):
-    """The newer kind goes in one pass; the older one has a backward pass of its own and goes one example at a time."""
+    """The newer kind takes one pass; the older one has its own backward pass and uses the loop."""
     torch.manual_seed(0)
     model, plain = Blocks(reentrant).double(), Blocks(None).double()
     plain.load_state_dict(model.state_dict())

@@ -1,4 +1,4 @@
-"""The three questions: their answers for few examples, and that asking changes nothing."""
+"""Gradients, norms and clipped sums: results for few examples, and absence of side effects."""
 
 import copy
 import gc
@@ -30,7 +30,7 @@ EVERY_WAY = pytest.mark.parametrize(("case", "method"), ALL_WAYS, ids=str)
 
 
 @EVERY_WAY
-def test_an_empty_batch_has_an_empty_answer(case, method):
+def test_an_empty_batch_has_an_empty_result(case, method):
     model, batch = case.model(), case.batch(0)
     result = clipped_sum(model, case.loss, batch, Flat(0.7), method=method, part=Part(3, 5, 5))
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -45,7 +45,7 @@ def test_an_empty_batch_has_an_empty_answer(case, method):
 
 
 @EVERY_WAY
-def test_asking_changes_nothing_of_the_model(case, method):
+def test_queries_do_not_change_the_model(case, method):
     model, batch = case.model(), case.batch(3)
     model.train()
     for index, parameter in enumerate(model.parameters()):
@@ -75,7 +75,7 @@ def test_the_mode_of_the_model_is_respected_and_kept(mode):
 
 
 @EVERY_WAY
-def test_the_answer_holds_no_graph_and_shares_no_memory_with_the_model(case, method):
+def test_results_hold_no_graph_and_share_no_memory_with_the_model(case, method):
     model, batch = case.model(), case.batch(3)
     found = clipped_sum(model, case.loss, batch, Automatic(0.7), method=method)
     gradients = per_example_gradients(model, case.loss, batch, method=method)
@@ -86,7 +86,7 @@ def test_the_answer_holds_no_graph_and_shares_no_memory_with_the_model(case, met
 
 
 @EVERY_WAY
-def test_asking_twice_gives_the_same_answer(case, method):
+def test_repeated_queries_give_the_same_result(case, method):
     model, batch = case.model(), case.batch(4)
     first, second = (clipped_sum(model, case.loss, batch, Flat(0.7), method=method) for _ in range(2))
     assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
@@ -168,7 +168,7 @@ def test_a_batch_without_a_tensor_is_refused():
 
 @pytest.mark.parametrize("method", WAYS)
 def test_user_code_sees_one_example_at_a_time(method):
-    """Whatever the batch, what a model is handed has one example, and there is nothing else to see."""
+    """For any batch, the model's input has one example and nothing else is visible."""
     model, sizes = nn.Linear(3, 2), Seen()
 
     def loss(m, batch):
@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_one_per_example_is_refused(loss, found, method):
         per_example_gradients(nn.Linear(3, 2), loss, torch.randn(4, 3), method=method)
 
 
-def test_the_engine_counts_what_went_one_at_a_time():
+def test_the_engine_counts_looped_examples():
     (case,) = cases.by_name("lstm with projections")
     engine = Engine(model := case.model(), case.loss, trainable(model), physical_batch_size=2)
     engine.clipped_sum(split_batch(case.batch(5)), Flat(0.7))
@@ -206,7 +206,7 @@ def test_the_engine_counts_what_went_one_at_a_time():
 
 @pytest.mark.parametrize("method", WAYS)
 def test_seeds_of_the_user_neither_repeat_nor_shift_what_is_drawn(method):
-    """A model that seeds torch draws other numbers all the same, and leaves no seed behind."""
+    """A model that seeds torch still draws fresh numbers, and leaves the global generator unchanged."""
 
     def loss(m, x):
         torch.manual_seed(0)

@@ -139,5 +139,5 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize(("module", "part"), [*USES, *FUNCTIONS], ids=lambda part: part.__name__.rpartition(".")[2])
-def test_every_use_and_every_handler_has_a_mutant(module, part):
+def test_every_gradient_and_every_handler_has_a_mutant(module, part):
     assert has_a_mutant(module, part)

@@ -121,7 +121,7 @@ def off_the_grid(total, numbers, cells, grid, released):
     ("box_muller", "add_noise"),
     [(single_precision, reference.add_noise), (mirrored, reference.add_noise), (reference.box_muller, off_the_grid)],
 )
-def test_a_wrong_kernel_is_found_out(box_muller, add_noise):
+def test_a_wrong_kernel_is_detected(box_muller, add_noise):
     assert kernels.agree(IN_TORCH)
     assert not kernels.agree(Arithmetic(box_muller, add_noise, "wrong"))
 
@@ -144,7 +144,7 @@ def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_pa
     assert arithmetic.__wrapped__().description.startswith("torch: ")
 
 
-def test_without_kernels_the_torch_form_says_why(monkeypatch):
+def test_the_torch_fallback_states_the_reason(monkeypatch):
     def none(source):
         raise UnavailableError("for this reason")
 

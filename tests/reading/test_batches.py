@@ -1,4 +1,4 @@
-"""Physical batches cover a draw exactly once, whatever their size, and what cannot be sampled by privet is refused."""
+"""Physical batches of any size cover a draw exactly once; data sets that Privet cannot sample are refused."""
 
 import pickle
 
@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.noise import FixedSource, Keystream
-from privet.reading.batches import UNREADABLE, Batched, check_dataset, group_examples, read_each, split
+from privet.reading.batches import UNREADABLE, BatchDataset, check_dataset, group_examples, read_each, split
 
 
 class Pairs(Dataset):
@@ -55,13 +55,13 @@ def test_the_signature_of_an_example_is_its_group():
     for group in groups:
         assert group.positions.dtype == torch.int64
         for number, position in enumerate(group.positions.tolist()):
-            seen = group.examples.one(number)
+            seen = group.examples.get(number)
             assert torch.equal(seen["x"], examples[position]["x"])
             assert seen["note"] == examples[position]["note"]
 
 
 class Deceiving:
-    """Objects of one class call each other equal."""
+    """Objects that all compare equal."""
 
     def __eq__(self, other):
         return True
@@ -71,7 +71,7 @@ class Deceiving:
 
 
 class Spying(torch.Tensor):
-    """A tensor that sees how many of its kind meet in one operation."""
+    """A tensor that records how many of its kind occur in one operation."""
 
     met = 0
 
@@ -90,10 +90,10 @@ class Spying(torch.Tensor):
 def test_what_is_no_tensor_is_never_taken_from_another_example(leaves):
     groups = group_examples([(torch.zeros(1, 2), leaf) for leaf in leaves])
     assert len(groups) == 2
-    assert [group.examples.one(0)[1] is leaf for group, leaf in zip(groups, leaves, strict=True)] == [True, True]
+    assert [group.examples.get(0)[1] is leaf for group, leaf in zip(groups, leaves, strict=True)] == [True, True]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch: these kinds of tensors are new, or on their way out
+@pytest.mark.filterwarnings("ignore::UserWarning")  # from torch: these kinds of tensors are experimental or deprecated
 @pytest.mark.parametrize(
     "make",
     [
@@ -108,13 +108,13 @@ def test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indice
     examples = read_each(lambda index: (make(), torch.tensor([index])), [4, 5], None, strict=False)
     groups = group_examples(examples)
     assert [group.positions.tolist() for group in groups] == [[0], [1]]
-    assert groups[1].examples.one(0)[0] is examples[1][0]
+    assert groups[1].examples.get(0)[0] is examples[1][0]
     with pytest.raises(UnsupportedModelError, match="it must hold dense tensors"):
         read_each(lambda index: (make(), torch.tensor([index])), [4, 5], None, strict=True)
 
 
 @pytest.mark.parametrize("error", [ValueError, TypeError, MemoryError, StopIteration, AssertionError, InvalidArgumentError])
-def test_an_example_that_cannot_be_read_is_left_out_and_nothing_tells(error, capfd, recwarn):
+def test_an_unreadable_example_is_dropped_silently(error, capfd, recwarn):
     def read(index):
         if index == 7:
             raise error("x", 1, "2") if error is InvalidArgumentError else error("private")
@@ -131,7 +131,7 @@ def test_an_example_that_cannot_be_read_is_left_out_and_nothing_tells(error, cap
         read_each(read, [3, 7, 5], None, strict=True)
 
 
-def test_interrupts_pass():
+def test_interrupts_propagate():
     def read(index):
         raise KeyboardInterrupt
 
@@ -139,8 +139,8 @@ def test_interrupts_pass():
         read_each(read, [1], None, strict=False)
 
 
-class Centred(Batched):
-    """Subtracts the mean of whatever it is asked for at once."""
+class Centred(BatchDataset):
+    """Subtracts the mean over the requested entries."""
 
     def __len__(self):
         return 4

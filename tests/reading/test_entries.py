@@ -1,4 +1,4 @@
-"""The same example twice is found through torch's wrappers at any depth; different examples are never called the same."""
+"""Repeated examples are found through torch's wrappers at any depth; different examples are never confused."""
 
 import copy
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 from privet.errors import InvalidArgumentError
-from privet.reading.entries import check_distinct, pieces
+from privet.reading.entries import check_distinct, iter_pieces
 from privet.units import Groups, Users
 
 N = 6
@@ -102,7 +102,7 @@ def test_different_examples_are_accepted(name):
 
 @pytest.mark.parametrize(
     ("indices", "says"),
-    [([0, N], "outside a data set of 6"), ([-N - 1], "outside"), ([0.5], "whole numbers"), (["a"], "whole"), ([[0]], "whole")],
+    [([0, N], "outside a data set of 6"), ([-N - 1], "outside"), ([0.5], "not integers"), (["a"], "integer"), ([[0]], "integer")],
 )
 def test_indices_that_are_no_positions_are_refused(indices, says):
     with pytest.raises(InvalidArgumentError, match=says):
@@ -111,7 +111,7 @@ def test_indices_that_are_no_positions_are_refused(indices, says):
 
 @st.composite
 def wrapped(draw, bases):
-    """A data set of wrappers, and for each entry the example that it is."""
+    """A data set of nested wrappers, and the underlying example of each entry."""
     base = draw(st.sampled_from(bases))
     dataset, found = base, [(id(base), number) for number in range(len(base))]
     for _ in range(draw(st.integers(0, 3))):
@@ -132,7 +132,7 @@ BASES = [Listed(range(3)), Listed(range(2)), Listed(range(5))]
 def test_entries_are_followed_as_indexing_does(case):
     dataset, expected = case
     found = {}
-    for piece in pieces(dataset):
+    for piece in iter_pieces(dataset):
         found |= {entry: (id(piece.base), row) for entry, row in zip(piece.entries.tolist(), piece.index.tolist(), strict=True)}
     assert [found[entry] for entry in range(len(dataset))] == expected
     if len(set(expected)) == len(expected):

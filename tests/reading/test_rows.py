@@ -1,4 +1,4 @@
-"""User code reads one example at a time: what a model is handed for it depends on nobody else."""
+"""User code reads one example at a time: the model's input for it does not depend on others."""
 
 import random
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from privet.collate import Padded
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.noise import FixedSource
 from privet.reading.batches import UNREADABLE, split
-from privet.reading.rows import Rows, join_rows, physical_batches, ungroup
+from privet.reading.rows import ExampleReader, join_rows, physical_batches, ungroup
 from privet.units import Groups
 
 SEED = Seeds(bytes(range(100, 132)), start=3)
 
 
 class Listed(Dataset):
-    """Items, and a record of the calls; several at once are refused."""
+    """Items with a record of calls; requests for several at once are refused."""
 
     def __init__(self, items):
         self.items = list(items)
@@ -42,7 +42,7 @@ class Listed(Dataset):
 
 
 class Noisy(Listed):
-    """Adds random numbers of all three generators."""
+    """Adds random numbers from all three generators."""
 
     def __getitem__(self, index):
         return super().__getitem__(index), torch.rand(2), random.random(), np.random.rand()
@@ -63,7 +63,7 @@ def test_items_are_asked_for_and_collated_one_at_a_time():
         return {"x": pad_sequence([x for x, _ in items], batch_first=True), "y": torch.tensor([y for _, y in items])}
 
     indices = np.array([5, 0, 7, 2, 3])
-    groups = Rows(data, collate).read(indices)
+    groups = ExampleReader(data, collate).read(indices)
     assert data.asked == indices.tolist()
     assert sizes == [1] * 5
     assert [group.positions.tolist() for group in groups] == [[0, 3], [1, 4], [2]]
@@ -83,26 +83,27 @@ def test_items_are_asked_for_and_collated_one_at_a_time():
     ],
 )
 def test_seeds_are_needed_where_user_code_runs(dataset, collate, runs):
-    assert Rows(dataset, collate).runs_user_code == runs
+    assert ExampleReader(dataset, collate).runs_user_code == runs
 
 
 def test_without_collate_an_example_is_what_default_collate_makes_of_it():
     data = Listed([{"x": np.full(3, i), "y": i, "z": (float(i), "a")} for i in range(4)])
-    (group,) = Rows(data).read(np.array([3, 1]))
+    (group,) = ExampleReader(data).read(np.array([3, 1]))
     for position, index in enumerate([3, 1]):
-        same(group.examples.one(position), default_collate([data.items[index]]))
+        same(group.examples.get(position), default_collate([data.items[index]]))
 
 
 def test_an_own_collate_is_used_also_for_tensor_data_sets():
-    (group,) = Rows(TensorDataset(torch.arange(10)), lambda items: torch.tensor([[len(items)]])).read(np.array([1, 2, 3]))
+    reader = ExampleReader(TensorDataset(torch.arange(10)), lambda items: torch.tensor([[len(items)]]))
+    (group,) = reader.read(np.array([1, 2, 3]))
     assert group.examples.leaves[0].tolist() == [[[1]]] * 3
 
 
 def test_no_indices_give_no_groups():
     for data in (Listed([1]), TensorDataset(torch.arange(3))):
-        assert Rows(data).read(np.arange(0)) == []
+        assert ExampleReader(data).read(np.arange(0)) == []
         (empty,) = split(np.arange(0), 1, 4)
-        assert Rows(data)[empty] == (empty, [])
+        assert ExampleReader(data)[empty] == (empty, [])
 
 
 def pads(items):
@@ -147,7 +148,7 @@ class Fresh(Listed):
 
 
 class Overwriting(Listed):
-    """Returns one tensor of its own for all, with other content each time."""
+    """Returns the same tensor for all indices, with new content each time."""
 
     def __init__(self, items):
         super().__init__(items)
@@ -166,15 +167,15 @@ COLLATES = [pads, sorts, standardises, mixes, drops, augments, writes_over, adds
 
 @given(lengths(), lengths(), st.sampled_from(COLLATES), st.data())
 @settings(deadline=None, max_examples=60)
-def test_the_view_of_an_example_does_not_depend_on_who_else_is_there(mine, others, collate, data):
-    """Whatever collate does to its list, an example at a position is handed over the same beside any others."""
+def test_the_view_of_an_example_does_not_depend_on_other_examples(mine, others, collate, data):
+    """Whatever collate does to its list, an example at a position is the same next to any others."""
     items = [torch.arange(1.0, length + 1) + number for number, length in enumerate(mine + others)]
     kind = data.draw(st.sampled_from([Fresh, Overwriting]))
     beside = data.draw(st.permutations(range(len(items))))[: len(items) - 1] or [0]
     index, position = data.draw(st.integers(0, len(items) - 1)), data.draw(st.integers(0, len(beside)))
     drawn = [*beside[:position], index, *beside[position:]]
     alone = [data.draw(st.integers(0, len(items) - 1))] * position + [index]
-    found, expected = (Rows(kind(items), collate).examples(np.array(some), SEED)[position] for some in (drawn, alone))
+    found, expected = (ExampleReader(kind(items), collate).examples(np.array(some), SEED)[position] for some in (drawn, alone))
     assert (found is UNREADABLE) == (expected is UNREADABLE)
     if found is not UNREADABLE:
         same(found, expected)
@@ -182,27 +183,27 @@ def test_the_view_of_an_example_does_not_depend_on_who_else_is_there(mine, other
 
 def test_what_a_collate_writes_reaches_no_other_read_of_this_batch():
     data = Listed([torch.ones(2), torch.ones(2)])
-    (group,) = Rows(data, lambda items: torch.stack(items)).read(np.array([0, 1]))
+    (group,) = ExampleReader(data, lambda items: torch.stack(items)).read(np.array([0, 1]))
     group.examples.leaves[0].mul_(3)
     assert all(item.eq(1).all() for item in data.items)
 
 
-def test_failing_examples_are_left_out_and_positions_stay():
+def test_failing_examples_are_dropped_and_positions_stay():
     data = Listed([(torch.ones(2), -1 if i in (1, 4) else i) for i in range(6)])
 
     def collate(items):
         return default_collate([item for item in items if item[1] >= 0])
 
-    (group,) = Rows(data, collate).read(np.arange(6))
+    (group,) = ExampleReader(data, collate).read(np.arange(6))
     assert group.positions.tolist() == [0, 2, 3, 5]
     assert group.examples.leaves[1][:, 0].tolist() == [0, 2, 3, 5]
-    assert Rows(data, collate).read(np.array([1, 4])) == []
+    assert ExampleReader(data, collate).read(np.array([1, 4])) == []
     with pytest.raises(IndexError):
-        Rows(data, collate).read(np.arange(6), strict=True)
+        ExampleReader(data, collate).read(np.arange(6), strict=True)
 
 
 def test_randomness_is_of_the_seed_and_the_position_alone():
-    rows = Rows(Noisy(range(9)))
+    rows = ExampleReader(Noisy(range(9)))
     one, other = rows.examples(np.array([3, 5, 7]), SEED), rows.examples(np.array([1, 5]), SEED)
     same(one[1], other[1])
     values = [leaf.sum().item() for example in one for leaf in example[1:]]
@@ -216,7 +217,7 @@ def test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches():
 
     def read(size):
         parts = split(draw, 0, size, FixedSource().words)
-        return [example for part in parts for example in Rows(data).examples(part.indices, part.seeds)]
+        return [example for part in parts for example in ExampleReader(data).examples(part.indices, part.seeds)]
 
     for one, *others in zip(read(5), read(1), read(2), strict=True):
         for other in others:
@@ -225,8 +226,8 @@ def test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches():
 
 def test_a_failing_example_shifts_no_random_numbers():
     whole, broken = Noisy(range(5)), Noisy(range(5))
-    broken.items[1] = object()  # default_collate refuses it, after it was drawn
-    one, other = (Rows(data).examples(np.arange(5), SEED) for data in (whole, broken))
+    broken.items[1] = object()  # default_collate refuses it after random numbers were drawn
+    one, other = (ExampleReader(data).examples(np.arange(5), SEED) for data in (whole, broken))
     assert other[1] is UNREADABLE
     for number in (0, 2, 3, 4):
         same(one[number], other[number])
@@ -241,16 +242,16 @@ class Seeding(Noisy):
 
 def test_a_users_seeds_repeat_and_shift_nothing():
     torch.manual_seed(3), random.seed(3), np.random.seed(3)
-    one = Rows(Seeding(range(4))).examples(np.arange(4), SEED)
+    one = ExampleReader(Seeding(range(4))).examples(np.arange(4), SEED)
     state = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     torch.manual_seed(3), random.seed(3), np.random.seed(3)
     assert torch.equal(state[0], torch.get_rng_state())
     assert state[1:] == (random.getstate(), np.random.get_state()[1].tolist())
     torch.manual_seed(9), random.seed(9), np.random.seed(9)
-    other = Rows(Noisy(range(4))).examples(np.arange(4), SEED)
+    other = ExampleReader(Noisy(range(4))).examples(np.arange(4), SEED)
     for number in (0, 2):
         same(one[number], other[number])
-    first, second = (Rows(Noisy(range(4))).examples(np.arange(4)) for _ in range(2))
+    first, second = (ExampleReader(Noisy(range(4))).examples(np.arange(4)) for _ in range(2))
     assert not torch.equal(first[0][1], second[0][1])
 
 
@@ -267,7 +268,7 @@ def test_worker_processes_read_the_same_in_the_same_order(collate):
     wanted = [part for number, draw in enumerate(draws) for part in split(draw, number, 2, words)]
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    here, there = (content(physical_batches(Rows(data, collate), wanted, workers)) for workers in (0, 2))
+    here, there = (content(physical_batches(ExampleReader(data, collate), wanted, workers)) for workers in (0, 2))
     assert torch.equal(before, torch.get_rng_state())
     assert [entry[:2] for entry in here] == [entry[:2] for entry in there]
     for (*_, mine), (*_, theirs) in zip(here, there, strict=True):
@@ -284,7 +285,7 @@ def test_many_shapes_from_a_worker_need_few_files():
     data = Listed([torch.zeros(number + 1) for number in range(400)])
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     try:
-        ((_, groups),) = physical_batches(Rows(data), list(split(np.arange(400), 0, 400)), workers=1)
+        ((_, groups),) = physical_batches(ExampleReader(data), list(split(np.arange(400), 0, 400)), workers=1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(groups) == 400
@@ -292,10 +293,10 @@ def test_many_shapes_from_a_worker_need_few_files():
 
 def test_a_plain_batch_is_made_of_examples_of_one_shape():
     data = Listed([(torch.full((1 + i // 3,), float(i)), i) for i in range(6)])
-    x, y = Rows(data).batch(np.array([2, 0]))
+    x, y = ExampleReader(data).batch(np.array([2, 0]))
     assert (x.tolist(), y.tolist()) == ([[2.0], [0.0]], [2, 0])
     with pytest.raises(InvalidArgumentError, match=r"several shapes.*Padded"):
-        Rows(data).batch(np.array([2, 4]))
+        ExampleReader(data).batch(np.array([2, 4]))
     table = torch.eye(3)
     x, shared, note = join_rows([(torch.ones(1, 2), table, "a"), (torch.ones(1, 2), table.clone(), "a")])
     assert (x.shape, shared.shape, note) == ((2, 2), (3, 3), "a")
@@ -304,14 +305,14 @@ def test_a_plain_batch_is_made_of_examples_of_one_shape():
 
 
 class Normalising(Listed):
-    """Scales its own tensors in place, again and again."""
+    """Scales its own tensors in place at each read."""
 
     def __getitem__(self, index):
         return super().__getitem__(index).div_(2.0)
 
 
 class Drifting(Listed):
-    """Remembers what it read last, and adds it."""
+    """Adds the previously read item."""
 
     last = 0.0
 
@@ -346,7 +347,7 @@ FLOATS = [torch.full((2,), float(number + 1)) for number in range(4)]
 @pytest.mark.parametrize("kind", [Normalising, Drifting, OwnGenerator])
 def test_reads_that_change_later_reads_are_found(kind):
     with pytest.raises(UnsupportedModelError, match=f"the {kind.__name__} again returns something else"):
-        Rows(kind([item.clone() for item in FLOATS])).check_repeatable([0, 2, 3])
+        ExampleReader(kind([item.clone() for item in FLOATS])).check_repeatable([0, 2, 3])
 
 
 def test_a_collate_that_remembers_is_found():
@@ -357,7 +358,7 @@ def test_a_collate_that_remembers_is_found():
         return torch.stack(items) - torch.stack(seen).mean()
 
     with pytest.raises(UnsupportedModelError, match="collate"):
-        Rows(Listed(FLOATS), collate).check_repeatable([0, 1])
+        ExampleReader(Listed(FLOATS), collate).check_repeatable([0, 1])
 
 
 @pytest.mark.parametrize(
@@ -366,14 +367,14 @@ def test_a_collate_that_remembers_is_found():
     ids=lambda data: type(data).__name__,
 )
 def test_reads_that_change_nothing_are_accepted(data):
-    Rows(data).check_repeatable([0, 2, 1])
+    ExampleReader(data).check_repeatable([0, 2, 1])
 
 
-def test_objects_without_equality_are_no_alarm():
+def test_objects_compared_by_identity_raise_no_alarm():
     class Opaque:
         pass
 
-    Rows(Listed(FLOATS), lambda items: (torch.stack(items), Opaque())).check_repeatable([0, 1])
+    ExampleReader(Listed(FLOATS), lambda items: (torch.stack(items), Opaque())).check_repeatable([0, 1])
 
 
 class Holder:
@@ -381,7 +382,7 @@ class Holder:
 
 
 class Reusing(Listed):
-    """Returns one object for all examples, filled anew."""
+    """Returns one object for all examples, refilled each time."""
 
     def __init__(self, items):
         super().__init__(items)
@@ -393,19 +394,19 @@ class Reusing(Listed):
 
 
 def test_an_object_that_is_filled_anew_is_each_examples_own():
-    examples = Rows(Reusing(FLOATS), lambda items: (torch.zeros(1), items[0])).examples(np.arange(3))
+    examples = ExampleReader(Reusing(FLOATS), lambda items: (torch.zeros(1), items[0])).examples(np.arange(3))
     assert [float(holder.x[0]) for _, holder in examples] == [1.0, 2.0, 3.0]
 
 
-def test_an_equality_that_fails_is_no_alarm():
+def test_a_failing_comparison_raises_no_alarm():
     @dataclass
     class Pair:
         x: torch.Tensor
         y: torch.Tensor
 
-    Rows(Listed(FLOATS), lambda items: (torch.stack(items), Pair(items[0], items[0]))).check_repeatable([0, 1])
+    ExampleReader(Listed(FLOATS), lambda items: (torch.stack(items), Pair(items[0], items[0]))).check_repeatable([0, 1])
 
 
-def test_an_error_on_public_indices_passes():
+def test_an_error_on_public_indices_propagates():
     with pytest.raises(IndexError):
-        Rows(Listed([])).check_repeatable([0])
+        ExampleReader(Listed([])).check_repeatable([0])

@@ -1,4 +1,4 @@
-"""Data sets of plain tensors are sliced whole, and give what reading them row by row would."""
+"""Data sets of plain tensors are sliced as a whole, with the same result as reading row by row."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
-from privet.reading.rows import Rows
-from privet.reading.tables import table_of
+from privet.reading.rows import ExampleReader
+from privet.reading.tables import build_table
 
 
 def numbered(start, examples, width=2, kind=torch.float32):
@@ -26,10 +26,10 @@ def test_slices_are_the_rows(parts, data):
     dataset = ConcatDataset(parts)
     for _ in range(data.draw(st.integers(0, 2))):
         dataset = Subset(dataset, data.draw(st.lists(st.integers(-len(dataset), len(dataset) - 1), min_size=1, max_size=6)))
-    assert table_of(dataset) is not None
+    assert build_table(dataset) is not None
     indices = np.array(data.draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=8)))
-    whole = Rows(dataset).read(indices)
-    by_item = Rows(dataset, collate=torch.utils.data.default_collate).read(indices)
+    whole = ExampleReader(dataset).read(indices)
+    by_item = ExampleReader(dataset, collate=torch.utils.data.default_collate).read(indices)
     key = lambda group: group.positions.tolist()  # noqa: E731
     for one, other in zip(sorted(whole, key=key), sorted(by_item, key=key), strict=True):
         assert one.positions.tolist() == other.positions.tolist()
@@ -40,15 +40,15 @@ def test_slices_are_the_rows(parts, data):
 
 
 def test_a_plain_data_set_keeps_its_tuple():
-    (group,) = Rows(numbered(0, 9)).read(np.array([3, 1]))
-    one = group.examples.one(0)
+    (group,) = ExampleReader(numbered(0, 9)).read(np.array([3, 1]))
+    one = group.examples.get(0)
     assert isinstance(one, tuple)
     assert [leaf.tolist() for leaf in one] == [[3], [[6.0, 7.0]]]
 
 
 def test_slices_are_copies_without_gradients():
     x = torch.zeros(4, 2, requires_grad=True)
-    (group,) = Rows(TensorDataset(x)).read(np.arange(4))
+    (group,) = ExampleReader(TensorDataset(x)).read(np.arange(4))
     (leaf,) = group.examples.leaves
     assert not leaf.requires_grad
     leaf.add_(1)
@@ -90,10 +90,10 @@ class Plain(Dataset):
         list(range(4)),
     ],
 )
-def test_whatever_may_read_otherwise_is_read_one_by_one(dataset):
-    assert table_of(dataset) is None
+def test_data_sets_that_override_reading_are_read_one_by_one(dataset):
+    assert build_table(dataset) is None
 
 
 def test_overridden_reads_are_used():
-    (group,) = Rows(OwnSubset(TensorDataset(torch.arange(4)), [3, 1])).read(np.array([0, 1]))
+    (group,) = ExampleReader(OwnSubset(TensorDataset(torch.arange(4)), [3, 1])).read(np.array([0, 1]))
     assert group.examples.leaves[0].tolist() == [[4], [2]]

@@ -1,4 +1,4 @@
-"""Groups arrive from a reading process as they were sent, in one piece of memory."""
+"""Groups are transferred from a worker process unchanged, packed into one tensor."""
 
 import pickle
 import threading
@@ -33,11 +33,11 @@ def test_groups_of_every_kind_arrive():
                 assert np.array_equal(mine, theirs)
 
 
-def test_nothing_arrives_as_nothing():
+def test_an_empty_list_of_groups_is_transferred():
     assert pack([]).unpack() == []
 
 
-def test_what_cannot_be_sent_is_left_out_alone():
+def test_groups_that_cannot_be_pickled_are_dropped():
     groups = group_examples([(torch.zeros(1), threading.Lock()), (torch.ones(1), "a")])
     (found,) = pickle.loads(pickle.dumps(pack(groups))).unpack()
     assert found.positions.tolist() == [1]

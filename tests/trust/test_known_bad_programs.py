@@ -200,7 +200,7 @@ def test_two_trainings_cannot_share_a_ledger(tmp_path):
 
 @pytest.mark.parametrize("wrapper", [nn.DataParallel])
 def test_models_wrapped_to_average_raw_gradients_are_refused(wrapper):
-    with pytest.raises(UnsupportedModelError, match="hand in the module inside"):
+    with pytest.raises(UnsupportedModelError, match="pass the wrapped module"):
         training(wrapper(nn.Linear(3, 1)), regression, points())
 
 

@@ -1,4 +1,4 @@
-"""Views of images: every image is changed by itself, in every way that is meant, and in no other."""
+"""Augmentations: each image is changed independently, in all intended ways and no others."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from privet.units import AUGMENTATIONS, augmentation
 
 
 def numbered(examples, height=16, width=24):
-    """Images in which every pixel says where it was."""
+    """Return images in which every pixel holds its position."""
     pixels = torch.arange(height * width, dtype=torch.float64).view(1, 1, height, width)
     return pixels.repeat(examples, 2, 1, 1)
 
@@ -67,6 +67,6 @@ def test_images_too_small_to_shift_stay_as_they_are():
         (lambda: augmentation("flip")((torch.zeros(3, 5), torch.zeros(3))), r"^augment is .* inputs of shape \(5,\)"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(make, message):
+def test_invalid_arguments_are_refused_by_name(make, message):
     with pytest.raises(InvalidArgumentError, match=message):
         make()

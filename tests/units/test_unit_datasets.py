@@ -1,4 +1,4 @@
-"""A user's entry holds their examples and nobody else's; groups stand where they always stood."""
+"""A user's entry holds only their examples; groups consist of consecutive examples."""
 
 from collections import Counter
 from itertools import combinations
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from privet._utils.randomness import Seeds
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Keystream
-from privet.reading.rows import Rows, ungroup
+from privet.reading.rows import ExampleReader, ungroup
 from privet.units import Groups, Users
 
 
@@ -23,7 +23,7 @@ def numbered(examples):
 
 
 def held(dataset):
-    """For each unit: the examples that count, and all that are there."""
+    """Return for each unit the examples that count, and all that it holds."""
     (numbers, pictures), mask = dataset.read(np.arange(len(dataset)))
     assert torch.equal(pictures[..., 0, 0], 6.0 * numbers)
     assert numbers.shape == mask.shape == pictures.shape[:2]
@@ -105,12 +105,12 @@ def test_any_map_style_data_set_is_read(make):
 def test_an_own_collate_is_the_data_sets():
     users = Users(Dictionaries(), [0, 0, 0, 1, 1, 1, 1], 2, collate=lambda items: torch.tensor([item["y"] for item in items]))
     assert users.read(np.array([0, 1]))[0].shape == (2, 2)
-    with pytest.raises(InvalidArgumentError, match=r"^collate is .*Give it to the data set"):
-        Rows(users, collate=len)
+    with pytest.raises(InvalidArgumentError, match=r"^collate is .*Pass it to the data set"):
+        ExampleReader(users, collate=len)
 
 
 class Recorded(Dictionaries):
-    """Keeps what it is asked for; some examples are longer, or broken."""
+    """Records the requested indices; some examples are longer, or broken."""
 
     def __init__(self, long=(), broken=()):
         self.long, self.broken, self.asked = long, broken, []
@@ -132,7 +132,7 @@ def test_the_examples_of_a_unit_are_read_and_collated_one_by_one():
     (group,) = Groups(data, 4, collate=collate).groups(np.array([1, 0]), Seeds(bytes(32)))
     assert data.asked == [4, 5, 6, 4, 0, 1, 2, 3]
     assert sizes == [1] * 8
-    (x, y), mask = group.examples.one(0)
+    (x, y), mask = group.examples.get(0)
     assert x.shape == (1, 4, 3)
     assert y.tolist() == [[4, 5, 6, 4]]
     assert mask.tolist() == [[True, True, True, False]]
@@ -140,7 +140,7 @@ def test_the_examples_of_a_unit_are_read_and_collated_one_by_one():
 
 
 @pytest.mark.parametrize("data", [lambda: Recorded(broken=(5,)), lambda: Recorded(long=(5,))])
-def test_a_unit_that_cannot_be_read_is_left_out_alone(data):
+def test_only_the_unreadable_unit_is_dropped(data):
     users = Users(data(), [0, 0, 1, 1, 2, 2, 1], 3, words=FixedSource().words)
     whole = Users(Recorded(), [0, 0, 1, 1, 2, 2, 1], 3, words=FixedSource().words)
     (group,), (expected,) = users.groups(np.arange(3), Seeds(bytes(32))), whole.groups(np.arange(3), Seeds(bytes(32)))
@@ -169,8 +169,8 @@ def test_what_collate_adds_for_all_is_added_once_to_a_unit():
 
 def test_units_of_plain_tensors_are_sliced_whole():
     users = Users(Subset(numbered(9), [8, 7, 6, 5, 4, 3]), [0, 0, 1, 1, 1, 2], 2)
-    (group,) = Rows(users).read(np.array([2, 0]))
-    (numbers, pictures), mask = group.examples.one(0)
+    (group,) = ExampleReader(users).read(np.array([2, 0]))
+    (numbers, pictures), mask = group.examples.get(0)
     assert (numbers.tolist(), mask.tolist()) == ([[3, 3]], [[True, False]])
     assert pictures.shape == (1, 2, 2, 3)
     assert group.examples.own == (True, True, True)

@@ -1,4 +1,4 @@
-"""Training on users and groups: the unit is stated, the sum moves by what the plan says, and the tape follows it."""
+"""Training on users and groups: the unit is stated, and the sum changes by at most the plan's sensitivity."""
 
 import itertools
 
@@ -53,7 +53,7 @@ def setup(dataset, loss=None, adjacency="add-remove", **options):
 
 
 def released(training):
-    """The clipped sum of one step without noise, read from the parameters."""
+    """Return the clipped sum of one step without noise, from the change of the parameters."""
     before = torch.cat([p.detach().flatten().double() for p in training.model.parameters()])
     next(iter(training))
     after = torch.cat([p.detach().flatten().double() for p in training.model.parameters()])
@@ -79,7 +79,7 @@ def test_users_train_in_shared_passes_and_the_statement_says_whose_privacy_it_is
 @pytest.mark.parametrize("cap", [1, 3, 10])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_user_moves_the_sum_by_at_most_the_bound_however_much_they_contribute(cap, reduction):
-    """Neighbours: a user with six huge examples is there or not; of the others, each has one. The divisor is public."""
+    """Neighbours: with and without a user with six huge examples; all others have one. The divisor is public."""
     x, y = data(11)
     ids = np.array([0, 1, 2, 3, 3, 3, 3, 3, 3, 4, 5])
     x[ids == 3] *= 1e4
@@ -91,7 +91,7 @@ def test_a_user_moves_the_sum_by_at_most_the_bound_however_much_they_contribute(
 
 
 def test_clipping_examples_instead_would_let_a_user_move_the_sum_further():
-    """What the unit is for: the same neighbours under a guarantee for examples."""
+    """Why units matter: the same neighbours under an example-level guarantee."""
     x, y = data(13)
     y[6:12], x[6:12] = 0, x[6]
     kept = [i for i, user in enumerate(USERS) if user != 3]
@@ -130,7 +130,7 @@ def test_replacing_an_example_moves_the_sum_by_at_most_twice_the_bound(position,
 
 
 def test_a_placeholder_moves_the_sum_by_more_than_the_bound():
-    """Why "zero-out" is refused for groups: an example that outweighs its group leaves a group that points elsewhere."""
+    """Why "zero-out" is refused for groups: without a dominating example, the group's gradient points elsewhere."""
     model = nn.Linear(2, 1, bias=False)
     nn.init.zeros_(model.weight)
     sums = []
@@ -168,7 +168,7 @@ def test_neighbours_that_groups_do_not_suit_are_refused_with_the_reason(adjacenc
         plan(4, group_unit(4), adjacency)
 
 
-def test_delta_is_compared_with_the_people_in_all_groups():
+def test_delta_is_compared_with_the_examples_in_all_groups():
     with pytest.raises(InvalidArgumentError, match=r"^delta is 1e-05; it must be below 1 / examples = 6\.25e-06"):
         plan(40_000, group_unit(4), "replace-one")
     assert plan(40_000, "one user").delta == 1e-5
@@ -178,7 +178,7 @@ def test_delta_is_compared_with_the_people_in_all_groups():
 
 
 @pytest.mark.parametrize("unit", ["one person", "One example", "", None, 1, group_unit(0), group_unit(4) + " or so"])
-def test_units_that_mean_nothing_are_refused(unit):
+def test_invalid_units_are_refused(unit):
     with pytest.raises(InvalidArgumentError, match=r"^unit is"):
         plan(40, unit, "replace-one")
 
@@ -226,7 +226,7 @@ def test_losses_that_mix_examples_are_refused_also_within_units(reduction):
 
 
 def jittered(batch):
-    """Random views by the functions that the check before training knows."""
+    """Random views by functions that the check before training supports."""
     images, labels = batch
     shape = (len(images), 1, 1, 1)
     images = torch.where(torch.rand(shape) < 0.5, images, images.flip(-1))

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from privet.clipping import AdaptiveQuantile, Layerwise, Projected, Rule
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
-from privet.reading.batches import Batched
+from privet.reading.batches import BatchDataset
 from privet.sampling import Indices
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ _BEYOND = 50.0  # factor above the smallest norm that is clipped
 _WITHIN = 0.9995  # factor below the largest norm that is not dropped, as a margin for rounding
 
 
-class ProbeData(Batched):
+class ProbeData(BatchDataset):
     """Examples of which a few have given rows and the others are zero; it records which ones are read.
 
     Args:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.gradients.core.examples import examples_in, rows
+from privet.gradients.core.examples import count_examples, select_examples
 from privet.reading.batches import check_map_style
-from privet.reading.rows import Rows
+from privet.reading.rows import ExampleReader
 
 
 @contextmanager
@@ -91,7 +91,7 @@ class Definitions:
         data = self.find("dataset", object)
         if data is None:
             batch = self.require("batch", object)
-            return Data(examples_in(batch), batch=batch)
+            return Data(count_examples(batch), batch=batch)
         number = check_map_style(data)
         if number < 2:
             raise InvalidArgumentError(f"{self.file.name}: dataset", number, "at least 2 examples")
@@ -109,9 +109,9 @@ class Definitions:
         data = self.find("dataset", object)
         if data is None:
             batch = self.require("batch", object)
-            return rows(batch, slice(limit)), examples_in(batch)
+            return select_examples(batch, slice(limit)), count_examples(batch)
         number = check_map_style(data)
-        return Rows(data, self.find("collate", Callable)).batch(np.arange(min(limit, number))), number
+        return ExampleReader(data, self.find("collate", Callable)).batch(np.arange(min(limit, number))), number
 
 
 @dataclass(frozen=True)

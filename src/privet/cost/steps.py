@@ -16,11 +16,11 @@ from torch import nn
 
 from privet.clipping import Rule
 from privet.gradients import trainable
-from privet.gradients.core.examples import examples_in, rows, to_device
+from privet.gradients.core.examples import count_examples, select_examples, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.noise import Gaussian
 from privet.plan import Plan
-from privet.reading.batches import Batched
+from privet.reading.batches import BatchDataset
 from privet.sampling import FullBatch, Indices
 from privet.training import Training
 
@@ -38,19 +38,19 @@ _NOISE: Mapping[str, Gaussian | None] = {
 ARMS: tuple[str, ...] = tuple(_NOISE)
 
 
-class _OneBatch(Batched):
+class _OneBatch(BatchDataset):
     """The examples of a batch, as a data set."""
 
     row_wise = True
 
     def __init__(self, batch: Any) -> None:
-        self.batch, self.examples = batch, examples_in(batch)
+        self.batch, self.examples = batch, count_examples(batch)
 
     def __len__(self) -> int:
         return self.examples
 
     def read(self, indices: Indices) -> Any:
-        return rows(self.batch, torch.from_numpy(indices))
+        return select_examples(self.batch, torch.from_numpy(indices))
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule:
 
 
 def _build_plain_step(
-    model: nn.Module, loss_fn: LossFunction, optimizer: torch.optim.Optimizer, data: Batched, device: torch.device
+    model: nn.Module, loss_fn: LossFunction, optimizer: torch.optim.Optimizer, data: BatchDataset, device: torch.device
 ) -> TimedStep:
     indices = np.arange(len(data), dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Per-example gradients: what they are, each layer's, and ways to compute them without forming them."""
+"""Per-example gradients: their norms and clipped sums, in most cases without materialising them."""
 
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.parameters import trainable

@@ -16,31 +16,31 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Seeds, seeds_of_torch
-from privet.gradients.masking.masks import prepared
+from privet.gradients.core.randomness import SeedSource, draw_torch_seed
+from privet.gradients.masking.masks import prepare_masks
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.passes import METHODS, Passes
 from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
-from privet.gradients.projection.clipping import clip_projected, estimates
+from privet.gradients.projection.clipping import clip_projected, estimate_norms
 from privet.gradients.projection.directions import Directions
 
 
 @dataclass(eq=False)
 class Engine:
-    """Takes clipped sums of a model's gradients, of batches whose examples are kept apart.
+    """Computes clipped sums of a model's gradients over batches of isolated examples.
 
     Args:
-        model: any module, in the mode (train or eval) that is meant.
+        model: any module, in the intended mode (train or eval).
         loss_fn: (model, batch) → (B,) losses.
         parameters: name → parameter to differentiate by.
         method: "auto", "ghost" or "loop".
-        physical_batch_size: most examples that go through the model at once; None for all.
-        seeds: of what the model draws.
-        forgiving: whether an example whose own computation raises contributes zero, instead of raising.
+        physical_batch_size: most examples in one pass through the model; None for all.
+        seeds: source of seeds for the model's random numbers.
+        skip_errors: whether an example whose own computation raises contributes zero instead of raising.
 
     Attributes:
-        looped: how many examples went one at a time since the engine was made.
+        looped: number of examples computed by the loop since the engine was created.
     """
 
     model: nn.Module
@@ -48,8 +48,8 @@ class Engine:
     parameters: Mapping[str, Tensor]
     method: str = "auto"
     physical_batch_size: int | None = None
-    seeds: Seeds = seeds_of_torch
-    forgiving: bool = False
+    seeds: SeedSource = draw_torch_seed
+    skip_errors: bool = False
     looped: int = 0
 
     def __post_init__(self) -> None:
@@ -57,23 +57,23 @@ class Engine:
         self.subject = Subject(self.model, self.loss_fn, self.parameters)
 
     def tapes(self, examples: Examples, past: Past = ()) -> Iterator[tuple[Tensor, Tape]]:
-        """Yield positions of examples and their tape, until all are covered; inside of `preserve_generators`.
+        """Yield positions of examples and their tape, until all are covered; call inside `preserve_generators`.
 
         Args:
             examples: the batch.
             past: parameter sets with coefficients; the gradients at these are added.
         """
         check_past(past, self.parameters)
-        for start, part in self._parts(examples):
-            passes = Passes(self.subject, self.seeds, self.method, past, self.forgiving)
+        for start, part in self._split(examples):
+            passes = Passes(self.subject, self.seeds, self.method, past, self.skip_errors)
             for index, tape in passes.tapes(part):
                 yield index + start, tape
             self.looped += passes.looped
 
-    def _parts(self, examples: Examples) -> Iterator[tuple[int, Examples]]:
-        """Yield the batch in parts of at most so many examples, with the position of the first."""
-        wanted = self.physical_batch_size
-        size = examples.count if wanted is None else count("physical_batch_size", wanted)
+    def _split(self, examples: Examples) -> Iterator[tuple[int, Examples]]:
+        """Yield parts of at most `physical_batch_size` examples, with the position of the first."""
+        limit = self.physical_batch_size
+        size = examples.count if limit is None else count("physical_batch_size", limit)
         for start in range(0, examples.count, max(1, size)):
             yield start, examples if size >= examples.count else examples.select(slice(start, start + size))
 
@@ -85,12 +85,12 @@ class Engine:
         masks: Mapping[str, Tensor] | None = None,
         past: Past = (),
         directions: Directions | None = None,
-    ) -> Pieces:
-        """Return the clipped sum over a batch; arguments are as for the function of this name."""
+    ) -> PartialSums:
+        """Return the clipped sum over a batch; arguments as for the function of this name."""
         with preserve_generators():
             if not isinstance(clipping, Projected):
                 return self.clip(self.tapes(examples, past), examples.count, clipping, masks)
-            return self._projected(examples, clipping, past, directions or Directions())
+            return self._clip_by_estimates(examples, clipping, past, directions or Directions())
 
     def clip(
         self,
@@ -98,33 +98,33 @@ class Engine:
         examples: int,
         clipping: Rule,
         masks: Mapping[str, Tensor] | None = None,
-    ) -> Pieces:
-        """Return the clipped sum over tapes that cover a batch, which are spent."""
+    ) -> PartialSums:
+        """Return the clipped sum over tapes that cover a batch; the tapes are consumed."""
         groups = clipping.groups(tuple(self.parameters))
-        known = None if masks is None else prepared(masks, self.parameters)
-        pieces = Pieces.none(self.parameters, clipping, examples)
+        known = None if masks is None else prepare_masks(masks, self.parameters)
+        partial_sums = PartialSums.empty(self.parameters, clipping, examples)
         for index, tape in covering:
-            sums, norms = clip(tape if known is None else tape.masked(known), clipping, groups)
-            pieces.add(index, sums, norms)
-        return pieces
+            sums, norms = clip(tape if known is None else tape.mask(known), clipping, groups)
+            partial_sums.add(index, sums, norms)
+        return partial_sums
 
-    def _projected(self, examples: Examples, clipping: Projected, past: Past, directions: Directions) -> Pieces:
+    def _clip_by_estimates(self, examples: Examples, clipping: Projected, past: Past, directions: Directions) -> PartialSums:
         check_past(past, self.parameters)
-        pieces = Pieces.none(self.parameters, clipping, examples.count)
-        for start, part in self._parts(examples):
-            drawn = directions.drawn(self.parameters, clipping.projections)
-            norms = estimates(self.subject, part, drawn, past, forgiving=self.forgiving)
+        partial_sums = PartialSums.empty(self.parameters, clipping, examples.count)
+        for start, part in self._split(examples):
+            drawn = directions.draw(self.parameters, clipping.projections)
+            norms = estimate_norms(self.subject, part, drawn, past, skip_errors=self.skip_errors)
             for index, sums, own in clip_projected(clipping, self.parameters, norms, self.tapes(part, past)):
-                pieces.add(index + start, sums, own)
-        return pieces
+                partial_sums.add(index + start, sums, own)
+        return partial_sums
 
 
 @dataclass(eq=False)
-class Pieces:
-    """Sums over parts of a batch, as they add up.
+class PartialSums:
+    """Accumulated sums over parts of a batch.
 
     Args:
-        norms: of all examples, (G, B) float64; zero for those that contributed nothing.
+        norms: of all examples, (G, B) float64; zero for examples that are not yet added.
         sums: name → sum; empty before the first part.
     """
 
@@ -132,14 +132,14 @@ class Pieces:
     sums: dict[str, Tensor]
 
     @staticmethod
-    def none(parameters: Mapping[str, Tensor], clipping: Rule, examples: int) -> Pieces:
-        """Return the pieces of a batch before the first part."""
+    def empty(parameters: Mapping[str, Tensor], clipping: Rule, examples: int) -> PartialSums:
+        """Return the partial_sums of a batch before the first part."""
         device = next(iter(parameters.values())).device
         groups = len(clipping.groups(tuple(parameters)))
-        return Pieces(torch.zeros(groups, examples, dtype=torch.float64, device=device), {})
+        return PartialSums(torch.zeros(groups, examples, dtype=torch.float64, device=device), {})
 
     def add(self, index: Tensor, sums: dict[str, Tensor], norms: Tensor) -> None:
-        """Add a part, whose examples stand at these positions."""
+        """Add a part of the batch, with its examples at these positions."""
         self.norms[:, index.to(self.norms.device)] = norms
         if not self.sums:
             self.sums = sums
@@ -147,14 +147,14 @@ class Pieces:
             for name, value in sums.items():
                 self.sums[name] += value
 
-    def as_sum(
+    def to_clipped_sum(
         self,
         parameters: Mapping[str, Tensor],
         clipping: Rule,
         part: Part | None = None,
         masks: Mapping[str, Tensor] | None = None,
     ) -> ClippedSum:
-        """Return the clipped sum; zeros, noised and counted like any other, if there was no example."""
+        """Return the clipped sum; for no examples, zeros, which are noised and accounted for like any other sum."""
         sums = self.sums
         if not sums:
             zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
@@ -185,16 +185,16 @@ def tapes(
 def per_example_gradients(
     model: nn.Module, loss_fn: LossFunction, batch: Any, *, method: str = "auto", physical_batch_size: int | None = None
 ) -> dict[str, Tensor]:
-    """Return every example's gradient of every trainable parameter: a tool for research and tests, large and non-private.
+    """Return every example's gradient of every trainable parameter: for research and tests, large and not private.
 
     Args:
-        model: any module; nothing is written to it.
-        loss_fn: (model, batch) → (B,) losses, one per example. It is handed one example at a time, as a batch of one.
-        batch: a tensor, or a tuple, list or dict of them, with B examples along the first dimension.
-        method: "ghost" (one pass over the physical batch), "loop" (one example at a time), or "auto": the first, and the second
-            for what it cannot follow.
-        physical_batch_size: most examples that go through the model at once, ≥ 1; None for all. Bounds memory, and changes the
-            result by rounding alone.
+        model: any module; it is not modified.
+        loss_fn: (model, batch) → (B,) losses, one per example. It receives one example at a time, as a batch of one.
+        batch: a tensor, or a tuple, list or dict of tensors, with B examples along the first dimension.
+        method: "ghost" (one pass over the physical batch), "loop" (one example at a time), or "auto": the first, with the second
+            as fallback for operations that it does not support.
+        physical_batch_size: most examples in one pass through the model, ≥ 1; None for all. Limits memory, and changes the
+            result only by rounding.
 
     Returns:
         Parameter name → (B, *shape).
@@ -206,7 +206,7 @@ def per_example_gradients(
     <BLANKLINE>
             [[3., 4.]]])
     """
-    engine, examples = _of_batch(model, loss_fn, batch, method, physical_batch_size)
+    engine, examples = _make_engine(model, loss_fn, batch, method, physical_batch_size)
     found = {
         name: parameter.detach().new_zeros(examples.count, *parameter.shape) for name, parameter in engine.parameters.items()
     }
@@ -227,7 +227,7 @@ def per_example_norms(
     Returns:
         (B,) float64; infinite or NaN where the gradient is not finite in the model's precision.
     """
-    engine, examples = _of_batch(model, loss_fn, batch, method, physical_batch_size)
+    engine, examples = _make_engine(model, loss_fn, batch, method, physical_batch_size)
     found = torch.zeros(examples.count, dtype=torch.float64, device=next(iter(engine.parameters.values())).device)
     with preserve_generators():
         for index, tape in engine.tapes(examples):
@@ -248,25 +248,25 @@ def clipped_sum(
     past: Past = (),
     directions: Directions | None = None,
 ) -> ClippedSum:
-    """Return Σᵢ w(‖gᵢ‖)·gᵢ over the batch, with its sensitivity; with masks, m∘gᵢ takes the place of gᵢ.
+    """Return Σᵢ w(‖gᵢ‖)·gᵢ over the batch, with its sensitivity; with masks, m∘gᵢ replaces gᵢ.
 
     Args:
-        model: any module; its parameters' `.grad` is not touched.
-        loss_fn: (model, batch) → (B,) losses, one per example. It is handed one example at a time, as a batch of one.
+        model: any module; its parameters' `.grad` is not changed.
+        loss_fn: (model, batch) → (B,) losses, one per example. It receives one example at a time, as a batch of one.
         batch: B examples along the first dimension of its tensors; B may be 0. A tensor with another first dimension is shared.
-        clipping: the rule that weights by norm.
+        clipping: the clipping rule, which computes weights from norms.
         method, physical_batch_size: as for `per_example_gradients`.
-        part: which positions of which draw these examples are, if parts are to be joined.
-        masks: name → bool tensor shaped like the parameter, True where an entry is kept; what is not named is kept whole. They
-            must be public, and become the sum's support.
+        part: positions of these examples within a draw, if parts of it are added later.
+        masks: name → bool tensor shaped like the parameter, True where an entry is kept; parameters without a mask are kept
+            whole. Masks must be public; they become the support of the sum.
         past: pairs (c, {name: tensor}) of coefficients and other values of the trainable parameters; gᵢ is then the gradient
             plus c times the gradient at each of these. They must be public, as released parameters are.
-        directions: that `clipping.Projected` estimates norms from; parts of one batch must have the same. None draws them.
+        directions: from which `clipping.Projected` estimates norms; all parts of one batch must use the same. Drawn if None.
 
     Guarantee:
-        Adding or removing one example moves the sum by at most the rule's sensitivity: model and loss see one example, so its
-        gradient depends on no other. Gradients that are not finite contribute exactly zero. What the batch holds for each
-        example is the caller's: rows that were computed from several examples are not noticed here.
+        Adding or removing one example changes the sum by at most the rule's sensitivity: model and loss see one example at a
+        time, so its gradient depends on no other. Gradients that are not finite contribute exactly zero. The caller must
+        provide rows that each depend on one example only; rows computed from several examples are not detected here.
 
     Source:
         Goodfellow 2015; Li et al. 2022 (norms from factors); Bu et al. 2023, "Book-Keeping" (one backward pass).
@@ -275,14 +275,14 @@ def clipped_sum(
         raise InvalidArgumentError("clipping", clipping, "a rule such as privet.clipping.Flat(bound=1.0)")
     if masks is not None and isinstance(clipping, Projected):
         raise InvalidArgumentError(
-            "masks", "given", f"left out with {type(clipping).__name__}", "Its estimates are of whole norms."
+            "masks", "given", f"left out with {type(clipping).__name__}", "It estimates the norms of unmasked gradients."
         )
-    engine, examples = _of_batch(model, loss_fn, batch, method, physical_batch_size)
-    pieces = engine.clipped_sum(examples, clipping, masks=masks, past=past, directions=directions)
-    return pieces.as_sum(engine.parameters, clipping, part, masks)
+    engine, examples = _make_engine(model, loss_fn, batch, method, physical_batch_size)
+    partial_sums = engine.clipped_sum(examples, clipping, masks=masks, past=past, directions=directions)
+    return partial_sums.to_clipped_sum(engine.parameters, clipping, part, masks)
 
 
-def _of_batch(
+def _make_engine(
     model: nn.Module, loss_fn: LossFunction, batch: Any, method: str, physical_batch_size: int | None
 ) -> tuple[Engine, Examples]:
     return Engine(model, loss_fn, trainable(model), method, physical_batch_size), split_batch(batch)
@@ -291,18 +291,18 @@ def _of_batch(
 def empty_sum(
     parameters: Mapping[str, Tensor], clipping: Rule, part: Part | None = None, masks: Mapping[str, Tensor] | None = None
 ) -> ClippedSum:
-    """Return the clipped sum over no examples: zeros, noised and counted like any other.
+    """Return the clipped sum over no examples: zeros, which are noised and accounted for like any other sum.
 
     Args:
         parameters: name → trainable parameter.
-        clipping: the rule, which says what else is summed and how the noise is scaled.
-        part: which positions of which draw it stands for.
+        clipping: the clipping rule, which determines further statistics in the sum and the scale of the noise.
+        part: positions within a draw that it covers.
         masks: as for `clipped_sum`.
     """
-    return Pieces.none(parameters, clipping, 0).as_sum(parameters, clipping, part, masks)
+    return PartialSums.empty(parameters, clipping, 0).to_clipped_sum(parameters, clipping, part, masks)
 
 
 __all__ = [
-    "METHODS", "Engine", "Pieces", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms",
+    "METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms",
     "tapes",
 ]  # fmt: skip

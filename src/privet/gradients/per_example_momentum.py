@@ -1,4 +1,4 @@
-"""Momentum of every example by itself: what is weighted is an average over the steps of an example's gradients."""
+"""Per-example momentum: clipping of each example's average gradient over the steps."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from privet.clipping import Rule
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
-from privet.gradients.engine import Engine, Pieces
+from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.methods.tape import Tape
 from privet.momentum import Momentum
 
 
 class Averages:
-    """The averages mᵢ of all examples: private, so they stay in this object, which can be neither saved nor copied.
+    """The average gradients mᵢ of all examples. They are private, so this object can be neither saved nor copied.
 
     Args:
-        momentum: how much the current gradient weighs (its `averaging`), and how much memory the averages may take.
+        momentum: weight of the current gradient, and the memory limit of the averages.
         examples: N.
-        parameters: name → trainable parameter; the averages are kept beside it.
+        parameters: name → trainable parameter; its averages are stored on the same device.
 
     Raises:
-        InvalidArgumentError: they would take more memory than allowed.
+        InvalidArgumentError: the averages would exceed the memory limit.
     """
 
     def __init__(self, momentum: Momentum, examples: int, parameters: Mapping[str, Tensor]) -> None:
@@ -35,7 +35,7 @@ class Averages:
         if size > momentum.most_bytes:
             raise InvalidArgumentError(
                 "momentum.memory_limit", momentum.most_bytes, f"at least {size} bytes to keep the gradients of all examples",
-                "Raise it if the device has that much memory, or choose privet.momentum.InnerOuter, which keeps none.",
+                "Raise it if the device has that much memory, or use privet.momentum.InnerOuter, which stores none.",
             )  # fmt: skip
         assert momentum.averaging is not None
         self._decay, self._parameters = momentum.averaging, parameters
@@ -50,7 +50,7 @@ class Averages:
         return None if momentum is None or momentum.averaging is None else cls(momentum, examples, parameters)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("the averages of single examples' gradients are private: they are not saved, sent or copied")
+        raise TypeError("the average gradients of single examples are private: they cannot be saved, sent or copied")
 
     def clipped_sum(
         self,
@@ -60,28 +60,28 @@ class Averages:
         indices: Tensor,
         *,
         masks: Mapping[str, Tensor] | None = None,
-    ) -> Pieces:
-        """Return Σᵢ w(‖mᵢ‖)·mᵢ over a batch, after taking its gradients into the averages.
+    ) -> PartialSums:
+        """Update the averages with the gradients of a batch, and return Σᵢ w(‖mᵢ‖)·mᵢ over it.
 
-        An example whose gradient is not finite contributes exactly zero, and its average stays what it was.
+        An example whose gradient is not finite contributes exactly zero, and its average is unchanged.
 
         Args:
-            engine: that finds the gradients.
+            engine: computes the gradients.
             examples: the batch.
-            clipping: the rule that weights by norm.
-            indices: which examples of the data set these are, (B,), no two alike.
+            clipping: the clipping rule, which computes weights from norms.
+            indices: of the examples in the data set, (B,), all different.
             masks: as for `privet.clipped_sum`.
         """
         with preserve_generators():
-            return engine.clip(self._averaged(engine.tapes(examples), indices), examples.count, clipping, masks)
+            return engine.clip(self._average_tapes(engine.tapes(examples), indices), examples.count, clipping, masks)
 
-    def _averaged(self, found: Iterator[tuple[Tensor, Tape]], indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
+    def _average_tapes(self, found: Iterator[tuple[Tensor, Tape]], indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
         for index, tape in found:
             where = indices[index].to(self._begun.device)
-            yield index, Tape(tape.examples, self._parameters, self._next(tape.gradients(), where))
+            yield index, Tape(tape.examples, self._parameters, self._update(tape.gradients(), where))
 
-    def _next(self, gradients: Mapping[str, Tensor], where: Tensor) -> dict[str, PerExampleGrad]:
-        """Return the next averages of some examples as uses; those that are finite are kept."""
+    def _update(self, gradients: Mapping[str, Tensor], where: Tensor) -> dict[str, PerExampleGrad]:
+        """Return the next averages of these examples; store those that are finite."""
         weight = torch.where(self._begun[where], self._decay, 1.0)
         finite = torch.ones_like(self._begun[where])
         found: dict[str, Tensor] = {}

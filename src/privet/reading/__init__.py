@@ -1,1 +1,1 @@
-"""From a data set to batches of examples that no user code has seen side by side."""
+"""Reading of data sets into batches of isolated examples: user code sees one example at a time."""

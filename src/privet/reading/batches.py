@@ -1,4 +1,4 @@
-"""From sampled indices to physical batches of bounded size, whose examples are kept apart."""
+"""Physical batches of bounded size from sampled indices, with isolated examples."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import Part
-from privet.collate import own_batch
+from privet.collate import copy_batch
 from privet.errors import InvalidArgumentError, UnsupportedModelError
-from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, split_batch, stack_flat, stackable
+from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
 from privet.reading.entries import check_distinct
 from privet.sampling import Indices, Words
 
@@ -27,7 +27,7 @@ EXAMPLE = "one example"
 
 
 class _Unreadable:
-    """What stands for an example that could not be read; it contributes nothing."""
+    """A placeholder for an example that could not be read; it contributes nothing."""
 
 
 UNREADABLE = _Unreadable()
@@ -35,13 +35,13 @@ UNREADABLE = _Unreadable()
 
 @dataclass(frozen=True)
 class PhysicalBatch:
-    """What goes through the model at once: part of one step's draw.
+    """The examples of one pass through the model: part of one step's draw.
 
     Args:
         indices: of the examples.
-        part: which positions of the draw they are.
-        last: whether the step ends with it.
-        seeds: of user code's random numbers while the batch is read; None where no user code runs, or for fresh ones.
+        part: their positions within the draw.
+        last: whether it is the last physical batch of the step.
+        seeds: of user code's random numbers during reading; None if no user code runs, or for fresh seeds.
     """
 
     indices: Indices
@@ -51,13 +51,13 @@ class PhysicalBatch:
 
 
 def split(draw: Indices, number: int, size: int, words: Words | None = None) -> Iterator[PhysicalBatch]:
-    """Yield the physical batches of one draw: at least one, which is empty if the draw is.
+    """Yield the physical batches of one draw; an empty draw yields one empty batch.
 
     Args:
         draw: indices of the step's examples.
         number: of the draw within the run.
-        size: most examples in a physical batch.
-        words: source of uniform 64-bit words, for a key of the step's seeds; there are none if None.
+        size: most examples per physical batch.
+        words: source of uniform 64-bit words, for the key of the step's seeds; the batches have no seeds if None.
     """
     starts, seeds = range(0, max(len(draw), 1), size), None if words is None else Seeds.draw(words)
     for start in starts:
@@ -68,11 +68,11 @@ def split(draw: Indices, number: int, size: int, words: Words | None = None) -> 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Examples of a physical batch that have equal structure and shapes; which those are depends on each by itself.
+    """Examples of a physical batch with equal structure and shapes. Each example's group depends on that example alone.
 
     Args:
         positions: (b,) int64, within the physical batch, increasing.
-        examples: that are there.
+        examples: at these positions.
     """
 
     positions: Tensor
@@ -80,10 +80,10 @@ class Group:
 
 
 def group_examples(examples: Sequence[Any]) -> list[Group]:
-    """Return the examples of a physical batch in groups of one signature each, in the order of their first ones.
+    """Group the examples of a physical batch by signature, in order of first occurrence.
 
     Args:
-        examples: for each position the batch of one, or `UNREADABLE`, which is in no group.
+        examples: for each position a batch of one, or `UNREADABLE`, which is in no group.
     """
     found: dict[Hashable, tuple[list[int], list[Flat]]] = {}
     for position, example in enumerate(examples):
@@ -99,27 +99,27 @@ def _key(flat: Flat) -> Hashable:
     try:
         key = flat_signature(flat)
         hash(key)
-    except Exception:  # of a container of the user's own
+    except Exception:  # raised by a user-defined container
         return object()
     return key
 
 
 def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool) -> list[Any]:
-    """Return what user code reads, one example after another, each with random numbers of its own.
+    """Read examples one after another by user code, each with its own random seed.
 
     Args:
         read: index → batch of one.
         indices: of the examples.
-        seeds: for these positions, used once; fresh ones if None.
-        strict: whether to let an exception pass. If not, the example is `UNREADABLE`, whatever it was that failed: the run must
-            not tell that it was drawn.
+        seeds: for these positions, used once; fresh seeds if None.
+        strict: whether to propagate exceptions. If not, an example that fails is `UNREADABLE`: an exception would reveal that it
+            was drawn.
 
     Guarantee:
-        What is returned for a position depends on its index and the position's seed; on another example only if `read` keeps
-        something from one call to the next. The global generators of torch, NumPy and Python are then as they were.
+        The result for a position depends on its index and its seed, and on another example only if `read` keeps state between
+        calls. The global generators of torch, NumPy and Python are restored afterwards.
 
     Raises:
-        UnsupportedModelError: if strict, an example holds a tensor that is not dense.
+        UnsupportedModelError: if strict, an example contains a tensor that is not dense.
     """
     numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
     with preserve_generators():
@@ -140,21 +140,21 @@ def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds |
 
 def _check_dense(example: Any) -> None:
     for leaf in pytree.tree_leaves(example):
-        if isinstance(leaf, Tensor) and not stackable(leaf):
+        if isinstance(leaf, Tensor) and not is_stackable(leaf):
             kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.").replace("_", " ")
             raise UnsupportedModelError(
-                f"an example of the data set holds a {type(leaf).__name__} ({kind}); it must hold dense tensors. "
-                "Make it dense in the data set or in collate (to_dense(), to_padded_tensor(), privet.collate.Padded)."
+                f"an example of the data set contains a {type(leaf).__name__} ({kind}); it must hold dense tensors. "
+                "Convert it in the data set or in collate (to_dense(), to_padded_tensor(), privet.collate.Padded)."
             )
 
 
-class Batched(Dataset[Any], ABC):
-    """A map-style data set that makes its batches itself, such as one whose entries are users.
+class BatchDataset(Dataset[Any], ABC):
+    """A map-style data set that assembles its own batches, such as one whose entries are users.
 
     Attributes:
-        privacy_unit: whose data an entry is, as `Plan.unit` says it.
-        row_wise: whether `read` may be given several indices at once, as it makes each entry of that one index alone, along the
-            first dimension of its tensors. For Privet's own only: any other is given one index at a time.
+        privacy_unit: the unit that one entry holds the data of, in the terms of `Plan.unit`.
+        row_wise: whether `read` accepts several indices and computes each entry, along the first dimension of its tensors, from
+            its own index alone. For Privet's own data sets only: all others receive one index at a time.
     """
 
     privacy_unit: str = EXAMPLE
@@ -170,19 +170,19 @@ class Batched(Dataset[Any], ABC):
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether reading calls anything that is not Privet's or torch's own."""
+        """Whether reading calls code that belongs neither to Privet nor to torch."""
         return not self.row_wise
 
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return these entries kept apart; the arguments are those of `read_each`."""
+        """Return these entries isolated; arguments as for `read_each`."""
         if self.row_wise:
             return [Group(torch.arange(len(indices)), split_batch(self.read(indices)))]
         return group_examples(
-            read_each(lambda index: own_batch(self.read(np.array([index]))), indices.tolist(), seeds, strict=strict)
+            read_each(lambda index: copy_batch(self.read(np.array([index]))), indices.tolist(), seeds, strict=strict)
         )
 
     def __getitem__(self, index: int) -> Any:
-        """Return one entry, without the dimension of the batch."""
+        """Return one entry, without the batch dimension."""
         one = self.read(np.array([index], dtype=np.int64))
         return pytree.tree_map(lambda leaf: leaf[0] if isinstance(leaf, Tensor) else leaf, one)
 
@@ -191,11 +191,11 @@ def check_map_style(dataset: object) -> int:
     """Return the length of a map-style data set.
 
     Raises:
-        InvalidArgumentError: it is something else.
+        InvalidArgumentError: it is not map-style.
     """
     if isinstance(dataset, DataLoader):
         raise InvalidArgumentError(
-            "dataset", "a DataLoader", "the data set itself", "Sampling is the plan's; hand in loader.dataset."
+            "dataset", "a DataLoader", "the data set itself", "Sampling is the plan's; pass loader.dataset."
         )
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         raise InvalidArgumentError("dataset", type(dataset).__name__, "map-style: with a length and indexing by position")
@@ -203,31 +203,31 @@ def check_map_style(dataset: object) -> int:
 
 
 def privacy_unit(dataset: object) -> str:
-    """Return whose data an entry of a data set is, as `Plan.unit` says it: its attribute of that name, or an example."""
+    """Return the privacy unit of a data set's entries, as in `Plan.unit`: its attribute `privacy_unit`, or one example."""
     return str(getattr(dataset, "privacy_unit", EXAMPLE))
 
 
 def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) -> None:
-    """Refuse a data set that is not map-style, not of the plan's size, that repeats an entry, or of another unit than the plan's.
+    """Refuse a data set that is not map-style, differs from the plan in size or privacy unit, or repeats an entry.
 
     Args:
-        dataset: what is to be trained on; its attribute `privacy_unit`, if there is one, says whose data an entry is.
+        dataset: the training data; its attribute `privacy_unit`, if present, is the unit of its entries.
         examples: the plan's number of entries.
-        unit: the plan's.
+        unit: the plan's privacy unit.
 
     Raises:
-        InvalidArgumentError: naming what it was.
+        InvalidArgumentError: naming the difference.
     """
     entries = check_map_style(dataset)
     held = privacy_unit(dataset)
     if held != str(unit):
         raise InvalidArgumentError(
             "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {str(unit)!r}",
-            "Make it by privet.units, or give it an attribute privacy_unit that says whose data an entry is, as in Plan.unit.",
+            "Create it with privet.units, or set its attribute privacy_unit to the unit of its entries, as in Plan.unit.",
         )  # fmt: skip
     if entries != examples:
         raise InvalidArgumentError(
             "dataset", f"{entries} {whose(unit).counted}s", f"of exactly the plan's size, {examples}",
-            "The guarantee is stated for that number; make the plan for this data set.",
+            "The guarantee is stated for that number; create the plan for this data set.",
         )  # fmt: skip
     check_distinct(dataset)

@@ -1,4 +1,4 @@
-"""Data sets of plain tensors, sliced as a whole: reading them runs no user code."""
+"""Data sets of plain tensors, which are sliced as a whole without running user code."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from privet.errors import InvalidArgumentError
-from privet.gradients.core.examples import Examples, stackable
+from privet.gradients.core.examples import Examples, is_stackable
 from privet.reading.batches import Group
-from privet.reading.entries import Positions, pieces
+from privet.reading.entries import Positions, iter_pieces
 from privet.sampling import Indices
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of tensors that lie in one or more places.
+    """Entries that are rows of tensors in one or more underlying data sets.
 
     Args:
-        places: tensors (n, …) of each underlying data set, row by row.
-        kinds: (P,) which places have equal shapes: the number of the first such place.
-        place: (N,) for each entry where it is; None if there is one place, in the entries' order.
-        row: (N,) for each entry its row there; None likewise.
-        tree: of one example.
+        places: tensors (n, …) of each underlying data set.
+        kinds: (P,) for each data set, the number of the first one with equal shapes.
+        place: (N,) for each entry, the number of its data set; None for a single one in the order of the entries.
+        row: (N,) for each entry, its row in that data set; None likewise.
+        tree: structure of one example.
     """
 
     places: list[tuple[Tensor, ...]]
@@ -38,7 +38,7 @@ class Table:
     tree: pytree.TreeSpec
 
     def read(self, indices: Indices) -> list[Group]:
-        """Return these entries: each sees its rows `tensor[i : i + 1]`."""
+        """Return these entries: each holds its rows `tensor[i : i + 1]`."""
         if self.place is None or self.row is None:
             return [self._group(np.arange(len(indices)), np.zeros_like(indices), indices)]
         place, row = self.place[indices], self.row[indices]
@@ -63,20 +63,20 @@ class Table:
         return found
 
 
-def table_of(dataset: Any) -> Table | None:
-    """Return the rows of a `TensorDataset`, or of torch's own subsets and concatenations of some; None for anything else.
+def build_table(dataset: Any) -> Table | None:
+    """Return the rows of a `TensorDataset`, or of torch's subsets and concatenations of such; None for anything else.
 
-    Subclasses may read otherwise, and so are anything else.
+    Subclasses may override reading, so they give None too.
     """
-    if not _sliceable(dataset):
+    if not _is_sliceable(dataset):
         return None
     if type(dataset) is TensorDataset:
         tensors = _tensors(dataset)
         return Table([tensors], np.zeros(1, dtype=np.int64), None, None, pytree.tree_structure(tensors))
     try:
-        found = list(pieces(dataset))
+        found = list(iter_pieces(dataset))
     except InvalidArgumentError:
-        return None  # said when the data set is checked
+        return None  # `check_dataset` raises the error
     place, row = np.empty(len(dataset), dtype=np.int64), np.empty(len(dataset), dtype=np.int64)
     for number, piece in enumerate(found):
         place[piece.entries], row[piece.entries] = number, piece.index
@@ -88,16 +88,16 @@ def table_of(dataset: Any) -> Table | None:
         seen.setdefault(tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in tensors), number)
         for number, tensors in enumerate(places)
     ]
-    # default_collate makes a list of the items, which are tuples.
+    # default_collate turns items that are tuples into lists.
     return Table(places, np.array(kinds), place, row, pytree.tree_structure(list(places[0])))
 
 
-def _sliceable(dataset: Any) -> bool:
+def _is_sliceable(dataset: Any) -> bool:
     if type(dataset) is Subset:
-        return _sliceable(dataset.dataset)
+        return _is_sliceable(dataset.dataset)
     if type(dataset) is ConcatDataset:
-        return all(map(_sliceable, dataset.datasets))
-    return type(dataset) is TensorDataset and len(dataset.tensors) > 0 and all(map(stackable, dataset.tensors))
+        return all(map(_is_sliceable, dataset.datasets))
+    return type(dataset) is TensorDataset and len(dataset.tensors) > 0 and all(map(is_stackable, dataset.tensors))
 
 
 def _tensors(dataset: TensorDataset) -> tuple[Tensor, ...]:

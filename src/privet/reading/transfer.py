@@ -1,6 +1,6 @@
-"""Groups of examples on their way from a reading process: many small tensors as one.
+"""Transfer of groups of examples from worker processes, with many small tensors packed into one.
 
-torch hands every tensor over in a shared file of its own; a batch of many lengths would run out of file descriptors.
+torch transfers each tensor in a separate shared file; a batch with many lengths would exhaust file descriptors.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.examples import Examples, stackable
+from privet.gradients.core.examples import Examples, is_stackable
 from privet.reading.batches import Group
 
-_ALIGNED = 16  # bytes: no type's numbers are larger
+_ALIGNED = 16  # bytes; no dtype has larger elements
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor lies in the memory of all."""
+    """The location of a tensor in the packed memory."""
 
     start: int
     dtype: torch.dtype
@@ -34,18 +34,18 @@ class _Place:
         return self.start + math.prod(self.shape) * self.dtype.itemsize
 
     def within(self, memory: Tensor) -> Tensor:
-        """Return the tensor there."""
+        """Return the tensor at this location."""
         return memory[self.start : self.stop].view(self.dtype).view(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Groups whose dense tensors lie side by side.
+    """Groups whose dense tensors are packed into one.
 
     Args:
         memory: uint8, of all tensors.
-        groups: of each the positions, what all its examples together are, as one tree, which leaves are the examples' own, and
-            how many they are; with a place for each tensor.
+        groups: for each its positions, its leaves as one tree, which leaves are per example, and the number of examples; with a
+            location in place of each tensor.
     """
 
     memory: Tensor
@@ -65,11 +65,11 @@ class Packed:
 
 
 def pack(groups: list[Group]) -> Packed:
-    """Return groups ready for their way; those with an object that cannot be sent are left out, as unreadable examples are."""
+    """Pack groups for transfer; groups with an object that cannot be pickled are dropped, like unreadable examples."""
     places: list[tuple[_Place, Tensor]] = []
 
     def put(leaf: Any) -> Any:
-        if not stackable(leaf) or leaf.device.type != "cpu":
+        if not is_stackable(leaf) or leaf.device.type != "cpu":
             return leaf
         start = -(-places[-1][0].stop // _ALIGNED) * _ALIGNED if places else 0
         places.append((_Place(start, leaf.dtype, leaf.shape), leaf))

@@ -13,7 +13,7 @@ from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.engine import Engine, Pieces
+from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
 from privet.reading.batches import Group, PhysicalBatch
@@ -54,7 +54,7 @@ class ClippedSummer:
     ) -> None:
         self._words, self._iterates, self._averages = words, iterates, averages
         self._parameters = parameters
-        self._engine = Engine(model, loss_fn, parameters, method, seeds=lambda: int(seeds(1)[0]) >> 1, forgiving=True)
+        self._engine = Engine(model, loss_fn, parameters, method, seeds=lambda: int(seeds(1)[0]) >> 1, skip_errors=True)
         self._device = next(iter(parameters.values())).device
 
     @property
@@ -106,7 +106,7 @@ class ClippedSummer:
     def _sum_batch(
         self, physical: PhysicalBatch, groups: list[Group], rule: Rule, masks: Masks | None, directions: Directions | None
     ) -> ClippedSum:
-        pieces = Pieces.none(self._parameters, rule, len(physical.indices))
+        partial_sums = PartialSums.empty(self._parameters, rule, len(physical.indices))
         past = self._iterates.past()
         for group in groups:
             examples = group.examples.to(self._device)
@@ -116,5 +116,5 @@ class ClippedSummer:
                 indices = torch.from_numpy(physical.indices)[group.positions]
                 found = self._averages.clipped_sum(self._engine, examples, rule, indices, masks=masks)
             if found.sums:
-                pieces.add(group.positions, found.sums, found.norms)
-        return pieces.as_sum(self._parameters, rule, physical.part, masks)
+                partial_sums.add(group.positions, found.sums, found.norms)
+        return partial_sums.to_clipped_sum(self._parameters, rule, physical.part, masks)

@@ -27,7 +27,7 @@ from privet.gradients.per_example_momentum import Averages
 from privet.noise import release
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, check_dataset
-from privet.reading.rows import Rows
+from privet.reading.rows import ExampleReader
 from privet.training.checks import check_optimizer, check_plan_suits, check_same_parameters
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
@@ -192,7 +192,7 @@ class Training(Unique):
         plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
         check_optimizer(optimizer, self._parameters, fresh=fresh)
         check_plan_suits(optimizer, plan, self._parameters)
-        self._rows = Rows(dataset, collate)
+        self._rows = ExampleReader(dataset, collate)
         if scheduler is not None:
             check_scheduler(scheduler, optimizer, fresh=fresh)
         if average is not None:

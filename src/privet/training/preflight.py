@@ -16,15 +16,15 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
 from privet.clipping import Projected
-from privet.collate import Collate, batch_of_one, own_batch
+from privet.collate import Collate, batch_of_one, copy_batch
 from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.probe.probe import probe, probe_projections
-from privet.gradients.probe.synthetic_batch import make_up_items
+from privet.gradients.probe.synthetic_batch import make_synthetic_items
 from privet.plan import Plan
-from privet.reading.batches import Batched, Group, group_examples
-from privet.reading.rows import Rows, join_rows
+from privet.reading.batches import BatchDataset, Group, group_examples
+from privet.reading.rows import ExampleReader, join_rows
 
 _FEW = 3
 
@@ -58,7 +58,7 @@ class Preflight:
     plan: Plan
     model: nn.Module
     loss_fn: LossFunction
-    rows: Rows
+    rows: ExampleReader
     method: str
     probe_batch: Any = None
     spec: Any = None
@@ -92,16 +92,16 @@ class Preflight:
     def _find(self) -> list[Examples]:
         """Return groups of examples whose structure, shapes and types those of the data have."""
         if self.probe_batch is not None:
-            return [split_batch(own_batch(self.probe_batch))]
+            return [split_batch(copy_batch(self.probe_batch))]
         if self.spec is not None:
-            made = make_up_items(self.spec, _FEW)
+            made = make_synthetic_items(self.spec, _FEW)
             self._refuse_coupling_collate(made)
             return [group.examples for group in group_examples([self._alone(item) for item in made])]
         self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
         groups = self._first_examples()
-        if not isinstance(self.rows.dataset, Batched) and self.rows.collate is not None:
+        if not isinstance(self.rows.dataset, BatchDataset) and self.rows.collate is not None:
             with preserve_generators():
-                self._refuse_coupling_collate(make_up_items(self.rows.dataset[0], _FEW))
+                self._refuse_coupling_collate(make_synthetic_items(self.rows.dataset[0], _FEW))
         return [group.examples for group in groups]
 
     def _first_examples(self) -> list[Group]:
@@ -118,7 +118,7 @@ class Preflight:
 
     def _alone(self, item: Any) -> Any:
         collate = self.rows.collate
-        return batch_of_one(item) if collate is None else own_batch(collate([item]))
+        return batch_of_one(item) if collate is None else copy_batch(collate([item]))
 
     def _refuse_coupling_collate(self, items: Sequence[Any]) -> None:
         """Refuse a collate function that mixes items: it would be handed one at a time, where mixing means nothing."""
@@ -138,7 +138,7 @@ def couples(collate: Collate, items: Sequence[Any]) -> bool:
 
     def call(some: Sequence[Any], seed: int) -> Any:
         seed_generators(seed)
-        return own_batch(collate(_copied(list(some))))
+        return copy_batch(collate(_copied(list(some))))
 
     with preserve_generators():
         try:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from itertools import count
 
 from privet.reading.batches import Group, PhysicalBatch, split
-from privet.reading.rows import Rows, physical_batches
+from privet.reading.rows import ExampleReader, physical_batches
 from privet.sampling import Indices, Scheme, Words
 
 _Read = tuple[PhysicalBatch, list[Group]]
@@ -32,7 +32,7 @@ class DrawReader:
     """
 
     def __init__(
-        self, scheme: Scheme, examples: int, words: Words, seeds: Words | None, rows: Rows, size: int, workers: int
+        self, scheme: Scheme, examples: int, words: Words, seeds: Words | None, rows: ExampleReader, size: int, workers: int
     ) -> None:
         self._scheme, self._examples, self._words, self._seeds = scheme, examples, words, seeds
         self._rows, self._size, self._workers = rows, size, workers

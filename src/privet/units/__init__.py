@@ -1,4 +1,4 @@
-"""Whose privacy it is: data sets of users or groups, and losses that are clipped as one."""
+"""Privacy units: data sets of users or groups, and losses over the examples of a unit."""
 
 from privet.accounting import Unit
 from privet.units.augmentations import AUGMENTATIONS, augmentation

@@ -1,7 +1,7 @@
-"""Views of images: random changes that leave the label, made of every image by itself.
+"""Augmentations: random, label-preserving changes to each image independently.
 
-Each takes images (B, C, H, W) and returns as many. They are public functions of an image and of fresh random numbers of torch,
-which need not be secret: an example's views are averaged before they are clipped, whatever they are.
+Each maps images (B, C, H, W) to as many images. They are public functions of an image and of torch's random numbers, which need
+not be secret: gradients are averaged over an example's views before clipping, whatever the views are.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor
 
 from privet.errors import InvalidArgumentError, choice
 
-# Part of a side by which images are shifted at most: 4 of 32 pixels is usual.
+# Largest shift as a fraction of the side: 4 of 32 pixels is usual.
 _REACH = 1 / 8
 
 
 def flip(images: Tensor) -> Tensor:
-    """Return each image as it is or mirrored left to right, with equal chances."""
+    """Mirror each image left to right with probability 1/2."""
     mirrored = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(mirrored, images.flip(-1), images)
 
 
 def shift(images: Tensor) -> Tensor:
-    """Return each image moved by up to an eighth of its sides, edges repeated: a random crop of the image after padding."""
+    """Shift each image by up to an eighth of its sides, repeating edges: a random crop after padding."""
     for axis in (2, 3):
         side = images.shape[axis]
         reach = int(side * _REACH)
@@ -42,10 +42,10 @@ def augmentation(*names: str) -> Callable[[Any], Any]:
     """Return an augmentation of batches (images, labels), for `averaged`.
 
     Args:
-        names: of `AUGMENTATIONS`, one after another: "flip" (left to right) and "shift" (up to an eighth of each side).
+        names: of `AUGMENTATIONS`, applied in order: "flip" (left to right) and "shift" (up to an eighth of each side).
 
     Raises:
-        InvalidArgumentError: a name is not known, or the inputs of a batch are no images (B, C, H, W).
+        InvalidArgumentError: a name is unknown, or the inputs of a batch are not images (B, C, H, W).
 
     Source:
         De et al. 2022, "Unlocking High-Accuracy Differentially Private Image Classification through Scale", section 3.2: random
@@ -61,7 +61,7 @@ def augmentation(*names: str) -> Callable[[Any], Any]:
         images, *others = batch
         if images.dim() != 4:
             shape = tuple(images.shape[1:])
-            raise InvalidArgumentError("augment", names, f"left out for inputs of shape {shape}", "It is for images (C, H, W).")
+            raise InvalidArgumentError("augment", names, f"left out for inputs of shape {shape}", "It needs images (C, H, W).")
         for change in chosen:
             images = change(images)
         return (images, *others)

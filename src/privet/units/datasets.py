@@ -1,4 +1,4 @@
-"""Data sets whose entries are users, or groups of examples: what is sampled and clipped as one."""
+"""Data sets whose entries are users or groups of examples, which are sampled and clipped as one."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from privet.collate import Collate
 from privet.errors import InvalidArgumentError, count
 from privet.gradients.core.examples import Examples
 from privet.noise import SecureSource
-from privet.reading.batches import UNREADABLE, Batched, Group, check_map_style, group_examples
-from privet.reading.rows import Rows, join_rows, ungroup
+from privet.reading.batches import UNREADABLE, BatchDataset, Group, check_map_style, group_examples
+from privet.reading.rows import ExampleReader, join_rows, ungroup
 from privet.sampling import Indices, Words, permutation
 
 
-class _Units(Batched):
+class _Units(BatchDataset):
     """Units of at most k examples; an entry is (content (k, …), mask (k,)).
 
     Args:
         dataset: of the examples.
-        index: (U, k) which examples a unit has; where it has fewer, one of its own again.
-        mask: (U, k) where there is an example.
+        index: (U, k) examples of each unit; missing ones repeat an example of the unit.
+        mask: (U, k) True where there is an example.
         collate: list of one example → batch of one.
     """
 
     def __init__(self, dataset: Dataset[Any], index: Indices, mask: NDArray[np.bool_], collate: Collate | None) -> None:
-        self._rows, self._index, self._mask = Rows(dataset, collate), index, mask
+        self._rows, self._index, self._mask = ExampleReader(dataset, collate), index, mask
 
     def __len__(self) -> int:
         """Return the number of units."""
         return len(self._index)
 
     def rows_of_entries(self) -> tuple[Dataset[Any], Indices]:
-        """Return the data set of the examples, and which of them each unit has, (U, k)."""
+        """Return the data set of the examples, and the examples of each unit, (U, k)."""
         return self._rows.dataset, self._index
 
     @property
@@ -51,21 +51,21 @@ class _Units(Batched):
         return self._rows.runs_user_code
 
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return these units kept apart, each as user code sees it: content (1, k, …) and mask (1, k).
+        """Return these units isolated, each as user code sees it: content (1, k, …) and mask (1, k).
 
-        Their examples are read one by one. A unit with an example that cannot be read, or with examples of several shapes, is in
-        no group: nobody else is touched. If `strict`, that is an error.
+        Their examples are read one by one. A unit with an unreadable example, or with examples of several shapes, is in no
+        group; other units are unaffected. With `strict`, it is an error.
         """
         index, mask = self._index[indices], torch.from_numpy(self._mask[indices]).unsqueeze(1)
         own = None if seeds is None else seeds.for_rows(index.shape[1])
         rows = self._rows.read(index.ravel(), own, strict=strict)
-        if len(rows) == 1 and rows[0].examples.count == index.size and _one_row_each(rows[0].examples):
+        if len(rows) == 1 and rows[0].examples.count == index.size and _has_one_row_each(rows[0].examples):
             examples = rows[0].examples
             leaves = tuple(leaf.reshape(len(index), 1, index.shape[1], *leaf.shape[2:]) for leaf in examples.leaves)
-            return [Group(torch.arange(len(index)), replace(examples, leaves=leaves, count=len(index)).beside(mask))]
+            return [Group(torch.arange(len(index)), replace(examples, leaves=leaves, count=len(index)).append_leaves(mask))]
         each = ungroup(rows, index.size)
         units = [
-            _unit(each[start : start + index.shape[1]], mask[number], strict=strict)
+            _make_unit(each[start : start + index.shape[1]], mask[number], strict=strict)
             for number, start in enumerate(range(0, index.size, index.shape[1]))
         ]
         return group_examples(units)
@@ -74,17 +74,17 @@ class _Units(Batched):
         """Return the content, (B, k, …), and the mask, (B, k), of these units.
 
         Raises:
-            InvalidArgumentError: they are of several shapes. Whatever user code raises passes.
+            InvalidArgumentError: their examples have several shapes. Exceptions of user code propagate.
         """
         return join_rows(ungroup(self.groups(indices, strict=True), len(indices)))
 
 
-def _one_row_each(examples: Examples) -> bool:
+def _has_one_row_each(examples: Examples) -> bool:
     return all(own and leaf.shape[1:2] == (1,) for own, leaf in zip(examples.own, examples.leaves, strict=True))
 
 
-def _unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
-    """Return a unit of its rows and its mask (1, k)."""
+def _make_unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
+    """Return a unit made of its rows and its mask (1, k)."""
     try:
         if any(row is UNREADABLE for row in rows):
             return UNREADABLE
@@ -102,24 +102,24 @@ def _unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
 
 
 class Users(_Units):
-    """The users of a data set as its entries, each with at most `cap` of their examples: for a guarantee for users.
+    """A data set whose entries are users, each with at most `cap` of their examples, for user-level guarantees.
 
     Train on it with `Plan(unit="one user", examples=len(users), …)` and the loss `grouped(loss_fn)`.
 
     Args:
         dataset: map-style, of the examples.
-        ids: whose each example is: one whole number per example, or one text. Private; only the number of users is public.
-        cap: most examples of a user that are used, ≥ 1. Of more, a random choice is made once.
+        ids: user of each example: one integer per example, or one string. Private; only the number of users is public.
+        cap: most examples used per user, ≥ 1. For users with more, a random subset is chosen once.
         collate: list of one example → batch of one, for data sets that are not a `TensorDataset`.
         words: source of uniform 64-bit words for that choice; by default a secret one.
 
     Guarantee:
-        Which examples of a user are chosen depends on how many they are and on fresh randomness, on no content and on no other
-        user. Everything that comes from a user is in one entry, so what is clipped, sampled and accounted as one entry is all of
-        the user. Places without an example hold one of the user's own again, masked: each user costs `cap` examples of time.
+        The choice of a user's examples depends on their number and on fresh randomness, not on their content or on other users.
+        All data of a user is in one entry, so clipping, sampling and accounting apply to the user as a whole. Missing examples
+        are filled with copies of the user's own, masked: each user costs the time of `cap` examples.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or there is not one id per example.
+        InvalidArgumentError: an argument is out of range, or the number of ids is not that of the examples.
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.tensor([0.0, 10.0, 1.0, 2.0]))
@@ -144,8 +144,8 @@ class Users(_Units):
     ) -> None:
         count("cap", cap, fix="It is the most examples of a user that are used.")
         examples = check_map_style(dataset)
-        names, user = np.unique(_owners(ids, examples), return_inverse=True)
-        # A random order of all, then stably by user: a random order within each user, independent of everybody else's.
+        names, user = np.unique(_check_ids(ids, examples), return_inverse=True)
+        # A random order of all examples, stably sorted by user: an independent random order within each user.
         order = permutation(examples, SecureSource().words if words is None else words)
         order = order[np.argsort(user[order], kind="stable")]
         user = user[order]
@@ -159,10 +159,10 @@ class Users(_Units):
         super().__init__(dataset, index, mask, collate)
 
 
-def _owners(ids: Any, examples: int) -> NDArray[Any]:
-    """Return the ids as an array that keeps different ones different.
+def _check_ids(ids: Any, examples: int) -> NDArray[Any]:
+    """Return the ids as an array in which different ids stay different.
 
-    Rounding numbers, or turning them into texts, could make one user of two, or two of one: each would be bounded wrongly.
+    Rounding numbers, or converting them to strings, could merge two users or split one, and break the bound per user.
     """
     owners = np.asarray(ids) if isinstance(ids, np.ndarray | Tensor) else np.fromiter(ids, dtype=object)
     if owners.shape != (examples,) or examples == 0:
@@ -170,25 +170,25 @@ def _owners(ids: Any, examples: int) -> NDArray[Any]:
     if owners.dtype.kind in "iuUS" or any(all(isinstance(owner, kind) for owner in owners) for kind in (int | np.integer, str)):
         return owners
     raise InvalidArgumentError(
-        "ids", f"of type {owners.dtype}", "whole numbers only, or texts only", "Others may be equal by chance."
+        "ids", f"of type {owners.dtype}", "integers only, or strings only", "Other types may compare equal by accident."
     )
 
 
 class Groups(_Units):
     """Groups of `size` examples as entries, each clipped as one (microbatching): cheaper to clip, noisier for each example.
 
-    Examples stand together by their position: `size` after `size`, the last group possibly smaller. Train on it with
+    Groups consist of `size` consecutive examples; the last group may be smaller. Train on it with
     `Plan(unit=groups.privacy_unit, examples=len(groups), adjacency="replace-one", …)` and the loss `grouped(loss_fn)`.
 
     Args:
-        dataset: map-style, of the examples, in an order that does not depend on what they contain.
-        size: examples of a group, ≥ 1.
+        dataset: map-style, of the examples, in an order that does not depend on their content.
+        size: examples per group, ≥ 1.
         collate: list of one example → batch of one, for data sets that are not a `TensorDataset`.
 
     Guarantee:
-        Replacing an example replaces its group and no other, so the sum moves by at most twice the bound: what "replace-one"
-        accounts for. Other neighbours are refused: an example that is zeroed leaves a group that can be clipped to anything
-        within the bound, and one that is removed would move others to other groups.
+        Replacing an example changes its group and no other, so the sum changes by at most twice the bound, as "replace-one"
+        accounts for. Other adjacencies are refused: zeroing an example leaves a group whose clipped gradient can be anything
+        within the bound, and removing one would move others to other groups.
 
     >>> import torch
     >>> groups = Groups(torch.utils.data.TensorDataset(torch.arange(5)), size=2)

@@ -142,7 +142,7 @@ def test_limits_on_attacks_are_rounded_in_the_attackers_favour(adjacency):
     assert meaning.bayes_risk * 0.9 <= wrong <= meaning.bayes_risk
 
 
-def test_delta_is_compared_with_the_number_of_people_in_all_groups():
+def test_delta_is_compared_with_the_examples_in_all_groups():
     prose = str(guarantee(unit=group_unit(4), adjacency="replace-one", delta=1e-6))
     assert "δ is 24 % of 1/240,000." in prose
 

@@ -1,4 +1,4 @@
-"""Terms that nearly cancel: what float32 makes of the weighted sum stays within the bound that the norm promised."""
+"""Terms that nearly cancel: the weighted sum in float32 stays within the bound despite rounding."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from torch import nn
 
 from privet.clipping import Automatic, Flat, Normalize
 from privet.gradients import clipped_sum
-from privet.gradients.combine.derived import Derivation, through
+from privet.gradients.combine.derived import Derivation, pull_back
 from privet.gradients.combine.rows import GroupedGrad
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.per_example import DenseGrad
@@ -18,10 +18,10 @@ from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.layers.convolution import norms as convolution_norms
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.gradient import ConvGrad
-from privet.gradients.layers.convolution.norms import WAYS
+from privet.gradients.layers.convolution.norms import NORM_METHODS
 from privet.gradients.layers.embedding import embedding
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
-from privet.gradients.layers.embedding.kernels import IN_TORCH, sums
+from privet.gradients.layers.embedding.kernels import IN_TORCH, load_kernels
 from privet.gradients.layers.linear import LinearGrad
 from privet.gradients.masking.masked_gradients import MaskedGrad
 from privet.gradients.masking.masks import Mask
@@ -33,24 +33,24 @@ GROUPED = Geometry((D, 1, 3, 3), (1, 1), (0, 0), (2, 2), 3)
 
 
 def cancelling(shape, dim, left, seed):
-    """Numbers that add up to about `left` times their size along a dimension."""
+    """Return numbers whose sum along a dimension is about `left` times their size."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     x = x - x.mean(dim, keepdim=True) * (1 - left)
     return x.float()
 
 
 def squeezed(x):
-    """Numbers that differ little from each other, so that what the positions add up to cancels."""
+    """Return numbers that differ little from each other, so that the sum over positions cancels."""
     return 1 + 1e-3 * x
 
 
 def scaled_weight(seed):
-    """A weight that is used after its entries were scaled."""
+    """Return the derivation of a weight whose entries are scaled before use."""
     weight = torch.ones(D, D, requires_grad=True)
     return Derivation(weight * torch.rand(D, D, generator=torch.Generator().manual_seed(seed)), weight)
 
 
-def uses(size, left, seed):
+def grads(size, left, seed):
     a, g = size * torch.ones(1, T, D), cancelling((1, T, D), 1, left, seed)
     table = EmbeddingGrad(torch.zeros(1, T, dtype=torch.long), size * g, 2)
     images, out = size * torch.ones(1, 3, 8, 8), cancelling((1, D, 64), 2, left, seed).view(1, D, 8, 8)
@@ -65,17 +65,17 @@ def uses(size, left, seed):
         "two linear maps": sum_grads([LinearGrad(a, g), LinearGrad(a, -g.flip(1))]),
         "direct": sum_grads([DenseGrad(size * g[:, 0]), DenseGrad(-size * g[:, 0] * (1 - left))]),
         "convolution": ConvGrad(images, out, GEOMETRY),
-        "kept convolution": ConvGrad(images, out, GEOMETRY).kept(),
+        "kept convolution": ConvGrad(images, out, GEOMETRY).to_dense(),
         "two convolutions": sum_grads([ConvGrad(squeezed_images, side, GROUPED) for side in (narrow, -narrow.flip(2))]),
-        "derived": through(LinearGrad(a, g), scaled_weight(seed)),
+        "derived": pull_back(LinearGrad(a, g), scaled_weight(seed)),
         "masked": MaskedGrad(LinearGrad(a, g), Mask(torch.ones(D, D, dtype=torch.bool))),
     }
 
 
-def contribution(use):
-    """The length of what clipping to 0.7 leaves of the only example."""
-    parameters = {"w": torch.zeros(use.materialize().shape[1:])}
-    sums, _ = clip(Tape(1, parameters, {"w": use}), Flat(0.7), (("w",),))
+def contribution(grad):
+    """Return the norm of the contribution of a single example clipped to 0.7."""
+    parameters = {"w": torch.zeros(grad.materialize().shape[1:])}
+    sums, _ = clip(Tape(1, parameters, {"w": grad}), Flat(0.7), (("w",),))
     return float(sums["w"].double().norm())
 
 
@@ -83,36 +83,36 @@ SIZES = pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
 LEFT = pytest.mark.parametrize("left", [1.0, 1e-3, 1e-6, 1e-8])
 
 
-@pytest.mark.parametrize("name", list(uses(1.0, 1.0, 0)))
+@pytest.mark.parametrize("name", list(grads(1.0, 1.0, 0)))
 @SIZES
 @LEFT
 def test_no_contribution_exceeds_the_bound(name, size, left, monkeypatch):
     monkeypatch.setattr(convolution, "KEEP", 0)
-    assert all(contribution(uses(size, left, seed)[name]) <= 0.7 for seed in range(5))
+    assert all(contribution(grads(size, left, seed)[name]) <= 0.7 for seed in range(5))
 
 
 @pytest.mark.parametrize("name", ["embedding", "embedding and a mean", "two tables", "table and head"])
 @SIZES
 @LEFT
 def test_no_contribution_exceeds_the_bound_without_compiled_kernels(name, size, left, monkeypatch):
-    monkeypatch.setattr(embedding, "sums", lambda: IN_TORCH)
-    assert all(contribution(uses(size, left, seed)[name]) <= 0.7 for seed in range(5))
+    monkeypatch.setattr(embedding, "load_kernels", lambda: IN_TORCH)
+    assert all(contribution(grads(size, left, seed)[name]) <= 0.7 for seed in range(5))
 
 
-@pytest.mark.parametrize("form", [IN_TORCH, sums()], ids=["torch", "here"])
+@pytest.mark.parametrize("form", [IN_TORCH, load_kernels()], ids=["torch", "here"])
 @pytest.mark.parametrize("positions", [40, 400, 4000])
 @pytest.mark.parametrize("shared", [True, False])
 def test_equal_terms_that_are_all_rounded_the_same_way_stay_within_the_bound(form, positions, shared, monkeypatch):
-    monkeypatch.setattr(embedding, "sums", lambda: form)
+    monkeypatch.setattr(embedding, "load_kernels", lambda: form)
     for seed in range(50):
         g = torch.rand(1, 1, 6, generator=torch.Generator().manual_seed(seed)).expand(1, positions, 6)
-        # Mostly one token, as of padding, among a few others.
+        # Mostly one token, such as padding, and a few others.
         indices = torch.where(torch.arange(positions) % 50 == 7, 1 + seed % 3, 0)[None]
         assert contribution(EmbeddingGrad(indices, g if shared else g.contiguous(), 5)) <= 0.7
 
 
 def equal_positions(seed, positions, width):
-    """One vector at all positions, (1, T, width)."""
+    """Return one vector repeated at all positions, (1, T, width)."""
     return torch.rand(1, 1, width, generator=torch.Generator().manual_seed(seed)).expand(1, positions, width).contiguous()
 
 
@@ -126,7 +126,7 @@ def test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_t
         table = EmbeddingGrad(torch.zeros(1, positions, dtype=torch.long), a, D)
         image, out = (x.mT.reshape(1, -1, positions // 8, 8) for x in (equal_positions(seed, positions, 3), g))
         mask = Mask(torch.ones(D, 5, dtype=torch.bool))
-        for use in (
+        for grad in (
             LinearGrad(a, g),
             sum_grads([some, LinearGrad(a, g)]),
             sum_grads([table, LinearGrad(a, g)]),
@@ -134,13 +134,13 @@ def test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_t
             GroupedGrad(LinearGrad(a.view(4, -1, 5), g.view(4, -1, D)), 4),
             ConvGrad(image, out, GEOMETRY),
         ):
-            assert contribution(use) <= 0.7
+            assert contribution(grad) <= 0.7
 
 
 @pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
 @pytest.mark.parametrize(("d", "p"), [(6, 6), (256, 128)])
 def test_equal_terms_that_are_taken_back_do_not_leave_more_than_was_measured(part, d, p, monkeypatch):
-    """Up to 2.6 times the bound without an allowance for every term, and without forming what Gram matrices do not resolve."""
+    """Up to 2.6 times the bound without a margin per term and without recomputing what Gram matrices do not resolve."""
     monkeypatch.setattr(linear, "KEEP", 0)
     for seed, size in itertools.product(range(5), (1.0, 1e4, 1e6)):
         a, g = size * equal_positions(seed, 64, d), equal_positions(seed + 50, 64, p)
@@ -149,18 +149,18 @@ def test_equal_terms_that_are_taken_back_do_not_leave_more_than_was_measured(par
         assert contribution(LinearGrad(a, g)) <= 0.7
 
 
-@pytest.mark.parametrize("way", [name for name in WAYS if name != "product of norms"])
+@pytest.mark.parametrize("way", [name for name in NORM_METHODS if name != "product of norms"])
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
 @pytest.mark.parametrize("left", [1.0, 1e-2, 1e-4, 1e-6, 1e-8])
 @pytest.mark.parametrize("geometry", [GEOMETRY, GROUPED], ids=["plain", "grouped"])
 def test_no_way_to_measure_a_convolution_misses_a_long_gradient(geometry, way, left, size, monkeypatch):
-    monkeypatch.setattr(convolution_norms, "cheapest", lambda shape: WAYS[way])
+    monkeypatch.setattr(convolution_norms, "cheapest_method", lambda shape: NORM_METHODS[way])
     positions = geometry.positions((8, 8))
     for seed in range(5):
         images = size * squeezed(torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(seed)))
         out = cancelling((1, D, math.prod(positions)), 2, left, seed).view(1, D, *positions)
-        use = ConvGrad(images, out, geometry)
-        sums, _ = clip(Tape(1, {"w": torch.zeros(geometry.shape)}, {"w": use}), Flat(0.7), (("w",),))
+        grad = ConvGrad(images, out, geometry)
+        sums, _ = clip(Tape(1, {"w": torch.zeros(geometry.shape)}, {"w": grad}), Flat(0.7), (("w",),))
         assert float(sums["w"].double().norm()) <= 0.7
 
 

@@ -1,4 +1,4 @@
-"""Several uses of one parameter: what cancels between them is measured in a precision that can tell."""
+"""Sums of gradients of one parameter: terms that cancel are recomputed in sufficient precision."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_a_table_and_a_head_that_nearly_cancel_are_measured_again(size, left):
 
 
 def test_a_table_and_a_head_that_cancel_in_part_are_not_measured_too_short():
-    """What is left is 6 % of either, so that rounding of their three squares is a thousand times as much of its own."""
+    """The remainder is 6 % of either term, so rounding of the three squares is relatively a thousand times larger."""
     torch.manual_seed(0)
     examples, width = 400, 50
     looked_up = torch.randn(examples, 1, width)

@@ -1,4 +1,4 @@
-"""Down to the physical batch and up again: the same by either way, whose dimension is vmap's, and nobody else's."""
+"""Calls on the physical batch: both implementations agree, and the example dimension is vmap's."""
 
 import pytest
 import torch
@@ -6,20 +6,20 @@ import torch
 from privet.gradients.core import batching
 from privet.gradients.core.batching import (
     NestedTransformError,
-    by_internals,
-    by_public_interface,
     is_batched,
-    on_physical_batch,
+    run_by_internals,
+    run_by_public_api,
+    run_on_physical_batch,
     vectorise_by_internals,
-    vectorise_by_public_interface,
+    vectorise_by_public_api,
 )
 
-WAYS = pytest.mark.parametrize("way", [by_internals, by_public_interface], ids=["internals", "public"])
+WAYS = pytest.mark.parametrize("way", [run_by_internals, run_by_public_api], ids=["internals", "public"])
 
 
-def test_the_quick_way_is_used_here():
-    """This torch has what it takes; where it is missing, the documented way is taken."""
-    assert batching._dispatch is by_internals
+def test_torchs_internals_are_used_here():
+    """This version of torch has the internals; without them, the public API is used."""
+    assert batching._dispatch is run_by_internals
     assert batching._vectorise is vectorise_by_internals
 
 
@@ -87,10 +87,10 @@ def test_outside_of_a_pass_nothing_is_batched():
     assert not is_batched(torch.zeros(3))
     assert not is_batched(3)
     with pytest.raises(Exception, match=r"."):
-        on_physical_batch(torch.zeros(3), lambda t: t, (torch.zeros(3),))
+        run_on_physical_batch(torch.zeros(3), lambda t: t, (torch.zeros(3),))
 
 
-INTO = pytest.mark.parametrize("into", [vectorise_by_internals, vectorise_by_public_interface], ids=["internals", "public"])
+INTO = pytest.mark.parametrize("into", [vectorise_by_internals, vectorise_by_public_api], ids=["internals", "public"])
 
 
 @INTO
@@ -107,7 +107,7 @@ def test_own_leaves_are_of_one_example_and_others_are_shared(into):
 
 
 @INTO
-def test_what_depends_on_no_example_is_every_examples(into):
+def test_results_independent_of_examples_are_shared(into):
     assert into(lambda token: torch.tensor(2.0), torch.zeros(3), (), ()).tolist() == [2.0] * 3
 
 

@@ -1,4 +1,4 @@
-"""What steers a pass: the same bits for all, or groups that agree."""
+"""Values that control a pass: equal bits for all examples, or groups that agree."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from privet.gradients.core.consensus import SplitError, agree, agree_on
 
 
 def agreed(values):
-    """What each example sees, or the groups."""
+    """Return the value that each example sees, or the groups."""
     seen = []
 
     def one(token, x):
@@ -36,7 +36,7 @@ def test_equal_values_are_what_each_alone_would_see(dtype, shape):
     [1.0, 2.0, 1.0, 3.0, 2.0], [0.0, -0.0, 0.0, 1.0, -0.0], [float("nan"), 1.0, float("nan"), 2.0, 1.0],
 ])  # fmt: skip
 def test_groups_are_of_equal_bits(values):
-    """NaN is like itself; 0.0 is not like −0.0, which 1/x tells apart."""
+    """NaN equals itself; 0.0 differs from −0.0, as 1/x does."""
     groups = agreed(torch.tensor(values))
     assert sorted(example for group in groups for example in group) == [0, 1, 2, 3, 4]
     assert sorted(map(sorted, groups)) == [[0, 2], [1, 4], [3]]
@@ -61,7 +61,7 @@ def test_python_values_agree_or_split():
     assert [group.tolist() for group in split.value.groups] == [[0, 2], [1], [3]]
 
 
-def test_a_split_says_nothing_of_what_differed():
+def test_a_split_error_does_not_reveal_values():
     with pytest.raises(SplitError) as split:
         agree_on([12345, 54321])
     assert str(split.value) == ""

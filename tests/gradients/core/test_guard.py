@@ -1,4 +1,4 @@
-"""What a pass may change is as it was afterwards: modules, buffers, containers, closures and globals, after failures too."""
+"""Isolation of state: modules, buffers, containers, closures and globals are restored after a pass, also after failures."""
 
 from collections import deque
 
@@ -9,7 +9,7 @@ from recording import cover
 from torch import nn
 
 from privet.gradients import per_example_norms
-from privet.gradients.core.reachable import modules_of
+from privet.gradients.core.reachable import find_modules
 from privet.gradients.core.state import Guard
 
 GLOBAL = [0]
@@ -39,7 +39,7 @@ class Stateful(nn.Module):
 
 
 def held(model):
-    """All that can be told of a module, tensors by their numbers."""
+    """Return the whole state of a module, tensors by their values."""
 
     def told(value):
         if isinstance(value, torch.Tensor):
@@ -53,7 +53,7 @@ def held(model):
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_whatever_a_model_changes_is_put_back(method, fails):
+def test_changes_by_a_model_are_restored(method, fails):
     model, inside, total = Stateful(), [0], torch.zeros(1)
     counter = 0
 
@@ -79,7 +79,7 @@ def test_whatever_a_model_changes_is_put_back(method, fails):
 
 
 class Counted(nn.Linear):
-    """A model that counts its calls, which hides nothing from vmap."""
+    """A model that counts its calls in a Python attribute."""
 
     calls = 0
 
@@ -89,13 +89,13 @@ class Counted(nn.Linear):
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
-def test_numbers_that_a_model_counts_are_put_back(method):
+def test_counters_of_a_model_are_restored(method):
     model = Counted(3, 2)
     assert cover(model, lambda m, x: m(x).sum(1), torch.randn(4, 3), method).looped == (4 if method == "loop" else 0)
     assert model.calls == 0
 
 
-def test_what_was_made_inside_is_known_by_name():
+def test_modules_created_during_a_pass_are_reported_by_name():
     class Lazy(nn.Linear):
         def forward(self, x):
             self.extra = nn.Linear(2, 2)
@@ -103,23 +103,23 @@ def test_what_was_made_inside_is_known_by_name():
 
     model = Lazy(3, 2)
     guard = Guard(model, None, dict(model.named_parameters()))
-    with guard.fresh():
+    with guard.isolate():
         model(torch.ones(1, 3))
-    assert guard.made == {"Lazy.extra"}
+    assert guard.created == {"Lazy.extra"}
     assert not hasattr(model, "extra")
 
 
-def test_modules_in_sight_are_those_of_the_model_and_of_the_loss():
+def test_modules_of_model_and_loss_are_found():
     model, teacher, criterion = nn.Linear(3, 2), nn.Linear(3, 2), nn.MSELoss()
 
     def loss(m, x):
         return criterion(m(x), teacher(x))
 
-    assert set(modules_of(model, loss).values()) >= {model, teacher, criterion}
+    assert set(find_modules(model, loss).values()) >= {model, teacher, criterion}
 
 
 class Counting:
-    """A loss that is an object, with a number of its own and one of its class."""
+    """A loss object with an instance attribute and a class attribute that change."""
 
     seen = 0.0
 
@@ -136,7 +136,7 @@ class Counting:
 
 
 class Remembering(nn.Linear):
-    """A model whose class remembers."""
+    """A model that keeps state on its class."""
 
     calls = 0.0
 
@@ -160,14 +160,14 @@ _with_attribute.calls = 0.0
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("bound", [False, True], ids=["object", "method"])
-def test_objects_and_classes_that_are_losses_are_put_back(method, bound):
+def test_state_of_loss_objects_and_classes_is_restored(method, bound):
     counting, model = Counting(), Remembering(3, 1)
     per_example_norms(model, counting.method if bound else counting, (torch.randn(4, 3),), method=method)
     assert (counting.own, Counting.seen, Remembering.calls) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
-def test_defaults_and_attributes_of_loss_functions_are_put_back(method):
+def test_defaults_and_attributes_of_loss_functions_are_restored(method):
     for loss in (_with_default, _with_attribute):
         per_example_norms(nn.Linear(3, 1), loss, (torch.randn(4, 3),), method=method)
     assert (_with_default.__defaults__[0], _with_attribute.calls) == ([0.0], 0.0)
@@ -184,8 +184,8 @@ class Teacher(nn.Module):
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
-def test_what_a_loss_holds_beside_numbers_is_put_back(method):
-    """Modules, arrays, and tensors that are written to where no version counts."""
+def test_other_objects_of_a_loss_are_restored(method):
+    """Modules, arrays, and tensors that are written to without a version counter."""
     teacher, array, hidden = Teacher(), np.zeros(2), torch.zeros(2)
 
     def loss(m, x):
@@ -198,7 +198,7 @@ def test_what_a_loss_holds_beside_numbers_is_put_back(method):
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
-def test_modes_and_flags_are_put_back(method):
+def test_modes_and_flags_are_restored(method):
     model = nn.Linear(3, 2)
 
     def loss(m, x):

@@ -1,4 +1,4 @@
-"""Squared norms: long rows, short rows, no rows, large and small numbers; blocks that cover all examples once."""
+"""Squared norms of long, short and empty rows with large and small numbers; blocks that cover all examples once."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Random numbers of a pass: each example's own, the same again in parts, and nobody's seed."""
+"""Random numbers of a pass: independent for each example, repeated in parts, and unaffected by user seeds."""
 
 import random
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet._utils.randomness import preserve_generators
-from privet.gradients.core.randomness import Draws, Watch, seeds_of_torch
+from privet.gradients.core.randomness import Draws, GeneratorWatch, draw_torch_seed
 
 CPU = torch.device("cpu")
 
@@ -25,8 +25,8 @@ def counting():
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), examples=st.integers(1, 7))
-def test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came(data, examples):
-    """A random tree of passes: each example's numbers go on where those of the pass before were given up."""
+def test_restarted_passes_repeat_the_numbers_drawn_before(data, examples):
+    """A random tree of passes: each example's numbers continue those of the abandoned pass."""
 
     def go(draws, who, known):
         own = {example: list(known[example]) for example in who}
@@ -43,46 +43,46 @@ def test_passes_that_begin_anew_draw_the_same_numbers_as_far_as_the_first_came(d
         if len(who) > 1 and data.draw(st.booleans(), label="split"):
             first = data.draw(st.sets(st.sampled_from(range(len(who))), min_size=1, max_size=len(who) - 1), label="part")
             for part in (sorted(first), sorted({*range(len(who))} - first)):
-                go(draws.again(torch.tensor(part)), [who[i] for i in part], own)
+                go(draws.restart(torch.tensor(part)), [who[i] for i in part], own)
 
     everything = []
     go(Draws(examples, counting()), list(range(examples)), {example: [] for example in range(examples)})
     assert len(set(everything)) == len(everything)  # all others are new
 
 
-def test_seeds_are_asked_for_again_beyond_what_was_drawn():
+def test_restarted_passes_draw_fresh_seeds_afterwards():
     draws = Draws(3, counting())
     draws.sample(number, CPU)
-    one, other = draws.again(torch.tensor([0, 1])), draws.again(torch.tensor([2]))
+    one, other = draws.restart(torch.tensor([0, 1])), draws.restart(torch.tensor([2]))
     one.sample(number, CPU), other.sample(number, CPU)
     assert not set(one.sample(number, CPU).tolist()) & set(other.sample(number, CPU).tolist())
 
 
-def test_what_was_drawn_since_a_mark_is_drawn_again():
+def test_draws_since_a_mark_are_repeated():
     draws = Draws(3, counting())
     draws.sample(number, CPU)
     mark = draws.mark()
     first = [draws.sample(number, CPU) for _ in range(2)]
-    with draws.replayed_from(mark):
+    with draws.replay_from(mark):
         assert torch.equal(draws.sample(number, CPU), first[0])
     after = draws.sample(number, CPU)
     assert not any(torch.equal(after, one) for one in first)
-    part = draws.again(torch.tensor([2]))
+    part = draws.restart(torch.tensor([2]))
     assert [float(part.sample(number, CPU)) for _ in range(4)][1:] == [float(first[0][2]), float(first[1][2]), float(after[2])]
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand, lambda: random.seed(1), None])
-def test_a_watch_sees_who_drew(draw):
+def test_draws_from_global_generators_are_detected(draw):
     with preserve_generators():
-        watch = Watch()
+        watch = GeneratorWatch()
         if draw is not None:
             draw()
-        assert watch.moved() == (draw is not None)
+        assert watch.has_advanced() == (draw is not None)
 
 
-def test_seeds_of_torch_follow_its_seed_and_differ():
+def test_torch_seeds_are_reproducible_and_differ():
     torch.manual_seed(3)
-    one = [seeds_of_torch() for _ in range(5)]
+    one = [draw_torch_seed() for _ in range(5)]
     torch.manual_seed(3)
-    assert one == [seeds_of_torch() for _ in range(5)]
+    assert one == [draw_torch_seed() for _ in range(5)]
     assert len(set(one)) == 5

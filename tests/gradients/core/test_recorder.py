@@ -1,4 +1,4 @@
-"""What is followed: parameters, what is made of them alone, and copies for each example where no rule knows better."""
+"""Followed tensors: parameters, tensors computed from them, and per-example copies where no rule applies."""
 
 import cases
 import oracle
@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from privet.gradients.core.handlers import HANDLERS, register_handler
-from privet.gradients.layers.linear import product
+from privet.gradients.layers.linear import follow_linear
 
 
 class Scaled(nn.Module):
@@ -35,7 +35,7 @@ def agrees(model, loss, x, tolerance=1e-5):
 ])  # fmt: skip
 @pytest.mark.parametrize("shape", [(6,), (), (6, 6), (1, 6), (6, 1)], ids=str)
 def test_every_operation_is_followed(combine, shape):
-    """As many examples as numbers: what lines up with what is not decided by sizes."""
+    """As many examples as elements: sizes do not determine the example dimension."""
     torch.manual_seed(0)
     agrees(Scaled(*shape), lambda m, x: combine(x, m.scale).square().sum()[None], torch.rand(6, 6, 6) + 1)
 
@@ -69,7 +69,7 @@ def test_expand_takes_sizes_in_every_spelling(sizes):
     lambda p: p.exp(), lambda p: p.t() @ p, lambda p: F.softmax(p, 0), lambda p: p[1:].flip(0), lambda p: p.tril(),
     lambda p: p / p.norm(), lambda p: torch.linalg.inv(p + 9 * torch.eye(4)), lambda p: p.view(2, 8)[:, :4], lambda p: p.T,
 ])  # fmt: skip
-def test_what_is_made_of_parameters_alone_is_followed(made):
+def test_tensors_computed_from_parameters_are_followed(made):
     torch.manual_seed(0)
 
     def loss(m, x):
@@ -89,12 +89,12 @@ def test_casts_to_low_precision_have_gradients_in_float32():
     torch.manual_seed(0)
     model, x = Scaled(4, 3), torch.randn(5, 4)
     tape = record(model, loss, x)
-    assert tape.uses["scale"].dtype == torch.float32
+    assert tape.grads["scale"].dtype == torch.float32
     expected = cover(model, loss, x, "loop").gradients
     assert oracle.relative_error(tape.gradients(), expected) <= 2e-2
 
 
-def test_tensors_of_others_have_no_part_and_no_gradient():
+def test_foreign_tensors_get_no_gradient():
     model, other = Scaled(6), torch.ones(6, requires_grad=True)
     found = cover(model, lambda m, x: (x * m.scale * other).sum(1), x := torch.randn(3, 6))
     assert torch.allclose(found.gradients["scale"], x)
@@ -103,20 +103,20 @@ def test_tensors_of_others_have_no_part_and_no_gradient():
 
 
 def doubled(x, weight):
-    """A function of a user's own."""
+    """A user-defined function."""
     if torch.overrides.has_torch_function((x, weight)) or torch._C._is_torch_function_mode_enabled():
         return torch.overrides.handle_torch_function(doubled, (x, weight), x, weight)
     return 2 * F.linear(x, weight)
 
 
-def test_a_rule_of_the_users_own_is_asked(monkeypatch):
+def test_a_registered_rule_is_used(monkeypatch):
     monkeypatch.setattr("privet.gradients.core.handlers.HANDLERS", HANDLERS)
     calls = []
 
     @register_handler(doubled)
     def rule(recorder, x, weight):
         calls.append((len(x), recorder.follows(weight)))
-        return 2 * product(recorder, x, weight, None, transposed=False)
+        return 2 * follow_linear(recorder, x, weight, None, transposed=False)
 
     try:
         model = cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6))

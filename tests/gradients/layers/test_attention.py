@@ -1,4 +1,4 @@
-"""Attention: every shape of mask and every way to share keys, against torch one example at a time."""
+"""Attention: all shapes of masks and shared keys, against torch one example at a time."""
 
 import cases
 import oracle
@@ -8,7 +8,7 @@ from recording import Seen, cover, physical
 from torch import nn
 from torch.nn import functional as F
 
-B, N, H, L, S, E = 3, 2, 3, 3, 3, 3  # as many of everything as there are examples
+B, N, H, L, S, E = 3, 2, 3, 3, 3, 3  # all sizes equal the number of examples
 MASKS = [None, (L, S), (1, S), (H, L, S), (1, L, S), (N, 1, L, S), (N, H, L, S), (1, 1, 1, S), (N, 1, 1, S)]
 
 
@@ -54,7 +54,7 @@ def test_options_and_dimensions(options, lead):
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("masks", ["none", "padding", "scores", "both", "per head", "causal"])
 def test_multi_head_attention_over_several_rows_of_an_example(masks, batch_first):
-    """Two rows in an example, of as many positions and numbers as there are examples."""
+    """Two rows per example, with as many positions and elements as there are examples."""
     torch.manual_seed(0)
     model = nn.MultiheadAttention(4, 2, batch_first=batch_first).double()
     x = torch.randn(4, 2, 4, 4, dtype=torch.float64)
@@ -85,7 +85,7 @@ def test_weights_are_dropped_with_their_chance_for_each_example():
 
 @pytest.mark.parametrize("lead", [(), (1,), (1, 3)], ids=str)
 def test_masks_of_examples_with_few_dimensions(lead):
-    """Each example has a mask of its own, in products of two, three and four dimensions, with a single row in front."""
+    """Each example has its own mask, in products of two, three and four dimensions, with one row in front."""
     torch.manual_seed(0)
     model, x = nn.Linear(4, 4).double(), torch.randn(5, *lead, 3, 4, dtype=torch.float64)
     masks = torch.randn(5, *lead, 3, 3, dtype=torch.float64)

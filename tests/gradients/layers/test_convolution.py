@@ -1,4 +1,4 @@
-"""Convolutions: patches as torch's own unfold sees them, gradients that are kept or formed again."""
+"""Convolutions: patches equal to torch's unfold, gradients that are stored or recomputed."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.layers.convolution import norms as convolution_norms
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad, ConvGrad
-from privet.gradients.layers.convolution.norms import WAYS
+from privet.gradients.layers.convolution.norms import NORM_METHODS
 
 GEOMETRIES = [
     Geometry((4, 3, 3, 2), (1, 1), (0, 0), (1, 1), 1),
@@ -52,7 +52,7 @@ ONE_POSITION = Geometry((4, 3, 9, 8), (1, 1), (0, 0), (1, 1), 1)
 SPACES = {1: (9,), 2: (9, 8), 3: (4, 5, 3)}
 
 
-def use(geometry, examples=4):
+def make_grad(geometry, examples=4):
     torch.manual_seed(0)
     g = geometry
     space = SPACES[len(g.kernel)]
@@ -61,14 +61,14 @@ def use(geometry, examples=4):
 
 
 def gradients_of(some):
-    """By torch's own kernel, an example at a time, in float64."""
+    """Return gradients by torch's own kernel, one example at a time, in float64."""
     pairs = zip(some.inputs.double(), some.gradients.double(), strict=True)
     return torch.stack([some.geometry.weight_gradient(x[None], g[None]) for x, g in pairs])
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_patches_are_what_unfold_gives(geometry):
-    some = use(geometry)
+    some = make_grad(geometry)
     columns = F.unfold(some.inputs, geometry.kernel, geometry.dilation, geometry.padding, geometry.stride)
     expected = columns.view(4, 3, math.prod(geometry.kernel), -1).permute(0, 3, 2, 1).flatten(2)  # taps, then channels
     assert torch.equal(geometry.patches(some.inputs), expected)
@@ -79,13 +79,13 @@ def test_patches_are_what_unfold_gives(geometry):
 @pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS], ids=str)
 def test_inner_products_of_patches_follow_from_those_of_pixels(geometry):
     still = dataclasses.replace(geometry, stride=(1,) * len(geometry.kernel))
-    x = use(still).inputs.double()
+    x = make_grad(still).inputs.double()
     patches = still.patches(x)
     assert torch.allclose(still.patch_gram(x), patches @ patches.transpose(1, 2), rtol=1e-12, atol=1e-12)
 
 
 def patches_follow_taps(geometry, x):
-    """Whether a patch's numbers are neighbours in memory, and not those of neighbouring positions."""
+    """Return whether elements of one patch are contiguous, rather than those of neighbouring positions."""
     return geometry.patches(x).stride(2) == 1
 
 
@@ -105,7 +105,7 @@ def test_patches_are_copied_in_the_longer_runs(geometry, side, taps):
 
 
 def test_large_examples_are_put_channels_last_one_at_a_time(monkeypatch):
-    some, geometry = use(GEOMETRIES[2]), GEOMETRIES[2]
+    some, geometry = make_grad(GEOMETRIES[2]), GEOMETRIES[2]
     assert patches_follow_taps(geometry, some.inputs)
     expected = geometry.patches(some.inputs)
     monkeypatch.setattr(privet.gradients.layers.convolution.geometry, "_LARGE", 1)
@@ -116,10 +116,10 @@ def test_large_examples_are_put_channels_last_one_at_a_time(monkeypatch):
 @pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, *FIRST_LAYERS, ONE_POSITION], ids=str)
 def test_norms_gradients_and_sums_are_those_of_torch(geometry, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
-    some = use(geometry).double()
+    some = make_grad(geometry).double()
     expected = gradients_of(some)
     weights, index = torch.rand(4, dtype=torch.float64), torch.tensor([2, 0])
-    for form in (some, some.kept()):
+    for form in (some, some.to_dense()):
         assert torch.allclose(form.materialize(), expected, rtol=1e-12, atol=1e-12)
         assert torch.allclose(form.squared_norms(), expected.flatten(1).square().sum(1), rtol=1e-12)
         assert torch.allclose(form.weighted_sum(weights), torch.einsum("b,b...->...", weights, expected), rtol=1e-12, atol=1e-12)
@@ -129,15 +129,15 @@ def test_norms_gradients_and_sums_are_those_of_torch(geometry, cache, monkeypatc
 
 @pytest.mark.parametrize("cache", [1, 1 << 18])
 @pytest.mark.parametrize(("geometry", "way"), [
-    (geometry, way) for geometry in (*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, ONE_POSITION) for way in WAYS
-    if WAYS[way].cost(use(geometry).shape) < math.inf
+    (geometry, way) for geometry in (*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, ONE_POSITION) for way in NORM_METHODS
+    if NORM_METHODS[way].cost(make_grad(geometry).shape) < math.inf
 ], ids=str)  # fmt: skip
 def test_every_way_to_measure_gives_the_same_norms(geometry, way, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
-    some = use(geometry)
-    monkeypatch.setattr(convolution_norms, "cheapest", lambda shape: WAYS[way])
+    some = make_grad(geometry)
+    monkeypatch.setattr(convolution_norms, "cheapest_method", lambda shape: NORM_METHODS[way])
     expected = gradients_of(some).flatten(1).square().sum(1)
-    assert torch.allclose(some.squared_norms(), expected, rtol=2e-4)  # what rounding may do to 64 terms is in it
+    assert torch.allclose(some.squared_norms(), expected, rtol=2e-4)  # includes the rounding error of 64 terms
     assert torch.allclose(some.double().squared_norms(), expected, rtol=1e-12)
     assert (some.squared_norms() >= expected * (1 - 1e-6)).all()
 
@@ -156,8 +156,8 @@ def test_the_cheapest_way_follows_from_the_sizes(geometry, side, way, kept):
     x = torch.empty(2, geometry.shape[1], side, side, device="meta")
     grad = torch.empty(2, geometry.shape[0], *geometry.positions((side, side)), device="meta")
     shape = ConvGrad(x, grad, geometry).shape
-    assert convolution_norms.cheapest(shape) is WAYS[way]
-    assert convolution_norms.keeping_is_cheaper(shape) == kept
+    assert convolution_norms.cheapest_method(shape) is NORM_METHODS[way]
+    assert convolution_norms.is_keeping_cheaper(shape) == kept
 
 
 def test_gradients_are_kept_while_they_are_few(monkeypatch):
@@ -165,7 +165,7 @@ def test_gradients_are_kept_while_they_are_few(monkeypatch):
 
     def kept():
         tape = record(model, lambda m, x: m(x).square().sum((1, 2, 3)), x)
-        return isinstance(tape.uses["weight"], ConvDenseGrad)
+        return isinstance(tape.grads["weight"], ConvDenseGrad)
 
     assert kept()
     monkeypatch.setattr(convolution, "KEEP", 54 / (2 * 196 + 3 * 144) - 0.01)
@@ -208,7 +208,7 @@ def test_images_belong_to_their_example_wherever_they_lie(layer, shape, loss):
 def test_a_transposed_convolution_whose_output_padding_adds_whole_strides_is_expanded():
     model, x = nn.ConvTranspose2d(2, 3, 3, dilation=2, output_padding=1), torch.randn(4, 2, 5, 5)
     tape = record(model, lambda m, x: m(x).square().sum((1, 2, 3)), x)
-    assert isinstance(tape.uses["weight"], DenseGrad)
+    assert isinstance(tape.grads["weight"], DenseGrad)
     plain = per_example_gradients(model, lambda m, x: m(x).square().sum((1, 2, 3)), x, method="loop")
     assert torch.allclose(tape.gradients()["weight"], plain["weight"], rtol=1e-4, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Embeddings: equal indices within an example add up before they are measured; the padding row has no gradient."""
+"""Embeddings: gradients at equal indices are added before the norm is taken; the padding row has no gradient."""
 
 import cases
 import oracle
@@ -54,7 +54,7 @@ def test_the_padding_row_has_no_gradient(padding):
 def test_indices_shared_by_all_examples_are_used_once_by_each():
     model, order, x = nn.Embedding(4, 3), torch.arange(4)[None], torch.ones(2, 4, 3)
     tape = record(model, lambda m, x: (x * m(order)).flatten(1).sum(1), x)
-    assert isinstance(tape.uses["weight"], EmbeddingGrad)
+    assert isinstance(tape.grads["weight"], EmbeddingGrad)
     assert tape.group_norms((("weight",),))[0].tolist() == pytest.approx([12**0.5] * 2)
 
 
@@ -76,7 +76,7 @@ def test_a_table_that_would_be_written_to_is_refused_and_left_alone(lookup, meth
     lambda m, x: F.embedding_bag(x, m.weight, scale_grad_by_freq=True, mode="sum"),
 ])  # fmt: skip
 def test_gradients_that_are_divided_by_counts_go_one_example_at_a_time(lookup):
-    """Counts over an example alone are its own; counts over the batch would be everybody's."""
+    """Counts over one example depend on it alone; counts over the batch would depend on all."""
     model, x = nn.Embedding(5, 3), torch.tensor([[1, 2, 2], [1, 1, 2]])
 
     def loss(m, x):
@@ -98,7 +98,7 @@ def test_a_table_as_long_as_the_batch_is_one_table():
 
 
 def test_a_table_of_each_examples_own_is_followed_through_its_rows():
-    """Rows of a table that was mixed with an example's numbers are that example's."""
+    """Rows of a table that is combined with an example's values belong to that example."""
     torch.manual_seed(0)
     model, x = (
         cases.Bare(lambda m, x: F.embedding(torch.tensor([[0, 2, 2]]), x[0, :, None] * m.table), table=(5, 3)),

@@ -1,4 +1,4 @@
-"""The compiled sums of embeddings are what the torch functions say, for inputs of any layout, or are not used."""
+"""Compiled embedding kernels equal the torch reference for inputs of any layout, or are not used."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from privet.gradients.layers.embedding import embedding
 from privet.gradients.layers.embedding import kernels as embedding_kernels
 from privet.gradients.layers.embedding import reference as embedding_sums
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
-from privet.gradients.layers.embedding.kernels import IN_TORCH, agree, sums
+from privet.gradients.layers.embedding.kernels import IN_TORCH, is_consistent, load_kernels
 
 LAYOUTS = {
     "own": lambda g: g,
@@ -29,7 +29,7 @@ LAYOUTS = {
 
 @pytest.fixture(scope="module")
 def compiled():
-    form = sums()
+    form = load_kernels()
     if not form.description.startswith("compiled"):
         pytest.skip(f"no kernels here: {form.description}")
     return form
@@ -37,14 +37,14 @@ def compiled():
 
 @pytest.fixture(params=["torch", "here"])
 def form(request, monkeypatch):
-    """Each form in turn, put in use."""
+    """Each implementation in turn, installed for the test."""
     chosen = IN_TORCH if request.param == "torch" else request.getfixturevalue("compiled")
-    monkeypatch.setattr(embedding, "sums", lambda: chosen)
+    monkeypatch.setattr(embedding, "load_kernels", lambda: chosen)
     return chosen
 
 
 def exact(indices, gradients, weights, size, padding):
-    """Norms, rounding, lengths and the sum from dense gradients in float64, which share nothing with either form."""
+    """Return norms, rounding, lengths and the sum from dense gradients in float64, independently of both implementations."""
     dense = torch.zeros(len(indices), size, gradients.shape[2], dtype=torch.float64)
     rounding, reach = torch.zeros(2, len(indices), dtype=torch.float64)
     for i, row in enumerate(indices.tolist()):
@@ -80,7 +80,7 @@ def test_norms_and_sums_are_those_of_dense_gradients(
     padding = None if padding is None else padding % size
     squares, rounding, reach, total = exact(indices, gradients, weights, size, padding)
     before = gradients.clone(), indices.clone()
-    found, allowed = form.measured(indices, gradients, padding)
+    found, allowed = form.measure(indices, gradients, padding)
     summed = form.weighted_sum(indices, gradients, weights, size, padding)
     eps = torch.finfo(dtype).eps
     assert (found.dtype, allowed.dtype, summed.dtype) == (torch.float64, torch.float64, dtype)
@@ -98,13 +98,13 @@ def test_many_positions_of_few_or_many_indices(form, positions):
     gradients = torch.randn(2, positions, 3, dtype=torch.float64)
     for size in (2, 100_000):
         indices = torch.randint(size, (2, positions))
-        use = EmbeddingGrad(indices, gradients, size)
+        grad = EmbeddingGrad(indices, gradients, size)
         expected = torch.zeros(2, size, 3, dtype=torch.float64)
         for i in range(2):
             expected[i].index_add_(0, indices[i], gradients[i])
-        assert torch.allclose(use.squared_norms(), expected.square().sum((1, 2)), rtol=1e-10)
+        assert torch.allclose(grad.squared_norms(), expected.square().sum((1, 2)), rtol=1e-10)
         weights = torch.tensor([0.3, 2.0], dtype=torch.float64)
-        assert torch.allclose(use.weighted_sum(weights), 0.3 * expected[0] + 2 * expected[1], rtol=1e-10)
+        assert torch.allclose(grad.weighted_sum(weights), 0.3 * expected[0] + 2 * expected[1], rtol=1e-10)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
@@ -116,9 +116,9 @@ def test_a_gradient_that_is_not_finite_has_no_finite_norm(form, value, dtype, la
     gradients[1, 0, place] = value
     gradients = LAYOUTS[layout](gradients)
     for indices in ([0, 1, 2, 3], [1, 1, 2, 1], [1, 1, 1, 1]):
-        use = EmbeddingGrad(torch.tensor([indices] * 3), gradients, 5, padding=4)
-        assert use.squared_norms().isfinite().tolist() == [True, False, True]
-        assert use.abs_norm_bound().isfinite().tolist() == [True, False, True]
+        grad = EmbeddingGrad(torch.tensor([indices] * 3), gradients, 5, padding=4)
+        assert grad.squared_norms().isfinite().tolist() == [True, False, True]
+        assert grad.abs_norm_bound().isfinite().tolist() == [True, False, True]
 
 
 def test_opposite_infinities_of_one_row_do_not_cancel(form):
@@ -128,27 +128,28 @@ def test_opposite_infinities_of_one_row_do_not_cancel(form):
 
 @pytest.mark.parametrize("layout", ["own", "shared"])
 @pytest.mark.parametrize("value", [7.0, torch.nan, torch.inf])
-def test_what_padding_holds_counts_for_nothing(form, layout, value):
+def test_gradients_at_padding_are_ignored(form, layout, value):
     gradients = LAYOUTS[layout](torch.full((2, 3, 4), value))
-    use = EmbeddingGrad(torch.full((2, 3), 1), gradients, 5, padding=1)
-    assert use.squared_norms().tolist() == use.abs_norm_bound().tolist() == [0.0, 0.0]
-    assert not use.weighted_sum(torch.ones(2)).any()
-    assert not use.materialize().any()
+    grad = EmbeddingGrad(torch.full((2, 3), 1), gradients, 5, padding=1)
+    assert grad.squared_norms().tolist() == grad.abs_norm_bound().tolist() == [0.0, 0.0]
+    assert not grad.weighted_sum(torch.ones(2)).any()
+    assert not grad.materialize().any()
 
 
-def test_parts_of_a_use_keep_its_padding(form):
-    use = EmbeddingGrad(torch.tensor([[1, 2], [2, 2], [1, 1]]), torch.ones(3, 2, 4), 5, padding=1)
-    for part in (use.index_select(slice(1, 3)), use.index_select(torch.tensor([1, 2])), use.index_select(slice(1, 3)).double()):
+def test_selections_keep_the_padding_index(form):
+    grad = EmbeddingGrad(torch.tensor([[1, 2], [2, 2], [1, 1]]), torch.ones(3, 2, 4), 5, padding=1)
+    some = grad.index_select(slice(1, 3))
+    for part in (some, grad.index_select(torch.tensor([1, 2])), some.double()):
         assert part.squared_norms().tolist() == pytest.approx([16.0, 0.0], rel=1e-5)
 
 
 @pytest.mark.parametrize("padding", [None, 0, 3])
 def test_moving_every_gradient_gives_the_same(padding):
-    """The form for devices on which counting would make the host wait."""
+    """The implementation for devices on which counting would force a synchronisation."""
     torch.manual_seed(0)
     indices, gradients = torch.randint(4, (6, 11)), torch.randn(6, 11, 3, dtype=torch.float64)
     expected = exact(indices, gradients, torch.ones(6), 4, padding)
-    for found, wanted in zip(embedding_sums._by_moving(indices, gradients, padding), expected[:2], strict=True):
+    for found, wanted in zip(embedding_sums._measure_by_scatter(indices, gradients, padding), expected[:2], strict=True):
         assert torch.allclose(found, wanted, rtol=1e-12)
 
 
@@ -164,27 +165,27 @@ def test_an_index_that_is_not_in_the_table_is_an_error(form, index, positions):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_other_precisions_are_left_to_torch(compiled, dtype):
     indices, gradients = torch.tensor([[1, 1, 2]]), torch.ones(1, 3, 4, dtype=dtype)
-    assert compiled.measured(indices, gradients, None)[0].tolist() == [20.0]
+    assert compiled.measure(indices, gradients, None)[0].tolist() == [20.0]
     assert compiled.weighted_sum(indices, gradients, torch.ones(1), 3, None).sum(1).tolist() == [0.0, 8.0, 4.0]
 
 
 def too_short(indices, gradients, padding):
-    squares, rounding = embedding_sums.measured(indices, gradients, padding)
+    squares, rounding = embedding_sums.measure(indices, gradients, padding)
     return squares * (1 - 1e-4), rounding
 
 
 def rounding_without_repeats(indices, gradients, padding):
-    return embedding_sums.measured(indices, gradients, padding)[0], 1.5 * embedding_sums.abs_norm_bound(
+    return embedding_sums.measure(indices, gradients, padding)[0], 1.5 * embedding_sums.abs_norm_bound(
         indices, gradients, padding
     )
 
 
 def blind_to_what_is_not_finite(indices, gradients, padding):
-    return tuple(x.nan_to_num() for x in embedding_sums.measured(indices, gradients, padding))
+    return tuple(x.nan_to_num() for x in embedding_sums.measure(indices, gradients, padding))
 
 
 def blind_to_padding(indices, gradients, padding):
-    return embedding_sums.measured(indices, gradients, None)
+    return embedding_sums.measure(indices, gradients, None)
 
 
 def unweighted(indices, gradients, weights, size, padding):
@@ -192,12 +193,12 @@ def unweighted(indices, gradients, weights, size, padding):
 
 
 @pytest.mark.parametrize("wrong", [
-    {"measured": too_short}, {"measured": rounding_without_repeats}, {"measured": blind_to_what_is_not_finite},
-    {"measured": blind_to_padding}, {"weighted_sum": unweighted},
+    {"measure": too_short}, {"measure": rounding_without_repeats}, {"measure": blind_to_what_is_not_finite},
+    {"measure": blind_to_padding}, {"weighted_sum": unweighted},
 ])  # fmt: skip
-def test_a_wrong_kernel_is_found_out(wrong):
-    assert agree(IN_TORCH)
-    assert not agree(replace(IN_TORCH, **wrong))
+def test_a_wrong_kernel_is_detected(wrong):
+    assert is_consistent(IN_TORCH)
+    assert not is_consistent(replace(IN_TORCH, **wrong))
 
 
 def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
@@ -207,19 +208,20 @@ def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
     wrong.write_text(source.replace("row[k] += weight * gradient[k]", "row[k] = weight * gradient[k]"))
     assert wrong.read_text() != source
     monkeypatch.setattr(embedding_kernels, "_SOURCE", wrong)
-    assert sums.__wrapped__() == replace(IN_TORCH, description="torch: the compiled functions do not agree with those in torch")
+    description = "torch: the compiled functions do not agree with those in torch"
+    assert load_kernels.__wrapped__() == replace(IN_TORCH, description=description)
 
 
 def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     (tmp_path / "embedding_kernels.cpp").write_text('extern "C" void measure_float32() {}')
     monkeypatch.setattr(embedding_kernels, "_SOURCE", tmp_path / "embedding_kernels.cpp")
-    assert sums.__wrapped__().description.startswith("torch: ")
+    assert load_kernels.__wrapped__().description.startswith("torch: ")
 
 
-def test_without_kernels_the_torch_form_says_why(monkeypatch):
+def test_the_torch_fallback_states_the_reason(monkeypatch):
     def none(source):
         raise UnavailableError("for this reason")
 
     monkeypatch.setattr(native, "compiled_library", none)
-    assert sums.__wrapped__() == replace(IN_TORCH, description="torch: for this reason")
+    assert load_kernels.__wrapped__() == replace(IN_TORCH, description="torch: for this reason")

@@ -1,4 +1,4 @@
-"""Mixtures of experts: grouped products are followed without a copy of the weights for each example, and counts are torch's."""
+"""Mixtures of experts: grouped products need no per-example copies of the weights, and counts equal torch's."""
 
 import math
 import warnings
@@ -20,15 +20,15 @@ from privet.gradients.core import norms
 from privet.gradients.core.batching import is_batched
 from privet.gradients.layers import experts
 from privet.gradients.layers.experts import GroupedLinearGrad
-from privet.gradients.masking.dispatch import masked
+from privet.gradients.masking.dispatch import mask_grad
 from privet.gradients.masking.masks import Mask
 from privet.gradients.methods.tape import Tape, clip
 
 needs_kernel = pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this torch has no grouped_mm")
 
 
-def use(n, d, p, size, examples=6, seed=0, outside=True):
-    """Factors of rows that meet experts at random, some none."""
+def make_grad(n, d, p, size, examples=6, seed=0, outside=True):
+    """Return factors of rows assigned to random experts, some to none."""
     made = torch.Generator().manual_seed(seed)
     chosen = torch.randint(size + outside, (examples, n), generator=made)
     a, g = (torch.randn(examples, n, width, generator=made) * (chosen < size)[..., None] for width in (d, p))
@@ -36,7 +36,7 @@ def use(n, d, p, size, examples=6, seed=0, outside=True):
 
 
 def formed(some):
-    """The gradients in float64, one row after another."""
+    """Return the gradients in float64, one row after another."""
     total = torch.zeros(some.examples, some.size + 1, some.inputs.shape[2], some.gradients.shape[2], dtype=torch.float64)
     for example in range(some.examples):
         for row, expert in enumerate(some.experts[example]):
@@ -53,7 +53,7 @@ SHAPES = pytest.mark.parametrize(
 @SHAPES
 def test_norms_and_sums_are_those_of_the_materialised_gradients(n, d, p, size, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
-    some, weights = use(n, d, p, size), torch.rand(6, dtype=torch.float64)
+    some, weights = make_grad(n, d, p, size), torch.rand(6, dtype=torch.float64)
     gradients = formed(some)
     squares = gradients.square().flatten(1).sum(1)
     assert torch.allclose(some.squared_norms(), squares, rtol=5e-5)
@@ -66,9 +66,9 @@ def test_norms_and_sums_are_those_of_the_materialised_gradients(n, d, p, size, c
 
 
 @SHAPES
-def test_masks_keep_what_they_keep(n, d, p, size):
-    some, mask = use(n, d, p, size), Mask(torch.rand(size, d, p, generator=torch.Generator().manual_seed(1)) < 0.4)
-    found = masked(some, mask)
+def test_masked_gradients_equal_masked_dense_ones(n, d, p, size):
+    some, mask = make_grad(n, d, p, size), Mask(torch.rand(size, d, p, generator=torch.Generator().manual_seed(1)) < 0.4)
+    found = mask_grad(some, mask)
     kept = formed(some) * mask.kept
     assert torch.allclose(found.squared_norms(), kept.square().flatten(1).sum(1), rtol=5e-5)
     assert torch.allclose(found.weighted_sum(torch.ones(6)).double(), kept.sum(0), rtol=1e-4, atol=1e-5)
@@ -79,17 +79,17 @@ def test_few_rows_are_measured_without_forming_a_gradient(monkeypatch):
         raise AssertionError("a gradient was formed")
 
     monkeypatch.setattr(GroupedLinearGrad, "materialize", never)
-    use(4, 30, 20, 3).squared_norms()
+    make_grad(4, 30, 20, 3).squared_norms()
 
 
 def test_an_index_picks_the_same_examples_from_all_parts():
-    some, index = use(4, 30, 20, 3), torch.tensor([4, 1])
+    some, index = make_grad(4, 30, 20, 3), torch.tensor([4, 1])
     assert torch.allclose(some.index_select(index).squared_norms(), some.squared_norms()[index])
     assert torch.allclose(some.index_select(slice(2, 4)).materialize(), some.materialize()[2:4])
 
 
-def test_uses_of_the_same_weights_are_one_use_over_all_rows():
-    some, other = use(4, 30, 20, 3), use(2, 30, 20, 3, seed=1)
+def test_gradients_of_the_same_weights_are_concatenated():
+    some, other = make_grad(4, 30, 20, 3), make_grad(2, 30, 20, 3, seed=1)
     both = sum_grads([some, other])
     assert isinstance(both, GroupedLinearGrad)
     gradients = formed(some) + formed(other)
@@ -113,7 +113,7 @@ def test_gram_matrices_never_under_estimate_what_cancels(size):
 
 @pytest.mark.parametrize(("d", "p"), [(6, 6), (256, 128)])
 def test_equal_rows_that_are_taken_back_stay_within_the_bound(d, p):
-    """Rows of one expert that nearly cancel, beside a row of another that is short."""
+    """Rows of one expert nearly cancel, next to a short row of another."""
     for seed, size in ((seed, size) for seed in range(5) for size in (1.0, 1e4, 1e6)):
         made = torch.Generator().manual_seed(seed)
         a, g = (size * torch.rand(1, 1, width, generator=made).repeat(1, 65, 1) for width in (d, p))
@@ -146,19 +146,19 @@ def batch(examples, n, d, ends, dtype=torch.float32):
 
 
 def kept(rows, offsets):
-    """Rows that belong to an expert: of the others, torch says nothing."""
+    """Return the rows that have an expert: torch leaves the others undefined."""
     return torch.where((torch.arange(rows.shape[1]) < offsets[:, -1:])[..., None], rows, 0.0)
 
 
 def by_expert(x, weight, offsets):
-    """What one example calls, in products of matrices."""
+    """Return the layer for one example, as plain matrix products."""
     bounds = [0, *offsets.tolist()]
     found = [x[start:end] @ weight[expert] for expert, (start, end) in enumerate(pairwise(bounds))]
     return torch.cat([*found, x.new_zeros(len(x) - bounds[-1], weight.shape[2])])
 
 
 def grouped(x, weight, offsets):
-    """What one example calls, in the form of a batch of one; torch's own kernel refuses the oracle's float64."""
+    """Return the layer for a batch of one; torch's own kernel refuses the oracle's float64."""
     alone = x.dtype == torch.float64 and not is_batched(x)
     call = by_expert if alone else lambda x, weight, ends: F.grouped_mm(x, weight, offs=ends)
     return kept(call(x[0], weight, offsets[0])[None], offsets)
@@ -232,7 +232,7 @@ def test_layers_before_and_after_get_their_gradients():
 @needs_kernel
 @pytest.mark.parametrize("width", [8, 40])
 def test_rows_without_an_expert_have_no_gradient_whatever_is_in_them(width):
-    """Whether gradients are formed or measured by Gram matrices."""
+    """The same whether gradients are formed or norms come from Gram matrices."""
     model = mixture(lambda x, w, o: F.grouped_mm(x[0], w, offs=o[0])[None], (3, width, width))
     x, offsets = batch(3, 5, width, [[1, 2, 3]])
     x[:, 3:] = math.nan
@@ -260,7 +260,7 @@ def test_no_rows_are_no_gradient():
 @needs_kernel
 def test_large_weights_are_not_copied_for_every_example():
     model = mixture(lambda x, w, o: grouped(x, w.mT, o), (3, 40, 40))
-    kind = record(model, cases.energy, batch(6, 5, 40, ENDS["all"])).uses["weight"]
+    kind = record(model, cases.energy, batch(6, 5, 40, ENDS["all"])).grads["weight"]
     assert isinstance(kind, DerivedGrad)
     assert isinstance(kind.inner, GroupedLinearGrad)
 
@@ -287,7 +287,7 @@ def test_frozen_experts_pass_the_gradient_on():
 
 @needs_kernel
 def test_shared_offsets_and_autocast():
-    """Torch's kernel is not cast by autocast, and one example's rows may be counted by what all share."""
+    """Autocast does not cast torch's kernel, and shared offsets may apply to per-example rows."""
     offsets = torch.tensor([2, 3, 5], dtype=torch.int32)
 
     def product(x, w, _):
@@ -303,7 +303,7 @@ def test_shared_offsets_and_autocast():
 
 
 def outputs(call, *tensors):
-    """What a function gives every example in a pass, (B, …)."""
+    """Return a function's result for every example in a pass, (B, …)."""
     seen = Seen()
 
     def loss(m, given):

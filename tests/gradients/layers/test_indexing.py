@@ -1,4 +1,4 @@
-"""What steers Python: values, masks and bounds that examples agree upon, or groups."""
+"""Data-dependent Python values, masks and bounds: examples agree, or are split into groups."""
 
 import oracle
 import pytest
@@ -41,7 +41,7 @@ def _set(out, mask):
 
 
 @pytest.mark.parametrize("name", [*STEERED, *MASKED])
-def test_examples_are_steered_by_themselves(name):
+def test_each_example_controls_its_own_path(name):
     torch.manual_seed(0)
     loss = {**STEERED, **MASKED}[name]
     model = nn.Linear(4, 2).double()

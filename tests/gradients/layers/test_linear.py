@@ -1,4 +1,4 @@
-"""Linear maps: which way of measuring is taken when, and that all ways agree."""
+"""Linear maps: the choice of the norm computation, and agreement of all of them."""
 
 import oracle
 import pytest
@@ -12,21 +12,21 @@ from privet.gradients.layers import linear
 from privet.gradients.layers.linear import LinearGrad
 
 
-def use(positions, d, p, examples=6):
+def make_grad(positions, d, p, examples=6):
     torch.manual_seed(0)
     return LinearGrad(torch.randn(examples, positions, d), torch.randn(examples, positions, p))
 
 
 def recorded(positions, d, p):
     model, x = nn.Linear(d, p, bias=False), torch.randn(3, positions, d)
-    return record(model, lambda m, x: m(x).square().sum((1, 2)), x).uses["weight"]
+    return record(model, lambda m, x: m(x).square().sum((1, 2)), x).grads["weight"]
 
 
 @pytest.mark.parametrize("cache", [1, 1000, 1 << 18])
 @pytest.mark.parametrize(("positions", "d", "p"), [(1, 8, 9), (3, 30, 20), (40, 5, 6), (3, 30, 1)])
 def test_norms_are_those_of_the_materialised_gradients(positions, d, p, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
-    some = use(positions, d, p)
+    some = make_grad(positions, d, p)
     gradients = torch.einsum("btp,btd->bpd", some.gradients.double(), some.inputs.double())
     assert torch.allclose(some.squared_norms(), gradients.square().sum((1, 2)), rtol=5e-5)
     assert torch.allclose(some.double().squared_norms(), gradients.square().sum((1, 2)), rtol=1e-12)
@@ -35,13 +35,13 @@ def test_norms_are_those_of_the_materialised_gradients(positions, d, p, cache, m
 
 @pytest.mark.parametrize(("d", "p"), [(5, 9), (9, 5)])
 def test_the_weighted_sum_does_not_depend_on_which_factor_carries_the_weights(d, p):
-    some, weights = use(3, d, p), torch.rand(6, dtype=torch.float64)
+    some, weights = make_grad(3, d, p), torch.rand(6, dtype=torch.float64)
     expected = torch.einsum("b,btp,btd->pd", weights, some.gradients.double(), some.inputs.double())
     assert torch.allclose(some.weighted_sum(weights).double(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_weighted_sum_does_not_depend_on_which_dimension_comes_first_in_memory():
-    some, weights = use(3, 5, 9), torch.rand(6)
+    some, weights = make_grad(3, 5, 9), torch.rand(6)
     time_first = LinearGrad(*(x.transpose(0, 1).contiguous().transpose(0, 1) for x in (some.inputs, some.gradients)))
     assert torch.allclose(time_first.weighted_sum(weights), some.weighted_sum(weights), rtol=1e-4, atol=1e-5)
 
@@ -57,14 +57,14 @@ def test_few_positions_are_measured_without_forming_a_gradient(monkeypatch):
     def never(self):
         raise AssertionError("a gradient was formed")
 
-    some = use(3, 30, 20)
+    some = make_grad(3, 30, 20)
     monkeypatch.setattr(LinearGrad, "materialize", never)
     some.squared_norms()
-    use(1, 30, 20).squared_norms()
+    make_grad(1, 30, 20).squared_norms()
 
 
 def test_rows_pick_the_same_examples_from_both_factors():
-    some = use(3, 30, 20)
+    some = make_grad(3, 30, 20)
     index = torch.tensor([4, 1])
     assert torch.allclose(some.index_select(index).squared_norms(), some.squared_norms()[index])
     assert some.index_select(index).examples == 2
@@ -93,7 +93,7 @@ def test_gram_matrices_never_under_estimate_what_cancels(size):
     "flattened and turned round", "positions first", "one more dimension", "examples added up", "one position at a time",
 ])  # fmt: skip
 def test_positions_belong_to_their_example_wherever_they_lie(loss):
-    """As many positions, inputs and outputs as examples: no size says which dimension holds the examples."""
+    """As many positions, inputs and outputs as examples: no size identifies the example dimension."""
     torch.manual_seed(0)
     model, x = nn.Linear(5, 5), torch.randn(5, 5, 5)
     tape = record(model, loss, x)

@@ -1,4 +1,4 @@
-"""Products in every spelling, and rows that user code moved or mixed: whose they are is vmap's to know."""
+"""Products in every form, and rows that user code moves or mixes: vmap tracks which example they belong to."""
 
 import cases
 import oracle
@@ -24,7 +24,7 @@ LENGTH, WIDTH = 3, 6
 ])  # fmt: skip
 @pytest.mark.parametrize("examples", [LENGTH, 5, WIDTH])
 def test_rows_that_were_moved_or_mixed_are_their_examples(between, examples):
-    """In the batch these would reach into neighbours; an example alone has none."""
+    """On a batch these would combine neighbouring examples; a single example has none."""
     torch.manual_seed(0)
     model, x = nn.Linear(WIDTH, 4, bias=False), torch.randn(examples, LENGTH, WIDTH)
 
@@ -48,7 +48,7 @@ def test_rows_that_were_moved_or_mixed_are_their_examples(between, examples):
     (lambda x, w: torch.kron(x[0], w)[None], (2, 2)), (lambda x, w: torch.linalg.multi_dot([x[0], w, x[0].mT])[None], (6, 6)),
 ])  # fmt: skip
 def test_every_spelling_of_a_product_is_followed(product, shape):
-    """As many examples as positions and as numbers."""
+    """As many examples as positions and elements."""
     torch.manual_seed(0)
     model, x = cases.Bare(lambda m, x: product(x, m.weight), weight=shape).double(), torch.randn(6, 6, 6, dtype=torch.float64)
     tape = record(model, cases.energy, (x,))
@@ -57,8 +57,8 @@ def test_every_spelling_of_a_product_is_followed(product, shape):
     assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected), rtol=1e-9)
 
 
-def test_linear_maps_in_other_words_are_measured_as_linear_maps():
+def test_equivalent_products_are_measured_as_linear_maps():
     for product in (lambda x, w: x @ w, lambda x, w: torch.einsum("bti,oi->bto", x, w), lambda x, w: w @ x.mT):
         model = cases.Bare(lambda m, x, product=product: product(x, m.weight), weight=(30, 30))
-        use = record(model, cases.energy, (torch.randn(3, 2, 30),)).uses["weight"]
-        assert isinstance(getattr(use, "inner", use), LinearGrad)
+        grad = record(model, cases.energy, (torch.randn(3, 2, 30),)).grads["weight"]
+        assert isinstance(getattr(grad, "inner", grad), LinearGrad)

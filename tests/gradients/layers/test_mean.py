@@ -1,4 +1,4 @@
-"""Means that share one gradient over all positions are torch's own to the last bit, forwards and backwards."""
+"""Means with one shared gradient over all positions equal torch's bit for bit, forwards and backwards."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_other_means_are_left_to_torch(x, options):
     assert ours(x, **options) is None
 
 
-def test_an_invalid_call_says_what_torch_says():
+def test_an_invalid_call_raises_torchs_error():
     with pytest.raises(IndexError, match="out of range"):
         per_example_norms(torch.nn.Linear(2, 2), lambda m, x: m(x).mean(7), torch.ones(3, 2), method="ghost")
 
@@ -53,6 +53,6 @@ def test_an_invalid_call_says_what_torch_says():
 def test_looked_up_positions_share_one_gradient(reduced):
     model = torch.nn.Embedding(7, 3, padding_idx=2)
     tape = record(model, lambda m, x: reduced(m(x)).square().sum(1), torch.randint(7, (4, 5)), dict(model.named_parameters()))
-    use = tape.uses["weight"]
-    assert isinstance(use, EmbeddingGrad)
-    assert use.gradients.stride(1) == 0
+    grad = tape.grads["weight"]
+    assert isinstance(grad, EmbeddingGrad)
+    assert grad.gradients.stride(1) == 0

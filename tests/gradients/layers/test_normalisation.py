@@ -1,4 +1,4 @@
-"""Normalisation layers: torch's own numbers, wherever the examples lie and whatever the precision around them."""
+"""Normalisation layers: torch's own values for any memory layout and precision."""
 
 import copy
 
@@ -47,7 +47,7 @@ def test_outputs_and_input_gradients_are_torchs_own(kind, memory_format):
 
     def loss(m, x):
         inputs = m[0](x).contiguous(memory_format=memory_format)
-        with torch._C.DisableTorchFunction():  # where a model's hook would be refused
+        with torch._C.DisableTorchFunction():  # a hook in the model would be refused
             underlying(inputs).register_hook(lambda grad: seen(grad.reshape(4, 6, 3, 2)))
         out = m[1](inputs)
         seen(physical(out))
@@ -90,7 +90,7 @@ def test_group_norm_of_volumes_keeps_their_layout(affine):
         return m[2:](normal).square().flatten()
 
     found = per_example_gradients(model, loss, x, method="ghost")
-    assert layouts.items == [True] or not affine  # without parameters it is torch's own, under vmap
+    assert layouts.items == [True] or not affine  # without parameters it is torch's own rule under vmap
     assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, x)) <= 1e-5
 
 
@@ -124,7 +124,7 @@ def test_under_autocast_gradients_are_those_of_the_parameters_precision(kind, be
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d, (4, 6, 2)), (nn.BatchNorm2d, (4, 6, 3, 2))])
 def test_batch_statistics_are_not_followed(layer, shape, tracked):
-    """In training mode a layer normalises over one example, never over several: the probe refuses it by name."""
+    """In training mode a layer normalises over one example, never over several; the probe refuses it by name."""
     model, x = randomised(layer(6, track_running_stats=tracked)), torch.randn(shape)
 
     def loss(m, x):
@@ -159,7 +159,7 @@ def test_as_many_numbers_as_examples_are_normalised_within_their_example(shape):
 
 
 def test_normalising_over_the_batch_dimension_is_not_followed():
-    """The batch dimension of an example has one entry: a shape that counts the batch does not fit."""
+    """The batch dimension of an example has one entry, so a shape with the batch size does not fit."""
     model, x = nn.LayerNorm((4, 6)), torch.randn(4, 6)
     with pytest.raises(RuntimeError, match="normalized_shape"):
         per_example_gradients(model, lambda m, x: F.layer_norm(x, (4, 6), m.weight, m.bias).sum(1), x)

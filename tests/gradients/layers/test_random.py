@@ -1,4 +1,4 @@
-"""Random functions of torch inside of a pass: their laws, shapes and types, for each example its own."""
+"""Random functions of torch inside a pass: distributions, shapes and dtypes, independent for each example."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 HALF = torch.full((50,), 0.5)
-# Name → (function of an example's tensor (1, 50), law of its numbers: a continuous distribution, or chances of values)
+# Name → (function of an example's tensor (1, 50), its distribution: continuous, or probabilities of values)
 LAWS = {
     "rand": (lambda x: torch.rand(1, 50), stats.uniform()),
     "rand of a size": (lambda x: torch.rand((1, 50), dtype=torch.float64), stats.uniform()),
@@ -48,7 +48,7 @@ LAWS = {
 
 
 def drawn(function, examples, method="auto", dtype=torch.float32):
-    """What each of several equal examples draws, (B, …)."""
+    """Return the draws of several equal examples, (B, …)."""
     seen, model, x = Seen(), nn.Linear(50, 1).to(dtype), torch.zeros(examples, 50, dtype=dtype)
 
     def loss(m, x):

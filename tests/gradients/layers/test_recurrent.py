@@ -1,4 +1,4 @@
-"""Recurrent layers: the plain module's outputs, examples in the order of the batch, and mistakes that the oracle would see."""
+"""Recurrent layers: outputs of the plain module, examples in batch order, and faults that the oracle detects."""
 
 import copy
 import dataclasses
@@ -38,7 +38,7 @@ def numbers(*shape):
 
 
 def within_a_pass(model, run, batch):
-    """What `run` returns for the examples of a batch while the model's parameters are followed, (B, …)."""
+    """Return the results of `run` for a batch while the model's parameters are followed, (B, …)."""
     seen = Seen()
 
     def loss(model, batch):
@@ -82,7 +82,7 @@ def test_outputs_and_states_are_those_of_the_plain_module(kind, options, batch_f
             return cases.everything((pad_packed_sequence(output, batch_first=True, total_length=7)[0], states))
 
         expected = run(model, x, lengths)
-        for length in lengths.unique():  # a pass for each group of equal lengths
+        for length in lengths.unique():  # one pass for each group of equal lengths
             same = lengths == length
             assert_same(within_a_pass(model, run, (x[same], lengths[same])), expected[same])
 
@@ -100,7 +100,7 @@ def test_cells_return_what_the_plain_cell_returns(kind):
 
 
 def _by_name(m, x, **options):
-    """The GRU called as a function, with named arguments only."""
+    """Call the GRU as a function, with keyword arguments only."""
     named = {
         "hx": x.new_zeros(1, len(x), 4), "params": list(m.parameters()), "has_biases": True, "num_layers": 1, "dropout": 0.0,
         "train": True, "bidirectional": False,
@@ -118,7 +118,7 @@ def _packed_by_name(m, batch):
     lambda m, b: cases.everything(_by_name(m, b[0], input=b[0], batch_first=True)).square().sum(1), _packed_by_name,
 ], ids=["padded", "packed"])  # fmt: skip
 def test_named_arguments_are_understood(loss):
-    """By plain autograd: modules call with none."""
+    """They use the loop; modules pass no keyword arguments."""
     model, batch = layer(nn.GRU), (numbers(5, 7, 6), LENGTHS)
     covered = cover(model, loss, batch)
     assert covered.looped == 5
@@ -154,7 +154,7 @@ def test_lengths_that_differ_make_groups_and_nothing_else_does():
 
 
 def _turned_round(m, b):
-    """Packed in an order that was chosen by hand, and put back."""
+    """Pack in an order chosen by the user, and restore it."""
     x, lengths = b
     order = torch.arange(len(x)).flip(0)
     sequence = pack_padded_sequence(x.index_select(0, order), lengths[order], batch_first=True, enforce_sorted=False)
@@ -168,7 +168,7 @@ def _packed_elsewhere(m, b):
 
 
 class FromTrained(nn.Module):
-    """Begins with a state that is trained."""
+    """Starts from a trainable initial state."""
 
     def __init__(self):
         super().__init__()
@@ -215,7 +215,7 @@ def test_what_lies_beyond_the_end_of_an_example_has_no_part(kind):
 
 
 def copies(p):
-    """Two layers that return what they are given, with dropout between them."""
+    """Two layers that return their input, with dropout between them."""
     model = nn.RNN(4, 4, num_layers=2, dropout=p, batch_first=True, nonlinearity="relu").double()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -226,7 +226,7 @@ def copies(p):
 
 
 def test_dropout_between_layers_is_torchs(holds_twice):
-    """Numbers are dropped with the same chance and made up for in the same way, for each example by itself."""
+    """Elements are dropped with the same probability and scaled alike, independently for each example."""
     model, x = copies(0.3), torch.ones(400, 5, 4, dtype=torch.float64)
 
     def run(m, x):
@@ -262,19 +262,19 @@ def test_equal_examples_have_different_numbers_dropped(kind, loss):
 def test_only_parameters_that_ask_for_a_gradient_are_recorded():
     model = cases.frozen(layer(nn.GRU, num_layers=2), "weight_hh_l0", "bias_ih_l0", "bias_ih_l1")
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert record(model, padded_loss, (numbers(5, 7, 6),), trained).uses.keys() == trained.keys()
+    assert record(model, padded_loss, (numbers(5, 7, 6),), trained).grads.keys() == trained.keys()
 
 
 def test_weights_are_measured_by_the_cheapest_means():
-    def uses(positions):
+    def grads(positions):
         model = layer(nn.LSTM)
-        return record(model, padded_loss, (numbers(5, positions, 6),)).uses
+        return record(model, padded_loss, (numbers(5, positions, 6),)).grads
 
-    assert isinstance(uses(2)["weight_ih_l0"], LinearGrad)
-    assert isinstance(uses(7)["weight_hh_l0"], DenseGrad)
+    assert isinstance(grads(2)["weight_ih_l0"], LinearGrad)
+    assert isinstance(grads(7)["weight_hh_l0"], DenseGrad)
 
 
-def test_changing_what_the_layer_returned_in_place_does_no_harm():
+def test_in_place_changes_of_outputs_are_safe():
     model, x = layer(nn.RNN), numbers(5, 7, 6)
 
     def loss(m, b):
@@ -286,7 +286,7 @@ def test_changing_what_the_layer_returned_in_place_does_no_harm():
 
 
 @KINDS
-def test_what_was_kept_for_the_backward_pass_is_freed_at_once(kind, monkeypatch):
+def test_saved_tensors_are_freed_immediately(kind, monkeypatch):
     model, alive = layer(kind), []
     forward = recurrent.Layer.forward
 
@@ -311,7 +311,7 @@ def test_what_was_kept_for_the_backward_pass_is_freed_at_once(kind, monkeypatch)
     (lambda: nn.GRUCell(6, 4).double(), lambda m, b: m(b[0][:, 0], torch.zeros(2, 4, dtype=torch.float64)).sum(1)),
     (lambda: layer(nn.LSTM), lambda m, b: m(b[0][:, :, :3])[0].sum((1, 2))),
 ], ids=["no position", "several states", "too narrow"])  # fmt: skip
-def test_shapes_that_torch_refuses_are_refused_in_its_words(model, loss):
+def test_invalid_shapes_raise_torchs_error(model, loss):
     model, batch = model(), (numbers(5, 7, 6),)
     with pytest.raises((RuntimeError, ValueError)) as plain:
         loss(model, (batch[0][:1],))
@@ -321,7 +321,7 @@ def test_shapes_that_torch_refuses_are_refused_in_its_words(model, loss):
 
 
 def _as_if_inputs(cell):
-    """A GRU whose candidate forgets that its hidden part is scaled by the reset gate."""
+    """A faulty GRU: the candidate's backward pass ignores the reset gate."""
 
     def backward(grads, states, kept):
         found = cell.backward(grads, states, kept)
@@ -331,7 +331,7 @@ def _as_if_inputs(cell):
 
 
 def _nothing_carried(cell):
-    """States whose gradients end at every step."""
+    """A faulty cell: gradients of states stop at every step."""
 
     def backward(grads, states, kept):
         found = cell.backward(grads, states, kept)

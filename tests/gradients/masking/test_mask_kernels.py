@@ -1,4 +1,4 @@
-"""Products with a mask are what dense ones say, compiled or in torch, for any part that is kept and any number of examples."""
+"""Products with a mask equal dense ones, compiled or in torch, for any density and number of examples."""
 
 from dataclasses import replace
 
@@ -11,21 +11,21 @@ from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.gradient import ConvGrad
 from privet.gradients.masking import kernels as mask_kernels
 from privet.gradients.masking import masks
-from privet.gradients.masking.dispatch import masked
-from privet.gradients.masking.kernels import IN_TORCH, agree, products, rows, whole_vectors
+from privet.gradients.masking.dispatch import mask_grad
+from privet.gradients.masking.kernels import IN_TORCH, is_consistent, load_kernels, rows, whole_vectors
 from privet.gradients.masking.masked_gradients import SampledGrad
 from privet.gradients.masking.masks import Mask
 
 
 @pytest.fixture(params=["torch", "compiled"])
 def form(request, monkeypatch):
-    """Each form in turn, put in use."""
-    chosen = IN_TORCH if request.param == "torch" else products()
+    """Each implementation in turn, installed for the test."""
+    chosen = IN_TORCH if request.param == "torch" else load_kernels()
     if not chosen.description.startswith(request.param):
         pytest.skip(f"no kernels here: {chosen.description}")
     if request.param == "torch" and not torch.backends.mkl.is_available():
         pytest.skip("sparse products of torch need MKL")
-    monkeypatch.setattr(masks, "products", lambda: chosen)
+    monkeypatch.setattr(masks, "load_kernels", lambda: chosen)
     return chosen
 
 
@@ -55,7 +55,7 @@ def test_products_are_those_of_dense_matrices(form, seed, shape, examples, densi
 
 
 @pytest.mark.parametrize("density", [0.05, 0.2, 0.45, 0.9])
-def test_a_mask_gives_the_same_products_whichever_way_pays(form, density):
+def test_a_mask_gives_the_same_products_by_every_method(form, density):
     kept = torch.rand(33, 65) < density
     left, right = torch.randn(20, 33, dtype=torch.float64), torch.randn(20, 65, dtype=torch.float64)
     mask = Mask(kept)
@@ -64,7 +64,7 @@ def test_a_mask_gives_the_same_products_whichever_way_pays(form, density):
     assert torch.allclose(mask.outer_product(*turned), (left.t() @ right) * kept)
 
 
-def test_what_is_left_out_does_not_count_even_if_it_is_not_finite(form):
+def test_masked_entries_do_not_count_even_if_not_finite(form):
     kept = torch.tensor([[True, False, True], [False, False, False]])
     right = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf], [3.0, 4.0]])
     assert form.product(rows(kept, torch.float32), right).tolist() == [[4.0, 6.0], [0.0, 0.0]]
@@ -83,11 +83,11 @@ def test_a_form_that_is_wrong_in_one_product_is_noticed(name, which):
             parts[which].view(-1)[-1] += 1e-3
         return tuple(parts) if isinstance(found, tuple) else parts[0]
 
-    assert not agree(replace(IN_TORCH, **{name: wrong}))
+    assert not is_consistent(replace(IN_TORCH, **{name: wrong}))
 
 
 def test_products_of_several_threads_are_to_the_bit_those_of_one():
-    form = products()
+    form = load_kernels()
     if not form.description.startswith("compiled"):
         pytest.skip(f"no kernels here: {form.description}")
     mask, x = rows(torch.rand(50, 30) < 0.3, torch.float32), torch.randn(30, 77)
@@ -117,11 +117,11 @@ def test_entries_of_kernels_are_those_of_formed_gradients(form, data, dimensions
         torch.randn(examples, size, *sides, dtype=dtype, generator=generator)
         for size, sides in ((channels, space), (outputs, positions))
     )
-    use = ConvGrad(inputs, gradients, geometry)
+    grad = ConvGrad(inputs, gradients, geometry)
     mask = Mask(torch.rand(geometry.shape, generator=generator) < data.draw(st.floats(0, 1), label="density"))
-    values, squares = mask.entries(use.factors(whole_vectors(dtype)))
+    values, squares = mask.entries(grad.factors(whole_vectors(dtype)))
     found = SampledGrad(values.t()[:examples], mask, squares[:examples])
-    expected, tolerance = mask.times(use.materialize()), 1e4 * torch.finfo(dtype).eps
+    expected, tolerance = mask.times(grad.materialize()), 1e4 * torch.finfo(dtype).eps
     assert torch.allclose(found.materialize(), expected, rtol=tolerance, atol=tolerance)
     assert torch.allclose(found.squared_norms(), found.materialize().double().square().flatten(1).sum(1), rtol=1e-12)
     weights = torch.rand(examples, dtype=torch.float64, generator=generator)
@@ -131,22 +131,22 @@ def test_entries_of_kernels_are_those_of_formed_gradients(form, data, dimensions
 
 
 @pytest.mark.parametrize("density", [0.15, 0.5])
-def test_few_entries_of_a_kernel_are_computed_by_themselves(density, monkeypatch):
-    monkeypatch.setattr(masks, "products", lambda: replace(IN_TORCH, entries_pay=0.2))
+def test_few_kept_entries_of_a_kernel_are_computed_alone(density, monkeypatch):
+    monkeypatch.setattr(masks, "load_kernels", lambda: replace(IN_TORCH, entries_pay=0.2))
     geometry = Geometry((4, 3, 3, 3), (1, 1), (1, 1), (1, 1), groups=1)
-    use = ConvGrad(torch.randn(5, 3, 6, 6), torch.randn(5, 4, 6, 6), geometry)
+    grad = ConvGrad(torch.randn(5, 3, 6, 6), torch.randn(5, 4, 6, 6), geometry)
     mask = Mask(torch.rand(geometry.shape) < density)
-    found = masked(use, mask)
+    found = mask_grad(grad, mask)
     assert isinstance(found, SampledGrad) == (mask.density <= 0.2)
-    assert torch.allclose(found.materialize(), mask.times(use.materialize()), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(found.materialize(), mask.times(grad.materialize()), rtol=1e-4, atol=1e-5)
     assert torch.allclose(found.squared_norms(), found.materialize().double().square().flatten(1).sum(1), rtol=1e-4)
-    grouped = replace(use, geometry=replace(geometry, shape=(4, 1, 3, 3), groups=2), inputs=torch.randn(5, 2, 6, 6))
-    assert not isinstance(masked(grouped, Mask(torch.rand(4, 1, 3, 3) < 0.1)), SampledGrad)
+    grouped = replace(grad, geometry=replace(geometry, shape=(4, 1, 3, 3), groups=2), inputs=torch.randn(5, 2, 6, 6))
+    assert not isinstance(mask_grad(grouped, Mask(torch.rand(4, 1, 3, 3) < 0.1)), SampledGrad)
 
 
 def test_an_entry_that_is_not_finite_is_seen_in_the_norm(form):
     geometry = Geometry((2, 1, 1), (1,), (0,), (1,), groups=1)
-    use = ConvGrad(torch.tensor([[[1.0, torch.inf]], [[1.0, 2.0]]]), torch.ones(2, 2, 2), geometry)
-    _, squares = Mask(torch.tensor([[[True]], [[False]]])).entries(use.factors(16))
+    grad = ConvGrad(torch.tensor([[[1.0, torch.inf]], [[1.0, 2.0]]]), torch.ones(2, 2, 2), geometry)
+    _, squares = Mask(torch.tensor([[[True]], [[False]]])).entries(grad.factors(16))
     assert not squares[0].isfinite()
     assert squares[1] == 9.0

@@ -1,4 +1,4 @@
-"""What user code must not do in a pass: write to parameters, take gradients; in every spelling, refused by name."""
+"""Operations that user code must not perform in a pass: writes to parameters, taking gradients; all refused by name."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_parameters_are_not_written_to(spelling, method):
     lambda m, x: m(x).sum().backward(), lambda m, x: torch.autograd.backward(m(x).sum()),
     lambda m, x: setattr(m.weight, "grad", torch.ones(2, 3)),
 ], ids=["backward", "autograd.backward", ".grad ="])  # fmt: skip
-def test_gradients_are_taken_by_nobody_else(take, method):
+def test_taking_gradients_in_a_pass_is_refused(take, method):
     model = Model()
 
     def loss(m, x):
@@ -110,7 +110,7 @@ def test_a_function_without_a_batching_rule_is_computed_for_each_example():
 
 @torch.library.custom_op("privet_tests::same", mutates_args=())
 def same(x: torch.Tensor) -> torch.Tensor:
-    """An operator of somebody else's, whose batching rule lets examples see each other."""
+    """A custom operator whose batching rule mixes examples."""
     return x.clone()
 
 
@@ -121,7 +121,7 @@ same.register_vmap(lambda info, in_dims, x: (x.sum(in_dims[0], keepdim=True).exp
 @pytest.mark.parametrize(
     "operator", [same, torch.ops.privet_tests.same, torch.ops.privet_tests.same.default], ids=["function", "packet", "overload"]
 )
-def test_operators_of_others_go_one_example_at_a_time(operator):
+def test_custom_operators_use_the_loop(operator):
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
     covered = cover(model, lambda m, x: operator(m(x)).sum(1), x)
     assert covered.looped == 4

@@ -1,4 +1,4 @@
-"""One example at a time: by plain autograd, alone, and with nothing left behind."""
+"""The loop over single examples: plain autograd, isolated, and without side effects."""
 
 import oracle
 import pytest
@@ -12,7 +12,7 @@ from privet._utils.randomness import preserve_generators
 from privet.gradients import per_example_gradients
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
-from privet.gradients.core.randomness import Draws, seeds_of_torch
+from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.loop import differentiate
@@ -31,7 +31,7 @@ def test_the_loop_gives_every_example_alone():
     assert [len(part) for part in seen.items] == [1] * 4
 
 
-def test_what_an_example_writes_into_its_input_is_gone():
+def test_writes_to_an_input_are_discarded():
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
     before = x.clone()
     for method in ("ghost", "loop"):
@@ -39,25 +39,25 @@ def test_what_an_example_writes_into_its_input_is_gone():
         assert torch.equal(x, before)
 
 
-def test_an_example_alone_draws_what_it_drew_among_others():
-    """A pass is checked against the loop with the same random numbers: what is compared is the gradient, not the luck."""
+def test_the_loop_repeats_the_random_numbers_of_a_pass():
+    """The check compares a pass with the loop at equal random numbers, so only gradients can differ."""
     model, x = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.4), nn.Tanh(), nn.Linear(5, 1)), torch.randn(4, 6)
 
     def loss(m, x):
         return (m(x + 0.1 * torch.randn_like(x)) * torch.rand(1)).sum(1)
 
-    subject, examples, draws = Subject(model, loss, trainable(model)), split_batch(x), Draws(4, seeds_of_torch)
+    subject, examples, draws = Subject(model, loss, trainable(model)), split_batch(x), Draws(4, draw_torch_seed)
     with preserve_generators():
         together = ghost.record(subject, examples, draws).gradients()
         for position in range(4):
             where = torch.tensor([position])
-            alone = differentiate(subject, examples.select(where), draws.again(where), 0).gradients()
+            alone = differentiate(subject, examples.select(where), draws.restart(where), 0).gradients()
             for name, value in alone.items():
                 assert torch.allclose(value[0], together[name][position], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.*use_reentrant.*")
-def test_nobodys_grad_is_touched_though_a_reentrant_checkpoint_fills_it():
+def test_grad_is_unchanged_although_a_reentrant_checkpoint_fills_it():
     inner, outside = nn.Linear(3, 3).double(), nn.Parameter(torch.ones(3).double())
     teacher, model = nn.Linear(3, 3).double(), nn.Sequential(inner, nn.Linear(3, 1).double())
     tensors = [*model.parameters(), *teacher.parameters(), outside]
@@ -97,9 +97,9 @@ def test_dropout_differs_between_examples():
         assert not torch.equal(first, second)
 
 
-def test_examples_that_content_steers_apart_go_in_groups():
+def test_data_dependent_paths_split_the_batch():
     def loss(m, x):
-        row = m.weight[0] if float(x.sum()) > 0 else m.weight[1]  # decided by the content
+        row = m.weight[0] if float(x.sum()) > 0 else m.weight[1]  # depends on the content
         return (x * row.square()).sum(1)
 
     model, x = nn.Linear(3, 2, bias=False), torch.tensor([[1.0, 1, 1], [-1, -1, -1], [1, 1, 1]])
@@ -111,7 +111,7 @@ def test_examples_that_content_steers_apart_go_in_groups():
     assert torch.allclose(F.normalize(covered.norms[:1], dim=0), torch.ones(1).double())
 
 
-def test_what_an_example_writes_into_its_input_is_gone_at_the_next_parameters():
+def test_writes_to_an_input_are_discarded_at_the_next_parameters():
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
     past = ((0.5, {name: value.detach().clone() for name, value in model.named_parameters()}),)
     found, expected = (cover(model, loss, x, "loop", past=past).gradients["weight"] for loss in (

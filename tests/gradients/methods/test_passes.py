@@ -1,4 +1,4 @@
-"""How a batch is gone through: together, in groups that agree, one by one; and without an example that fails by itself."""
+"""Passes over a batch: together, in groups that agree, one by one; and without examples that fail."""
 
 import random
 
@@ -25,7 +25,7 @@ def test_groups_are_of_examples_that_agree():
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
-def test_an_example_that_fails_by_itself_contributes_zero_and_others_are_as_before(method):
+def test_a_failing_example_contributes_zero_and_others_are_unaffected(method):
     def loss(m, x):
         if bool(x[0, 0] > 5):
             raise ValueError(f"secret {x}")
@@ -34,7 +34,7 @@ def test_an_example_that_fails_by_itself_contributes_zero_and_others_are_as_befo
     torch.manual_seed(0)
     model, x = nn.Linear(3, 2), torch.rand(5, 3)
     x[2, 0] = 9.0
-    covered = cover(model, loss, x, method, forgiving=True)
+    covered = cover(model, loss, x, method, skip_errors=True)
     others = torch.tensor([0, 1, 3, 4])
     without = cover(model, loss, x[others], method)
     assert covered.norms[2] == 0
@@ -45,7 +45,7 @@ def test_an_example_that_fails_by_itself_contributes_zero_and_others_are_as_befo
         cover(model, loss, x, method)
 
 
-def test_forgiving_writes_forgives_nothing_to_the_model():
+def test_skipping_errors_does_not_permit_writes_to_the_model():
     model = nn.Linear(3, 2)
     before = model.weight.detach().clone()
 
@@ -54,7 +54,7 @@ def test_forgiving_writes_forgives_nothing_to_the_model():
             m.weight.add_(1)
         return m(x).sum(1)
 
-    covered = cover(model, loss, torch.randn(3, 3), forgiving=True)
+    covered = cover(model, loss, torch.randn(3, 3), skip_errors=True)
     assert not covered.norms.any()
     assert torch.equal(model.weight, before)
     with pytest.raises(UnsupportedModelError):
@@ -76,7 +76,7 @@ def test_an_empty_batch_has_no_pass():
 
 
 def drawn(loss, x):
-    """What each example drew first in every pass that it took part in, by its own mark x[i, 0]."""
+    """Return each example's first draw in every pass that it took part in, by its mark x[i, 0]."""
     seen = Seen()
 
     def noted(m, x):
@@ -108,7 +108,7 @@ def go_alone(m, x, first):
 
 @pytest.mark.parametrize(("loss", "groups", "looped"), [(write_into_new_tensors, 1, 0), (go_in_groups, 2, 0), (go_alone, 0, 4)])
 def test_an_example_draws_the_same_in_every_pass(loss, groups, looped):
-    """What was drawn decides about no pass, so a pass that begins anew draws nothing new."""
+    """The split into passes does not depend on draws, so a repeated pass repeats its draws."""
     covered, found = drawn(loss, torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]]))
     assert (covered.groups, covered.looped) == (groups, looped)
     assert [len(values) for values in found.values()] == [3 if looped else 2] * 4

@@ -1,4 +1,4 @@
-"""Gradients at several parameter sets are added before they are measured: ORACLE and SENS with a past, whatever the layers."""
+"""Gradients at several parameter sets are added before the norm is taken: ORACLE and SENS with past iterates."""
 
 import copy
 
@@ -19,11 +19,11 @@ from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
-from privet.gradients.methods.past_iterates import holding
+from privet.gradients.methods.past_iterates import swap_values
 
 COEFFICIENTS = (0.7, 0.49)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-# Of norms, and of what is weighted by them: what rounding may hide in a sum of many terms is added to a norm.
+# For norms and weighted sums: a bound on the rounding of a sum of many terms is added to each norm.
 MEASURED = {torch.float32: 2e-4, torch.float64: 1e-10}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
@@ -35,7 +35,7 @@ def a_past(model, coefficients=COEFFICIENTS, seed=4):
 
 
 def plain_sums(model, loss, batch, past):
-    """Name → (B, *shape): the coefficients' sum of plain autograd's gradients, from copies of the model."""
+    """Return name → (B, *shape): the weighted sum of plain autograd's gradients, from copies of the model."""
     total = oracle.plain_gradients(model, loss, batch)
     for coefficient, values in past:
         other = copy.deepcopy(model)
@@ -89,12 +89,12 @@ def test_every_method_agrees_with_plain_autograd(case, method, dtype):
 
 
 @pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
-def test_auto_is_right_where_the_tape_does_not_follow(case):
+def test_auto_is_right_where_ghost_is_not_supported(case):
     check(case, torch.float64, "auto")
 
 
 class Hoarder(nn.Module):
-    """Keeps its parameter in a list, where torch does not look for it."""
+    """Stores its parameter in a list, where torch does not find it."""
 
     def __init__(self):
         super().__init__()
@@ -111,7 +111,7 @@ def test_a_parameter_that_is_kept_elsewhere_is_found():
     past = [(0.7, {"weight": model.weight.detach() + 1})]
     expected = 0
     for coefficient, values in [(1.0, {"weight": model.weight.detach().clone()}), *past]:
-        with holding(trainable(model), values):
+        with swap_values(trainable(model), values):
             expected = expected + coefficient * cover(model, case.loss, batch).gradients["weight"]
     for method in ("loop", "auto"):
         found = cover(model, case.loss, batch, method, past=past).gradients["weight"]
@@ -186,7 +186,7 @@ def test_an_example_that_is_not_finite_at_a_past_set_contributes_nothing(method,
     assert oracle.distance(with_it.tensors, without.tensors) <= limit
 
 
-def test_uses_of_one_kind_become_one_use():
+def test_gradients_of_one_kind_are_merged():
     torch.manual_seed(0)
     direct = [DenseGrad(torch.randn(3, 2, 4)) for _ in range(3)]
     assert torch.equal(sum_grads(direct).gradients, direct[0].gradients + direct[1].gradients + direct[2].gradients)
@@ -198,14 +198,14 @@ def test_uses_of_one_kind_become_one_use():
     assert torch.equal(sum_grads(again).gradients, again[0].gradients + again[1].gradients + again[2].gradients)
     means = [EmbeddingGrad(lookups[0].indices, torch.randn(3, 1, 4).expand(3, 2, 4), 5) for _ in range(3)]
     assert sum_grads(means).gradients.stride(1) == 0
-    assert torch.allclose(sum_grads(means).materialize(), sum(use.materialize() for use in means))
+    assert torch.allclose(sum_grads(means).materialize(), sum(grad.materialize() for grad in means))
     mixed = [lookups[1], *again, lookups[2]]
     assert sum_grads(mixed).indices.shape == (3, 6)
-    assert torch.allclose(sum_grads(mixed).materialize(), sum(use.materialize() for use in mixed), atol=1e-6)
+    assert torch.allclose(sum_grads(mixed).materialize(), sum(grad.materialize() for grad in mixed), atol=1e-6)
     maps = [linear.LinearGrad(torch.randn(3, 2, 4), torch.randn(3, 2, 5)) for _ in range(4)]
     joined = sum_grads([sum_grads(maps[:2]), maps[2], sum_grads([maps[3]])])
     assert isinstance(joined, ConcatenatedLinearGrads)
-    assert joined.uses == tuple(maps)
+    assert joined.grads == tuple(maps)
     tied = sum_grads([sum_grads([lookups[0], maps[0]]), sum_grads([lookups[1], maps[1]])])
     assert isinstance(tied, TiedEmbeddingGrads)
     dense = tied.materialize()

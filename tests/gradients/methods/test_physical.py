@@ -1,4 +1,4 @@
-"""What torch calls below vmap is never a user's: such code sees one example, and what is torch's own stays in the pass."""
+"""User code that torch would call below vmap sees one example; torch's own code stays in the pass."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.methods.physical import no_user_code_on_the_physical_batch
+from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 
 SEEN = Seen()
 
@@ -58,17 +58,17 @@ def run(around, inside):
 
 
 @pytest.mark.parametrize("kind", OF_USERS)
-def test_a_users_code_around_a_pass_sees_one_example(kind):
+def test_user_code_around_a_pass_sees_one_example(kind):
     SEEN.items.clear()
     assert run(OF_USERS[kind], contextlib.nullcontext).looped == 4
     assert {len(x) for x in SEEN.items} == {1}
 
 
 @pytest.mark.parametrize("kind", OF_USERS)
-def test_a_users_code_inside_of_a_pass_sees_one_example(kind):
+def test_user_code_inside_a_pass_sees_one_example(kind):
     SEEN.items.clear()
     looped = run(contextlib.nullcontext, OF_USERS[kind]).looped
-    assert looped == (0 if kind == "functions" else 4)  # a mode that vmap is around sees one example anyway
+    assert looped == (0 if kind == "functions" else 4)  # a mode inside vmap sees one example anyway
     assert {len(x) for x in SEEN.items} == {1}
 
 
@@ -78,8 +78,8 @@ def test_what_is_torchs_own_stays_in_the_pass(kind):
     assert run(OF_TORCH[kind], contextlib.nullcontext).looped == 0
 
 
-def test_outside_everything_is_allowed_again():
-    with pytest.raises(UntraceableError), no_user_code_on_the_physical_batch(), Operators():
+def test_outside_the_pass_everything_is_allowed_again():
+    with pytest.raises(UntraceableError), forbid_user_code_on_physical_batch(), Operators():
         pass
     for kind in OF_USERS.values():
         try:

@@ -1,4 +1,4 @@
-"""The tape: groups, parts of it, unused parameters; clipping that measures some examples again."""
+"""The tape: groups, selections, unused parameters; clipping that recomputes some norms."""
 
 import pytest
 import torch
@@ -12,9 +12,9 @@ A = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
 B = torch.tensor([[[4.0]], [[0.0]], [[2.0]]])
 
 
-def tape(**uses):
+def tape(**grads):
     parameters = {"a": torch.zeros(2), "b": torch.zeros(1, 1), "unused": torch.zeros(3)}
-    return Tape(3, parameters, {name: DenseGrad(value) for name, value in uses.items()})
+    return Tape(3, parameters, {name: DenseGrad(value) for name, value in grads.items()})
 
 
 ALL = (("a", "b", "unused"),)
@@ -92,7 +92,7 @@ def test_long_and_ordinary_gradients_have_weights_of_their_own():
     assert norms[0].tolist() == pytest.approx([3.0, 1e25, 0.1], rel=1e-6)
 
 
-def test_uses_add_up_before_they_are_measured():
+def test_gradients_are_summed_before_norms_are_taken():
     for opposite in (sum_grads([DenseGrad(A), DenseGrad(-A)]), SummedGrads((DenseGrad(A), DenseGrad(-A)))):
         assert opposite.squared_norms().tolist() == pytest.approx([0.0] * 3, abs=1e-10)
     doubled = sum_grads([DenseGrad(A), DenseGrad(A)])
@@ -100,6 +100,6 @@ def test_uses_add_up_before_they_are_measured():
     assert doubled.weighted_sum(torch.ones(3, dtype=torch.float64)).tolist() == [6.0, 2.0]
 
 
-def test_one_use_stays_what_it_is():
-    use = DenseGrad(A)
-    assert sum_grads([use]) is use
+def test_a_single_gradient_is_returned_unchanged():
+    grad = DenseGrad(A)
+    assert sum_grads([grad]) is grad

@@ -1,4 +1,4 @@
-"""Whether a loss means the same in a batch and alone: random numbers that do not depend on the batch, and losses that do."""
+"""Detection of losses that depend on the batch, with random numbers that do not."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
 from privet.gradients.methods.ghost import Subject
-from privet.gradients.probe.joint import _Steady, _SteadyCalls, inner_dropout_off, refuse_in_batch_loss
+from privet.gradients.probe.joint import _ConstantCalls, _ConstantDraw, disable_inner_dropout, refuse_in_batch_loss
 
 DRAWS = {
     "rand": (lambda n: torch.rand(n, 2), 0, 1),
@@ -33,7 +33,7 @@ DRAWS = {
 
 
 def steady(model):
-    return _SteadyCalls(Subject(model, lambda m, b: m(b), trainable(model)).guard, _Steady())
+    return _ConstantCalls(Subject(model, lambda m, b: m(b), trainable(model)).guard, _ConstantDraw())
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -120,7 +120,7 @@ def test_one_example_has_no_neighbours():
 
 def test_dropout_within_one_call_is_off_inside_and_as_it_was_outside():
     model = nn.ModuleList([nn.LSTM(2, 2, 2, dropout=0.3), nn.MultiheadAttention(2, 1, dropout=0.4), nn.Dropout(0.5)])
-    with contextlib.suppress(ZeroDivisionError), inner_dropout_off(model):
+    with contextlib.suppress(ZeroDivisionError), disable_inner_dropout(model):
         assert [layer.dropout for layer in model[:2]] == [0.0, 0.0]
         raise ZeroDivisionError
     assert [model[0].dropout, model[1].dropout, model[2].p] == [0.3, 0.4, 0.5]

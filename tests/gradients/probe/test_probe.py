@@ -1,4 +1,4 @@
-"""The probe: what may be trained, how fast, what is refused and by which name; nothing is changed and no content is seen."""
+"""The probe: method for each model, refusals by name, no side effects, and no use of private content."""
 
 import copy
 
@@ -15,7 +15,7 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.methods import passes as module_of_passes
 from privet.gradients.methods.tape import Tape
 from privet.gradients.probe import probe as module_of_probe
-from privet.gradients.probe.synthetic_batch import join, make_up, make_up_items
+from privet.gradients.probe.synthetic_batch import join_examples, make_synthetic, make_synthetic_items
 
 MODEL_NAMES = [
     "logistic",
@@ -68,7 +68,7 @@ def test_ordinary_models_train_by_the_tape(case):
 
 
 @pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
-def test_what_no_rule_follows_goes_one_example_at_a_time(case):
+def test_unsupported_operations_use_the_loop(case):
     assert probe(case.model(), case.loss, case.batch(6)) == "loop"
     with pytest.raises(UnsupportedModelError, match="method 'ghost' does not suit"):
         probe(case.model(), case.loss, case.batch(6), method="ghost")
@@ -138,8 +138,8 @@ def test_a_reduced_loss_is_refused(reduction):
     lambda m, b: m(b[0]).argmax(1).double(),
     lambda m, b: b[0].sum(1),
 ], ids=["detached", "integer", "without the model"])  # fmt: skip
-def test_a_loss_that_no_parameter_has_a_say_in_is_refused(loss_fn):
-    """It would train on nothing but noise, without a word."""
+def test_a_loss_that_depends_on_no_parameter_is_refused(loss_fn):
+    """It would silently train on noise only."""
     with pytest.raises(UnsupportedModelError, match="depends on no trainable parameter"):
         probe(nn.Linear(4, 3), loss_fn, labelled(4))
 
@@ -152,7 +152,7 @@ def test_a_loss_that_no_parameter_has_a_say_in_is_refused(loss_fn):
     nn.Sequential(nn.Linear(4, 5), nn.utils.parametrizations.spectral_norm(nn.Linear(5, 3))),
 ], ids=["counter", "running statistics", "spectral norm"])  # fmt: skip
 def test_a_buffer_that_changes_is_put_back(model):
-    """Each example writes into a copy of its own, so these train; what they would have counted is not kept."""
+    """Each example writes into its own copy, so these models train; the values written are discarded."""
     before = copy.deepcopy(model.state_dict())
     assert probe(model, classify, labelled(4)) == "ghost"
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -266,7 +266,7 @@ def test_a_batch_of_any_size_shows_the_shapes(examples):
     assert probe(nn.Linear(4, 3), classify, labelled(4, examples=examples)) == "ghost"
 
 
-def test_made_up_batches_keep_structure_and_types_only():
+def test_synthetic_batches_keep_structure_and_types_only():
     batch = {
         "x": torch.full((5, 2), 7.0, dtype=torch.float64),
         "y": torch.full((5,), 7, dtype=torch.int32),
@@ -274,8 +274,8 @@ def test_made_up_batches_keep_structure_and_types_only():
         "k": 3,
         "shared": torch.full((2, 2), 7.0),
     }
-    examples = make_up(split_batch(batch), 2)
-    found = join(examples)
+    examples = make_synthetic(split_batch(batch), 2)
+    found = join_examples(examples)
     assert examples.count == 2
     assert {name: tuple(value.shape) for name, value in found.items() if name != "k"} == {
         "x": (2, 2), "y": (2,), "m": (2,), "shared": (2, 2)
@@ -286,13 +286,13 @@ def test_made_up_batches_keep_structure_and_types_only():
     assert found["m"].all()
     assert found["k"] == 3
     assert torch.equal(found["shared"], batch["shared"])
-    assert torch.equal(join(make_up(split_batch(batch), 2))["x"], found["x"])
-    assert not torch.equal(join(make_up(split_batch(batch), 2, seed=1))["x"], found["x"])
+    assert torch.equal(join_examples(make_synthetic(split_batch(batch), 2))["x"], found["x"])
+    assert not torch.equal(join_examples(make_synthetic(split_batch(batch), 2, seed=1))["x"], found["x"])
 
 
-def test_made_up_items_keep_structure_and_types_only():
+def test_synthetic_items_keep_structure_and_types_only():
     item = {"x": torch.full((2,), 7.0), "n": np.full(3, 7, dtype=np.uint8), "label": 7, "size": 7.0, "name": "seven", "ok": True}
-    made = make_up_items(item, 3)
+    made = make_synthetic_items(item, 3)
     assert len(made) == 3
     for one in made:
         assert one["x"].shape == (2,)
@@ -318,7 +318,7 @@ def test_images_in_bytes_may_be_converted_in_the_loss(cast):
     assert probe(nn.Linear(4, 3), loss, batch) == "ghost"
 
 
-def test_gradients_that_are_not_finite_on_made_up_numbers_are_not_blamed_on_neighbours():
+def test_gradients_that_are_not_finite_on_synthetic_numbers_are_not_blamed_on_neighbours():
     def loss(model, batch):
         return classify(model, (batch[0].log(), batch[1]))
 
@@ -327,8 +327,8 @@ def test_gradients_that_are_not_finite_on_made_up_numbers_are_not_blamed_on_neig
     assert "neighbours" not in str(caught.value)
 
 
-def test_a_model_that_fails_on_the_made_up_batch_says_so():
-    with pytest.raises(UnsupportedModelError, match=r"fails on a made-up example.*probe_batch"):
+def test_failure_on_the_synthetic_batch_is_reported():
+    with pytest.raises(UnsupportedModelError, match=r"fails on a synthetic example.*probe_batch"):
         probe(nn.Linear(4, 3), classify, labelled(5))
 
 
@@ -337,18 +337,18 @@ def test_a_method_that_is_wrong_is_not_used(monkeypatch):
 
     def half(*arguments, **options):
         tape = right(*arguments, **options)
-        tape.uses.pop("bias")
+        tape.grads.pop("bias")
         return tape
 
     monkeypatch.setattr(module_of_passes.ghost, "record", half)
     for scale in (1e-3, 1.0):
         assert probe(nn.Linear(4, 3), lambda m, b, scale=scale: scale * classify(m, b), labelled(4)) == "loop"
-    with pytest.raises(UnsupportedModelError, match="not those of plain autograd"):
+    with pytest.raises(UnsupportedModelError, match="differ from those of plain autograd"):
         probe(nn.Linear(4, 3), classify, labelled(4), method="ghost")
 
 
 class Keeps:
-    """An object of the user's own, of which Python shows no attributes."""
+    """A user-defined object without visible attributes."""
 
     __slots__ = ("total",)
 
@@ -373,14 +373,14 @@ def _adds_up(m, b):
 @pytest.mark.parametrize(("loss", "message"), [
     (_keeps_in_an_object, "keeps a tensor of an example"), (_adds_up, "came before it|neighbours"),
 ])  # fmt: skip
-def test_what_is_kept_from_example_to_example_is_refused(loss, message, monkeypatch):
+def test_state_kept_between_examples_is_refused(loss, message, monkeypatch):
     monkeypatch.setattr(KEEPER, "total", 0.0)
     with pytest.raises(UnsupportedModelError, match=message):
         probe(nn.Linear(4, 3), loss, labelled(4))
 
 
 class Lazy(nn.Linear):
-    """Makes a layer when it is first called."""
+    """Creates a layer in its first call."""
 
     def forward(self, x):
         if not hasattr(self, "extra"):
@@ -388,8 +388,8 @@ class Lazy(nn.Linear):
         return self.extra(super().forward(x))
 
 
-def test_what_the_model_makes_when_it_is_called_is_refused_by_name():
-    with pytest.raises(UnsupportedModelError, match=r"makes Lazy\.extra"):
+def test_modules_created_in_the_forward_pass_are_refused_by_name():
+    with pytest.raises(UnsupportedModelError, match=r"creates Lazy\.extra"):
         probe(Lazy(4, 3), classify, labelled(4))
 
 
@@ -402,7 +402,7 @@ class Criterion(nn.Module):
         return (model(batch[0]) - self.centres[batch[1]]).square().sum(1)
 
 
-def test_parameters_of_others_are_refused_by_name():
+def test_foreign_parameters_are_refused_by_name():
     criterion, free, loose = Criterion(), nn.Linear(4, 3), torch.ones(3, requires_grad=True)
     with pytest.raises(UnsupportedModelError, match=r"the loss has parameters of its own.*centres"):
         probe(nn.Linear(4, 3), criterion, labelled(4))
@@ -416,7 +416,7 @@ def test_parameters_of_others_are_refused_by_name():
 
 
 class SortsInside(nn.Module):
-    """Orders the examples by a whole number, applies a layer, and puts them back."""
+    """Sorts the examples by an integer, applies a layer, and restores the order."""
 
     def __init__(self, descending):
         super().__init__()

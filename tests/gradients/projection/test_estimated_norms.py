@@ -1,4 +1,4 @@
-"""Norms from random projections: the law of the estimate, at any scale, and what is refused."""
+"""Norms from random projections: distribution of the estimate at any scale, and refusals."""
 
 import cases
 import oracle
@@ -53,7 +53,7 @@ def test_nothing_is_written_to_the_model():
 
 
 @pytest.mark.parametrize("projections", [0, -1, 2.5, True])
-def test_a_number_of_projections_that_is_none_is_refused(projections):
+def test_an_invalid_number_of_projections_is_refused(projections):
     with pytest.raises(InvalidArgumentError, match="projections"):
         estimated_norms(nn.Linear(3, 2), lambda m, b: m(b).sum(1), torch.randn(4, 3), projections)
 

@@ -1,4 +1,4 @@
-"""Sums weighted by estimated norms: what they sum, the law of one example's contribution, and what is refused."""
+"""Sums weighted by estimated norms: values, distribution of one example's contribution, and refusals."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import trainable
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.probe.probe import probe_projections
-from privet.gradients.projection.clipping import products
+from privet.gradients.projection.clipping import directional_derivatives
 from privet.gradients.projection.directions import Directions
 from privet.momentum import InnerOuter, PerExample
 from privet.noise import FixedSource
@@ -31,9 +31,9 @@ WORDS = np.arange(4, dtype=np.uint64)
 
 
 def estimated(gradients, directions, parameters, number):
-    """(B,) by explicit products with the same directions."""
+    """Return estimates (B,) by explicit products with the same directions."""
     squares = 0
-    for direction in directions.drawn(parameters, number):
+    for direction in directions.draw(parameters, number):
         squares = squares + sum((gradients[n] * direction[n].double()).flatten(1).sum(1) for n in gradients).square()
     return (squares / number).sqrt()
 
@@ -55,9 +55,9 @@ def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_
 
     def experiment():
         directions = Directions()
-        drawn, again = (list(directions.drawn(parameters, 3)) for _ in range(2))
+        drawn, again = (list(directions.draw(parameters, 3)) for _ in range(2))
         assert all(torch.equal(one[name], other[name]) for one, other in zip(drawn, again, strict=True) for name in parameters)
-        other = next(Directions().drawn(parameters, 1))["a"].flatten()
+        other = next(Directions().draw(parameters, 1))["a"].flatten()
         flat = [direction["a"].flatten().double() for direction in drawn]
         pairs = {"first two": flat[0] @ flat[1], "two keys": flat[0] @ other.double(), "shifted": flat[0][1:] @ flat[0][:-1]}
         return {
@@ -69,9 +69,9 @@ def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_
 
 
 def test_a_key_is_all_that_directions_depend_on():
-    one, other = (next(Directions(WORDS).drawn({"a": torch.zeros(5)}, 1))["a"] for _ in range(2))
+    one, other = (next(Directions(WORDS).draw({"a": torch.zeros(5)}, 1))["a"] for _ in range(2))
     assert torch.equal(one, other)
-    assert not torch.equal(one, next(Directions(WORDS + np.uint64(1)).drawn({"a": torch.zeros(5)}, 1))["a"])
+    assert not torch.equal(one, next(Directions(WORDS + np.uint64(1)).draw({"a": torch.zeros(5)}, 1))["a"])
 
 
 # Sums -----------------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_gradients_at_past_sets_are_estimated_and_summed_together():
 
 @pytest.mark.parametrize("size", [None, 1, 3])
 def test_removing_an_example_takes_its_own_contribution_and_nothing_else(size):
-    """Those behind it move to other physical batches; were the directions not shared, their weights would change."""
+    """Later examples move to other physical batches; with different directions, their weights would change."""
     (case,) = cases.by_name("mlp")
     model, batch, directions, rule = (
         case.model(torch.float64),
@@ -133,13 +133,13 @@ def test_an_empty_batch_has_a_sum_of_nothing():
 
 
 def law(sizes, bound, projections):
-    """‖w·g‖ = C·√(r/χ²ᵣ) of a gradient much longer than the bound."""
+    """Return the distribution ‖w·g‖ = C·√(r/χ²ᵣ) for a gradient much longer than the bound."""
     return stats.kstest(projections * (bound / np.array(sizes)) ** 2, stats.chi2(projections).cdf).pvalue
 
 
 @pytest.mark.parametrize(("projections", "bound"), [(10, 1e-3), (30, 0.7), (100, 20.0)])
 def test_contributions_follow_the_law_that_an_accountant_averages_over(projections, bound, holds_twice):
-    """Examples along different axes: each coordinate of the sum is the contribution of one, and independent of the others."""
+    """Examples along different axes: each coordinate of the sum is one example's independent contribution."""
     model, x = nn.Linear(1500, 1, bias=False).double(), 1e4 * torch.eye(1500, dtype=torch.float64)
 
     def experiment():
@@ -185,7 +185,7 @@ def test_an_example_that_cannot_be_weighted_contributes_nothing_and_spoils_nothi
 
 
 def test_a_gradient_that_only_a_backward_pass_finds_infinite_contributes_nothing():
-    """√ has an infinite slope at 0, which forward mode does not see along a direction that does not move there."""
+    """√ has an infinite slope at 0, which forward mode misses along a direction with zero change there."""
     model, x = nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0], [0.0, 0.0], [3.0, 1.0]])
 
     def loss(m, x):
@@ -219,7 +219,7 @@ def test_what_has_no_meaning_is_refused_by_name(make, named):
 
 
 class Counting(Flat):
-    """A rule that releases a count beside the gradients."""
+    """A rule that releases a count in addition to the gradients."""
 
     def statistics(self, norms):
         return {"clipping:count": (norms < self.bound).sum(1, dtype=torch.float64) - norms.shape[1] / 2}
@@ -292,10 +292,10 @@ def train(the_plan, model, **options):
 
 
 def dp_sgd_jl(the_plan, model, x, y):
-    """DP-SGD-JL, line by line."""
+    """Run DP-SGD-JL, line by line."""
     rule, source, w = the_plan.clipping, FixedSource(), parameters_to_vector(model.parameters()).detach()
     for _ in range(the_plan.total_steps):
-        drawn = Directions(source.words(4)).drawn(dict(model.named_parameters()), rule.projections)
+        drawn = Directions(source.words(4)).draw(dict(model.named_parameters()), rule.projections)
         u = [parameters_to_vector(direction.values()) for direction in drawn]
         total = torch.zeros_like(w)
         for i in the_plan.sampling.draw(N, source.words):
@@ -331,7 +331,7 @@ def test_it_goes_with_inner_momentum_and_shrinking_bounds():
     (lambda model: nn.Sequential(model, InBfloat16()), "low precision"),
     (lambda model: nn.Sequential(model, OnlyBackwards()), "no forward-mode derivative"),
 ])  # fmt: skip
-def test_models_whose_estimates_mean_nothing_are_refused(change, says):
+def test_models_with_invalid_estimates_are_refused(change, says):
     model = change(network().float())
     batch = (data()[0].float(), data()[1])
     with pytest.raises(UnsupportedModelError, match=says):
@@ -339,7 +339,7 @@ def test_models_whose_estimates_mean_nothing_are_refused(change, says):
     probe_projections(network(), loss, [split_batch(data())])
 
 
-def test_training_asks_before_the_first_step():
+def test_training_checks_before_the_first_step():
     with pytest.raises(UnsupportedModelError, match="draws random numbers"):
         train(plan(Projected(Flat(0.4), 10)), nn.Sequential(network(), nn.Dropout(0.3)))
 
@@ -371,7 +371,7 @@ class OnlyBackwards(nn.Module):
 
 
 class Mixing(TorchDispatchMode):
-    """Adds to every row of a product the one before."""
+    """Adds to every row of a product the previous row."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
@@ -384,6 +384,6 @@ def test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_the
     direction = {name: torch.ones_like(value) for name, value in model.named_parameters()}
     subject = Subject(model, loss, trainable(model))
     with Mixing():
-        whole = products(subject, split_batch((x,)), subject.parameters, direction)
-        alone = [products(subject, split_batch((row[None],)), subject.parameters, direction) for row in x]
+        whole = directional_derivatives(subject, split_batch((x,)), subject.parameters, direction)
+        alone = [directional_derivatives(subject, split_batch((row[None],)), subject.parameters, direction) for row in x]
     assert torch.allclose(whole, torch.cat(alone))

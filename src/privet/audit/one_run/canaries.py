@@ -19,13 +19,13 @@ from privet.audit.probe import Array, most_influential
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import clipped_sum, trainable
-from privet.gradients.core.examples import examples_in, rows, split_batch
+from privet.gradients.core.examples import count_examples, select_examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.methods.ghost import Subject
-from privet.gradients.projection.clipping import products
+from privet.gradients.projection.clipping import directional_derivatives
 from privet.plan import Plan
-from privet.reading.batches import Batched, Group, check_map_style
-from privet.reading.rows import Rows, join_rows, ungroup
+from privet.reading.batches import BatchDataset, Group, check_map_style
+from privet.reading.rows import ExampleReader, join_rows, ungroup
 from privet.sampling import Indices
 
 KINDS = ("mislabelled", "noise")
@@ -49,7 +49,7 @@ def canaries(dataset: Dataset[Any], number: int, *, classes: int, kind: str = "m
     count("classes", classes, minimum=2)
     choice("kind", kind, KINDS)
     generator = np.random.default_rng()
-    inputs, labels = Rows(dataset).batch(generator.integers(check_map_style(dataset), size=number))
+    inputs, labels = ExampleReader(dataset).batch(generator.integers(check_map_style(dataset), size=number))
     if kind == "noise":
         inputs = inputs.mean() + inputs.std() * torch.randn_like(inputs)
     wrong = torch.from_numpy(generator.integers(1, classes, size=number)).to(labels)
@@ -82,7 +82,7 @@ class Setting:
 
     model: nn.Module
     loss_fn: LossFunction
-    data: Batched
+    data: BatchDataset
     coins: Mask
     attack: Attack
 
@@ -141,10 +141,10 @@ def _flip_coins(number: int) -> Mask:
     return np.random.default_rng().random(number) < 0.5
 
 
-class _Mixed(Batched):
+class _Mixed(BatchDataset):
     """Real examples, which are read as usual, followed by canaries."""
 
-    _real: Rows
+    _real: ExampleReader
 
     @property
     def runs_user_code(self) -> bool:
@@ -159,7 +159,8 @@ class _WithExamples(_Mixed):
     """Real examples, followed by example canaries; an excluded canary keeps its place with weight zero."""
 
     def __init__(self, dataset: Dataset[Any], added: Dataset[Any], unit: str) -> None:
-        self._real, self._number, self._added, self.privacy_unit = Rows(dataset), check_map_style(dataset), Rows(added), unit
+        self._real, self._number = ExampleReader(dataset), check_map_style(dataset)
+        self._added, self.privacy_unit = ExampleReader(added), unit
         self.coins = _flip_coins(check_map_style(added))
         self.added = self._added.batch(np.arange(len(self.coins)))
 
@@ -176,7 +177,8 @@ class _WithExamples(_Mixed):
             places = torch.from_numpy(np.flatnonzero(where))
             for group in source.read(indices[where] - start, seeds, strict=strict):
                 positions = places[group.positions]
-                found.append(Group(positions, group.examples.beside(torch.from_numpy(taking_part)[positions].unsqueeze(1))))
+                takes_part = torch.from_numpy(taking_part)[positions].unsqueeze(1)
+                found.append(Group(positions, group.examples.append_leaves(takes_part)))
             seeds = seeds.after(len(places))
         return found
 
@@ -185,7 +187,7 @@ class _WithGradients(_Mixed):
     """Real examples, followed by gradient canaries with one coordinate each, zero if excluded."""
 
     def __init__(self, dataset: Dataset[Any], number: int, norm: float, unit: str) -> None:
-        self._real, self._number, self._norm, self.privacy_unit = Rows(dataset), check_map_style(dataset), norm, unit
+        self._real, self._number, self._norm, self.privacy_unit = ExampleReader(dataset), check_map_style(dataset), norm, unit
         self.coins = _flip_coins(number)
 
     def __len__(self) -> int:
@@ -201,7 +203,7 @@ class _WithGradients(_Mixed):
         ).float()
         is_real = torch.from_numpy(real).unsqueeze(1)
         return [
-            Group(group.positions, group.examples.beside(is_real[group.positions], gradients[group.positions]))
+            Group(group.positions, group.examples.append_leaves(is_real[group.positions], gradients[group.positions]))
             for group in self._real.read(np.where(real, indices, 0), seeds, strict=strict)
         ]
 
@@ -229,7 +231,7 @@ class _ExampleAttack(Attack):
         self._parameters, self._steps = trainable(model), _PlanSteps(plan)
         self._subject = Subject(model, loss_fn, self._parameters)
         self._groups = plan.clipping.groups(tuple(self._parameters))
-        self.scores = np.zeros(examples_in(batch))
+        self.scores = np.zeros(count_examples(batch))
         self._before = self._losses()
 
     def step(self, *_: object) -> None:
@@ -244,13 +246,13 @@ class _ExampleAttack(Attack):
     def _losses(self) -> Array:
         """Return the loss of each canary by itself, as in training."""
         examples, guard = split_batch(self._batch), self._subject.guard
-        with torch.no_grad(), guard.fresh():
-            alone = [self._loss_fn(self._model, examples.one(position)) for position in range(examples.count)]
+        with torch.no_grad(), guard.isolate():
+            alone = [self._loss_fn(self._model, examples.get(position)) for position in range(examples.count)]
         return np.asarray(torch.cat(alone).double().numpy())
 
     def _chunks(self) -> Iterator[Any]:
         for start in range(0, len(self.scores), _CHUNK):
-            yield rows(self._batch, slice(start, start + _CHUNK))
+            yield select_examples(self._batch, slice(start, start + _CHUNK))
 
     def _log_ratio(self, batch: Any, rule: Rule, released: Mapping[str, Tensor], deviation: float) -> Tensor:
         """Return the log likelihood ratio of the release with and without each contribution c: (⟨u, c⟩ − ‖c‖²/2)/(σS)²."""
@@ -259,7 +261,7 @@ class _ExampleAttack(Attack):
         found = -(weights * norms).square().sum(0) / 2
         for weight, group in zip(weights, self._groups, strict=True):
             direction = {name: tensor if name in group else torch.zeros_like(tensor) for name, tensor in released.items()}
-            found += weight * products(self._subject, split_batch(batch), self._parameters, direction)
+            found += weight * directional_derivatives(self._subject, split_batch(batch), self._parameters, direction)
         return found / deviation**2
 
 

@@ -21,15 +21,15 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.audit.checks import Check, deterministic_check
 from privet.audit.program.subject import BatchData, Subject, clone
-from privet.collate import Collate, own_batch
+from privet.collate import Collate, copy_batch
 from privet.errors import PrivetError
 from privet.gradients import trainable
-from privet.gradients.core.examples import Examples, rows, signature, to_device
+from privet.gradients.core.examples import Examples, select_examples, signature, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.methods.ghost import Subject as Differentiated
-from privet.gradients.probe.joint import differing_losses
-from privet.reading.batches import Batched
-from privet.reading.rows import Rows, join_rows
+from privet.gradients.probe.joint import find_differing_losses
+from privet.reading.batches import BatchDataset
+from privet.reading.rows import ExampleReader, join_rows
 from privet.training.preflight import couples
 
 _LOSS_CHECK = "losses in a batch equal losses of each example alone"
@@ -67,9 +67,9 @@ def _check_accepted(name: str, call: Callable[[], object], remark: str) -> Check
 
 
 def _data_checks(subject: Subject) -> list[Check]:
-    rows_, indices = Rows(subject.dataset, subject.collate), subject.indices.tolist()
+    rows_, indices = ExampleReader(subject.dataset, subject.collate), subject.indices.tolist()
     found = [_check_accepted("reading an example is repeatable", lambda: rows_.check_repeatable(indices), "in two orders")]
-    if isinstance(subject.dataset, Batched):
+    if isinstance(subject.dataset, BatchDataset):
         return found
     if not _reads_rows(subject.dataset, subject.indices.tolist()):
         remark = "__getitems__ returns other examples than __getitem__; training reads one example at a time and never calls it"
@@ -125,11 +125,11 @@ def _build_joint_batch(subject: Subject) -> tuple[Any, list[int]]:
     """Return several examples as one batch, by the user's collate if possible, and their positions; None if that fails."""
     positions = list(range(len(subject.indices)))
     device = next(subject.model.parameters()).device
-    if not isinstance(subject.selected, Batched):
+    if not isinstance(subject.selected, BatchDataset):
         collate: Collate = subject.collate or default_collate
         with suppress(Exception):  # collate may accept single items only, or examples differ in shape
             taken = [_items(subject) for _ in range(2)]  # read first, because reading seeds the generators too
-            made = [_call_seeded(lambda items=items: own_batch(collate(items)), seed) for seed, items in enumerate(taken)]
+            made = [_call_seeded(lambda items=items: copy_batch(collate(items)), seed) for seed, items in enumerate(taken)]
             if _same(*made):
                 return to_device(made[0], device), positions
     kinds = [signature(batch) for batch in subject.single_batches]
@@ -160,7 +160,7 @@ def _loss_check(subject: Subject, batch: Any, alone: Sequence[Any]) -> Check:
     differentiated = Differentiated(model, partial(_sorted_losses, subject.loss_fn), trainable(model))
     examples = Examples((_Bag(alone),), (False,), pytree.tree_structure(0), 1)
     with preserve_generators():
-        differing = differing_losses(differentiated, examples, _Bag([batch]))
+        differing = find_differing_losses(differentiated, examples, _Bag([batch]))
     if differing is None:
         return deterministic_check(_LOSS_CHECK, f"{len(alone)} examples", holds=True)
     return deterministic_check(_LOSS_CHECK, _ANOTHER_PROGRAM, holds=False)
@@ -187,7 +187,7 @@ def _few_batches(subject: Subject, batch: Any, part: slice) -> list[Any]:
     """Return a few examples as one batch if possible, or else as batches of one."""
     if batch is not None:
         with suppress(PrivetError):
-            return [rows(batch, part)]
+            return [select_examples(batch, part)]
     return subject.single_batches[part]
 
 

@@ -20,8 +20,8 @@ from privet.audit.program.subject import Batches, Items, Subject, cast, clone
 from privet.clipping import Flat, Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.gradients import empty_sum, trainable
-from privet.reading.batches import Batched
-from privet.reading.tables import table_of
+from privet.reading.batches import BatchDataset
+from privet.reading.tables import build_table
 
 _Numbered = tuple[int, Any]
 
@@ -104,7 +104,7 @@ def sensitivity_checks(subject: Subject) -> list[Check]:
         return []
     dtype = subject.precise_dtype
     model, slack = subject.without_dropout(dtype), _SINGLE_SLACK if dtype is None else _SLACK
-    batched = isinstance(subject.selected, Batched)
+    batched = isinstance(subject.selected, BatchDataset)
     items = list(enumerate(_items(subject)[:_MOVED]))
 
     def summed(some: list[_Numbered]) -> ClippedSum:
@@ -146,7 +146,7 @@ def _check_within(name: str, change: float, slack: float) -> Check:
 def _items(subject: Subject) -> list[Any]:
     """Return the selected items of the data set, or batches of one if the data set builds its own batches."""
     selected, positions = subject.selected, range(len(subject.indices))
-    if isinstance(selected, Batched):
+    if isinstance(selected, BatchDataset):
         return [subject.batch_of(selected, position) for position in positions]
     with preserve_generators():
         return [clone(selected[position]) for position in positions]
@@ -155,11 +155,11 @@ def _items(subject: Subject) -> list[Any]:
 def _data(subject: Subject, numbered: list[_Numbered]) -> Dataset[Any]:
     """Return items, each with a seed, as a data set that is read like the subject's data set."""
     unit, items = str(subject.plan.unit), [item for _, item in numbered]
-    if isinstance(subject.selected, Batched):
+    if isinstance(subject.selected, BatchDataset):
         return Batches(items, unit)
     if (
         subject.collate is None
-        and table_of(subject.selected) is not None
+        and build_table(subject.selected) is not None
         and len({tuple(leaf.shape for leaf in x) for x in items}) == 1
     ):
         return TensorDataset(*(torch.stack(column) for column in zip(*items, strict=True)))

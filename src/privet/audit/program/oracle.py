@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.gradients.core.examples import examples_in, rows
-from privet.gradients.core.losses import LossFunction, checked_losses
+from privet.gradients.core.examples import count_examples, select_examples
+from privet.gradients.core.losses import LossFunction, check_losses
 
 Gradients = Mapping[str, Tensor]
 
@@ -28,7 +28,7 @@ def cast(batch: Any, dtype: torch.dtype) -> Any:
 
 def without(batch: Any, position: int) -> Any:
     """Return the neighbouring batch without one example."""
-    return rows(batch, torch.tensor([i for i in range(examples_in(batch)) if i != position], dtype=torch.int64))
+    return select_examples(batch, torch.tensor([i for i in range(count_examples(batch)) if i != position], dtype=torch.int64))
 
 
 def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict[str, Tensor]:
@@ -36,8 +36,8 @@ def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict
     model, batch = copy.deepcopy(model).double(), cast(batch, torch.float64)
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     found: dict[str, list[Tensor]] = {name: [] for name in named}
-    for position in range(examples_in(batch)):
-        loss = checked_losses(loss_fn(model, rows(batch, slice(position, position + 1))), 1).sum()
+    for position in range(count_examples(batch)):
+        loss = check_losses(loss_fn(model, select_examples(batch, slice(position, position + 1))), 1).sum()
         unused = [None] * len(named)
         grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True) if loss.requires_grad else unused
         for (name, parameter), value in zip(named.items(), grads, strict=True):
@@ -58,7 +58,7 @@ def gradients_of_each(model: nn.Module, loss_fn: LossFunction, batches: Sequence
         named = {name: value for name, value in twin.named_parameters() if value.requires_grad}
         grads: Sequence[Tensor | None] = [None] * len(named)
         try:
-            loss = checked_losses(loss_fn(twin, batch), 1).sum()
+            loss = check_losses(loss_fn(twin, batch), 1).sum()
             if loss.requires_grad:
                 grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
         except Exception:

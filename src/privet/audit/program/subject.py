@@ -19,14 +19,14 @@ from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.audit.production import Recorder
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.collate import Collate, batch_of_one, own_batch
+from privet.collate import Collate, batch_of_one, copy_batch
 from privet.gradients import trainable
-from privet.gradients.core.examples import examples_in, rows, to_device
+from privet.gradients.core.examples import count_examples, select_examples, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
-from privet.reading.batches import Batched, Group, check_dataset, group_examples, privacy_unit, split
-from privet.reading.rows import Rows, physical_batches, ungroup
-from privet.reading.tables import table_of
+from privet.reading.batches import BatchDataset, Group, check_dataset, group_examples, privacy_unit, split
+from privet.reading.rows import ExampleReader, physical_batches, ungroup
+from privet.reading.tables import build_table
 from privet.sampling import FullBatch, Indices
 from privet.training import Reading, Training
 from privet.training.clipped_sums import ClippedSummer
@@ -88,7 +88,7 @@ class Subject:
     @cached_property
     def selected(self) -> Dataset[Any]:
         """The examples to check, as a data set that is read like the whole one."""
-        return select_examples(self.dataset, self.indices)
+        return select_entries(self.dataset, self.indices)
 
     @cached_property
     def method(self) -> str:
@@ -98,7 +98,7 @@ class Subject:
             UnsupportedModelError: training would refuse the program.
         """
         trainable(self.model)  # refuses a model without trainable parameters
-        plan, rows_ = self.first_step_plan(silent=True), Rows(self.selected, self.collate)
+        plan, rows_ = self.first_step_plan(silent=True), ExampleReader(self.selected, self.collate)
         return Preflight(plan, self.copy(), self.loss_fn, rows_, "auto", self.probe_batch).check()
 
     def copy(self) -> nn.Module:
@@ -150,11 +150,11 @@ class Subject:
     def batch_of(self, data: Dataset[Any], position: int) -> Any:
         """Return one example as the model receives it in training, but read by user code only, without Privet's reader."""
         with preserve_generators():
-            if isinstance(data, Batched):
+            if isinstance(data, BatchDataset):
                 return data.read(np.array([position], dtype=np.int64))
             seed_generators(position)
             item = data[position]
-            return own_batch(self.collate([item])) if self.collate is not None else batch_of_one(item)
+            return copy_batch(self.collate([item])) if self.collate is not None else batch_of_one(item)
 
     def sum_of(self, model: nn.Module, data: Dataset[Any], rule: Rule, *, dtype: torch.dtype | None = None) -> ClippedSum:
         """Return the clipped sum over a data set as in training, without noise.
@@ -172,14 +172,14 @@ class Subject:
         rows_, indices = self._rows(data, dtype), np.arange(len(data), dtype=np.int64)  # type: ignore[arg-type]
         return summer.sum_draw(iter(physical_batches(rows_, split(indices, 1, _CHUNK))), rule, None)
 
-    def _rows(self, data: Dataset[Any], dtype: torch.dtype | None) -> Rows:
+    def _rows(self, data: Dataset[Any], dtype: torch.dtype | None) -> ExampleReader:
         if dtype is None:
-            return Rows(data, None if isinstance(data, Batched) else self.collate)
-        if isinstance(data, Batched):
-            return Rows(_Cast(data, dtype))
+            return ExampleReader(data, None if isinstance(data, BatchDataset) else self.collate)
+        if isinstance(data, BatchDataset):
+            return ExampleReader(_Cast(data, dtype))
         if self.collate is None and (table := _tensors(data)) is not None:
-            return Rows(TensorDataset(*(cast(tensor, dtype) for tensor in table)))
-        return Rows(data, partial(_collate_cast, self.collate, dtype))
+            return ExampleReader(TensorDataset(*(cast(tensor, dtype) for tensor in table)))
+        return ExampleReader(data, partial(_collate_cast, self.collate, dtype))
 
     def first_step(self, model: nn.Module, *, silent: bool) -> dict[str, Tensor]:
         """Return the sum that the optimizer receives in the first step of training on the selected examples.
@@ -190,7 +190,7 @@ class Subject:
         """
         trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
         plan, recorder = self.first_step_plan(silent=silent), Recorder(model)
-        collate = None if isinstance(self.selected, Batched) else self.collate
+        collate = None if isinstance(self.selected, BatchDataset) else self.collate
         Training(
             plan, model, self.loss_fn, recorder, self.selected, collate=collate, physical_batch_size=_CHUNK,
             reading=Reading(probe_batch=self.probe_batch),
@@ -223,7 +223,7 @@ def cast(batch: Any, dtype: torch.dtype) -> Any:
 
 
 def _collate_cast(collate: Collate | None, dtype: torch.dtype, items: list[Any]) -> Any:
-    return cast(batch_of_one(items[0]) if collate is None else own_batch(collate(items)), dtype)
+    return cast(batch_of_one(items[0]) if collate is None else copy_batch(collate(items)), dtype)
 
 
 def _disable_dropout(module: nn.Module) -> None:
@@ -233,11 +233,11 @@ def _disable_dropout(module: nn.Module) -> None:
         module.dropout = 0.0  # type: ignore[assignment]
 
 
-def select_examples(dataset: Dataset[Any], indices: Indices) -> Dataset[Any]:
+def select_entries(dataset: Dataset[Any], indices: Indices) -> Dataset[Any]:
     """Return some examples of a data set, read like the whole, with random numbers that depend on the index only."""
-    if isinstance(dataset, Batched):
+    if isinstance(dataset, BatchDataset):
         return _Part(dataset, indices)
-    if table_of(dataset) is not None:
+    if build_table(dataset) is not None:
         found: Dataset[Any] = Subset(dataset, indices.tolist())
         found.privacy_unit = privacy_unit(dataset)  # type: ignore[attr-defined]
         return found
@@ -284,10 +284,10 @@ class Items(Dataset[Any]):
         return copy.deepcopy(self._items[position])
 
 
-class _Part(Batched):
+class _Part(BatchDataset):
     """Some entries of a data set that builds its own batches."""
 
-    def __init__(self, dataset: Batched, indices: Indices) -> None:
+    def __init__(self, dataset: BatchDataset, indices: Indices) -> None:
         self._dataset, self._indices, self.privacy_unit = dataset, indices, dataset.privacy_unit
         self.row_wise = dataset.row_wise
 
@@ -309,10 +309,10 @@ class _Part(Batched):
         return group_examples([ungroup(groups, 1)[0] for groups in read])
 
 
-class _Cast(Batched):
+class _Cast(BatchDataset):
     """Entries with floating-point tensors cast to another type."""
 
-    def __init__(self, dataset: Batched, dtype: torch.dtype) -> None:
+    def __init__(self, dataset: BatchDataset, dtype: torch.dtype) -> None:
         self._dataset, self._dtype, self.privacy_unit = dataset, dtype, dataset.privacy_unit
 
     def __len__(self) -> int:
@@ -331,7 +331,7 @@ def _cast_leaves(group: Group, dtype: torch.dtype) -> tuple[Any, ...]:
     return tuple(cast(leaf, dtype) for leaf in group.examples.leaves)
 
 
-class BatchData(Batched):
+class BatchData(BatchDataset):
     """The examples of a batch as a data set."""
 
     row_wise = True
@@ -340,14 +340,14 @@ class BatchData(Batched):
         self.batch, self.privacy_unit = batch, unit
 
     def __len__(self) -> int:
-        return examples_in(self.batch)
+        return count_examples(self.batch)
 
     def read(self, indices: Indices) -> Any:
         """Return these examples as one batch."""
-        return rows(self.batch, torch.from_numpy(indices))
+        return select_examples(self.batch, torch.from_numpy(indices))
 
 
-class Batches(Batched):
+class Batches(BatchDataset):
     """Batches of one in memory, of any shapes."""
 
     def __init__(self, batches: Sequence[Any], unit: str) -> None:
@@ -363,7 +363,7 @@ class Batches(Batched):
 
 def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
     """Return the columns of a data set of tensors; None for other data sets, or if its rows differ in shape."""
-    if isinstance(data, Items) or table_of(data) is None:
+    if isinstance(data, Items) or build_table(data) is None:
         return None
     read = [data[position] for position in range(len(data))]  # type: ignore[arg-type]
     try:
@@ -372,4 +372,4 @@ def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
         return None
 
 
-__all__ = ["BatchData", "Batches", "Items", "SeededSubset", "Subject", "cast", "clone", "select_examples"]
+__all__ = ["BatchData", "Batches", "Items", "SeededSubset", "Subject", "cast", "clone", "select_entries"]

@@ -23,7 +23,7 @@ from privet.cli.verbs.audit import Quiet, progress_of_parts
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
-from privet.gradients.core.examples import examples_in, rows
+from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import LossFunction
 from privet.runs.config import check_device, cross_entropy
 
@@ -150,7 +150,7 @@ def _can_measure_peak(device: torch.device) -> bool:
 
 def _measure_peak(case: _Case, arm: str, rule: Rule) -> float:
     with ExitStack() as stack:
-        warm_up = replace(case, batch=rows(case.batch, slice(_WARM_UP_EXAMPLES)))
+        warm_up = replace(case, batch=select_examples(case.batch, slice(_WARM_UP_EXAMPLES)))
         _enter_step(stack, warm_up, "plain", rule)()  # memory that torch allocates at first use belongs to no arm
         return cost.peak_of(_enter_step(stack, case, arm, rule), device=case.device)
 
@@ -165,7 +165,7 @@ def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping
     return {
         "model": case.name,
         "parameters": sum(parameter.numel() for parameter in trainable(case.model).values()),
-        "batch_size": examples_in(case.batch),
+        "batch_size": count_examples(case.batch),
         "plain_ms": 1e3 * statistics.median(times[plain]),
         "ratios": {arm: cost.paired_ratio(times[arm], times[plain]) for arm in others},
         "peak_mb": dict(peaks),

@@ -17,10 +17,10 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation.studies.marking import NonPrivate
 from privet.evaluation.studies.mechanism import Mechanism
 from privet.gradients import trainable
-from privet.gradients.core.examples import examples_in
+from privet.gradients.core.examples import count_examples
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.engine import tapes
-from privet.gradients.masking.masks import prepared
+from privet.gradients.masking.masks import prepare_masks
 from privet.gradients.methods.tape import Tape, precise_norms
 
 Gradients = Mapping[str, Tensor]
@@ -141,12 +141,12 @@ def compute_clipped_gradients(
         masks: name → mask, True for kept entries; m∘g replaces g.
         method: as for `privet.per_example_gradients`.
     """
-    if examples_in(batch) == 0:
+    if count_examples(batch) == 0:
         raise InvalidArgumentError("batch", "empty", "at least one example")
     parameters = trainable(model)
-    known = prepared(masks or {}, parameters)
+    known = prepare_masks(masks or {}, parameters)
     with preserve_random_state(model):
-        covering = [(index, tape.masked(known)) for index, tape in tapes(model, loss_fn, batch, parameters, method)]
+        covering = [(index, tape.mask(known)) for index, tape in tapes(model, loss_fn, batch, parameters, method)]
     found = [tape for _, tape in covering]
     groups = rule.groups(tuple(parameters))
     norms = torch.cat([precise_norms(tape, groups) for tape in found], dim=1)

@@ -14,7 +14,7 @@ from privet.errors import InvalidArgumentError, count, positive
 from privet.evaluation.studies.gradients import Observation, observe
 from privet.evaluation.studies.marking import WARNING
 from privet.evaluation.studies.mechanism import Mechanism
-from privet.gradients.core.examples import examples_in
+from privet.gradients.core.examples import count_examples
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 
@@ -57,7 +57,7 @@ class Study:
 
     def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, probe: Any, *, every: int = 1) -> None:
         Mechanism.of(plan)
-        if examples_in(probe) == 0:
+        if count_examples(probe) == 0:
             raise InvalidArgumentError("probe", "empty", "a batch of at least one example")
         self._plan, self._model, self._loss_fn, self._probe = plan, model, loss_fn, probe
         self._every = count("every", every)
@@ -95,7 +95,7 @@ class Study:
     def __repr__(self) -> str:
         seen = self.observations
         steps = f", steps {seen[0].step} to {seen[-1].step}" if seen else ""
-        return f"{WARNING}. {len(seen)} observations of {examples_in(self._probe)} examples{steps}"
+        return f"{WARNING}. {len(seen)} observations of {count_examples(self._probe)} examples{steps}"
 
 
 def read_observations(content: Any) -> tuple[Observation, ...]:

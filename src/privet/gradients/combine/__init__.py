@@ -1,1 +1,1 @@
-"""From the gradients of single uses of a parameter to those of the parameter."""
+"""Combination of all per-example gradients of one parameter into one."""

@@ -1,8 +1,8 @@
-"""Tensors computed from parameters alone: views, slices, weight normalisation, merged adapters.
+"""Per-example gradients through tensors computed from parameters alone: views, slices, weight normalisation, merged adapters.
 
-Such a tensor D = f(p) is followed like a parameter. As every gᵢ of p is the vector-Jacobian product of f with the gradient of
-D, norms and sums of p follow from the use of D: the sum by one product, as it is linear, and the norms for free where f only
-moves entries around.
+Such a tensor D = f(p) is followed like a parameter. Every gᵢ of p is the vector-Jacobian product of f with the gradient of D. So
+the weighted sum for p takes one product, as f's Jacobian is linear, and the norms are those for D where f only rearranges
+entries.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from privet.gradients.layers.linear import LinearGrad
 
 @dataclass(frozen=True, eq=False)
 class DerivedGrad(WrappedGrad):
-    """A parameter that is used through a tensor derived from it.
+    """Per-example gradients of a parameter that is used through a derived tensor.
 
     Args:
-        inner: the use of the derived tensor.
-        derivation: where that tensor comes from.
+        inner: per-example gradients of the derived tensor.
+        derivation: how that tensor depends on the parameter.
         precision: of the gradients.
     """
 
@@ -39,27 +39,27 @@ class DerivedGrad(WrappedGrad):
 
     @property
     def numel_per_example(self) -> int:
-        """Numbers that one example's gradients of both tensors take."""
+        """Number of elements of one example's gradients of both tensors."""
         return self.inner.numel_per_example + self.derivation.parameter.numel()
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, *shape of the parameter)."""
-        return self.derivation.back(self.inner.materialize(), batched=True).to(self.precision)
+        return self.derivation.vjp(self.inner.materialize(), batched=True).to(self.precision)
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖²: those of the derived tensor's gradients where each of its entries is an entry of the parameter."""
+        """Return ‖gᵢ‖²: those for the derived tensor if it is a view of the parameter without repeated entries."""
         return super().squared_norms() if self.derivation.span is None else self.inner.squared_norms()
 
     def abs_norm_bound(self) -> Tensor:
-        """Return ‖gᵢ‖ of the derived tensor: what rounding in a product with its Jacobian is relative to."""
+        """Return the bound for the derived tensor: rounding in a product with the Jacobian is relative to it."""
         return self.inner.abs_norm_bound()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by one product with the Jacobian."""
-        return self.derivation.back(self.inner.weighted_sum(weights)).to(self.precision)
+        return self.derivation.vjp(self.inner.weighted_sum(weights)).to(self.precision)
 
     def index_select(self, index: Tensor | slice) -> DerivedGrad:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
         return DerivedGrad(self.inner.index_select(index), self.derivation, self.precision)
 
     def double(self) -> DerivedGrad:
@@ -67,15 +67,15 @@ class DerivedGrad(WrappedGrad):
         return DerivedGrad(self.inner.double(), self.derivation, torch.float64)
 
 
-def through(inner: PerExampleGrad, derivation: Derivation) -> PerExampleGrad:
-    """Return the use of the parameter that a use of a tensor derived from it amounts to."""
-    if isinstance(inner, LinearGrad) and derivation.transposes:
+def pull_back(inner: PerExampleGrad, derivation: Derivation) -> PerExampleGrad:
+    """Return the per-example gradients of a parameter, given those of a tensor derived from it."""
+    if isinstance(inner, LinearGrad) and derivation.is_transpose:
         return LinearGrad(inner.gradients, inner.inputs)
     return DerivedGrad(inner, derivation, derivation.parameter.dtype)
 
 
-def disjoint(uses: Sequence[DerivedGrad]) -> bool:
-    """Return whether no two uses share an entry of their parameter."""
-    spans = [use.derivation.span for use in uses]
+def is_disjoint(grads: Sequence[DerivedGrad]) -> bool:
+    """Return whether no two of the gradients share an entry of their parameter."""
+    spans = [grad.derivation.span for grad in grads]
     known = sorted(span for span in spans if span is not None)
     return len(known) == len(spans) and all(end <= start for (_, end), (start, _) in pairwise(known))

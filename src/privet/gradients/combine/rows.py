@@ -1,6 +1,4 @@
-"""Several rows of one example in one call of a layer, such as the frames of a video: their gradients add up before the norm is
-taken.
-"""
+"""Per-example gradients over several rows of one example, such as the frames of a video: summed before the norm is taken."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from privet.gradients.layers.convolution.gradient import ConvDenseGrad
 
 @dataclass(frozen=True, eq=False)
 class GroupedGrad(WrappedGrad):
-    """A use by rows, of which every `size` are one unit.
+    """Gradients of rows, of which every `size` consecutive ones form one unit.
 
     Args:
-        inner: the use by B·size rows.
-        size: rows of a unit.
+        inner: gradients of B·size rows.
+        size: number of rows per unit.
     """
 
     size: int
@@ -33,24 +31,24 @@ class GroupedGrad(WrappedGrad):
 
     @property
     def numel_per_example(self) -> int:
-        """Numbers that the gradients of one unit's rows take."""
+        """Number of elements of the gradients of one unit's rows."""
         return self.size * self.inner.numel_per_example
 
     @property
     def summands(self) -> int:
-        """Those of all rows of a unit."""
+        """Sum over the rows of a unit."""
         return self.size * self.inner.summands
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, *shape of the parameter)."""
-        return _summed(self.inner.materialize(), self.size)
+        return _sum_rows(self.inner.materialize(), self.size)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return Σᵢ wᵢ·gᵢ, each row having the weight of its unit."""
+        """Return Σᵢ wᵢ·gᵢ, with every row weighted like its unit."""
         return self.inner.weighted_sum(weights.repeat_interleave(self.size))
 
     def index_select(self, index: Tensor | slice) -> GroupedGrad:
-        """Return the same use by some of the units."""
+        """Return the gradients of a subset of the units."""
         if isinstance(index, slice):
             start, stop, _ = index.indices(self.examples)
             return GroupedGrad(self.inner.index_select(slice(self.size * start, self.size * stop)), self.size)
@@ -63,22 +61,22 @@ class GroupedGrad(WrappedGrad):
 
     def abs_norm_bound(self) -> Tensor:
         """Return the sum over the rows."""
-        return _summed(self.inner.abs_norm_bound(), self.size)
+        return _sum_rows(self.inner.abs_norm_bound(), self.size)
 
 
-def _summed(rows: Tensor, size: int) -> Tensor:
+def _sum_rows(rows: Tensor, size: int) -> Tensor:
     """Return the sums over the rows of each unit, (B·size, …) → (B, …)."""
     return rows.reshape(-1, size, *rows.shape[1:]).sum(1)
 
 
-# Kinds of gradients of rows that are of the same kind for examples; any other is a `GroupedGrad`.
+# Kinds whose sum over rows is of the same kind; all others become a `GroupedGrad`.
 _KINDS: dict[type[PerExampleGrad], Callable[[Any, int], PerExampleGrad]] = {
-    DenseGrad: lambda use, size: DenseGrad(_summed(use.gradients, size)),
-    ConvDenseGrad: lambda use, size: ConvDenseGrad(_summed(use.gradients, size)),
+    DenseGrad: lambda grad, size: DenseGrad(_sum_rows(grad.gradients, size)),
+    ConvDenseGrad: lambda grad, size: ConvDenseGrad(_sum_rows(grad.gradients, size)),
 }
 
 
-def grouped(use: PerExampleGrad, size: int) -> PerExampleGrad:
-    """Return what the gradients of rows are for examples of `size` rows each."""
-    kind = _KINDS.get(type(use), GroupedGrad)
-    return use if size == 1 else kind(use, size)
+def group_rows(grad: PerExampleGrad, size: int) -> PerExampleGrad:
+    """Return the gradients of units of `size` rows each, given those of the rows."""
+    kind = _KINDS.get(type(grad), GroupedGrad)
+    return grad if size == 1 else kind(grad, size)

@@ -1,3 +1,1 @@
-"""What per-example gradients rest on: examples that are kept apart, the dispatch to a physical batch, state, randomness,
-norms.
-"""
+"""Foundations of per-example gradients: isolated examples, dispatch to the physical batch, state, randomness, norms."""

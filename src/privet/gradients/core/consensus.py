@@ -1,8 +1,9 @@
-"""Control flow that depends on data: a batch goes on together as far as its examples agree, and in groups where they do not.
+"""Data-dependent control flow: a pass covers the examples that take the same path, and is split where they differ.
 
-A Python value that steers a model (`.item()`, `if x.sum() > 0`, the number of True in a mask) is taken from the physical batch.
-If it is the same for all examples, it is what each one alone would see. Else `SplitError` names groups of examples that agree,
-and the pass begins again for each group. So no example is steered by another: at worst every example is a group of its own.
+A Python value that controls a model (`.item()`, `if x.sum() > 0`, the number of True entries in a mask) is read from the
+physical batch. If it is the same for all examples, each sees what it would see alone. Otherwise `SplitError` lists groups of
+examples that agree, and the pass restarts for each group. So no example affects another's path: in the worst case every example
+forms its own group.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privet.gradients.core.batching import on_physical_batch
+from privet.gradients.core.batching import run_on_physical_batch
 
 
 class SplitError(Exception):
-    """Examples of a pass differ in something that steers it.
+    """Examples of a pass differ in a value that controls the model.
 
     Args:
-        groups: positions of the examples that agree, each in rising order.
+        groups: positions of the examples that agree, each in increasing order.
     """
 
     def __init__(self, groups: Sequence[Tensor]) -> None:
@@ -29,14 +30,14 @@ class SplitError(Exception):
 
 
 def agree(token: Tensor, x: Tensor) -> Tensor:
-    """Return what each example alone would see of a tensor, if that is the same for all, bit by bit.
+    """Return the value of a tensor that all examples share bit for bit.
 
     Args:
         token: of the pass.
         x: batched.
 
     Raises:
-        SplitError: it is not.
+        SplitError: the examples differ.
     """
     seen: list[Tensor] = []
 
@@ -44,33 +45,33 @@ def agree(token: Tensor, x: Tensor) -> Tensor:
         seen.append(physical.detach())
         return physical
 
-    on_physical_batch(token, look, (x,))
+    run_on_physical_batch(token, look, (x,))
     values = seen[0]
     if len(values) > 1:
-        bits = _bits(values)
+        bits = _to_bytes(values)
         if not bool((bits == bits[:1]).all()):
-            raise SplitError(_groups(torch.unique(bits, dim=0, return_inverse=True)[1]))
+            raise SplitError(_group_positions(torch.unique(bits, dim=0, return_inverse=True)[1]))
     return values[0]
 
 
 def agree_on(values: Sequence[Any]) -> Any:
-    """Return a value that every example has, given one for each in the order of the batch.
+    """Return the common value, given one value per example in batch order.
 
     Raises:
-        SplitError: they differ.
+        SplitError: the examples differ.
     """
     kinds: dict[Any, int] = {}
     which = [kinds.setdefault(value, len(kinds)) for value in values]
     if len(kinds) > 1:
-        raise SplitError(_groups(torch.tensor(which)))
+        raise SplitError(_group_positions(torch.tensor(which)))
     return values[0]
 
 
-def _bits(values: Tensor) -> Tensor:
-    """Return the numbers of every example as bytes: NaN is like itself, and 0.0 is not like −0.0."""
+def _to_bytes(values: Tensor) -> Tensor:
+    """Return each example's numbers as bytes, so that NaN equals itself and 0.0 differs from −0.0."""
     flat = values.reshape(len(values), -1).contiguous()
     return flat if flat.dtype == torch.bool or flat.shape[1] == 0 else flat.view(torch.uint8)
 
 
-def _groups(which: Tensor) -> list[Tensor]:
+def _group_positions(which: Tensor) -> list[Tensor]:
     return [(which == group).nonzero().flatten() for group in range(int(which.max()) + 1)]

@@ -1,4 +1,4 @@
-"""How a tensor that a model computes from its parameters alone comes from one of them, and what the graph between them is."""
+"""Derivation of tensors from parameters: views and vector-Jacobian products, and walks over the autograd graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Derivation:
-    """How one tensor comes from one parameter.
+    """The dependence of a derived tensor on one parameter.
 
     Args:
         tensor: D, with its graph.
@@ -26,7 +26,7 @@ class Derivation:
 
     @property
     def span(self) -> Span | None:
-        """The stretch of p's memory that D lies in, if D shows every entry at most once; else None."""
+        """The range of p's memory that D covers, if D contains every entry at most once; else None."""
         if self.tensor.untyped_storage().data_ptr() != self.parameter.untyped_storage().data_ptr():
             return None
         reach = 1
@@ -39,22 +39,22 @@ class Derivation:
         return start, start + int(reach)
 
     @property
-    def transposes(self) -> bool:
-        """Whether D is p with its two dimensions swapped."""
+    def is_transpose(self) -> bool:
+        """Whether D is the transpose of the matrix p."""
         p = self.parameter
         swapped = self.span is not None and p.dim() == 2 and self.tensor.shape == p.shape[::-1]
         return swapped and self.tensor.stride() == p.stride()[::-1] and self.tensor.storage_offset() == p.storage_offset()
 
-    def back(self, gradient: Tensor, *, batched: bool = False) -> Tensor:
-        """Return the gradient of p for a gradient of D, or for each of several."""
+    def vjp(self, gradient: Tensor, *, batched: bool = False) -> Tensor:
+        """Return the gradient of p for a gradient of D, or for each gradient of a batch."""
         (found,) = torch.autograd.grad(
             self.tensor, self.parameter, gradient.to(self.tensor.dtype), retain_graph=True, is_grads_batched=batched
         )
         return found
 
 
-def nodes_behind(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Yield nodes of an autograd graph and all that they lead to, each once."""
+def iter_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield nodes of an autograd graph and all nodes reachable from them, each once."""
     seen: set[Any] = set()
     stack = list(nodes)
     while stack:
@@ -66,9 +66,9 @@ def nodes_behind(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def begin_graph() -> int:
-    """Return a number that no node of a graph is below which this thread makes from now on.
+    """Return a sequence number: every graph node that this thread creates from now on has at least this number.
 
-    Casts that an autocast around all passes keeps would be nodes of an earlier graph: they are made anew.
+    Clears the autocast cache, whose casts would be nodes of an earlier graph.
     """
     torch.clear_autocast_cache()
     with torch.enable_grad():
@@ -78,6 +78,6 @@ def begin_graph() -> int:
 
 
 def is_older(node: Any, number: int) -> bool:
-    """Return whether a node was made before `begin_graph` returned this number; the ends of a graph have no age."""
+    """Return whether a node was created before `begin_graph` returned this number; leaves of a graph never count as older."""
     older: bool = not hasattr(node, "variable") and node._sequence_nr() < number
     return older

@@ -1,4 +1,4 @@
-"""Examples that are kept apart: a physical batch of which user code is handed one example at a time."""
+"""Isolated examples: a physical batch from which user code receives one example at a time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from privet.errors import InvalidArgumentError
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """B examples of equal structure and shapes, each as the batch of one that user code is handed.
+    """B examples of equal structure and shapes, each stored as the batch of one that user code receives.
 
     Args:
-        leaves: of the tree that one example is. An own leaf is (B, *shape), where `shape` is what one example alone has, its
-            batch dimension of 1 included; a leaf that is not is the same for all examples.
-        own: for every leaf, whether it holds the examples along its first dimension.
+        leaves: of the example's pytree. A leaf marked `own` is (B, *shape), where `shape` is the shape of one example, its
+            batch dimension of 1 included; any other leaf is shared by all examples.
+        own: for every leaf, whether its first dimension holds the examples.
         tree: structure of one example.
         count: B.
     """
@@ -30,14 +30,14 @@ class Examples:
     tree: pytree.TreeSpec
     count: int
 
-    def one(self, position: int) -> Any:
+    def get(self, position: int) -> Any:
         """Return one example, as user code sees it."""
         return pytree.tree_unflatten(
             [leaf[position] if own else leaf for leaf, own in zip(self.leaves, self.own, strict=True)], self.tree
         )
 
     def select(self, index: slice | Tensor) -> Examples:
-        """Return some of the examples."""
+        """Return a subset of the examples."""
         leaves = tuple(
             (leaf[index] if isinstance(index, slice) else leaf.index_select(0, index.to(leaf.device))) if own else leaf
             for leaf, own in zip(self.leaves, self.own, strict=True)
@@ -46,28 +46,28 @@ class Examples:
         return replace(self, leaves=leaves, count=count)
 
     def to(self, device: torch.device) -> Examples:
-        """Return the examples with their tensors on a device."""
+        """Return the examples with their tensors moved to a device."""
         return replace(self, leaves=tuple(leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves))
 
-    def beside(self, *more: Tensor) -> Examples:
-        """Return examples that are tuples: what each was, then its own entries of some tensors, (B, 1, …) each."""
+    def append_leaves(self, *more: Tensor) -> Examples:
+        """Return examples that are tuples: the original example, then its entry of each further tensor (B, 1, …)."""
         tree = pytree.tree_structure((pytree.tree_unflatten(self.leaves, self.tree), *more))
         return Examples((*self.leaves, *more), (*self.own, *(True for _ in more)), tree, self.count)
 
 
-def stackable(leaf: object) -> bool:
-    """Return whether a leaf is a dense tensor, which can stand beside others of its shape.
+def is_stackable(leaf: object) -> bool:
+    """Return whether a leaf is a dense tensor, which can be stacked with others of its shape.
 
-    Nested, sparse and quantised tensors cannot, nor can subclasses that see every operation: that would be user code on several
-    examples.
+    Nested, sparse and quantised tensors cannot be. Tensor subclasses must not be: they intercept operations, so user code would
+    see several examples.
     """
     return type(leaf) is Tensor and not leaf.is_nested and leaf.layout is torch.strided and not leaf.is_quantized
 
 
 def signature(example: Any) -> Hashable:
-    """Return what examples must have in common to be stacked: structure, shapes, types, and all that is no dense tensor.
+    """Return a key that is equal for examples that can be stacked: structure, shapes, dtypes, and all non-tensor values.
 
-    It depends on this example alone. Texts and numbers are alike if they are equal, other objects only if they are the same.
+    It depends on this example alone. Strings and numbers compare by value, other objects by identity.
     """
     return flat_signature(flatten(example))
 
@@ -81,13 +81,13 @@ def flatten(example: Any) -> Flat:
 
 
 def flat_signature(flat: Flat) -> Hashable:
-    """Return the signature of an example that is flattened already."""
+    """Return the signature of a flattened example."""
     leaves, tree = flat
-    return tree, tuple((leaf.shape, leaf.dtype, leaf.device) if stackable(leaf) else _constant(leaf) for leaf in leaves)
+    return tree, tuple((leaf.shape, leaf.dtype, leaf.device) if is_stackable(leaf) else _constant_key(leaf) for leaf in leaves)
 
 
 class _Same:
-    """An object that equals itself only. Objects' own equality is user code, and could call different ones equal."""
+    """A wrapper that compares by identity: an object's own `__eq__` is user code and could call different objects equal."""
 
     __slots__ = ("_held",)
 
@@ -104,46 +104,46 @@ class _Same:
 _VALUES = (str, bytes, int, bool, type(None), torch.dtype, torch.device)
 
 
-def _constant(leaf: object) -> Hashable:
+def _constant_key(leaf: object) -> Hashable:
     if type(leaf) in _VALUES:
         return type(leaf), leaf
-    # 0.0 and -0.0 are equal, but not the same.
+    # 0.0 == -0.0, but the two must not be merged.
     return (float, leaf.hex()) if type(leaf) is float else _Same(leaf)
 
 
 def stack(examples: Sequence[Any]) -> Examples:
-    """Return examples of one signature side by side.
+    """Stack examples of one signature.
 
     Args:
-        examples: at least one; each is the batch of one that user code would be handed.
+        examples: at least one; each is the batch of one that user code would receive.
     """
     return stack_flat([flatten(example) for example in examples])
 
 
 def stack_flat(examples: Sequence[Flat]) -> Examples:
-    """Return examples of one signature, flattened already, side by side."""
+    """Stack flattened examples of one signature."""
     columns, trees = zip(*examples, strict=True)
-    own = tuple(stackable(leaf) for leaf in columns[0])
+    own = tuple(is_stackable(leaf) for leaf in columns[0])
     leaves = tuple(torch.stack(leaf) if held else leaf[0] for leaf, held in zip(zip(*columns, strict=True), own, strict=True))
     return Examples(leaves, own, trees[0], len(examples))
 
 
 def split_batch(batch: Any) -> Examples:
-    """Return the examples of a batch that has them along the first dimension of its tensors.
+    """Split a batch along the first dimension of its tensors.
 
-    Every tensor whose first dimension is as long as that of the first tensor holds one entry per example, by the contract of
-    whoever calls this; each example sees its own entry with a first dimension of 1. Everything else is shared.
+    By contract of the caller, every tensor whose first dimension is as long as that of the first tensor holds one entry per
+    example; each example sees its entry with a first dimension of 1. Everything else is shared.
 
     Raises:
         InvalidArgumentError: the batch holds no tensor with a dimension.
     """
     leaves, tree = pytree.tree_flatten(batch)
-    count = examples_in(batch)
+    count = count_examples(batch)
     own = tuple(isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == count for leaf in leaves)
     return Examples(tuple(leaf.unsqueeze(1) if held else leaf for leaf, held in zip(leaves, own, strict=True)), own, tree, count)
 
 
-def examples_in(batch: Any) -> int:
+def count_examples(batch: Any) -> int:
     """Return the number of examples of a plain batch: the first dimension of its first tensor.
 
     Raises:
@@ -155,17 +155,17 @@ def examples_in(batch: Any) -> int:
     raise InvalidArgumentError("batch", type(batch).__name__, "a tensor, or a tuple, list or dict that holds one")
 
 
-def rows(batch: Any, index: slice | Tensor) -> Any:
-    """Return some of the examples of a plain batch; what does not have them along its first dimension is kept as it is."""
-    examples = examples_in(batch)
-    return pytree.tree_map(lambda leaf: leaf[index] if belongs(leaf, examples) else leaf, batch)
+def select_examples(batch: Any, index: slice | Tensor) -> Any:
+    """Return a subset of the examples of a plain batch; leaves without an example dimension are kept unchanged."""
+    examples = count_examples(batch)
+    return pytree.tree_map(lambda leaf: leaf[index] if is_per_example(leaf, examples) else leaf, batch)
 
 
-def belongs(leaf: object, examples: int) -> bool:
-    """Return whether a leaf of a plain batch has one entry per example."""
+def is_per_example(leaf: object, examples: int) -> bool:
+    """Return whether a leaf of a plain batch has one entry per example along its first dimension."""
     return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == examples
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a plain batch with its tensors on the device."""
+    """Return a plain batch with its tensors moved to a device."""
     return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)

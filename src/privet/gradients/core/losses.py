@@ -1,4 +1,4 @@
-"""Loss functions: what they return, and how a compiled model runs."""
+"""Loss functions: checks of their result, and eager execution of compiled models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LossFunction = Callable[[Any, Any], Tensor]
 
 
 class Loss(nn.Module):
-    """The loss as a module, so that what the model holds can be swapped by name."""
+    """The loss as a module, so that the model's parameters can be swapped by name."""
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
         super().__init__()
@@ -27,8 +27,8 @@ class Loss(nn.Module):
         return self.loss_fn(self.model, batch)
 
 
-def checked_losses(losses: object, examples: int) -> Tensor:
-    """Return the losses if there is one per example.
+def check_losses(losses: object, examples: int) -> Tensor:
+    """Return the losses, checked to be one per example.
 
     Raises:
         InvalidArgumentError: they are not a (B,) tensor.
@@ -42,8 +42,8 @@ def checked_losses(losses: object, examples: int) -> Tensor:
     return losses
 
 
-def uncompiled() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which compiled modules run as they were written: a compiled graph hides what uses a parameter."""
+def force_eager() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which compiled modules run eagerly: a compiled graph hides the functions that use parameters."""
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
     stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")

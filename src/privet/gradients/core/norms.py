@@ -1,4 +1,4 @@
-"""Squared norms per example that neither overflow, nor under-estimate long rows."""
+"""Squared norms per example that do not overflow and do not underestimate long rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor
 _PIECE = 1024
 # Size of a working set that stays in a core's cache, in numbers.
 CACHE = 1 << 19
-# How many times larger the working sets of accelerators are: few launches, and a quarter of a gigabyte in float32.
+# Factor by which working sets are larger on accelerators: few kernel launches, and a quarter of a gigabyte in float32.
 _ACCELERATOR = 1 << 7
-# A squared norm below this part of the square of the sum of its terms' sizes is what cancellation left over, too little to be
-# measured by squares of the terms.
+# A squared norm below this fraction of (the sum of its terms' norms)² is a remainder of cancellation, too small to be computed
+# from squares of the terms.
 CANCELLED = 1e-4
 
 
@@ -27,17 +27,17 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
 
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Let norms and sums be measured in the precision of their factors: no autocast, no TF32, no bfloat16 inside of products.
+    """Return a context in which norms and sums use the precision of their factors: no autocast, no TF32, no bfloat16 products.
 
-    Norms and sums multiply in different orders. Products that round their factors would then disagree by more than a norm
-    allows for.
+    Norms and sums multiply in different orders. If products rounded their factors, the two would disagree by more than the
+    margin that is added to norms.
     """
     rounding = [(backend, kept) for backend in _backends(device) if (kept := backend.fp32_precision) not in _IEEE[device.type]]
-    return _unrounded(device, rounding) if rounding else without_autocast(device)
+    return _disable_rounding(device, rounding) if rounding else without_autocast(device)
 
 
 @contextlib.contextmanager
-def _unrounded(device: torch.device, rounding: list[tuple[Any, str]]) -> Iterator[None]:
+def _disable_rounding(device: torch.device, rounding: list[tuple[Any, str]]) -> Iterator[None]:
     for backend, _ in rounding:
         backend.fp32_precision = "ieee"
     try:
@@ -48,12 +48,12 @@ def _unrounded(device: torch.device, rounding: list[tuple[Any, str]]) -> Iterato
             backend.fp32_precision = kept
 
 
-# "none" is what a parent says; on a CPU that is nothing unless somebody set it, while cuDNN's own default is TF32.
+# "none" defers to the parent setting: on a CPU nothing is rounded unless it was set there, while cuDNN's own default is TF32.
 _IEEE = {"cpu": ("ieee", "none"), "cuda": ("ieee",)}
 
 
 def _backends(device: torch.device) -> list[Any]:
-    """Return the parts of torch that may round the factors of products on a device; none where this torch has no such switch."""
+    """Return the torch backends that may round the factors of products on a device; none where torch has no such switch."""
     found: list[Any] = []
     if device.type == "cpu":
         found = [getattr(torch.backends.mkldnn, "matmul", None), getattr(torch.backends.mkldnn, "conv", None)]
@@ -65,8 +65,8 @@ def _backends(device: torch.device) -> list[Any]:
 def squared_norms(x: Tensor) -> Tensor:
     """Return ‖xᵢ‖² for each row i of the first dimension, (B, …) → (B,) float64.
 
-    Pieces of a row are measured in the tensor's own precision and added in float64. A result of infinity or NaN means that
-    the row cannot be measured in this precision.
+    The norms of pieces of a row are computed in the tensor's own precision and added in float64. A result of infinity or NaN
+    means that the norm cannot be computed in this precision.
     """
     length = math.prod(x.shape[1:])
     rows = x.reshape(len(x), length)
@@ -80,15 +80,15 @@ def squared_norms(x: Tensor) -> Tensor:
 
 
 def _squares(x: Tensor) -> Tensor:
-    """Return the squared norms over the last dimension, measured in the tensor's precision, in float64."""
+    """Return the squared norms over the last dimension, computed in the tensor's precision, as float64."""
     norms: Tensor = torch.linalg.vector_norm(x, dim=-1)
     return norms.double().square_()
 
 
 def factor_norms(x: Tensor) -> Tensor:
-    """Return ‖xᵢ‖ of a factor of a gradient, (B, …) → (B,) float64, never too small.
+    """Return an upper bound of ‖xᵢ‖ for a factor of a gradient, (B, …) → (B,) float64, tight up to underflow.
 
-    The other factor may be as large as numbers get, so what the squares of small numbers lose to underflow would count.
+    The other factor may be arbitrarily large, so what squares of small numbers lose to underflow matters.
     """
     length = math.prod(x.shape[1:])
     if length < _PIECE:
@@ -99,12 +99,12 @@ def factor_norms(x: Tensor) -> Tensor:
 
 
 def underflow(length: int, dtype: torch.dtype) -> float:
-    """Return how much of the norm of a vector of this length may be lost because squares underflow."""
+    """Return a bound on the part of a norm that is lost when squares of a vector of this length underflow."""
     return math.sqrt(length * torch.finfo(dtype).tiny)
 
 
 def blocks(examples: int, numbers_per_example: int, device: torch.device) -> list[slice]:
-    """Return slices over the examples, each of a working set that stays in a CPU's cache, or that fills another device."""
+    """Return slices over the examples whose working sets each fit a CPU's cache, or fill an accelerator."""
     working_set = CACHE if device.type == "cpu" else _ACCELERATOR * CACHE
     size = max(1, working_set // max(1, numbers_per_example))
     return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]

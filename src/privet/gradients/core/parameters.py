@@ -1,4 +1,4 @@
-"""The parameters that are trained, and what cannot be."""
+"""Trainable parameters, and models whose parameters cannot be trained privately."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParall
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return name → parameter for those that ask for a gradient, a shared one once.
+    """Return name → parameter for all parameters with `requires_grad`, shared ones once.
 
     Raises:
-        UnsupportedModelError: there are none, one has no values yet or cannot be clipped (complex, or of lower precision), or the
-            model is wrapped to average gradients that were not clipped over processes or devices.
+        UnsupportedModelError: there are none, one is uninitialised or cannot be clipped (complex, or of lower precision), or the
+            model is wrapped to average unclipped gradients over processes or devices.
     """
     for module in model.modules():
         if type(module).__name__ in _AVERAGING:
             raise UnsupportedModelError(
-                f"the model is wrapped in {type(module).__name__}, which sums gradients that nobody clipped; "
-                "hand in the module inside"
+                f"the model is wrapped in {type(module).__name__}, which averages gradients before they are clipped; "
+                "pass the wrapped module"
             )
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
@@ -29,7 +29,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     for name, parameter in parameters.items():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise UnsupportedModelError(
-                f"parameter {name} of a lazy module has no values yet; call the model once on a public batch first"
+                f"parameter {name} of a lazy module is uninitialised; call the model once on a public batch first"
             )
         if parameter.dtype not in (torch.float32, torch.float64):
             raise UnsupportedModelError(

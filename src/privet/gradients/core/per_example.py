@@ -1,7 +1,7 @@
-"""A use of a parameter, seen from the backward pass: what its per-example gradients are made of.
+"""Per-example gradients of one parameter, as dense tensors or as the factors that the backward pass leaves.
 
-Each kind of use answers the same four questions. Norms and weighted sums come from the factors, so that per-example
-gradients are formed only where that is cheaper, and in blocks.
+Every kind implements norms, weighted sum, materialisation and selection. Norms and weighted sums are computed from the factors,
+so per-example gradients are formed only where that is cheaper, and then in blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from privet.gradients.core.norms import blocks, squared_norms
 
 
 class PerExampleGrad(ABC):
-    """One use of one parameter by B examples; its per-example gradients are never stored unless the kind says so."""
+    """Gradients of one parameter for B examples; they are not materialised unless the subclass stores them."""
 
     @property
     @abstractmethod
@@ -32,12 +32,12 @@ class PerExampleGrad(ABC):
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where the gradients are."""
+        """Device of the gradients."""
 
     @property
     @abstractmethod
     def numel_per_example(self) -> int:
-        """Numbers that one example's materialised gradient (and what forming it needs) takes."""
+        """Number of elements of one example's materialised gradient, including what forming it needs."""
 
     @abstractmethod
     def materialize(self) -> Tensor:
@@ -49,7 +49,7 @@ class PerExampleGrad(ABC):
 
     @abstractmethod
     def index_select(self, index: Tensor | slice) -> PerExampleGrad:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
 
     @abstractmethod
     def double(self) -> PerExampleGrad:
@@ -57,25 +57,25 @@ class PerExampleGrad(ABC):
 
     @abstractmethod
     def abs_norm_bound(self) -> Tensor:
-        """Return the sum of the norms of the terms that add up to each gradient, (B,) float64: ‖gᵢ‖ if none cancelled."""
+        """Return the sum of the norms of each gradient's terms, (B,) float64: at least ‖gᵢ‖, with equality if none cancel."""
 
     @property
     def summands(self) -> int:
-        """How many terms add up to an entry of a gradient, one after another, in a weighted sum; 1 for gradients at hand."""
+        """Number of terms that a weighted sum adds up per entry of a gradient; 1 for stored gradients."""
         return 1
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖², (B,) float64; by default from gradients that are formed in blocks and dropped."""
+        """Return ‖gᵢ‖², (B,) float64; by default from gradients that are formed in blocks and discarded."""
         parts = [
             squared_norms(self.index_select(block).materialize())
             for block in blocks(self.examples, self.numel_per_example, self.device)
         ]
-        return rounded_up(torch.cat(parts), self)
+        return round_up(torch.cat(parts), self)
 
 
 @dataclass(frozen=True, eq=False)
 class WrappedGrad(PerExampleGrad):
-    """Gradients made of others: what a kind does not define itself is theirs.
+    """Gradients that wrap others; what a subclass does not define is delegated.
 
     Args:
         inner: the other gradients.
@@ -85,65 +85,66 @@ class WrappedGrad(PerExampleGrad):
 
     @property
     def examples(self) -> int:
-        """That of the inner gradients."""
+        """As for the inner gradients."""
         return self.inner.examples
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the inner gradients."""
+        """As for the inner gradients."""
         return self.inner.dtype
 
     @property
     def device(self) -> torch.device:
-        """That of the inner gradients."""
+        """As for the inner gradients."""
         return self.inner.device
 
     @property
     def numel_per_example(self) -> int:
-        """That of the inner gradients."""
+        """As for the inner gradients."""
         return self.inner.numel_per_example
 
     @property
     def summands(self) -> int:
-        """That of the inner gradients."""
+        """As for the inner gradients."""
         return self.inner.summands
 
     def abs_norm_bound(self) -> Tensor:
-        """Return that of the inner gradients."""
+        """As for the inner gradients."""
         return self.inner.abs_norm_bound()
 
 
-def rounded_up(squares: Tensor, use: PerExampleGrad) -> Tensor:
-    """Return squared norms with what rounding may have hidden added to the norms.
+def round_up(squares: Tensor, grad: PerExampleGrad) -> Tensor:
+    """Return squared norms with a bound on rounding errors added to the norms.
 
-    A norm and a weighted sum that add the same terms in another order differ by units in the last place of the terms' sizes:
-    one, and half of one for every further term, which equal terms come close to, as all are rounded in the same direction.
-    That is much of a gradient whose terms nearly cancel. Norms may be too large; too small would break the bound.
+    A norm and a weighted sum that add the same terms in different orders differ by units in the last place of the terms' sizes:
+    one unit, plus half a unit for every further term. Equal terms come close to this, as all round in the same direction. For a
+    gradient whose terms nearly cancel, this error is large. Norms may be too large; if they were too small, clipping would
+    exceed its bound.
 
     Source:
         Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
     """
-    return with_rounding(squares, use.abs_norm_bound(), use.dtype, use.summands)
+    return add_rounding_error(squares, grad.abs_norm_bound(), grad.dtype, grad.summands)
 
 
-def with_rounding(squares: Tensor, reach: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
-    """Return `rounded_up` for a known reach and number of terms."""
-    return (squares.sqrt() + (1 + terms) / 2 * torch.finfo(dtype).eps * reach).square_()
+def add_rounding_error(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
+    """Compute `round_up` for a known `abs_norm_bound` and number of terms."""
+    return (squares.sqrt() + (1 + terms) / 2 * torch.finfo(dtype).eps * bound).square_()
 
 
-def resolved(squares: Tensor, use: PerExampleGrad) -> Tensor:
-    """Return squared norms with those that are NaN in float64, as terms cancelled, measured from gradients that are formed.
+def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:
+    """Recompute squared norms that are NaN in float64, because terms cancelled, from materialised gradients.
 
-    Those in float32 are left to be measured in float64.
+    NaN in float32 is kept: the caller repeats the computation in float64.
     """
     lost = squares.isnan().nonzero().flatten()
-    if use.dtype == torch.float64 and len(lost):
-        squares[lost] = PerExampleGrad.squared_norms(use.index_select(lost))
+    if grad.dtype == torch.float64 and len(lost):
+        squares[lost] = PerExampleGrad.squared_norms(grad.index_select(lost))
     return squares
 
 
 class OutputGrad(PerExampleGrad):
-    """Gradients that are held, or made of gradients of an output that are: (B, …)."""
+    """Gradients that hold a tensor `gradients`, (B, …): their own, or those of an output."""
 
     gradients: Tensor
 
@@ -159,16 +160,16 @@ class OutputGrad(PerExampleGrad):
 
     @property
     def device(self) -> torch.device:
-        """Where the gradients are."""
+        """Device of the gradients."""
         return self.gradients.device
 
 
 @dataclass(frozen=True, eq=False)
 class StoredGrad(OutputGrad):
-    """Gradients that are at hand, in some order of their numbers.
+    """Gradients stored element by element, in any order.
 
     Args:
-        gradients: (B, …), all the numbers of an example's gradient that are not known to be zero.
+        gradients: (B, …), all elements of an example's gradient that are not known to be zero.
     """
 
     gradients: Tensor
@@ -179,7 +180,7 @@ class StoredGrad(OutputGrad):
         return self.gradients[:1].numel()
 
     def abs_norm_bound(self) -> Tensor:
-        """Return ‖gᵢ‖: these very numbers are summed."""
+        """Return ‖gᵢ‖: the stored elements themselves are summed."""
         return squared_norms(self.gradients).sqrt_()
 
     def squared_norms(self) -> Tensor:
@@ -187,7 +188,7 @@ class StoredGrad(OutputGrad):
         return squared_norms(self.gradients)
 
     def index_select(self, index: Tensor | slice) -> Self:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
         return replace(self, gradients=self.gradients[index])
 
     def double(self) -> Self:
@@ -196,7 +197,7 @@ class StoredGrad(OutputGrad):
 
 
 class DenseGrad(StoredGrad):
-    """Gradients as the parameter is: small parameters, and whatever was cheaper to form at once, (B, *shape)."""
+    """Gradients stored in the shape of the parameter, (B, *shape): of small parameters, or where forming them is cheapest."""
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, *shape)."""
@@ -210,13 +211,13 @@ class DenseGrad(StoredGrad):
 
 @dataclass(frozen=True)
 class Factors:
-    """What every example's gradient Σₜ gₜ aₜᵀ of a convolution is made of, laid out for products with masks: examples last.
+    """Factors of the gradients Σₜ gₜ aₜᵀ of a convolution, laid out for products with masks: examples last.
 
     Args:
         left: gₜ, (p, T, B).
-        right: any tensor that holds aₜ, which may overlap itself, as patches of an image do; contiguous.
-        columns: where in `right` the B numbers of each of the d inputs begin, (d,) int64.
-        positions: what is to be added to that for position t, (T,) int64.
+        right: contiguous tensor that contains aₜ, possibly overlapping, as patches of an image do.
+        columns: offset in `right` of the B numbers of each of the d inputs, (d,) int64.
+        positions: offset to add for position t, (T,) int64.
     """
 
     left: Tensor

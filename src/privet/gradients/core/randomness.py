@@ -1,8 +1,8 @@
-"""Random numbers inside of a pass: each example's are its own, whatever else is in the batch, and nobody's seed decides them.
+"""Random numbers within a pass: independent for every example and unaffected by the rest of the batch or by user seeds.
 
-What a model draws comes from generators of the pass, seeded anew for each. A pass that is given up, because its examples differ
-in what steers them, is run again in parts: these draw the same numbers again as far as the first pass came. So which parts
-there are tells nothing of what was drawn, and what was drawn decides about no part.
+A model draws from generators that belong to the pass and are freshly seeded for it. A pass that is abandoned because its
+examples take different paths is repeated in parts, which draw the same numbers again up to the point that the first pass
+reached. So the split does not change the distribution of the numbers.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import torch
 from torch import Tensor
 
 # (number of examples, generator) → their random numbers, (number, …)
-Sampler = Callable[[int, torch.Generator], Tensor]
-# → a seed that nobody knows, a whole number below 2⁶³
-Seeds = Callable[[], int]
+DrawFunction = Callable[[int, torch.Generator], Tensor]
+# → a secret seed, an integer in [0, 2⁶³)
+SeedSource = Callable[[], int]
 
 _SEED = 20_260
 _MASK = (1 << 63) - 1
 
 
-def seeds_of_torch() -> int:
-    """Return a seed drawn from torch's own generator: repeatable for who sets that, so for research only."""
+def draw_torch_seed() -> int:
+    """Draw a seed from torch's global generator: reproducible after `torch.manual_seed`, so for research only."""
     return int(torch.randint(_MASK, ()))
 
 
 @dataclass
 class _Segment:
-    """A stretch of calls with one generator.
+    """Consecutive draws from one generator.
 
     Args:
         seed: of the generator.
-        examples: that each call draws for.
-        rows: which of them are in this pass; None for all.
-        calls: of the stretch; None for the last one, which has no end.
+        examples: number of examples that each call draws for.
+        rows: positions of those that are in this pass; None for all.
+        calls: number of draws in the segment; None for the last segment, which is open.
     """
 
     seed: int
@@ -54,24 +54,24 @@ class _Segment:
 
 
 class Draws:
-    """The random numbers of the examples of one pass.
+    """Random numbers of the examples of one pass.
 
     Args:
         examples: B.
         seeds: source of seeds.
     """
 
-    def __init__(self, examples: int, seeds: Seeds) -> None:
+    def __init__(self, examples: int, seeds: SeedSource) -> None:
         self._seeds = seeds
         self._segments = [_Segment(seeds(), examples)]
         self._at, self._calls = 0, 0
 
-    def sample(self, sampler: Sampler, device: torch.device) -> Tensor:
-        """Return random numbers of every example in this pass, (B, …).
+    def sample(self, sampler: DrawFunction, device: torch.device) -> Tensor:
+        """Draw random numbers for every example in this pass, (B, …).
 
         Args:
-            sampler: draws them; whatever it is asked for, the numbers of different examples must be independent.
-            device: where they are to be.
+            sampler: draws them; the numbers of different examples must be independent.
+            device: of the numbers.
         """
         segment = self._segments[self._at]
         found = sampler(segment.examples, segment.generator(device))
@@ -80,8 +80,8 @@ class Draws:
             self._at, self._calls = self._at + 1, 0
         return found if segment.rows is None else found.index_select(0, segment.rows.to(device))
 
-    def again(self, index: Tensor) -> Draws:
-        """Return the draws of some of these examples in a pass that begins anew: the same numbers as far as this one came.
+    def restart(self, index: Tensor) -> Draws:
+        """Return the draws for a repeated pass over a subset of the examples: the same numbers up to the current point.
 
         Args:
             index: positions of the examples in this pass.
@@ -96,8 +96,8 @@ class Draws:
         return other
 
     @contextlib.contextmanager
-    def replayed_from(self, mark: tuple[int, int, list[dict[torch.device, Tensor]]]) -> Iterator[None]:
-        """Draw again inside what was drawn since a mark was made; go on outside where this was."""
+    def replay_from(self, mark: tuple[int, int, list[dict[torch.device, Tensor]]]) -> Iterator[None]:
+        """Return a context that repeats the draws since a mark; afterwards, continue from the current point."""
         now = self.mark()
         self._restore(mark)
         try:
@@ -106,7 +106,7 @@ class Draws:
             self._restore(now)
 
     def mark(self) -> tuple[int, int, list[dict[torch.device, Tensor]]]:
-        """Return where the draws stand."""
+        """Return the current state of the draws."""
         states = [{device: generator.get_state() for device, generator in each.generators.items()} for each in self._segments]
         return self._at, self._calls, states
 
@@ -118,8 +118,8 @@ class Draws:
                 segment.generator(device).set_state(state)
 
 
-class Watch:
-    """Tells whether the global generators were drawn from; inside of `preserve_generators`, as it seeds them."""
+class GeneratorWatch:
+    """Detects draws from the global generators. It seeds them, so use it inside `preserve_generators`."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
@@ -127,8 +127,8 @@ class Watch:
         random.seed(_SEED)
         np.random.seed(_SEED)
 
-    def moved(self) -> bool:
-        """Return whether something drew from them since."""
+    def has_advanced(self) -> bool:
+        """Return whether a global generator has been drawn from since."""
         cuda = torch.cuda.get_rng_state_all() if self._cuda else []
         same = torch.equal(self._torch, torch.get_rng_state()) and all(map(torch.equal, self._cuda, cuda))
         return not same or random.random() != _FIRST[0] or float(np.random.random_sample()) != _FIRST[1]

@@ -1,7 +1,7 @@
-"""What a pass may change outlives it nowhere: modules, buffers, attributes and containers are as before afterwards.
+"""Isolation of state: after a pass, modules, buffers, attributes and containers are restored.
 
-Buffers and plain tensors that modules hold go in as copies; bindings are put back. A tensor of one pass that was kept on a
-module would otherwise be taken for an example's in the next pass, which numbers its vmap alike.
+During a pass, modules hold copies of their buffers and plain tensors; bindings are restored afterwards. A tensor of one pass
+that stayed on a module would otherwise be mistaken for an example's in the next pass, whose vmap has the same level.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.reachable import bindings_of, functions_behind, methods_of, modules_of, own_classes
+from privet.gradients.core.reachable import collect_functions, find_bindings, find_modules, find_user_classes, iter_methods
 
 _TABLES = ("_parameters", "_buffers", "_modules")
-_DEPTH = 5  # of containers and objects within each other
-_ITEMS, _LOOKED_INTO = 100_000, 1_000  # of a container whose items are put back; whose items are looked into
-_SMALL, _COPIED = 1 << 16, 1 << 22  # numbers of a tensor in a closure whose values are put back; of a held one that is copied
+_DEPTH = 5  # nesting of containers and objects that is followed
+_ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
+_SMALL, _COPIED = 1 << 16, 1 << 22  # most elements of a closure's tensor that is restored; of a module's tensor that is copied
 
 
 def _is_data(name: str, value: object) -> bool:
@@ -32,95 +32,95 @@ def _is_data(name: str, value: object) -> bool:
 
 
 class Guard:
-    """Keeps what a model and a loss function can be seen to hold as it was.
+    """Restores the state that is reachable from a model and a loss function.
 
     Args:
-        model, loss_fn: what is run.
-        parameters: that are trained: their bindings are put back, their values are never written to.
+        model, loss_fn: user code that is run.
+        parameters: the trained parameters: their bindings are restored; their values are never written to.
 
     Attributes:
-        made: names of parameters and submodules that were seen to be bound inside; they were gone afterwards.
+        created: names of parameters and submodules that user code bound during a pass, and that were removed after it.
     """
 
     def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
         self.parameters = parameters
-        classes = {kind for module in model.modules() for kind in own_classes(type(module))} | set(own_classes(type(loss_fn)))
+        classes = {kind for owner in (*model.modules(), loss_fn) for kind in find_user_classes(type(owner))}
         holders = [loss_fn, getattr(loss_fn, "__self__", None), *(getattr(loss_fn, "args", None) or ())]
-        classes |= {kind for holder in holders for kind in own_classes(type(holder))}
-        functions = [loss_fn, *methods_of(classes)]
-        known = functions_behind(functions)
-        named = [value for function in known.values() for value, _ in bindings_of(function).values() if isinstance(value, type)]
-        used = dict.fromkeys(kind for value in named for kind in own_classes(value))
-        known |= functions_behind(methods_of(used))  # of autograd functions, say, whose backward pass is user code too
+        classes |= {kind for holder in holders for kind in find_user_classes(type(holder))}
+        functions = [loss_fn, *iter_methods(classes)]
+        known = collect_functions(functions)
+        named = [value for function in known.values() for value, _ in find_bindings(function).values() if isinstance(value, type)]
+        used = dict.fromkeys(kind for value in named for kind in find_user_classes(value))
+        known |= collect_functions(iter_methods(used))  # of autograd functions, say, whose backward pass is user code too
         self._functions = list(known.values())
         self._classes = list(dict.fromkeys([*classes, *used]))
         self._holders = [holder for holder in holders if holder is not None and not isinstance(holder, nn.Module)]
         self._model, self._others = model, list[nn.Module]()
-        if others := modules_of(loss_fn):
+        if others := find_modules(loss_fn):
             own = set(model.modules())
             self._others = [module for module in others.values() if module not in own]
-        self.made: set[str] = set()
+        self.created: set[str] = set()
 
     @contextlib.contextmanager
-    def fresh(self, batched: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
-        """Hand out copies of buffers and held tensors inside; put everything back outside, whatever happens.
+    def isolate(self, batched: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
+        """Return a context in which modules hold copies of buffers and tensors; on exit, also after errors, restore everything.
 
         Args:
-            batched: what makes a copy of a buffer, if each example is to have its own to write into.
+            batched: copies a buffer, if each example gets its own copy to write into.
         """
-        modes, snapshot = _modes(), _Snapshot(batched or torch.clone)
+        modes, snapshot = _save_modes(), _Snapshot(batched or torch.clone)
         for module in self._modules():
-            snapshot.open_module(module)
+            snapshot.save_module(module)
         for function in self._functions:
-            snapshot.open_function(function)
+            snapshot.save_function(function)
         for kind in self._classes:
-            snapshot.open_class(kind)
+            snapshot.save_class(kind)
         for holder in self._holders:
-            snapshot.open_object(holder)
+            snapshot.save_object(holder)
         try:
             yield
         finally:
-            self.made |= snapshot.restore()
+            self.created |= snapshot.restore()
             modes()
         if snapshot.moved:
             raise UnsupportedModelError(
-                "the model or loss writes to a parameter, by giving it other memory, while it runs on an example; change "
-                "parameters by the optimizer only"
+                "the model or loss writes to a parameter, by replacing its memory, while it runs on an example; change "
+                "parameters through the optimizer only"
             )
 
     def _modules(self) -> list[nn.Module]:
-        """Return the modules in sight now: one may have been added since the last pass."""
+        """Return the current modules: one may have been added since the last pass."""
         return [*self._model.modules(), *self._others]
 
-    def forbids_writing_to(self, x: Tensor) -> bool:
-        """Return whether a tensor lies in the memory of a parameter of the modules, trained or frozen, or of a large buffer."""
-        place = _place(x)
-        return place is not None and place in self._places()
+    def is_protected(self, x: Tensor) -> bool:
+        """Return whether a tensor shares memory with a parameter, trained or frozen, or with a large buffer."""
+        place = _data_ptr(x)
+        return place is not None and place in self._protected_pointers()
 
-    def held_parameters(self) -> Iterator[Tensor]:
-        """Yield the parameters of all modules in sight, trained or not."""
+    def iter_parameters(self) -> Iterator[Tensor]:
+        """Yield the parameters of all reachable modules, trained or not."""
         for module in self._modules():
             yield from (parameter for parameter in module._parameters.values() if parameter is not None)
 
-    def _places(self) -> set[int | None]:
+    def _protected_pointers(self) -> set[int | None]:
         large = (
             x
             for module in self._modules()
             for x in (*module._buffers.values(), *module.__dict__.values())
             if isinstance(x, Tensor) and x.numel() > _COPIED
         )
-        return {_place(x) for x in (*self.held_parameters(), *large)}
+        return {_data_ptr(x) for x in (*self.iter_parameters(), *large)}
 
 
-def _place(x: Tensor) -> int | None:
+def _data_ptr(x: Tensor) -> int | None:
     try:
         return x.untyped_storage().data_ptr() or None
     except (RuntimeError, NotImplementedError):  # batched, or without memory
         return None
 
 
-def _modes() -> Callable[[], None]:
-    """Return what puts torch's modes back: a model may leave one switched off."""
+def _save_modes() -> Callable[[], None]:
+    """Return a function that restores torch's global modes, which a model may leave changed."""
     gradients, number = torch.is_grad_enabled(), torch.get_default_dtype()
     kinds = ("cpu", "cuda") if torch.cuda.is_initialized() else ("cpu",)
     autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
@@ -135,7 +135,7 @@ def _modes() -> Callable[[], None]:
     return restore
 
 
-# What holds nothing that could be changed; hooks and the like, which are nearly always empty.
+# Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
 _CONSTANT = {
     type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.FunctionType,
     types.MethodType, types.BuiltinFunctionType, types.ModuleType,
@@ -145,13 +145,13 @@ _EMPTIED = {dict, OrderedDict, set, list}
 
 
 class _Snapshot:
-    """What modules, functions and the objects that they hold were before a pass.
+    """State of modules, functions and their objects before a pass.
 
     Args:
-        copied: what makes the copy of a buffer that is handed out.
+        copied: copies a buffer for use during the pass.
 
     Attributes:
-        moved: whether a parameter had got other memory when everything was put back.
+        moved: whether the memory of a parameter had been replaced by the time of `restore`.
     """
 
     def __init__(self, copied: Callable[[Tensor], Tensor]) -> None:
@@ -164,8 +164,8 @@ class _Snapshot:
         self._undo: list[Callable[[], None]] = []
         self._known: set[int] = set()
 
-    def open_module(self, module: nn.Module) -> None:
-        """Give a module copies of its buffers, and note all that it holds."""
+    def save_module(self, module: nn.Module) -> None:
+        """Save the contents of a module, and replace its buffers by copies."""
         own = module.__dict__
         before = own.copy()
         self._attributes.append((own, before))
@@ -184,22 +184,22 @@ class _Snapshot:
             elif isinstance(value, Tensor):
                 own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)
             else:
-                self._open(value, _DEPTH)
+                self._save(value, _DEPTH)
 
-    def open_function(self, function: types.FunctionType) -> None:
-        """Note the names that a function binds, and what they hold."""
-        for value, bind in bindings_of(function).values():
-            self._open(value, _DEPTH)
+    def save_function(self, function: types.FunctionType) -> None:
+        """Save the bindings of a function, and the objects bound."""
+        for value, bind in find_bindings(function).values():
+            self._save(value, _DEPTH)
             self._undo.append(functools.partial(bind, value))
         for held in (function.__defaults__, function.__kwdefaults__, function.__dict__):
             if held:
-                self._open(held, _DEPTH)
+                self._save(held, _DEPTH)
 
-    def open_class(self, kind: type) -> None:
-        """Note the attributes of a user's class."""
+    def save_class(self, kind: type) -> None:
+        """Save the attributes of a user's class."""
         before = {name: value for name, value in vars(kind).items() if _is_data(name, value)}
         for value in before.values():
-            self._open(value, _DEPTH)
+            self._save(value, _DEPTH)
 
         def restore() -> None:
             now = {name: value for name, value in vars(kind).items() if _is_data(name, value)}
@@ -211,22 +211,23 @@ class _Snapshot:
 
         self._undo.append(restore)
 
-    def open_object(self, value: Any) -> None:
-        """Note what an object holds."""
-        self._open(value, _DEPTH)
+    def save_object(self, value: Any) -> None:
+        """Save the contents of an object."""
+        self._save(value, _DEPTH)
 
     def restore(self) -> set[str]:
-        """Put everything back; return the names of parameters and submodules that were bound since."""
+        """Restore everything; return the names of parameters and submodules that were bound since."""
         for own, before in self._attributes:
             own.clear()
             own.update(before)
-        made = set()
+        created = set()
         for inner, table, name in self._tables:
             if not (inner or table):
                 continue
             if len(inner) != len(table) or any(inner.get(each, self) is not value for each, value in table.items()):
                 if not name.endswith("_buffers"):
-                    made |= {f"{name.partition('.')[0]}.{each}" for each, value in inner.items() if value is not table.get(each)}
+                    owner = name.partition(".")[0]
+                    created |= {f"{owner}.{each}" for each, value in inner.items() if value is not table.get(each)}
                 inner.clear()
                 inner.update(table)
         for parameter, asked, memory in self._parameters:
@@ -239,38 +240,38 @@ class _Snapshot:
                 container.clear()
         for undo in self._undo:
             undo()
-        return made
+        return created
 
-    def _open(self, value: Any, depth: int) -> None:
-        """Note the contents of a tensor, a container or an object, each once."""
+    def _save(self, value: Any, depth: int) -> None:
+        """Save the contents of a tensor, a container or an object, each once."""
         if type(value) in _CONSTANT or id(value) in self._known or not depth:
             return
         self._known.add(id(value))
         if isinstance(value, Tensor):
             if not value.requires_grad and value.layout == torch.strided and not value.is_nested and value.numel() <= _SMALL:
-                self._undo.append(_values(value))
+                self._undo.append(_save_tensor(value))
         elif isinstance(value, np.ndarray):
             if value.size <= _SMALL:
-                self._undo.append(_numbers(value))
+                self._undo.append(_save_array(value))
         elif isinstance(value, (tuple, *_CONTAINERS)):
             if not isinstance(value, tuple) and len(value) <= _ITEMS:
-                self._undo.append(_contents(value))
+                self._undo.append(_save_items(value))
             if len(value) <= _LOOKED_INTO:
                 for item in list(value.values() if isinstance(value, dict) else value):
-                    self._open(item, depth - 1)
+                    self._save(item, depth - 1)
         elif _has_attributes(value):
-            self._undo.append(_contents(value.__dict__))
+            self._undo.append(_save_items(value.__dict__))
             for item in list(value.__dict__.values()):
-                self._open(item, depth - 1)
+                self._save(item, depth - 1)
 
 
 def _has_attributes(value: Any) -> bool:
-    """Return whether an object of a user's or a library's holds attributes that may be put back."""
+    """Return whether an object of user or library code has attributes that can be restored."""
     plain = not isinstance(value, nn.Module | functools.partial | type)
     return plain and isinstance(getattr(value, "__dict__", None), dict) and not type(value).__module__.startswith("privet.")
 
 
-def _values(x: Tensor) -> Callable[[], None]:
+def _save_tensor(x: Tensor) -> Callable[[], None]:
     version, kept = x._version, x.clone()
 
     def restore() -> None:
@@ -280,7 +281,7 @@ def _values(x: Tensor) -> Callable[[], None]:
     return restore
 
 
-def _numbers(array: np.ndarray[Any, Any]) -> Callable[[], None]:
+def _save_array(array: np.ndarray[Any, Any]) -> Callable[[], None]:
     kept = array.copy()
 
     def restore() -> None:
@@ -290,8 +291,8 @@ def _numbers(array: np.ndarray[Any, Any]) -> Callable[[], None]:
     return restore
 
 
-def _contents(container: Any) -> Callable[[], None]:
-    """Return what puts the items of a container back; one that is as it was is left alone."""
+def _save_items(container: Any) -> Callable[[], None]:
+    """Return a function that restores the items of a container, if they changed."""
     if isinstance(container, dict):
         table = dict(container)
 

@@ -1,4 +1,4 @@
-"""One file per layer: its rule, its kind of per-example gradient, and its axes. Importing this makes all rules known."""
+"""Layers, one module each: rule, kind of per-example gradient, and axes. Importing the package registers all rules."""
 
 from privet.gradients.layers import attention, experts, indexing, linear, losses, matmul, mean, normalisation, random, recurrent
 from privet.gradients.layers.convolution import handlers

@@ -1,8 +1,7 @@
-"""Attention: torch's product, which has no batching rule of its own, and its multi-head function, whose projections are linear
-maps.
+"""Attention: scaled dot-product attention, which has no batching rule in torch, and multi-head attention.
 
-Axes: a product is of (B, n, heads, L, E) and (B, n, heads, S, E), seen as (B·n, heads, ·, E). Multi-head inputs are (B, T, n,
-d), time first as the user has them, seen as (R, T, d) with R = B·n rows.
+Axes: scaled dot products are of (B, n, heads, L, E) and (B, n, heads, S, E), viewed as (B·n, heads, ·, E). Multi-head inputs are
+(B, T, n, d), time first as the user passes them, viewed as (R, T, d) with R = B·n rows.
 """
 
 from __future__ import annotations
@@ -16,21 +15,19 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.layers.linear import product
+from privet.gradients.layers.linear import follow_linear
 
 
 @register_handler(F.scaled_dot_product_attention, always=True)
 def scaled_dot_product_attention(
     recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **options: Any
 ) -> Tensor | None:
-    """Compute the product by torch's own kernel, with the first two dimensions as its batch; None for inputs of many
-    dimensions.
-    """
-    q, k, v = (recorder.own(x) for x in (query, key, value))
+    """Compute attention with torch's own kernel, the first two dimensions as its batch; None for unsupported dimensions."""
+    q, k, v = (recorder.to_batched(x) for x in (query, key, value))
     dimensions = q.dim()
     if not 3 <= dimensions <= 5 or k.dim() != dimensions or v.dim() != dimensions:
         return None
-    mask = None if attn_mask is None else recorder.own(attn_mask)
+    mask = None if attn_mask is None else recorder.to_batched(attn_mask)
     if dimensions == 5:
         lead = torch.broadcast_shapes(q.shape[:2], k.shape[:2])
         q, k, v = (x.expand(*lead, *x.shape[2:]).flatten(0, 1) for x in (q, k, v))
@@ -47,34 +44,34 @@ def scaled_dot_product_attention(
 
 
 def _mask_of_rows(mask: Tensor, lead: torch.Size) -> Tensor:
-    """Return a mask (B, …, L, S), as an example sees it without B, for rows (B·n, heads, L, S)."""
+    """Return a mask (B, …, L, S), which each example sees without B, for rows (B·n, heads, L, S)."""
     mask = mask.reshape(len(mask), *(1,) * (5 - mask.dim()), *mask.shape[1:])
     return mask[:, 0] if lead[1] == 1 else mask.expand(*lead, *mask.shape[2:]).flatten(0, 1)
 
 
-def _map(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the linear map, followed if a parameter of it is."""
+def _linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the linear map, followed if one of its parameters is."""
     if recorder.follows(weight) or recorder.follows(bias):
-        return product(recorder, x, weight, bias, transposed=False)
+        return follow_linear(recorder, x, weight, bias, transposed=False)
     return F.linear(x, weight, bias)
 
 
-def _part(recorder: Recorder, parameter: Tensor, start: int, stop: int) -> Tensor:
-    """Return some rows of a parameter, followed if it is."""
+def _slice(recorder: Recorder, parameter: Tensor, start: int, stop: int) -> Tensor:
+    """Return a range of rows of a parameter, followed if the parameter is."""
     return recorder.view(parameter, parameter[start:stop])
 
 
 def _project(
     recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Return the three projections by one matrix, in as few products as the inputs allow."""
+    """Return the three projections by one packed matrix, with as few products as the inputs allow."""
     width = query.shape[-1]
     if query is key and key is value:
-        return _map(recorder, query, weight, bias).chunk(3, -1)
+        return _linear(recorder, query, weight, bias).chunk(3, -1)
 
     def part(x: Tensor, first: int, last: int) -> Tensor:
-        rows = _part(recorder, weight, first * width, last * width)
-        return _map(recorder, x, rows, None if bias is None else _part(recorder, bias, first * width, last * width))
+        rows = _slice(recorder, weight, first * width, last * width)
+        return _linear(recorder, x, rows, None if bias is None else _slice(recorder, bias, first * width, last * width))
 
     if key is value:
         return part(query, 0, 1), *part(key, 1, 3).chunk(2, -1)
@@ -82,12 +79,12 @@ def _project(
 
 
 def _bias_of_scores(attn_mask: Tensor | None, key_padding_mask: Tensor | None, heads: int, dtype: torch.dtype) -> Tensor | None:
-    """Return what is added to the scores, broadcastable to (R, heads, L, S).
+    """Return the additive mask of the scores, broadcastable to (R, heads, L, S).
 
     Args:
         attn_mask: (B, L, S), or (B, n·heads, L, S).
         key_padding_mask: (B, n, S).
-        heads: their number.
+        heads: number of heads.
         dtype: of the scores.
     """
     total = None
@@ -104,8 +101,8 @@ def _bias_of_scores(attn_mask: Tensor | None, key_padding_mask: Tensor | None, h
     return total
 
 
-def _dropped(recorder: Recorder, weights: Tensor, p: float) -> Tensor:
-    """Return attention weights (R, heads, L, S) with numbers dropped, for each example by its own draws."""
+def _apply_dropout(recorder: Recorder, weights: Tensor, p: float) -> Tensor:
+    """Apply dropout to attention weights (R, heads, L, S), with independent draws for each example."""
     _, heads, long, wide = weights.shape
     rows = len(weights) // max(1, recorder.examples)
 
@@ -145,17 +142,17 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Follow `F.multi_head_attention_forward`; None for its rarer options, and for several rows of an example under one mask."""
+    """Follow `F.multi_head_attention_forward`; None for rare options, and if several rows of an example share one mask."""
     parameters = (
         in_proj_weight, in_proj_bias, bias_k, bias_v, out_proj_weight, out_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight,
     )  # fmt: skip
     rare = add_zero_attn or static_k is not None or static_v is not None or (is_causal and attn_mask is None)
     dropped = dropout_p if training else 0.0
-    if rare or not recorder.shared(*parameters):
+    if rare or not recorder.is_shared(*parameters):
         return None
-    inputs = {id(x): recorder.own(x) for x in (query, key, value)}
+    inputs = {id(x): recorder.to_batched(x) for x in (query, key, value)}
     single = inputs[id(query)].dim() == 3  # (B, T, d): an example without a dimension of rows
-    masks = [None if mask is None else recorder.own(mask) for mask in (attn_mask, key_padding_mask)]
+    masks = [None if mask is None else recorder.to_batched(mask) for mask in (attn_mask, key_padding_mask)]
     if single:
         inputs = {name: x.unsqueeze(2) for name, x in inputs.items()}
         masks[1] = None if masks[1] is None else masks[1].unsqueeze(1)
@@ -168,14 +165,14 @@ def multi_head_attention(
         biases: Any = (None,) * 3
         if in_proj_bias is not None:
             width = q.shape[-1]
-            biases = [_part(recorder, in_proj_bias, i * width, (i + 1) * width) for i in range(3)]
+            biases = [_slice(recorder, in_proj_bias, i * width, (i + 1) * width) for i in range(3)]
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
-        q, k, v = (_map(recorder, x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True))  # type: ignore[arg-type]
+        q, k, v = (_linear(recorder, x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True))  # type: ignore[arg-type]
     else:
         assert in_proj_weight is not None
         q, k, v = _project(recorder, q, k, v, in_proj_weight, in_proj_bias)
     if bias_k is not None and bias_v is not None:
-        extra = (recorder.own(row).flatten(1, 2).repeat_interleave(count, 0) for row in (bias_k, bias_v))
+        extra = (recorder.to_batched(row).flatten(1, 2).repeat_interleave(count, 0) for row in (bias_k, bias_v))
         k, v = (torch.cat([x, row], 1) for x, row in zip((k, v), extra, strict=True))
         masks = [None if mask is None else F.pad(mask, (0, 1)) for mask in masks]
     q, k, v = (x.view(*x.shape[:2], num_heads, -1).transpose(1, 2) for x in (q, k, v))
@@ -185,13 +182,13 @@ def multi_head_attention(
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         attention = torch.softmax(scores if bias is None else scores + bias, -1)
         if dropped:
-            attention = _dropped(recorder, attention, dropped)
+            attention = _apply_dropout(recorder, attention, dropped)
         heads = attention @ v
         if need_weights:
             weights_out = (attention.mean(1) if average_attn_weights else attention).unflatten(0, (-1, count))
     else:
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    out = _map(recorder, heads.transpose(1, 2).flatten(2), out_proj_weight, out_proj_bias)
+    out = _linear(recorder, heads.transpose(1, 2).flatten(2), out_proj_weight, out_proj_bias)
     out = out.unflatten(0, (-1, count)).transpose(1, 2)
     if single:
         out, weights_out = out.squeeze(2), None if weights_out is None else weights_out.squeeze(1)

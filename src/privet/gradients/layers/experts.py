@@ -1,4 +1,4 @@
-"""Mixtures of experts: grouped matrix products, in which every row meets the weight of its expert, and counts of rows per expert.
+"""Mixtures of experts: grouped matrix products, which multiply each row by its expert's weight, and counts of rows per expert.
 
 Axes: rows (B, n, d) sorted by expert within an example, weights of E experts (E, d, p), results (B, n, p).
 """
@@ -17,19 +17,19 @@ from privet.gradients.core.batching import is_batched
 from privet.gradients.core.consensus import agree
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import blocks, without_autocast
-from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, resolved
+from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, recompute_cancelled
 from privet.gradients.core.recorder import Recorder
 from privet.gradients.layers.linear import KEEP, LinearGrad, gram_sums
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedLinearGrad(OutputGrad):
-    """Weights of E experts, of which row t of an example meets number eₜ: the gradient of weight e is Σ aₜ gₜᵀ over eₜ = e.
+    """Gradients of the weights of E experts: that of weight e is Σ aₜ gₜᵀ over the rows t assigned to it, eₜ = e.
 
     Args:
         inputs: aₜ, (B, n, d).
         gradients: gₜ, (B, n, p).
-        experts: eₜ, (B, n) int64; a row that belongs to no expert has E, and zeros in both factors.
+        experts: eₜ, (B, n) int64; E for rows without an expert, whose factors are both zero.
         size: E.
     """
 
@@ -45,20 +45,20 @@ class GroupedLinearGrad(OutputGrad):
 
     @property
     def summands(self) -> int:
-        """n: all rows may meet one expert."""
+        """n: one expert may have all rows."""
         return self.inputs.shape[1]
 
     def materialize(self) -> Tensor:
-        """Return the gradients, (B, E, d, p): dense, so only for a few examples at a time."""
+        """Return the gradients, (B, E, d, p): large, so only for a few examples at a time."""
         examples = torch.arange(self.examples, device=self.device)[:, None]
         groups = (self.size + 1) * examples + self.experts
         total = _sums(self.inputs, self.gradients, groups, self.examples * (self.size + 1))
         return total.view(self.examples, self.size + 1, *total.shape[1:])[:, :-1]
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖², from Gram matrices or from gradients, whichever is cheaper.
+        """Return ‖gᵢ‖², from Gram matrices or materialised gradients, whichever is cheaper.
 
-        ‖gᵢ‖² = Σₛₜ ⟨aₛ, aₜ⟩⟨gₛ, gₜ⟩ over the pairs of rows that meet the same expert costs n²(d + p) products instead of n·d·p.
+        ‖gᵢ‖² = Σₛₜ ⟨aₛ, aₜ⟩⟨gₛ, gₜ⟩ over the pairs of rows of the same expert costs n²(d + p) multiplications instead of n·d·p.
         """
         _, n, d = self.inputs.shape
         p = self.gradients.shape[2]
@@ -70,20 +70,20 @@ class GroupedLinearGrad(OutputGrad):
             different = e[:, :, None] != e[:, None, :]
             of_inputs = torch.bmm(a, a.transpose(1, 2)).masked_fill_(different, 0)
             parts.append(gram_sums(of_inputs, torch.bmm(g, g.transpose(1, 2)), (d, p)))
-        return resolved(torch.cat(parts), self)
+        return recompute_cancelled(torch.cat(parts), self)
 
     def abs_norm_bound(self) -> Tensor:
         """Return Σₜ |gₜ||aₜ|."""
         return LinearGrad(self.inputs, self.gradients).abs_norm_bound()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return Σᵢ wᵢ·gᵢ, (E, d, p), by one product for each expert over the rows of all examples that meet it."""
+        """Return Σᵢ wᵢ·gᵢ, (E, d, p), by one product for each expert over its rows of all examples."""
         a, g, w = self.inputs, self.gradients, weights.to(self.dtype)[:, None, None]
         a, g = (a * w, g) if a.shape[2] <= g.shape[2] else (a, g * w)
         return _sums(a, g, self.experts, self.size + 1)[:-1]
 
     def index_select(self, index: Tensor | slice) -> GroupedLinearGrad:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
         return replace(self, inputs=self.inputs[index], gradients=self.gradients[index], experts=self.experts[index])
 
     def double(self) -> GroupedLinearGrad:
@@ -101,20 +101,20 @@ def _sums(inputs: Tensor, gradients: Tensor, groups: Tensor, number: int) -> Ten
 
 
 def _split(groups: Tensor) -> tuple[list[int], Sequence[Tensor]]:
-    """Return the groups that have rows, and for each of them the places of its rows in the flattened tensor."""
+    """Return the non-empty groups, and for each the positions of its rows in the flattened tensor."""
     ordered, order = groups.flatten().sort(stable=True)
     found, counts = ordered.unique_consecutive(return_counts=True)
     return found.tolist(), order.split(counts.tolist())
 
 
-def side_by_side(uses: Sequence[GroupedLinearGrad]) -> GroupedLinearGrad:
-    """Return several uses of the same weights as one, over the rows of all of them."""
-    inputs, gradients, experts = (torch.cat([getattr(use, x) for use in uses], 1) for x in ("inputs", "gradients", "experts"))
-    return GroupedLinearGrad(inputs, gradients, experts, uses[0].size)
+def concatenate_rows(grads: Sequence[GroupedLinearGrad]) -> GroupedLinearGrad:
+    """Concatenate the rows of several gradients of the same weights."""
+    inputs, gradients, experts = (torch.cat([getattr(grad, x) for grad in grads], 1) for x in ("inputs", "gradients", "experts"))
+    return GroupedLinearGrad(inputs, gradients, experts, grads[0].size)
 
 
 class _Product(torch.autograd.Function):
-    """Rows times the weights of their experts, whose backward passes on the input gradient only and records the rest."""
+    """Rows times the weights of their experts; the backward pass returns the input gradient only and records the factors."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, x: Tensor, weights: Tensor, split: Any, record: Any) -> Tensor:
@@ -133,9 +133,9 @@ class _Product(torch.autograd.Function):
 
 
 def _products(x: Tensor, weights: Tensor, split: tuple[list[int], Sequence[Tensor]]) -> Tensor:
-    """Return rows (N, d) times the weights of their experts, (N, p): one product an expert; zeros for rows that have none."""
+    """Return rows (N, d) times the weights of their experts, (N, p): one product per expert; zeros for rows without one."""
     found = x.new_zeros(x.shape[0], weights.shape[2])
-    with without_autocast(x.device):  # as torch's own kernel
+    with without_autocast(x.device):  # like torch's own kernel
         for expert, index in zip(*split, strict=True):
             if expert < len(weights):
                 found[index] = x[index] @ weights[expert]
@@ -151,23 +151,25 @@ def grouped_mm(
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor | None:
-    """Follow `torch.nn.functional.grouped_mm` of an example's rows and weights that all share.
+    """Follow `torch.nn.functional.grouped_mm` of per-example rows and shared weights.
 
-    Rows beyond the last offset belong to no expert. Torch leaves them as they are in memory; here they are zeros.
+    Rows beyond the last offset belong to no expert. Torch leaves their results uninitialised; here they are zeros.
 
     Returns:
-        None for weights that belong to examples, for other layouts, and for what torch refuses.
+        None for per-example weights, for other layouts, and for what torch refuses.
     """
-    if offs is None or bias is not None or not recorder.shared(mat_b) or (recorder.shared(mat_a) and recorder.shared(offs)):
+    if offs is None or bias is not None or not recorder.is_shared(mat_b):
+        return None
+    if recorder.is_shared(mat_a) and recorder.is_shared(offs):
         return None
     if mat_a.dtype != mat_b.dtype or out_dtype not in (None, mat_a.dtype) or offs.dtype != torch.int32:
         return None
-    x, ends = recorder.own(mat_a), recorder.own(offs)
+    x, ends = recorder.to_batched(mat_a), recorder.to_batched(offs)
     if x.dim() != 3 or mat_b.dim() != 3 or ends.shape[1:] != mat_b.shape[:1] or x.shape[2] != mat_b.shape[1]:
         return None
     examples, n, width = x.shape[0], x.shape[1], mat_b.shape[2]
     places = torch.arange(n, dtype=torch.int32, device=x.device).expand(examples, n).contiguous()
-    # Of all offsets up to a row's place, each ends an expert before its own.
+    # A row's expert is the number of offsets up to its position.
     experts = torch.searchsorted(ends.contiguous(), places, right=True)
     size = mat_b.shape[0]
     split = _split(experts)
@@ -177,13 +179,13 @@ def grouped_mm(
     def record(inputs: Tensor, grad: Tensor) -> None:
         if not n or not recorder.follows(mat_b):
             return
-        a, g = (recorder.precise(rows.reshape(examples, n, -1), mat_b) for rows in (inputs, grad))
+        a, g = (recorder.promote(rows.reshape(examples, n, -1), mat_b) for rows in (inputs, grad))
         if not complete:
             nowhere = (experts == size)[:, :, None]
             a, g = a.masked_fill(nowhere, 0), g.masked_fill(nowhere, 0)
-        recorder.add(mat_b, _smallest(GroupedLinearGrad(a, g, experts, size)))
+        recorder.add(mat_b, _choose_grad(GroupedLinearGrad(a, g, experts, size)))
 
-    # A matrix: for more dimensions torch returns a view, which users may not write into when a function made it.
+    # Return a matrix: for more dimensions torch returns a view, and views created by a custom function must not be written to.
     rows = x.reshape(examples * n, x.shape[2])
     result: Tensor = _Product.apply(recorder.anchor, rows, plain, split, record)  # type: ignore[no-untyped-call]
     return result.view(examples, n, width)
@@ -195,16 +197,16 @@ for _function in (getattr(place, name, None) for place, name in ((torch, "_group
         register_handler(_function, always=True)(grouped_mm)
 
 
-def _smallest(use: GroupedLinearGrad) -> PerExampleGrad:
-    """Return the factors, or the gradients themselves where those are smaller."""
-    factors = use.inputs[:1].numel() + use.gradients[:1].numel()
-    if factors >= use.numel_per_example and use.examples * use.numel_per_example <= KEEP:
-        return DenseGrad(use.materialize())
-    return use
+def _choose_grad(grad: GroupedLinearGrad) -> PerExampleGrad:
+    """Return the factors, or the materialised gradients where those are smaller."""
+    factors = grad.inputs[:1].numel() + grad.gradients[:1].numel()
+    if factors >= grad.numel_per_example and grad.examples * grad.numel_per_example <= KEEP:
+        return DenseGrad(grad.materialize())
+    return grad
 
 
-def _counted(places: Tensor, bins: int, dtype: torch.dtype) -> Tensor:
-    """Return how often each of 0 … bins − 1 is in the rows of places (B, N), (B, bins); other places are `bins`."""
+def _count(places: Tensor, bins: int, dtype: torch.dtype) -> Tensor:
+    """Return how often each of 0 … bins − 1 occurs in each row of places (B, N), (B, bins); `bins` marks other places."""
     counts = torch.zeros(len(places), bins + 1, dtype=dtype, device=places.device)
     return counts.scatter_add_(1, places, torch.ones_like(places, dtype=dtype))[:, :-1].contiguous()
 
@@ -213,20 +215,20 @@ def _counted(places: Tensor, bins: int, dtype: torch.dtype) -> Tensor:
 def histc(
     recorder: Recorder, input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None
 ) -> Tensor | None:
-    """Return what `torch.histc` does for each example, in torch's own order of operations.
+    """Compute `torch.histc` for each example, in torch's own order of operations.
 
-    None for bins that follow from the data, for what asks for a gradient, and for what torch refuses.
+    None for bins that depend on the data, for inputs that require a gradient, and for what torch refuses.
     """
     plain = isinstance(bins, int) and isinstance(min, int | float) and isinstance(max, int | float) and out is None
     fixed = plain and bins > 0 and min < max
     integers = input.dtype in (torch.int32, torch.int64) and input.device.type == "cuda"
-    if not fixed or recorder.shared(input) or input.requires_grad or not (integers or input.dtype in _MEASURED):
+    if not fixed or recorder.is_shared(input) or input.requires_grad or not (integers or input.dtype in _MEASURED):
         return None
     low, high = torch.tensor([min, max], dtype=input.dtype, device=input.device)
     x = input.flatten(1)
     inside = (x >= low) & (x <= high)
     steps = torch.div((x.where(inside, low) - low) * bins, high - low, rounding_mode="trunc" if integers else None)
-    return _counted(steps.long().clamp_(max=bins - 1).masked_fill_(~inside, bins), bins, input.dtype)
+    return _count(steps.long().clamp_(max=bins - 1).masked_fill_(~inside, bins), bins, input.dtype)
 
 
 _MEASURED = (torch.float32, torch.float64)
@@ -234,12 +236,12 @@ _MEASURED = (torch.float32, torch.float64)
 
 @register_handler(torch.bincount, Tensor.bincount, always=True, direct=True)
 def bincount(recorder: Recorder, input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor | None:
-    """Return what `torch.bincount` does for each example, for a length that the examples agree upon; None with weights."""
+    """Compute `torch.bincount` for each example, with a length that all examples share; None with weights."""
     if weights is not None or not is_batched(input) or input.dim() != 1 or not input.numel() or input.dtype not in _WHOLE:
         return None
     assert recorder.token is not None
     bins = int(agree(recorder.token, (input.max().long() + 1).clamp(min=minlength)))
-    found: Tensor = recorder.on_physical_batch(lambda x: _counted(x.long(), bins, torch.int64), input)
+    found: Tensor = recorder.run_on_physical_batch(lambda x: _count(x.long(), bins, torch.int64), input)
     return found
 
 

@@ -1,7 +1,7 @@
-"""Functions whose value or shape steers Python: what they give is agreed upon by the examples of a pass.
+"""Functions with data-dependent Python values or shapes, on which the examples of a pass must agree.
 
-A Python number is the same for all, or the examples are split into groups that agree. A boolean mask becomes the indices of its
-True entries, of which every example of a group has as many.
+A Python value is the same for all examples, or the pass is split into groups that agree. A boolean mask becomes the indices of
+its True entries, whose number is the same for all examples of a group.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _VALUES = [getattr(Tensor, name) for name in _TO_PYTHON]
 _COMPARISONS = [torch.is_nonzero, torch.equal, torch.allclose, Tensor.equal, Tensor.allclose]
 
 
-def _value(function: Callable[..., Any]) -> Callable[..., Any]:
+def _value_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(recorder: Recorder, *arguments: Any, **options: Any) -> Any:
-        """Return the Python value of tensors that every example has alike."""
+        """Return the Python value, which must be the same for all examples."""
         assert recorder.token is not None
         agreed = [agree(recorder.token, x) if is_batched(x) else x for x in arguments]
         return function(*agreed, **{k: agree(recorder.token, x) if is_batched(x) else x for k, x in options.items()})
@@ -36,11 +36,11 @@ def _value(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _function in (*_VALUES, *_COMPARISONS):
-    register_handler(_function, always=True, direct=True)(_value(_function))
+    register_handler(_function, always=True, direct=True)(_value_rule(_function))
 
 
-def places(recorder: Recorder, mask: Tensor) -> Tensor:
-    """Return where each example's tensor is not zero, (K, dimensions), for a K that is agreed upon."""
+def nonzero_indices(recorder: Recorder, mask: Tensor) -> Tensor:
+    """Return the indices of each example's non-zero entries, (K, dimensions), where all examples share K."""
     assert recorder.token is not None
     number = int(agree(recorder.token, (mask != 0).sum()))
 
@@ -48,38 +48,36 @@ def places(recorder: Recorder, mask: Tensor) -> Tensor:
         found = physical.nonzero()[:, 1:]
         return found.reshape(len(physical), number, physical.dim() - 1)
 
-    found: Tensor = recorder.on_physical_batch(below, mask)
+    found: Tensor = recorder.run_on_physical_batch(below, mask)
     return found
 
 
 @register_handler(Tensor.nonzero, torch.nonzero, Tensor.argwhere, torch.argwhere, always=True, direct=True)
 def nonzero(recorder: Recorder, input: Tensor, *, as_tuple: bool = False, **_: Any) -> Any:
-    """Return the indices of what is not zero."""
-    found = places(recorder, input)
+    """Return the indices of the non-zero entries."""
+    found = nonzero_indices(recorder, input)
     return tuple(found.unbind(1)) if as_tuple else found
 
 
 @register_handler(torch.where, always=True, direct=True)
 def where(recorder: Recorder, condition: Tensor, *others: Any, **options: Any) -> Any:
-    """Return the indices of what is true; None if there is something to choose from."""
+    """Return the indices of the true entries; None for the form with values to select from."""
     if others or options or not is_batched(condition):
         return None
-    return tuple(places(recorder, condition).unbind(1))
+    return tuple(nonzero_indices(recorder, condition).unbind(1))
 
 
-def by_indices(recorder: Recorder, index: Any) -> Any:
-    """Return an index with boolean masks of examples as indices, and their bounds of slices as numbers; None if there are
-    none.
-    """
+def resolve_index(recorder: Recorder, index: Any) -> Any:
+    """Return an index with per-example masks replaced by indices, and slice bounds by numbers; None if it has neither."""
     parts = index if isinstance(index, tuple) else tuple(index) if isinstance(index, list) and _holds_tensors(index) else (index,)
     if not any(_is_mask(part) or _is_bounded(part) for part in parts):
         return None
     found: list[Any] = []
     for part in parts:
         if _is_mask(part):
-            found += places(recorder, part).unbind(1)
+            found += nonzero_indices(recorder, part).unbind(1)
         elif _is_bounded(part):
-            found.append(slice(*(_number(recorder, bound) for bound in (part.start, part.stop, part.step))))
+            found.append(slice(*(_to_int(recorder, bound) for bound in (part.start, part.stop, part.step))))
         else:
             found.append(part)
     return tuple(found)
@@ -89,7 +87,7 @@ def _is_bounded(part: object) -> bool:
     return isinstance(part, slice) and any(map(is_batched, (part.start, part.stop, part.step)))
 
 
-def _number(recorder: Recorder, bound: Any) -> Any:
+def _to_int(recorder: Recorder, bound: Any) -> Any:
     assert recorder.token is not None
     return int(agree(recorder.token, bound)) if is_batched(bound) else bound
 
@@ -108,8 +106,8 @@ INDEXED = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put, Tensor.inde
 
 @register_handler(Tensor.masked_select, torch.masked_select, always=True, direct=True)
 def masked_select(recorder: Recorder, input: Tensor, mask: Tensor, **_: Any) -> Tensor | None:
-    """Return the entries where a mask is true."""
+    """Return the entries at which a mask is true."""
     if not is_batched(mask):
         return None
     shape = torch.broadcast_shapes(input.shape, mask.shape)
-    return input.expand(shape)[tuple(places(recorder, mask.expand(shape)).unbind(1))]
+    return input.expand(shape)[tuple(nonzero_indices(recorder, mask.expand(shape)).unbind(1))]

@@ -1,6 +1,6 @@
-"""Losses without parameters, computed on the physical batch: vmap would take them apart into several functions.
+"""Losses without parameters, computed on the physical batch: vmap would decompose them into several functions.
 
-Axes: inputs (B, n, C, *places) and targets (B, n, *places), seen as (R, C, *places) with R = B·n rows.
+Axes: inputs (B, n, C, *places) and targets (B, n, *places), viewed as (R, C, *places) with R = B·n rows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def cross_entropy(
     recorder: Recorder, input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None,
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor | None:  # fmt: skip
-    """Compute a loss for every row; None if it is reduced over an example's rows, or in rarer forms."""
-    plain = reduction == "none" and size_average is None and reduce is None and recorder.shared(weight)
-    if not plain or recorder.shared(input) or recorder.shared(target) or input.dim() < 3 or target.dim() < 2:
+    """Compute a loss for every row; None if it is reduced over an example's rows, or has rare options."""
+    plain = reduction == "none" and size_average is None and reduce is None and recorder.is_shared(weight)
+    if not plain or recorder.is_shared(input) or recorder.is_shared(target) or input.dim() < 3 or target.dim() < 2:
         return None
     rows = F.cross_entropy(
         input.flatten(0, 1), target.flatten(0, 1), recorder.detach(weight)[0], ignore_index=ignore_index, reduction="none",

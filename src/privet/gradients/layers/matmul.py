@@ -1,4 +1,4 @@
-"""Products that are linear maps written in another way: matmul, addmm, einsum, bilinear forms.
+"""Products that are linear maps in another form: matmul, addmm, einsum, bilinear forms.
 
 Axes: as for linear maps, x is (B, …, d) and a weight (d, p) or (p, d).
 """
@@ -14,37 +14,37 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.layers.linear import product
+from privet.gradients.layers.linear import follow_linear
 
 
 @register_handler(torch.matmul, torch.mm, torch.mv, Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.__matmul__, Tensor.__rmatmul__)
 def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Tensor | None:
     """Follow `x @ W`, `x @ v`, `W @ x` and `v @ x`."""
-    if (recorder.follows(other) and recorder.shared(input)) or (recorder.follows(input) and recorder.shared(other)):
+    if (recorder.follows(other) and recorder.is_shared(input)) or (recorder.follows(input) and recorder.is_shared(other)):
         return None
     if recorder.follows(other) and other.dim() == 2:
-        return product(recorder, input, other, None, transposed=True)
+        return follow_linear(recorder, input, other, None, transposed=True)
     if recorder.follows(other) and other.dim() == 1:
-        return product(recorder, input, recorder.view(other, other[None]), None, transposed=False).squeeze(-1)
+        return follow_linear(recorder, input, recorder.view(other, other[None]), None, transposed=False).squeeze(-1)
     if recorder.follows(input) and input.dim() == 2 and other.dim() >= 3:
-        return product(recorder, other.mT, input, None, transposed=False).mT
+        return follow_linear(recorder, other.mT, input, None, transposed=False).mT
     if recorder.follows(input) and input.dim() == 2 and other.dim() == 2:
-        return product(recorder, other, input, None, transposed=False)
+        return follow_linear(recorder, other, input, None, transposed=False)
     return None
 
 
 @register_handler(torch.addmm, Tensor.addmm)
 def addmm(recorder: Recorder, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor | None:
     """Follow `b + x @ W`."""
-    plain = recorder.shared(input, mat2) and not recorder.shared(mat1)
+    plain = recorder.is_shared(input, mat2) and not recorder.is_shared(mat1)
     if not plain or beta != 1 or alpha != 1 or input.dim() != 1:
         return None
-    return product(recorder, mat1, mat2, input, transposed=True)
+    return follow_linear(recorder, mat1, mat2, input, transposed=True)
 
 
 @register_handler(torch.einsum)
 def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
-    """Follow an einsum of a followed weight and an example's tensor that have no index in common but contracted ones."""
+    """Follow an einsum of a followed weight and a per-example tensor whose only common indices are contracted."""
     operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if not isinstance(equation, str):
         return None
@@ -56,7 +56,7 @@ def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
     which = 0 if recorder.follows(operands[0]) else 1
     weight, x, of_weight, of_x = operands[which], operands[1 - which], terms[which], terms[1 - which]
     letters = {*of_weight, *of_x}
-    if recorder.shared(x) or any((letter in of_weight) + (letter in of_x) + (letter in out) != 2 for letter in letters):
+    if recorder.is_shared(x) or any((letter in of_weight) + (letter in of_x) + (letter in out) != 2 for letter in letters):
         return None
     contracted = [letter for letter in of_x if letter in of_weight]
     kept, made = ([letter for letter in term if letter in out] for term in (of_x, of_weight))
@@ -65,7 +65,7 @@ def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
     rows = weight.permute([of_weight.index(letter) for letter in (*made, *contracted)]).reshape(-1, width)
     order = [of_x.index(letter) + 1 for letter in (*kept, *contracted)]
     vectors = x.permute(0, *order).reshape(len(x), *(sizes[letter] for letter in kept), width)
-    result = product(recorder, vectors, recorder.view(weight, rows), None, transposed=False)
+    result = follow_linear(recorder, vectors, recorder.view(weight, rows), None, transposed=False)
     found = [*kept, *made]
     result = result.reshape(len(x), *(sizes[letter] for letter in found))
     return result.permute(0, *(found.index(letter) + 1 for letter in out))
@@ -74,7 +74,7 @@ def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
 @register_handler(F.bilinear, torch.bilinear)
 def bilinear(recorder: Recorder, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
     """Follow `F.bilinear` as a linear map of the outer products of its inputs."""
-    if recorder.shared(input1) or recorder.shared(input2) or not recorder.shared(weight, bias):
+    if recorder.is_shared(input1) or recorder.is_shared(input2) or not recorder.is_shared(weight, bias):
         return None
     outer = (input1.unsqueeze(-1) * input2.unsqueeze(-2)).flatten(-2)
-    return product(recorder, outer, recorder.view(weight, weight.flatten(1)), bias, transposed=False)
+    return follow_linear(recorder, outer, recorder.view(weight, weight.flatten(1)), bias, transposed=False)

@@ -1,4 +1,4 @@
-"""Means whose backward pass hands one gradient to all positions instead of a copy to each."""
+"""Means whose backward pass shares one gradient over all positions instead of copying it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from privet.gradients.core.recorder import Recorder
 
 @register_handler(torch.mean, Tensor.mean, always=True, direct=True)
 def mean(_recorder: Recorder, input: Tensor, *arguments: Any, **options: Any) -> Tensor | None:
-    """Return what `torch.mean` does, to the last bit, with gradients that are views; None where torch goes another way.
+    """Compute `torch.mean`, bit for bit, with gradients that are views; None for arguments that torch computes differently.
 
-    Torch's own backward pass expands the gradient before it divides, which writes a gradient as large as the input. Here it is
-    divided first, so that all positions share one gradient, with a stride of zero.
+    Torch's own backward pass expands the gradient before dividing it, which allocates a gradient of the size of the input. Here
+    it is divided first, so that all positions share one gradient, with a stride of zero.
     """
     if options.keys() & {"dtype", "out"} or input.dtype not in (torch.float32, torch.float64) or input.numel() == 0:
         return None

@@ -1,8 +1,8 @@
 """Normalisation layers whose statistics come from one example or from buffers, followed by an affine map.
 
-Forward pass and input gradient are torch's own kernels and cost what they cost in plain training. Only the scale and the shift
-are parameters: an example's gradients are the sums over its positions of (normalised input)·(output gradient) and of the output
-gradient, and are kept, being as small as the parameters.
+Forward pass and input gradient use torch's own kernels and cost as much as in plain training. Only the scale and the shift are
+parameters: an example's gradients are the sums over its positions of (normalised input)·(output gradient) and of the output
+gradient. They are stored, as they are only as large as the parameters.
 
 Axes: (B, …, *normalised shape) for layer and RMS norms; (R, C, *space) for the others, whose R rows are n for each of B examples.
 """
@@ -33,11 +33,11 @@ class _Affine:
     """The scale and shift that follow a normalisation.
 
     Args:
-        recorder: that follows them.
-        weight, bias: scale and shift; either may be absent.
-        plain: both without the history of those that are followed.
-        shape: that both have where they line up with the last dimensions of the input, such as (d,) or (C, 1, 1).
-        rows: n, rows of the input that belong to an example.
+        recorder: of the pass.
+        weight, bias: scale and shift; either may be None.
+        plain: both, detached where they are followed.
+        shape: of both when aligned with the last dimensions of the input, such as (d,) or (C, 1, 1).
+        rows: n, number of rows of the input per example.
     """
 
     recorder: Recorder
@@ -47,20 +47,20 @@ class _Affine:
     shape: tuple[int, ...]
     rows: int = 1
 
-    def after(self, function: type[torch.autograd.Function], x: Tensor, *options: Any) -> Tensor:
-        """Return the function of x, this affine map included, in the precision of the parameters."""
+    def apply(self, function: type[torch.autograd.Function], x: Tensor, *options: Any) -> Tensor:
+        """Apply the function, which includes this affine map, to x in the precision of the parameters."""
         own = next(parameter for parameter in self.plain if parameter is not None)
         result: Tensor = function.apply(self.recorder.anchor, x.to(own.dtype), *self.plain, *options, self)
         return result
 
     def record(self, scales: Callable[[], Tensor], shifts: Callable[[], Tensor]) -> None:
-        """Record the uses of the parameters that are followed; the arguments form every example's gradients, (B, …)."""
+        """Record gradients of the followed parameters; the arguments compute every example's gradients, (B, …)."""
         for parameter, gradients in ((self.weight, scales), (self.bias, shifts)):
             if parameter is not None and self.recorder.follows(parameter):
                 self.recorder.add(parameter, DenseGrad(gradients().reshape(-1, *parameter.shape)), self.rows)
 
     def record_products(self, normalised: Callable[[slice], Tensor], g: Tensor) -> None:
-        """Record the uses, from the normalised inputs of a block of rows and the output gradient."""
+        """Record gradients from the normalised inputs of a block of rows and the output gradient."""
         shape = (1,) * (g.dim() - 1 - len(self.shape)) + self.shape
 
         def sums(product: Callable[[slice], Tensor]) -> Tensor:
@@ -73,22 +73,22 @@ class _Affine:
 def _affine(
     recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Sequence[int], rows: int = 1
 ) -> _Affine | None:
-    """Return the affine map with parameters of this shape; None if the parameters belong to examples, or the input does not."""
-    if recorder.shared(x) or not recorder.shared(weight, bias) or (weight is None and bias is None):
+    """Return the affine map with parameters of this shape; None for per-example parameters or a shared input."""
+    if recorder.is_shared(x) or not recorder.is_shared(weight, bias) or (weight is None and bias is None):
         return None
     return _Affine(recorder, weight, bias, recorder.detach(weight, bias), tuple(shape), rows)
 
 
-def _channels(recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, _Affine] | None:
-    """Return the rows (R, C, *space) of an input (B, n, C, *space), and the affine map with a number per channel."""
+def _flatten_channels(recorder: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, _Affine] | None:
+    """Return the rows (R, C, *space) of an input (B, n, C, *space), and the affine map with one number per channel."""
     if x.dim() < 3:
         return None
     affine = _affine(recorder, x, weight, bias, (x.shape[2], *(1,) * (x.dim() - 3)), x.shape[1])
     return None if affine is None else (x.flatten(0, 1), affine)
 
 
-def _as_given(rows: Tensor, input: Tensor) -> Tensor:
-    """Return rows (R, …) as their examples have them, (B, n, …)."""
+def _unflatten_rows(rows: Tensor, input: Tensor) -> Tensor:
+    """Return rows (R, …) by example, (B, n, …)."""
     found: Tensor = rows.unflatten(0, input.shape[:2])
     return found
 
@@ -134,8 +134,8 @@ class _LayerNorm(torch.autograd.Function):
 class _GroupNorm(torch.autograd.Function):
     """torch's group norm; the backward pass records the affine parameters.
 
-    Channels first, the batch is seen as one example with B·C channels in B·groups groups, with the scale repeated: it has the
-    same input gradient, and torch's gradients of that scale and shift are those of every example.
+    With channels first, the batch is viewed as one example with B·C channels in B·groups groups and a repeated scale: the input
+    gradient is the same, and torch's gradients of that scale and shift are the per-example gradients.
     """
 
     @staticmethod
@@ -178,14 +178,14 @@ class _GroupNorm(torch.autograd.Function):
 
 
 def _memory_format(x: Tensor) -> torch.memory_format:
-    """Return the layout that torch's group norm takes for an input: on a CPU it has kernels for channels last."""
+    """Return the memory format that torch's group norm uses for an input: on a CPU it has kernels for channels last."""
     last = _CHANNELS_LAST.get(x.dim())
     kept = last is not None and x.is_cpu and x.is_contiguous(memory_format=last) and not x.is_contiguous()
     return last if last is not None and kept else torch.contiguous_format
 
 
 def _group_normalised(x: Tensor, mean: Tensor, rstd: Tensor) -> Callable[[slice], Tensor]:
-    """Return what forms the normalised inputs of a block of examples, from (B, C, *space) and two of (B, groups)."""
+    """Return a function that normalises the inputs of a block of examples, from (B, C, *space) and statistics (B, groups)."""
     groups = mean.shape[1]
     inputs = x.view(len(x), groups, -1, *x.shape[2:])
     means, scales = (part.view(-1, groups, *[1] * (x.dim() - 1)) for part in (mean, rstd))
@@ -193,7 +193,7 @@ def _group_normalised(x: Tensor, mean: Tensor, rstd: Tensor) -> Callable[[slice]
 
 
 class _ScaleAndShift(torch.autograd.Function):
-    """The affine map alone, after a normalisation that torch has no separate backward kernel for."""
+    """The affine map alone, after a normalisation for which torch has no separate backward kernel."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, affine: _Affine) -> Tensor:
@@ -223,7 +223,7 @@ def layer_norm(
     """Follow `F.layer_norm`."""
     shape = list(normalized_shape)
     affine = _affine(recorder, input, weight, bias, shape)
-    return None if affine is None else affine.after(_LayerNorm, input, shape, eps)
+    return None if affine is None else affine.apply(_LayerNorm, input, shape, eps)
 
 
 @register_handler(F.rms_norm)
@@ -233,7 +233,7 @@ def rms_norm(
     """Follow `F.rms_norm`."""
     shape = list(normalized_shape)
     affine = _affine(recorder, input, weight, None, shape)
-    return None if affine is None else affine.after(_ScaleAndShift, F.rms_norm(input, shape, None, eps))
+    return None if affine is None else affine.apply(_ScaleAndShift, F.rms_norm(input, shape, None, eps))
 
 
 @register_handler(F.group_norm)
@@ -246,11 +246,11 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor | None:
     """Follow `F.group_norm`."""
-    found = _channels(recorder, input, weight, bias)
+    found = _flatten_channels(recorder, input, weight, bias)
     if found is None:
         return None
     rows, affine = found
-    return _as_given(affine.after(_GroupNorm, rows, num_groups, eps), input)
+    return _unflatten_rows(affine.apply(_GroupNorm, rows, num_groups, eps), input)
 
 
 @register_handler(F.instance_norm)
@@ -267,19 +267,19 @@ def instance_norm(
 ) -> Tensor | None:
     """Follow `F.instance_norm`, a group norm with as many groups as channels.
 
-    None with running statistics that are updated: each example would write into them.
+    None if running statistics are updated: each example would write to them.
     """
-    found = _channels(recorder, input, weight, bias)
-    if found is None or not recorder.shared(running_mean, running_var):
+    found = _flatten_channels(recorder, input, weight, bias)
+    if found is None or not recorder.is_shared(running_mean, running_var):
         return None
     rows, affine = found
     if use_input_stats and running_mean is None and running_var is None:
-        # Channels first, as torch does it: its kernel for channels last takes the variance as a difference of two sums.
-        return _as_given(affine.after(_GroupNorm, rows.contiguous(), rows.shape[1], eps), input)
+        # Channels first, like torch: its kernel for channels last computes the variance as a difference of two sums.
+        return _unflatten_rows(affine.apply(_GroupNorm, rows.contiguous(), rows.shape[1], eps), input)
     if use_input_stats:
         return None
     normal = F.instance_norm(rows, running_mean, running_var, None, None, False, momentum, eps)
-    return _as_given(affine.after(_ScaleAndShift, normal), input)
+    return _unflatten_rows(affine.apply(_ScaleAndShift, normal), input)
 
 
 @register_handler(F.batch_norm)
@@ -295,9 +295,9 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor | None:
     """Follow `F.batch_norm` with running statistics; None in training mode, where it would normalise over one example."""
-    found = None if training else _channels(recorder, input, weight, bias)
-    if found is None or not recorder.shared(running_mean, running_var):
+    found = None if training else _flatten_channels(recorder, input, weight, bias)
+    if found is None or not recorder.is_shared(running_mean, running_var):
         return None
     rows, affine = found
     normal = F.batch_norm(rows, running_mean, running_var, None, None, False, momentum, eps)
-    return _as_given(affine.after(_ScaleAndShift, normal), input)
+    return _unflatten_rows(affine.apply(_ScaleAndShift, normal), input)

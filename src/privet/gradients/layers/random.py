@@ -1,7 +1,7 @@
-"""Functions that draw random numbers: for each example its own, from the generators of the pass.
+"""Functions that draw random numbers: independent ones for each example, from the generators of the pass.
 
-These run inside of vmap, and likewise for one example at a time. Axes: B examples first in what is drawn, then as the example
-sees it.
+The rules run inside vmap, and in the loop over single examples. Axes of random numbers: B examples first, then the dimensions
+that one example sees.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from privet.gradients.core.batching import is_batched, on_physical_batch
+from privet.gradients.core.batching import is_batched, run_on_physical_batch
 from privet.gradients.core.randomness import Draws
 
 # (draw, *arguments of the function) → its result
@@ -22,22 +22,22 @@ RULES: dict[Any, RandomRule] = {}
 
 
 class Draw:
-    """Draws for the example that is in sight.
+    """Draws random tensors for the current example.
 
     Args:
-        draws: of the pass.
-        token: of the pass; None for one example at a time.
+        draws: random numbers of the pass.
+        token: of the pass; None in the loop over single examples.
     """
 
     def __init__(self, draws: Draws, token: Tensor | None) -> None:
         self._draws, self._token = draws, token
 
     def __call__(self, fill: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
-        """Return a tensor of random numbers.
+        """Draw a tensor of random numbers.
 
         Args:
             fill: (empty tensor, generator) → the tensor filled.
-            like: what it is to look like; its values do not matter.
+            like: gives shape, dtype and device; its values are not used.
         """
         shape, dtype, device = like.shape, like.dtype, like.device
 
@@ -46,13 +46,13 @@ class Draw:
 
         if self._token is None:
             return self._draws.sample(sample, device)[0]
-        # Inside of vmap, torch refuses to fill a tensor that is not batched.
-        found: Tensor = on_physical_batch(self._token, lambda _: self._draws.sample(sample, device), (self._token,))
+        # Inside vmap, torch refuses to fill an unbatched tensor.
+        found: Tensor = run_on_physical_batch(self._token, lambda _: self._draws.sample(sample, device), (self._token,))
         return found
 
 
 def random_rule(*functions: Any) -> Callable[[RandomRule], RandomRule]:
-    """Return a decorator that makes a rule known for some functions that draw random numbers."""
+    """Return a decorator that registers a rule for functions that draw random numbers."""
 
     def register(rule: RandomRule) -> RandomRule:
         RULES.update(dict.fromkeys(functions, rule))
@@ -73,21 +73,21 @@ def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in names}
 
 
-def _shaped(function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
-    """Return what a function that makes a tensor would make, without its values."""
+def _empty_result(function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
+    """Return an uninitialised tensor like the result of a tensor factory."""
     own = _without(options, "generator", "out", "device", "requires_grad", "pin_memory")
     shape = function(*arguments, **own, device="meta")
     return torch.empty(shape.shape, dtype=shape.dtype, device=options.get("device") or torch.get_default_device())
 
 
-def _made(function: Any, fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
+def _factory_rule(function: Any, fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
     def rule(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
-        return draw(fill, _shaped(function, arguments, options))
+        return draw(fill, _empty_result(function, arguments, options))
 
     return rule
 
 
-def _like(fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
+def _like_rule(fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
     def rule(draw: Draw, input: Tensor, **options: Any) -> Tensor:
         made = {name: options[name] for name in ("dtype", "device") if options.get(name) is not None}
         return draw(fill, torch.empty(input.shape, **{"dtype": input.dtype, "device": input.device, **made}))
@@ -96,24 +96,24 @@ def _like(fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
 
 
 for _function, _fill in ((torch.rand, _uniform), (torch.randn, _normal)):
-    random_rule(_function)(_made(_function, _fill))
-random_rule(torch.rand_like)(_like(_uniform))
-random_rule(torch.randn_like)(_like(_normal))
+    random_rule(_function)(_factory_rule(_function, _fill))
+random_rule(torch.rand_like)(_like_rule(_uniform))
+random_rule(torch.randn_like)(_like_rule(_normal))
 
 
 @random_rule(torch.randint)
 def _randint(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
-    """Draw whole numbers from [low, high)."""
+    """Draw integers from [low, high)."""
     numbers = [argument for argument in arguments if isinstance(argument, int)]
     low = options.get("low", numbers[0] if len(numbers) + ("high" in options) > 1 else 0)
     high = options.get("high", numbers[-1] if numbers else 1)
-    like = _shaped(torch.randint, arguments, options)
+    like = _empty_result(torch.randint, arguments, options)
     return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
 
 
 @random_rule(torch.randint_like)
 def _randint_like(draw: Draw, input: Tensor, *bounds: int, **options: Any) -> Tensor:
-    """Draw whole numbers from [low, high)."""
+    """Draw integers from [low, high)."""
     high = options.get("high", bounds[-1] if bounds else 1)
     low = options.get("low", bounds[0] if len(bounds) > 1 else 0)
     like = torch.empty(input.shape, dtype=options.get("dtype") or input.dtype, device=input.device)
@@ -122,7 +122,7 @@ def _randint_like(draw: Draw, input: Tensor, *bounds: int, **options: Any) -> Te
 
 @random_rule(torch.randperm)
 def _randperm(draw: Draw, n: int, **options: Any) -> Tensor:
-    """Draw a permutation as the order of random numbers."""
+    """Draw a permutation by sorting random numbers."""
     keys = draw(_uniform, torch.empty(n, dtype=torch.float64, device=options.get("device") or torch.get_default_device()))
     return keys.argsort().to(options.get("dtype") or torch.int64)
 
@@ -136,7 +136,7 @@ def _bernoulli(draw: Draw, input: Tensor, p: float | None = None, **_: Any) -> T
 
 @random_rule(torch.normal)
 def _normals(draw: Draw, mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
-    """Draw normal numbers around means."""
+    """Draw normal numbers with given means and standard deviations."""
     shapes = [x.shape for x in (mean, std) if isinstance(x, Tensor)]
     shape = tuple(size) if size is not None else torch.broadcast_shapes(*shapes)
     tensor = next((x for x in (mean, std) if isinstance(x, Tensor)), torch.empty(0))
@@ -146,7 +146,7 @@ def _normals(draw: Draw, mean: Any = 0.0, std: Any = 1.0, size: Any = None, **op
 
 @random_rule(torch.multinomial, Tensor.multinomial)
 def _multinomial(draw: Draw, input: Tensor, num_samples: int, replacement: bool = False, **_: Any) -> Tensor:
-    """Draw places in proportion to weights, by a race of exponential clocks."""
+    """Draw indices in proportion to weights, by a race of exponential clocks."""
     times = (num_samples,) if replacement else ()
     like = torch.empty(*input.shape[:-1], *times, input.shape[-1], dtype=torch.float32, device=input.device)
     clocks = draw(lambda x, generator: x.exponential_(generator=generator), like)
@@ -155,7 +155,7 @@ def _multinomial(draw: Draw, input: Tensor, num_samples: int, replacement: bool 
     return (input.float() / clocks).topk(num_samples, -1).indices
 
 
-def _filled(name: str) -> RandomRule:
+def _fill_rule(name: str) -> RandomRule:
     function = getattr(Tensor, name)
 
     def rule(draw: Draw, x: Tensor, *arguments: Any, **options: Any) -> Tensor:
@@ -175,14 +175,14 @@ def _filled(name: str) -> RandomRule:
 for _name in (
     "bernoulli_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_", "random_",
 ):  # fmt: skip
-    random_rule(getattr(Tensor, _name))(_filled(_name))
+    random_rule(getattr(Tensor, _name))(_fill_rule(_name))
 
 
-def dropped(draw: Draw, x: Tensor, p: float, shape: tuple[int, ...]) -> Tensor:
-    """Return a tensor times a mask of this shape, which keeps with chance 1 − p and makes up for what is dropped."""
+def apply_dropout(draw: Draw, x: Tensor, p: float, shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor times a dropout mask of this shape, with entries 1/(1 − p) with probability 1 − p, else 0."""
     if p == 1:
         return x * 0.0
-    # As torch has it, without vmap's batching rule: one pass over the physical tensor.
+    # torch's own formula without vmap's batching rule: one pass over the physical tensor.
     mask = draw(
         lambda y, generator: y.bernoulli_(1 - p, generator=generator).div_(1 - p),
         torch.empty(shape, dtype=x.dtype, device=x.device),
@@ -192,34 +192,34 @@ def dropped(draw: Draw, x: Tensor, p: float, shape: tuple[int, ...]) -> Tensor:
 
 @random_rule(F.dropout, torch.dropout)
 def _dropout(draw: Draw, input: Tensor, p: float = 0.5, train: bool = True, inplace: bool = False, **options: Any) -> Tensor:
-    """Drop single numbers."""
+    """Drop single elements."""
     if not options.get("training", train) or p == 0:
         return input
-    found = dropped(draw, input, p, tuple(input.shape))
+    found = apply_dropout(draw, input, p, tuple(input.shape))
     return input.copy_(found) if inplace else found
 
 
-def _channels(dimensions: int) -> RandomRule:
+def _channel_dropout_rule(dimensions: int) -> RandomRule:
     def rule(draw: Draw, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
             return input
         kept = max(0, input.dim() - dimensions)
-        found = dropped(draw, input, p, (*input.shape[:kept], *(1,) * (input.dim() - kept)))
+        found = apply_dropout(draw, input, p, (*input.shape[:kept], *(1,) * (input.dim() - kept)))
         return input.copy_(found) if inplace else found
 
     return rule
 
 
 for _dropout_function, _dimensions in ((F.dropout1d, 1), (F.dropout2d, 2), (F.dropout3d, 3)):
-    random_rule(_dropout_function)(_channels(_dimensions))
+    random_rule(_dropout_function)(_channel_dropout_rule(_dimensions))
 
 
 _SATURATION = 1.7580993408473766  # of SELU, towards −∞
 
 
-def _alpha(by_channel: bool) -> RandomRule:
+def _alpha_dropout_rule(by_channel: bool) -> RandomRule:
     def rule(draw: Draw, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-        """Put dropped numbers to SELU's saturation, and keep mean and variance (Klambauer et al. 2017)."""
+        """Set dropped elements to SELU's saturation value, and preserve mean and variance (Klambauer et al. 2017)."""
         if not training or p == 0:
             return input
         shape = (*input.shape[:2], *(1,) * (input.dim() - 2)) if by_channel else tuple(input.shape)
@@ -233,8 +233,8 @@ def _alpha(by_channel: bool) -> RandomRule:
     return rule
 
 
-random_rule(F.alpha_dropout)(_alpha(by_channel=False))
-random_rule(F.feature_alpha_dropout)(_alpha(by_channel=True))
+random_rule(F.alpha_dropout)(_alpha_dropout_rule(by_channel=False))
+random_rule(F.feature_alpha_dropout)(_alpha_dropout_rule(by_channel=True))
 
 
 def attention_with_dropout(
@@ -247,7 +247,7 @@ def attention_with_dropout(
     is_causal: bool,
     scale: float | None,
 ) -> Tensor:
-    """Return attention whose weights are dropped, as torch defines it."""
+    """Return attention with dropout of its weights, as torch defines it."""
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
@@ -256,7 +256,7 @@ def attention_with_dropout(
         hidden = attn_mask.dtype == torch.bool
         scores = scores.masked_fill(~attn_mask, -torch.inf) if hidden else scores + attn_mask
     weights = torch.softmax(scores, -1)
-    return dropped(draw, weights, p, tuple(weights.shape)) @ value
+    return apply_dropout(draw, weights, p, tuple(weights.shape)) @ value
 
 
 @random_rule(F.scaled_dot_product_attention)
@@ -264,7 +264,7 @@ def _attention(
     draw: Draw, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """Drop attention weights; NotImplemented without dropout, as nothing is random then."""
+    """Apply attention with dropout; NotImplemented without dropout, as nothing is random then."""
     if not dropout_p:
         return NotImplemented
     if enable_gqa:
@@ -273,4 +273,4 @@ def _attention(
     return attention_with_dropout(draw, query, key, value, attn_mask, dropout_p, is_causal, scale)
 
 
-__all__ = ["RULES", "Draw", "dropped", "is_batched", "random_rule"]
+__all__ = ["RULES", "Draw", "apply_dropout", "is_batched", "random_rule"]

@@ -1,11 +1,12 @@
 """Recurrent layers, over padded and over packed sequences: RNN, GRU, LSTM, and one step of each.
 
-A layer is run one step at a time by hand, so that the gradients of its gates are at hand as well: with the inputs and the
-previous hidden states they are the factors of the two weights' gradients, as for any linear map over T positions.
+A layer runs one step at a time in Python, so that the gradients of its gates are available: together with the inputs and the
+previous hidden states, they are the factors of the two weights' gradients, as for any linear map over T positions.
 
-A packed sequence of one example is that example's first steps, so nothing is packed here: examples of one length make a group.
+A packed sequence of one example consists of that example's steps, so nothing is packed here: examples of equal length form a
+group.
 
-Axes: inputs (T, R, d) and states (R, H), for R = B·n rows; of gates (T, R, ·) in the order of time.
+Axes: inputs (T, R, d) and states (R, H), for R = B·n rows; gates (T, R, ·) in the order of time.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from privet.gradients.core.consensus import agree
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.layers.linear import cheapest
+from privet.gradients.layers.linear import choose_grad
 
 States = tuple[Tensor, ...]
 Kept = tuple[Tensor, ...]
-# Step → the previous states, and what the cell kept.
+# Step → the previous states, and the tensors that the cell saved for its backward pass.
 Trace = dict[int, tuple[States, Kept]]
 
 # (gradient, output) → gradient of the argument.
@@ -36,12 +37,12 @@ _SIGMOID = torch.ops.aten.sigmoid_backward
 
 
 class GateGradients(NamedTuple):
-    """What one step passes back.
+    """Gradients that one step propagates.
 
     Args:
         inputs: gradient of W_ih x + b_ih.
         hidden: gradient of W_hh h + b_hh.
-        direct: gradient of the previous hidden state, without what flows through `hidden`; None for zero.
+        direct: gradient of the previous hidden state, excluding the part through `hidden`; None for zero.
         others: gradients of the other previous states.
     """
 
@@ -56,8 +57,8 @@ class Cell:
     """The equations of one step. States are tuples that begin with the hidden state.
 
     Args:
-        forward: (W_ih x + b_ih, which it may overwrite; W_hh h + b_hh; previous states) → states, and what backward needs.
-        backward: (gradients of the states, previous states, what forward kept) → gradients.
+        forward: (W_ih x + b_ih, which it may overwrite; W_hh h + b_hh; previous states) → states, and tensors for backward.
+        backward: (gradients of the states, previous states, tensors from forward) → gradients.
     """
 
     forward: Callable[[Tensor, Tensor, States], tuple[States, Kept]]
@@ -65,7 +66,7 @@ class Cell:
 
 
 def _elman(activation: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]) -> Cell:
-    """Return h' = φ(x + h) for an in-place φ whose backward pass is slope(gradient, output)."""
+    """Return the cell h' = φ(x + h) for an in-place φ whose backward pass is slope(gradient, output)."""
 
     def forward(x: Tensor, hidden: Tensor, _states: States) -> tuple[States, Kept]:
         h = activation(x.add_(hidden))
@@ -88,7 +89,7 @@ def _gru_forward(x: Tensor, hidden: Tensor, states: States) -> tuple[States, Kep
 
 
 def _gru_backward(grads: States, states: States, kept: Kept) -> GateGradients:
-    """Return the gradients; the candidate's hidden part is scaled by r, so its gradient differs from the input part's."""
+    """Return the gradients; r scales the candidate's hidden part, so its gradient differs from that of the input part."""
     (grad,), (h,), (r, z, n, candidate) = grads, states, kept
     carried = grad * z
     grad_n = _TANH(grad - carried, n)
@@ -108,7 +109,7 @@ def _lstm_forward(x: Tensor, hidden: Tensor, states: States) -> tuple[States, Ke
 
 
 def _lstm_backward(grads: States, states: States, kept: Kept) -> GateGradients:
-    """Return the gradients; the cell state passes its own on through the forget gate."""
+    """Return the gradients; that of the cell state is propagated through the forget gate."""
     (grad_h, grad_c), (_, c), (i, f, g, o, squashed) = grads, states, kept
     grad_c = grad_c + _TANH(grad_h * o, squashed)
     gates = [_SIGMOID(grad_c * g, i), _SIGMOID(grad_c * c, f), _TANH(grad_c * i, g), _SIGMOID(grad_h * squashed, o)]
@@ -143,7 +144,7 @@ class Layer:
 
     Args:
         cell: its equations.
-        weights: its parameters, out of the graph.
+        weights: its parameters, detached.
         backwards: whether it runs from the last step to the first.
     """
 
@@ -151,58 +152,58 @@ class Layer:
     weights: Weights
     backwards: bool
 
-    def times(self, steps: int) -> range:
-        """Return the steps in the order in which the layer takes them."""
+    def steps_in_order(self, steps: int) -> range:
+        """Return the steps in the order in which the layer runs them."""
         return range(steps)[::-1] if self.backwards else range(steps)
 
     def forward(self, x: Tensor, states: States) -> tuple[Tensor, States, Trace]:
-        """Return the outputs (T, R, H), the final states, and what backward needs of every step."""
+        """Return the outputs (T, R, H), the final states, and the trace that backward needs."""
         inputs = F.linear(x.flatten(0, 1), self.weights.ih, self.weights.b_ih).view(*x.shape[:2], -1)
         outputs: dict[int, Tensor] = {}
         trace: Trace = {}
-        for time in self.times(len(x)):
+        for time in self.steps_in_order(len(x)):
             hidden = F.linear(states[0], self.weights.hh, self.weights.b_hh)
             after, kept = self.cell.forward(inputs[time], hidden, states)
             outputs[time], trace[time] = after[0], (states, kept)
             states = after
-        return _in_order(outputs), states, trace
+        return _stack_steps(outputs), states, trace
 
     def backward(self, grad: Tensor, grads: States, trace: Trace) -> tuple[Tensor, Tensor, States]:
         """Return the gradients of W_ih x + b_ih and of W_hh h + b_hh, both (T, R, ·), and of the initial states."""
         inputs: dict[int, Tensor] = {}
         hidden: dict[int, Tensor] = {}
-        for time in reversed(self.times(len(grad))):
+        for time in reversed(self.steps_in_order(len(grad))):
             before, kept = trace[time]
             found = self.cell.backward((grad[time] + grads[0], *grads[1:]), before, kept)
             inputs[time], hidden[time] = found.inputs, found.hidden
             through = found.hidden @ self.weights.hh
             grads = (through if found.direct is None else through.add_(found.direct), *found.others)
         shared = inputs[0] is hidden[0]
-        joined = _in_order(inputs)
-        return joined, joined if shared else _in_order(hidden), grads
+        joined = _stack_steps(inputs)
+        return joined, joined if shared else _stack_steps(hidden), grads
 
 
-def _in_order(steps: dict[int, Tensor]) -> Tensor:
-    """Return what all steps have, in the order of time."""
+def _stack_steps(steps: dict[int, Tensor]) -> Tensor:
+    """Stack the tensors of all steps in the order of time."""
     return torch.stack([steps[time] for time in range(len(steps))])
 
 
 class _Run(torch.autograd.Function):
-    """A layer whose backward passes on the gradients of the input and of the initial states, and records the rest."""
+    """A layer whose backward pass returns the gradients of input and initial states only, and records the factors."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, layer: Layer, record: Any, x: Tensor, *states: Tensor) -> Any:
         ctx.layer, ctx.record = layer, record
         ctx.save_for_backward(x, *states)
         outputs, final, ctx.trace = layer.forward(x, states)
-        # Copies, because the trace may hold the final states: what it holds must not hold the trace in turn.
+        # Copies, because the trace may hold the final states, and an output whose graph holds the trace would form a cycle.
         return outputs, *(state.clone() for state in final)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> Any:
         x, *_ = ctx.saved_tensors
         inputs, hidden, initial = ctx.layer.backward(grad, grads, ctx.trace)
-        previous = _in_order({time: before[0] for time, (before, _) in ctx.trace.items()})
+        previous = _stack_steps({time: before[0] for time, (before, _) in ctx.trace.items()})
         ctx.record(x.detach(), previous, inputs, hidden)
         into = (inputs.flatten(0, 1) @ ctx.layer.weights.ih).view(x.shape) if ctx.needs_input_grad[3] else None
         return None, None, None, into, *initial
@@ -214,7 +215,7 @@ def _run(
     """Return the outputs (T, R, H) of one layer in one direction, and its final states."""
 
     def by_example(rows: Tensor) -> Tensor:
-        """Return what R rows have at T steps with all steps of an example as its positions, (B, n·T, ·)."""
+        """Return (T, R, ·) by example, with all steps of its rows as positions, (B, n·T, ·)."""
         found = rows.transpose(0, 1)
         return found if len(found) == recorder.examples else found.reshape(recorder.examples, -1, rows.shape[-1])
 
@@ -223,7 +224,7 @@ def _run(
         for_hidden = for_inputs if of_hidden is of_inputs else by_example(of_hidden)
         for weight, rows, grad in ((weights.ih, inputs, for_inputs), (weights.hh, previous, for_hidden)):
             if recorder.follows(weight):
-                recorder.add(weight, cheapest(by_example(rows), grad))
+                recorder.add(weight, choose_grad(by_example(rows), grad))
         for bias, grad in ((weights.b_ih, for_inputs), (weights.b_hh, for_hidden)):
             if recorder.follows(bias):
                 recorder.add(bias, DenseGrad(grad.sum(1)))
@@ -233,7 +234,7 @@ def _run(
 
 
 def _states(hx: Tensor | Sequence[Tensor]) -> States:
-    """Return torch's states, which are one tensor where there is only a hidden state, as a tuple."""
+    """Return torch's states as a tuple: torch passes one tensor if there is only a hidden state."""
     return (hx,) if isinstance(hx, Tensor) else tuple(hx)
 
 
@@ -246,7 +247,7 @@ def _network(
     final = []
     for layer in range(num_layers):
         if layer and train and dropout:
-            x = _dropped(recorder, x, dropout)
+            x = _apply_dropout(recorder, x, dropout)
         outputs = []
         for run in range(layer * directions, (layer + 1) * directions):
             weights, states = Weights(*params[run * count : (run + 1) * count]), [state[run] for state in initial]
@@ -257,8 +258,8 @@ def _network(
     return x, *map(torch.stack, zip(*final, strict=True))
 
 
-def _dropped(recorder: Recorder, x: Tensor, p: float) -> Tensor:
-    """Return (T, R, d) with numbers dropped, for each example by its own draws."""
+def _apply_dropout(recorder: Recorder, x: Tensor, p: float) -> Tensor:
+    """Apply dropout to (T, R, d), with independent draws for each example."""
     steps, rows, width = x.shape
 
     def sample(examples: int, generator: torch.Generator) -> Tensor:
@@ -272,30 +273,30 @@ def _follow_network(name: str) -> Callable[..., Any]:
     cell, function = CELLS[name], getattr(torch, name)
 
     def handler(recorder: Recorder, *args: Any, **options: Any) -> Any:
-        """Follow torch's two functions of one name: over packed sequences if batch sizes come second, else over padded ones.
+        """Follow both torch functions of this name: for packed sequences if batch sizes come second, else for padded ones.
 
         Raises:
-            UntraceableError: layers with projections, or with weights that belong to examples.
+            UntraceableError: the layers have projections or per-example weights.
         """
         if options or len(args) != 9:
-            raise UntraceableError("a recurrent network is called with named arguments")
+            raise UntraceableError("a recurrent network is called with keyword arguments")
         packed = isinstance(args[1], Tensor) and args[1].dim() == 1 and not isinstance(args[3], bool)
         if packed:
-            # One example's packed sequence is its steps, (B, T, d).
+            # The packed sequence of one example consists of its steps, (B, T, d).
             data, _, hx, params, *settings = args
-            x = recorder.own(data).unsqueeze(2)
+            x = recorder.to_batched(data).unsqueeze(2)
         else:
             input, hx, params, *settings, batch_first = args
-            x = recorder.own(input)
+            x = recorder.to_batched(input)
             x = x.transpose(1, 2) if batch_first else x
         has_biases, num_layers, dropout, train, bidirectional = settings
         directions, count = 1 + bidirectional, 4 if has_biases else 2
-        known = len(params) == num_layers * directions * count and recorder.shared(*params)
+        known = len(params) == num_layers * directions * count and recorder.is_shared(*params)
         if not known or x.dim() != 4 or x.shape[1] == 0:
-            raise UntraceableError("a recurrent network of a kind that no rule follows")
+            raise UntraceableError("no rule supports a recurrent network of this kind")
         lead = (x.shape[0], x.shape[2])
         rows = x.permute(1, 0, 2, 3).flatten(1, 2)
-        initial = tuple(recorder.own(state).transpose(0, 1).flatten(1, 2) for state in _states(hx))
+        initial = tuple(recorder.to_batched(state).transpose(0, 1).flatten(1, 2) for state in _states(hx))
         if any(map(recorder.follows, params)) or (dropout and train):
             found = _network(recorder, cell, rows, initial, params, *settings)
         else:
@@ -325,9 +326,9 @@ def _follow_cell(name: str) -> Callable[..., Any]:
     ) -> Any:
         """Follow one step of an input (B, n, d)."""
         weights = Weights(w_ih, w_hh, b_ih, b_hh)
-        if not recorder.shared(*weights):
-            raise UntraceableError("the weights of a recurrent cell belong to examples")
-        x, states = recorder.own(input), [recorder.own(state) for state in _states(hx)]
+        if not recorder.is_shared(*weights):
+            raise UntraceableError("a recurrent cell has per-example weights")
+        x, states = recorder.to_batched(input), [recorder.to_batched(state) for state in _states(hx)]
         lead = x.shape[:-1]
         x, states = x.reshape(-1, x.shape[-1]), [state.reshape(-1, state.shape[-1]) for state in states]
         if any(map(recorder.follows, weights)):
@@ -347,7 +348,7 @@ for _name in CELLS:
 
 @register_handler(torch._pack_padded_sequence, always=True, direct=True)
 def pack(recorder: Recorder, input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """Pack one example's sequence: its first steps, of which each holds one row. Lengths that differ make groups.
+    """Pack one example's sequence: its first steps, with one row each. Examples of different lengths form groups.
 
     Raises:
         UntraceableError: an example has several sequences.

@@ -1,1 +1,1 @@
-"""Per-example gradients of which a public mask keeps some entries."""
+"""Per-example gradients restricted to the entries that a public mask keeps."""

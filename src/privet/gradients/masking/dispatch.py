@@ -1,8 +1,8 @@
-"""From a use of a parameter and a mask to the cheapest use of the entries that the mask keeps.
+"""Dispatch from a kind of per-example gradient to the cheapest way to mask it.
 
-Four ways lead there: the factors are masked where that is the same (embeddings), norms come from one more product with the mask
-(linear maps of one position), the kept entries are computed by themselves (few, of convolutions with few positions), or gradients
-are formed in blocks and only what is kept of them stays.
+There are four: mask the factors where that is equivalent (embeddings); compute norms with an additional product with the mask
+(linear maps of one position); compute only the kept entries (if they are few, of convolutions with few positions); or form
+gradients in blocks and store only their kept entries.
 """
 
 from __future__ import annotations
@@ -25,106 +25,108 @@ from privet.gradients.masking.kernels import whole_vectors
 from privet.gradients.masking.masked_gradients import EntriesGrad, MaskedConvGrad, MaskedGrad, MaskedLinearGrad, SampledGrad
 from privet.gradients.masking.masks import Mask
 
-# Kept entries are held, rather than formed again, while those of one parameter take no more numbers than this.
+# Most elements of one parameter's kept entries that are stored rather than recomputed.
 KEEP = 1 << 23
-# Entries are computed by themselves while the output gradients of one channel, in numbers, stay in a core's own cache.
+# Most elements of one channel's output gradients, to fit a core's cache, for which only the kept entries are computed.
 _POSITIONS = 1 << 13
-# Up to this part of kept entries, taking them out of gradients that are at hand costs less than carrying the others along.
+# Up to this fraction of kept entries, extracting them from stored gradients is cheaper than keeping all.
 _FEW = 0.35
 
 
-def masked(use: PerExampleGrad, mask: Mask) -> PerExampleGrad:
-    """Return the use of the kept entries only.
+def mask_grad(grad: PerExampleGrad, mask: Mask) -> PerExampleGrad:
+    """Return per-example gradients restricted to the kept entries.
 
     Args:
-        use: of a parameter.
+        grad: per-example gradients of a parameter.
         mask: shaped like the parameter.
     """
-    return _HOW.get(type(use), _formed)(use, mask)
+    return _MASKERS.get(type(grad), _mask_formed)(grad, mask)
 
 
-def _held(use: PerExampleGrad, mask: Mask) -> bool:
-    """Return whether the kept entries of all examples may be held."""
-    return use.examples * len(mask.places) <= KEEP
+def _fits(grad: PerExampleGrad, mask: Mask) -> bool:
+    """Return whether the kept entries of all examples are few enough to be stored."""
+    return grad.examples * len(mask.places) <= KEEP
 
 
-def _entries(use: PerExampleGrad, mask: Mask, places: Tensor, formed: Iterator[tuple[slice, Tensor]]) -> EntriesGrad:
-    """Return the entries at these places of gradients that are formed block by block."""
-    values = torch.empty(use.examples, len(places), dtype=use.dtype, device=use.device)
+def _take_entries(grad: PerExampleGrad, mask: Mask, places: Tensor, formed: Iterator[tuple[slice, Tensor]]) -> EntriesGrad:
+    """Extract the entries at these places from gradients that are formed block by block."""
+    values = torch.empty(grad.examples, len(places), dtype=grad.dtype, device=grad.device)
     for block, gradients in formed:
         torch.index_select(gradients.reshape(len(gradients), -1), 1, places, out=values[block])
     return EntriesGrad(values, mask)
 
 
-def _formed(use: PerExampleGrad, mask: Mask) -> PerExampleGrad:
-    """Form the gradients, and hold what is kept of them if that is not too much."""
-    if not _held(use, mask):
-        return MaskedGrad(use, mask)
-    cut = blocks(use.examples, use.numel_per_example, use.device)
-    return _entries(use, mask, mask.places, ((block, use.index_select(block).materialize()) for block in cut))
+def _mask_formed(grad: PerExampleGrad, mask: Mask) -> PerExampleGrad:
+    """Form the gradients, and store their kept entries if they are few enough."""
+    if not _fits(grad, mask):
+        return MaskedGrad(grad, mask)
+    cut = blocks(grad.examples, grad.numel_per_example, grad.device)
+    return _take_entries(grad, mask, mask.places, ((block, grad.index_select(block).materialize()) for block in cut))
 
 
-def _direct(use: DenseGrad, mask: Mask) -> PerExampleGrad:
+def _mask_dense(grad: DenseGrad, mask: Mask) -> PerExampleGrad:
     if mask.density > _FEW:
-        return MaskedGrad(use, mask)
-    return _entries(use, mask, mask.places, iter([(slice(None), use.gradients)]))
+        return MaskedGrad(grad, mask)
+    return _take_entries(grad, mask, mask.places, iter([(slice(None), grad.gradients)]))
 
 
-def _kernel(use: ConvDenseGrad, mask: Mask) -> PerExampleGrad:
-    return _entries(use, mask, mask.places_channels_last, iter([(slice(None), use.gradients)]))
+def _mask_conv_dense(grad: ConvDenseGrad, mask: Mask) -> PerExampleGrad:
+    return _take_entries(grad, mask, mask.places_channels_last, iter([(slice(None), grad.gradients)]))
 
 
-def _convolution(use: ConvGrad, mask: Mask) -> PerExampleGrad:
-    if _sampled(use, mask):
-        values, squares = mask.entries(use.factors(whole_vectors(use.dtype)))
-        return SampledGrad(values.t()[: use.examples], mask, squares[: use.examples])
-    return _entries(use, mask, mask.places_channels_last, use.formed()) if _held(use, mask) else MaskedConvGrad(use, mask)
+def _mask_conv(grad: ConvGrad, mask: Mask) -> PerExampleGrad:
+    if _is_sampled(grad, mask):
+        values, squares = mask.entries(grad.factors(whole_vectors(grad.dtype)))
+        return SampledGrad(values.t()[: grad.examples], mask, squares[: grad.examples])
+    if _fits(grad, mask):
+        return _take_entries(grad, mask, mask.places_channels_last, grad.form_blocks())
+    return MaskedConvGrad(grad, mask)
 
 
-def _sampled(use: ConvGrad, mask: Mask) -> bool:
-    """Return whether the kept entries are computed by themselves."""
-    few_positions = use.shape.positions * use.examples <= _POSITIONS
-    plain = use.geometry.groups == 1 and use.dtype in (torch.float32, torch.float64)
-    return few_positions and plain and mask.samples and _held(use, mask)
+def _is_sampled(grad: ConvGrad, mask: Mask) -> bool:
+    """Return whether only the kept entries are computed."""
+    few_positions = grad.shape.positions * grad.examples <= _POSITIONS
+    plain = grad.geometry.groups == 1 and grad.dtype in (torch.float32, torch.float64)
+    return few_positions and plain and mask.samples and _fits(grad, mask)
 
 
-def _linear(use: LinearGrad, mask: Mask) -> PerExampleGrad:
-    return MaskedLinearGrad(use, mask) if use.inputs.shape[1] == 1 else _formed(use, mask)
+def _mask_linear(grad: LinearGrad, mask: Mask) -> PerExampleGrad:
+    return MaskedLinearGrad(grad, mask) if grad.inputs.shape[1] == 1 else _mask_formed(grad, mask)
 
 
-def _side_by_side(use: ConcatenatedLinearGrads, mask: Mask) -> PerExampleGrad:
-    """Take linear maps as one over the positions of all of them."""
-    return _linear(use.joined(slice(None)), mask)
+def _mask_concatenated(grad: ConcatenatedLinearGrads, mask: Mask) -> PerExampleGrad:
+    """Mask a sum of linear maps as one linear map over the positions of all of them."""
+    return _mask_linear(grad.concatenate(slice(None)), mask)
 
 
-def _embedding(use: EmbeddingGrad, mask: Mask) -> PerExampleGrad:
-    """Mask what is added to each row by that row of the mask."""
-    rows = mask.numbers(use.dtype).index_select(0, use.indices.flatten()).view(use.gradients.shape)
-    return replace(use, gradients=rows.mul_(use.gradients))
+def _mask_embedding(grad: EmbeddingGrad, mask: Mask) -> PerExampleGrad:
+    """Mask the gradient of each looked-up row with the same row of the mask."""
+    rows = mask.numbers(grad.dtype).index_select(0, grad.indices.flatten()).view(grad.gradients.shape)
+    return replace(grad, gradients=rows.mul_(grad.gradients))
 
 
-def _derived(use: DerivedGrad, mask: Mask) -> PerExampleGrad:
-    """See the mask as the derived tensor shows the parameter, if it does no more than that."""
-    tensor, parameter = use.derivation.tensor, use.derivation.parameter
-    if use.derivation.span is None:
-        return _formed(use, mask)
+def _mask_derived(grad: DerivedGrad, mask: Mask) -> PerExampleGrad:
+    """Apply the corresponding view of the mask to a derived tensor that is a view; materialise for any other."""
+    tensor, parameter = grad.derivation.tensor, grad.derivation.parameter
+    if grad.derivation.span is None:
+        return _mask_formed(grad, mask)
     offset = int(tensor.storage_offset()) - int(parameter.storage_offset())
-    seen = mask.seen_through(tensor.shape, tensor.stride(), offset, parameter.stride())
-    return DerivedGrad(masked(use.inner, seen), use.derivation, use.precision)
+    seen = mask.view_as(tensor.shape, tensor.stride(), offset, parameter.stride())
+    return DerivedGrad(mask_grad(grad.inner, seen), grad.derivation, grad.precision)
 
 
-def _each(use: DisjointGrads, mask: Mask) -> PerExampleGrad:
-    """Mask uses of different entries one by one: the squares of what is kept add up too."""
-    return DisjointGrads(tuple(masked(part, mask) for part in use.uses))
+def _mask_disjoint(grad: DisjointGrads, mask: Mask) -> PerExampleGrad:
+    """Mask gradients of disjoint entries separately: the squared norms of the kept entries add up too."""
+    return DisjointGrads(tuple(mask_grad(part, mask) for part in grad.grads))
 
 
-_HOW: dict[type[PerExampleGrad], Callable[[Any, Mask], PerExampleGrad]] = {
-    ConvGrad: _convolution,
-    DerivedGrad: _derived,
-    DenseGrad: _direct,
-    DisjointGrads: _each,
-    EmbeddingGrad: _embedding,
-    ConvDenseGrad: _kernel,
-    LinearGrad: _linear,
-    ConcatenatedLinearGrads: _side_by_side,
+_MASKERS: dict[type[PerExampleGrad], Callable[[Any, Mask], PerExampleGrad]] = {
+    ConvGrad: _mask_conv,
+    DerivedGrad: _mask_derived,
+    DenseGrad: _mask_dense,
+    DisjointGrads: _mask_disjoint,
+    EmbeddingGrad: _mask_embedding,
+    ConvDenseGrad: _mask_conv_dense,
+    LinearGrad: _mask_linear,
+    ConcatenatedLinearGrads: _mask_concatenated,
 }

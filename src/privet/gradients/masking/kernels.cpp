@@ -1,8 +1,8 @@
-// Products with a sparse matrix of ones, a mask, as the torch functions of mask_kernels.py define them; they are compared before
+// Products with a sparse matrix of ones (a mask), as the torch functions of kernels.py define them; the two are compared before
 // these are used.
 //
-// Matrices are row by row, examples along the rows, so that all examples meet one kept entry as vectors. Sums stay in registers:
-// each adds its terms in an order of its own, which callers must not count on.
+// Matrices are row-major with examples along the rows, so that each kept entry is applied to vectors of examples. Sums stay in
+// registers; the order of their terms is unspecified.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ constexpr std::int64_t BYTES = 32;
 #else
 constexpr std::int64_t BYTES = 16;
 #endif
-constexpr std::int64_t VECTORS = 4;  // sums that are in registers at once
+constexpr std::int64_t VECTORS = 4;  // sums held in registers at once
 
 template <typename Number>
 struct Vectors {
@@ -29,14 +29,14 @@ struct Vectors {
     typedef double doubles __attribute__((vector_size(lanes * sizeof(double)), aligned(sizeof(double)), may_alias));
 };
 
-// The kept entries: those of row j are in the columns that starts[j] to starts[j + 1] point at.
+// The kept entries in CSR format: the columns of row j are columns[starts[j]] to columns[starts[j + 1] - 1].
 struct Rows {
     const std::int64_t *starts, *columns;
     std::int64_t rows, examples;
 };
 
-// Factors of every example's sum of products. left: (rows, positions, examples). right: the number that belongs to a column, a
-// position and an example is at the sum of both offsets and the example's number. Examples are whole vectors.
+// Factors of every example's sum of products. left: (rows, positions, examples). right: the element of a column, a position and
+// an example is at the sum of both offsets and the example's index. The number of examples is a multiple of the vector size.
 template <typename Number>
 struct Sampled {
     Rows mask;
@@ -71,7 +71,7 @@ void product(const Rows &mask, const Number *x, Number *out, std::int64_t first,
     }
 }
 
-// Several inner products with one row.
+// Inner products of several rows with one row.
 template <typename Number, std::int64_t many>
 void inner(const Number *row, const Number *const *others, std::int64_t examples, Number *values) {
     typedef typename Vectors<Number>::type Vector;
@@ -108,8 +108,8 @@ void outer(const Rows &mask, const Number *left, const Number *right, Number *va
     }
 }
 
-// Several entries Σₜ leftₜ rightₜ of all examples, each a run of numbers: left's one position after another, right's at offsets.
-// Their squares are added up in float64.
+// Several entries Σₜ leftₜ rightₜ of all examples, each a contiguous run: left's consecutive by position, right's at offsets.
+// Their squares are added in float64.
 template <typename Number, std::int64_t many>
 void entries_of(const Sampled<Number> &of, const Number *left, const std::int64_t *columns, Number *values, double *squares) {
     typedef typename Vectors<Number>::type Vector;
@@ -133,8 +133,8 @@ void entries_of(const Sampled<Number> &of, const Number *left, const std::int64_
     }
 }
 
-// The kept entries of every example's Σₜ leftₜ rightₜᵀ, and the squares of each row's, for the rows from `first` to `last`;
-// columns that fit into a cache together are done with for all rows before the next.
+// The kept entries of every example's Σₜ leftₜ rightₜᵀ, and the sums of their squares per row, for the rows from `first` to
+// `last`; columns are processed in blocks that fit a cache, each for all rows.
 template <typename Number>
 void entries(const Sampled<Number> &of, Number *values, double *squares, std::int64_t first, std::int64_t last) {
     std::fill(squares + first * of.mask.examples, squares + last * of.mask.examples, 0.0);
@@ -153,14 +153,14 @@ void entries(const Sampled<Number> &of, Number *values, double *squares, std::in
         }
 }
 
-// Give each thread as many rows as the others.
+// Distribute the rows evenly over threads.
 template <typename Part>
 void shared(std::int64_t rows, std::int64_t threads, const Part &part) {
     std::vector<std::thread> others;
     try {
         for (std::int64_t t = 1; t < threads; t++) others.emplace_back(part, rows * t / threads, rows * (t + 1) / threads);
     } catch (const std::exception &) {
-        // No more threads to be had: this one does what is left.
+        // No further thread is available: this one processes the remaining rows.
     }
     part(0, rows / threads);
     for (std::int64_t t = static_cast<std::int64_t>(others.size()) + 1; t < threads; t++)

@@ -1,4 +1,4 @@
-"""Products with a mask that skip what is left out, compiled where that is possible and checked against torch's first."""
+"""Sparse products with a mask: compiled where possible, and verified against a torch implementation before use."""
 
 from __future__ import annotations
 
@@ -18,27 +18,25 @@ from privet.gradients.core.per_example import Factors
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
-# Multiplications that are worth another thread.
+# Multiplications per additional thread.
 _WORTH = 1 << 23
-
-
-# Numbers that stay in a core's own cache.
+# Numbers that fit a core's cache.
 _CACHED = 1 << 16
 
 
 @dataclass(frozen=True)
 class Products:
-    """Products with a mask (p, d) as a sparse matrix of ones, in one of two forms that agree up to rounding, on a CPU.
+    """Products with a mask (p, d), given as a sparse matrix of ones on a CPU: one of two implementations, equal up to rounding.
 
     Args:
         product: mask, columns (d, B) → m x, (p, B).
-        outer: mask, columns (p, B) and (d, B) → the kept entries of their product, (K,), row by row.
-        entries: mask, factors of B examples → the kept entries of each one's gradient, (K, B), row by row, and the sums of
-            their squares, (B,) float64.
-        product_pays: up to this part of kept entries, `product` is faster than a dense one.
+        outer: mask, columns (p, B) and (d, B) → the kept entries of their product, (K,), in row-major order.
+        entries: mask, factors of B examples → the kept entries of each example's gradient, (K, B), in row-major order, and their
+            squared norms, (B,) float64.
+        product_pays: largest fraction of kept entries for which `product` is faster than a dense product.
         outer_pays: the same for `outer`.
         entries_pay: the same for `entries`.
-        description: which form it is, and why.
+        description: which implementation it is, and why.
     """
 
     product: Callable[[Tensor, Tensor], Tensor]
@@ -60,7 +58,7 @@ def _outer(mask: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _entries(mask: Tensor, factors: Factors) -> tuple[Tensor, Tensor]:
-    """Form all of them first: this defines the compiled one, and never pays."""
+    """Form all entries first: slow, and the reference for the compiled function."""
     at = factors.columns[:, None, None] + factors.positions[:, None] + torch.arange(factors.left.shape[2])
     gradients = torch.einsum("jtb,ctb->jcb", factors.left, factors.right.flatten()[at])
     values = gradients[mask.to_dense() != 0]
@@ -73,27 +71,27 @@ IN_TORCH = Products(_product, _outer, _entries, _PAYS, _PAYS, 0.0, "torch")
 
 
 @functools.cache
-def products() -> Products:
-    """Return the compiled form, or the one in torch where there is none; decided once in a process.
+def load_kernels() -> Products:
+    """Return the compiled implementation, or the one in torch if there is none; decided once per process.
 
-    >>> products().description.split(":")[0] in ("compiled", "torch")
+    >>> load_kernels().description.split(":")[0] in ("compiled", "torch")
     True
     """
-    return trusted(IN_TORCH, _SOURCE, _bound, agree)
+    return trusted(IN_TORCH, _SOURCE, _bind, is_consistent)
 
 
-def agree(form: Products) -> bool:
-    """Return whether a form computes all products, up to rounding, for whole vectors and remainders of all kinds."""
+def is_consistent(form: Products) -> bool:
+    """Return whether an implementation computes all products correctly up to rounding, for full vectors and remainders."""
     generator = torch.Generator().manual_seed(0)
     return all(
-        _alike(form, torch.rand(11, 17, generator=generator) < density, examples, dtype, generator)
+        _is_close(form, torch.rand(11, 17, generator=generator) < density, examples, dtype, generator)
         for density in (0.0, 0.4, 1.0)
         for examples in (0, 1, 37, 48, 211)
         for dtype in _NAMES
     )
 
 
-def _alike(form: Products, kept: Tensor, examples: int, dtype: torch.dtype, generator: torch.Generator) -> bool:
+def _is_close(form: Products, kept: Tensor, examples: int, dtype: torch.dtype, generator: torch.Generator) -> bool:
     left, right = (torch.randn(size, examples, dtype=torch.float64, generator=generator) for size in kept.shape)
     if examples > 2:
         right[3, 1], right[5, 0], left[2, 2] = torch.nan, torch.inf, -torch.inf
@@ -113,7 +111,7 @@ def _alike(form: Products, kept: Tensor, examples: int, dtype: torch.dtype, gene
 
 
 def _overlapping(shape: Sequence[int], examples: int, dtype: torch.dtype, generator: torch.Generator) -> Factors:
-    """Return factors of five positions, each of which shares three quarters of its inputs with the next."""
+    """Return factors for five positions, each of which shares three quarters of its inputs with the next."""
     left = torch.randn(shape[0], 5, examples, dtype=torch.float64, generator=generator)
     right = torch.randn(shape[1] + 20, examples, dtype=torch.float64, generator=generator)
     columns, positions = (torch.arange(0, end, step) * examples for end, step in ((shape[1], 1), (20, 4)))
@@ -121,7 +119,7 @@ def _overlapping(shape: Sequence[int], examples: int, dtype: torch.dtype, genera
 
 
 def rows(kept: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask (p, d) as a sparse matrix of ones, row by row."""
+    """Return a mask (p, d) as a sparse CSR matrix of ones."""
     starts = torch.zeros(len(kept) + 1, dtype=torch.int64)
     torch.cumsum(kept.sum(1), 0, out=starts[1:])
     columns = places(kept) % kept.shape[1]
@@ -149,8 +147,8 @@ class _Sampled(ctypes.Structure):
     )  # fmt: skip
 
 
-def _bound(code: ctypes.CDLL) -> Products:
-    """Return the functions of a library as functions of tensors. Calls let other threads run."""
+def _bind(code: ctypes.CDLL) -> Products:
+    """Wrap the functions of a compiled library as functions of tensors. Calls release the GIL."""
     multiply = {dtype: getattr(code, f"product_{name}") for dtype, name in _NAMES.items()}
     sample = {dtype: getattr(code, f"outer_{name}") for dtype, name in _NAMES.items()}
     take = {dtype: getattr(code, f"entries_{name}") for dtype, name in _NAMES.items()}
@@ -170,7 +168,7 @@ def _bound(code: ctypes.CDLL) -> Products:
             return _product(mask, x)
         x, out = x.contiguous(), x.new_empty(mask.shape[0], x.shape[1])
         starts, columns = mask.crow_indices(), mask.col_indices()
-        multiply[x.dtype](_described(starts, columns, x), x.data_ptr(), out.data_ptr(), _threads(len(columns) * x.shape[1]))
+        multiply[x.dtype](_describe(starts, columns, x), x.data_ptr(), out.data_ptr(), _threads(len(columns) * x.shape[1]))
         return out
 
     def outer(mask: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -179,7 +177,7 @@ def _bound(code: ctypes.CDLL) -> Products:
         left, right = left.contiguous(), right.contiguous()
         starts, columns = mask.crow_indices(), mask.col_indices()
         values = left.new_empty(len(columns))
-        shape, threads = _described(starts, columns, left), _threads(len(columns) * left.shape[1])
+        shape, threads = _describe(starts, columns, left), _threads(len(columns) * left.shape[1])
         sample[left.dtype](shape, left.data_ptr(), right.data_ptr(), values.data_ptr(), threads)
         return values
 
@@ -193,7 +191,7 @@ def _bound(code: ctypes.CDLL) -> Products:
         offsets = factors.columns.contiguous(), factors.positions.contiguous()
         at_once = max(1, _CACHED // max(1, left.shape[1] * examples))
         described = _Sampled(
-            _described(starts, columns, values), left.data_ptr(), right.data_ptr(), *(one.data_ptr() for one in offsets),
+            _describe(starts, columns, values), left.data_ptr(), right.data_ptr(), *(one.data_ptr() for one in offsets),
             len(offsets[0]), len(offsets[1]), at_once,
         )  # fmt: skip
         take[left.dtype](described, values.data_ptr(), squares.data_ptr(), _threads(values.numel() * left.shape[1]))
@@ -203,11 +201,11 @@ def _bound(code: ctypes.CDLL) -> Products:
 
 
 def whole_vectors(dtype: torch.dtype) -> int:
-    """Return the number of examples of which a multiple is needed for the compiled `entries`."""
+    """Return the number of examples per vector: the compiled `entries` needs a multiple of it."""
     return 64 // dtype.itemsize
 
 
-def _described(starts: Tensor, columns: Tensor, x: Tensor) -> _Rows:
+def _describe(starts: Tensor, columns: Tensor, x: Tensor) -> _Rows:
     return _Rows(starts.data_ptr(), columns.data_ptr(), len(starts) - 1, x.shape[1])
 
 

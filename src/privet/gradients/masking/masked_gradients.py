@@ -1,6 +1,6 @@
-"""Uses of a parameter of which a mask keeps some entries only.
+"""Per-example gradients m∘gᵢ of a parameter under a mask m.
 
-The mask is public and the same for all examples: what counts of gᵢ is m∘gᵢ, whose norm does not follow from that of gᵢ.
+The mask is public and the same for all examples. The norm of m∘gᵢ does not follow from that of gᵢ.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ import torch
 from torch import Tensor
 
 from privet.gradients.core.norms import blocks, factor_norms, squared_norms
-from privet.gradients.core.per_example import PerExampleGrad, StoredGrad, WrappedGrad, with_rounding
+from privet.gradients.core.per_example import PerExampleGrad, StoredGrad, WrappedGrad, add_rounding_error
 from privet.gradients.layers.convolution.gradient import ConvGrad
 from privet.gradients.layers.linear import LinearGrad
 from privet.gradients.masking.masks import Mask
 
-# Longer gradients can overflow in a sum, even if what is kept of them is short.
+# Gradients longer than this can overflow in a sum, even if their kept part is short.
 _LONG = 1e18
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedGrad(WrappedGrad):
-    """Any use with a mask: gradients are formed in blocks for the norm, and the sum is that of the use, masked.
+    """Masked gradients of any kind: the norm comes from gradients formed in blocks, the sum from masking the unmasked sum.
 
     Args:
-        inner: the use of all entries.
-        mask: which of them count.
+        inner: the unmasked gradients.
+        mask: which entries are kept.
     """
 
     mask: Mask
 
     def materialize(self) -> Tensor:
-        """Return the gradients, (B, *shape), zero where nothing is kept."""
+        """Return the gradients, (B, *shape), zero outside the mask."""
         return self.mask.times(self.inner.materialize())
 
     def squared_norms(self) -> Tensor:
-        """Return ‖m∘gᵢ‖²; NaN where float32 might not hold a sum of what is not kept."""
+        """Return ‖m∘gᵢ‖²; NaN where a sum of entries outside the mask might overflow float32."""
         parts = [
             squared_norms(self.index_select(block).materialize())
             for block in blocks(self.examples, self.numel_per_example, self.device)
         ]
-        return _measurable(torch.cat(parts), self.abs_norm_bound(), self.dtype, self.summands)
+        return _round_up_or_nan(torch.cat(parts), self.abs_norm_bound(), self.dtype, self.summands)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘gᵢ."""
         return self.mask.only(self.inner.weighted_sum(weights))
 
     def index_select(self, index: Tensor | slice) -> PerExampleGrad:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
         return type(self)(self.inner.index_select(index), self.mask)
 
     def double(self) -> PerExampleGrad:
@@ -58,28 +58,28 @@ class MaskedGrad(WrappedGrad):
 
 
 class MaskedLinearGrad(MaskedGrad):
-    """A masked linear map of one position: m∘(g aᵀ)."""
+    """Masked gradients of a linear map of one position: m∘(g aᵀ)."""
 
     inner: LinearGrad
 
     @cached_property
     def _columns(self) -> tuple[Tensor, Tensor]:
-        """a, (d, B), and g, (p, B): turned once, for the norm and for the sum."""
+        """a, (d, B), and g, (p, B): transposed once, for the norm and for the sum."""
         return self.mask.columns(self.inner.inputs[:, 0]), self.mask.columns(self.inner.gradients[:, 0])
 
     def squared_norms(self) -> Tensor:
         """Return ‖m∘(g aᵀ)‖² = Σⱼ gⱼ² (m a²)ⱼ, one product with the mask.
 
-        Squares are taken of vectors of length 1, as those of small numbers underflow. No term is negative, so summing d of them
-        is off by at most d/2 units in the last place in any order; that is added. What underflows all the same is less than
-        the unit in the last place of |g||a| that every norm gets.
+        The vectors are normalised before they are squared, as squares of small numbers underflow. No term is negative, so the
+        error of a sum of d terms is at most d/2 units in the last place in any order; this bound is added. What still underflows
+        is less than the unit in the last place of |g||a| that is added to every norm.
         """
         lengths = [factor_norms(x) for x in (self.inner.inputs, self.inner.gradients)]
         a, g = ((x * length.reciprocal().to(x.dtype)).square_() for x, length in zip(self._columns, lengths, strict=True))
         parts = g.mul_(self.mask.product(a)).sum(0, dtype=torch.float64)
-        off = (a.shape[0] + 8) * torch.finfo(self.dtype).eps / 2
+        error = (a.shape[0] + 8) * torch.finfo(self.dtype).eps / 2
         product = lengths[0] * lengths[1]
-        return _measurable(parts * product.square() * (1 + off), product, self.dtype)
+        return _round_up_or_nan(parts * product.square() * (1 + error), product, self.dtype)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘(g aᵀ)."""
@@ -88,23 +88,23 @@ class MaskedLinearGrad(MaskedGrad):
 
 
 class MaskedConvGrad(MaskedGrad):
-    """A masked kernel whose gradients are measured as they are formed, channels last."""
+    """Masked gradients of a convolution kernel, whose norms are computed block by block, channels last."""
 
     inner: ConvGrad
 
     def squared_norms(self) -> Tensor:
         """Return ‖m∘gᵢ‖²."""
         numbers = self.mask.channels_last.numbers(self.dtype)
-        parts = [squared_norms(gradients.mul_(numbers)) for _, gradients in self.inner.formed()]
-        return _measurable(torch.cat(parts), self.abs_norm_bound(), self.dtype, self.summands)
+        parts = [squared_norms(gradients.mul_(numbers)) for _, gradients in self.inner.form_blocks()]
+        return _round_up_or_nan(torch.cat(parts), self.abs_norm_bound(), self.dtype, self.summands)
 
 
 @dataclass(frozen=True, eq=False)
 class EntriesGrad(StoredGrad):
-    """The kept entries of gradients that were formed, (B, K) in the order of the mask's places: the others cost nothing any more.
+    """Only the kept entries of materialised gradients, (B, K) in the order of `mask.places`.
 
     Args:
-        mask: where they belong.
+        mask: positions of the entries.
     """
 
     mask: Mask
@@ -115,7 +115,7 @@ class EntriesGrad(StoredGrad):
         return self.mask.kept.numel()
 
     def materialize(self) -> Tensor:
-        """Return the gradients, (B, *shape), zero where nothing is kept."""
+        """Return the gradients, (B, *shape), zero outside the mask."""
         return self.mask.put(self.gradients)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -125,10 +125,10 @@ class EntriesGrad(StoredGrad):
 
 @dataclass(frozen=True, eq=False)
 class SampledGrad(EntriesGrad):
-    """Kept entries that were measured when they were computed.
+    """Kept entries whose squared norms were computed together with them.
 
     Args:
-        squares: the sums of their squares, (B,) float64.
+        squares: squared norms, (B,) float64.
     """
 
     squares: Tensor
@@ -142,18 +142,18 @@ class SampledGrad(EntriesGrad):
         return self.squares.sqrt()
 
     def index_select(self, index: Tensor | slice) -> SampledGrad:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
         return replace(self, gradients=self.gradients[index], squares=self.squares[index])
 
 
-def _measurable(squares: Tensor, reach: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
-    """Return ‖m∘gᵢ‖² rounded up; NaN in float32 where a sum of entries that are not kept may overflow.
+def _round_up_or_nan(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
+    """Return ‖m∘gᵢ‖² rounded up; NaN in float32 where a sum of entries outside the mask may overflow.
 
     Args:
-        squares: as they were measured.
-        reach: of the gradients, without the mask.
+        squares: computed squared norms.
+        bound: `abs_norm_bound` of the unmasked gradients.
         dtype: of the gradients.
-        terms: that add up to an entry.
+        terms: number of terms per entry.
     """
-    squares = with_rounding(squares, reach, dtype, terms)
-    return squares if dtype == torch.float64 else squares.where(reach < _LONG, torch.nan)
+    squares = add_rounding_error(squares, bound, dtype, terms)
+    return squares if dtype == torch.float64 else squares.where(bound < _LONG, torch.nan)

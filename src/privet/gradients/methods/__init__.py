@@ -1,1 +1,1 @@
-"""Ways to get the tape of a batch."""
+"""Methods to compute the tape of per-example gradients for a batch."""

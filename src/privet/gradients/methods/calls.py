@@ -1,4 +1,4 @@
-"""Every torch call of user code inside of a pass: what it must not do, what is drawn, and which rule computes it."""
+"""Interception of the torch calls of user code during a pass: forbidden writes, random numbers, and dispatch to rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privet.gradients.core.handlers import HANDLERS
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state import Guard
-from privet.gradients.layers.indexing import INDEXED, by_indices
+from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.random import RULES, Draw
 
 _IN_PLACE_OPERATORS = {
@@ -39,7 +39,7 @@ class WriteError(UnsupportedModelError):
     """User code writes to something that outlives the pass."""
 
 
-def writes(name: str) -> bool:
+def is_write(name: str) -> bool:
     """Return whether a torch function of this name writes to its first argument."""
     if name.startswith("__"):
         return name == "__setitem__" or name in _IN_PLACE_OPERATORS
@@ -47,13 +47,13 @@ def writes(name: str) -> bool:
 
 
 class GuardedCalls(TorchFunctionMode):
-    """What holds of every pass, that of a whole batch and that of one example alone.
+    """Intercepts torch calls in every pass, over a whole batch or a single example.
 
-    Parameters are not written to; what is drawn comes from the pass; gradients are taken by nobody else.
+    Refuses writes to parameters and calls of backward(), and takes random numbers from the pass.
 
     Args:
         guard: of the model.
-        draw: draws for what is in sight.
+        draw: random numbers of the current example.
     """
 
     def __init__(self, guard: Guard, draw: Draw) -> None:
@@ -64,59 +64,59 @@ class GuardedCalls(TorchFunctionMode):
         options = kwargs or {}
         name = getattr(func, "__name__", "")
         if name in ("__get__", "__set__", "__delete__"):
-            return self._attribute(func, name, args)
+            return self._access_attribute(func, name, args)
         if func in _BACKWARD:
             raise UnsupportedModelError(
-                "the model or loss calls backward() itself; gradients are taken, clipped and noised by privet: return the loss"
+                "the model or loss calls backward() itself; Privet computes, clips and noises gradients: return the loss"
             )
-        if writes(name) or options.get("out") is not None:
+        if is_write(name) or options.get("out") is not None:
             self._check_write(args, options)
-        elif name in _ALIASING and not is_batched(args[0]) and self._guard.forbids_writing_to(args[0]):
+        elif name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
             return func(args[0].detach().clone(), *args[1:], **options)
         elif func in _RENORMALISING and (args[3] if len(args) > 3 else options.get("max_norm")) is not None:
             raise WriteError(_WRITTEN)
-        elif name in _HOOKS and not is_batched(args[0]) and self._guard.forbids_writing_to(args[0]):
+        elif name in _HOOKS and not is_batched(args[0]) and self._guard.is_protected(args[0]):
             raise UnsupportedModelError(
-                "the model or loss puts a hook on a parameter while it runs, which would stay there; put hooks on before the "
+                "the model or loss puts a hook on a parameter while it runs, where it would remain; register hooks before "
                 "training"
             )
         rule = RULES.get(func)
         if rule is not None:
-            found = rule(self._draw, *self.own(args), **self.own(options))
+            found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
             if found is not NotImplemented:
                 return found
         return self.call(func, name, args, options)
 
-    def own(self, arguments: Any) -> Any:
-        """Return the arguments of a function that draws."""
+    def prepare_arguments(self, arguments: Any) -> Any:
+        """Return the arguments of a function that draws random numbers."""
         return arguments
 
     def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
-        """Call a function that is allowed."""
+        """Call a permitted function."""
         return func(*args, **options)
 
-    def _attribute(self, func: Any, name: str, args: Any) -> Any:
+    def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
         if name == "__get__":
             if func == _DATA_GET and not is_batched(args[0]):
-                # The alias that autograd does not see would let parameters be written to unnoticed.
+                # `.data` is an alias without version counter: writes to parameters would go unnoticed.
                 return args[0].detach()
             return func(*args)
         if func == _GRAD_SET and args[1] is not None:
             raise UnsupportedModelError(
-                "the model or loss writes to .grad itself; gradients are taken, clipped and noised by privet: return the loss"
+                "the model or loss writes to .grad itself; Privet computes, clips and noises gradients: return the loss"
             )
-        if name == "__set__" and func == _DATA_SET and not is_batched(args[0]) and self._guard.forbids_writing_to(args[0]):
+        if name == "__set__" and func == _DATA_SET and not is_batched(args[0]) and self._guard.is_protected(args[0]):
             raise WriteError(_WRITTEN)
         return func(*args)
 
     def _check_write(self, args: Any, options: Any) -> None:
         targets = [options["out"]] if options.get("out") is not None else args[:1]
         for target in pytree.tree_leaves(targets):
-            if isinstance(target, Tensor) and not is_batched(target) and self._guard.forbids_writing_to(target):
+            if isinstance(target, Tensor) and not is_batched(target) and self._guard.is_protected(target):
                 raise WriteError(_WRITTEN)
 
 
-# What hands out a tensor's memory: of a parameter, that of a copy. Lookups that write to their table.
+# Functions that expose a tensor's memory: for a parameter, that of a copy.
 _ALIASING = {"numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage"}
 _HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 _RENORMALISING = {F.embedding, F.embedding_bag}
@@ -125,20 +125,20 @@ _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
 _GRAD_FN_GET = _TENSOR.grad_fn.__get__
 _WRITTEN = (
-    "the model or loss writes to a parameter, or to a large tensor that it holds, while it runs on an example: that would be "
-    "released without noise; write to nothing that outlives the forward pass (an embedding's max_norm and codebooks that "
-    "restart do), or keep it in a buffer"
+    "the model or loss writes to a parameter, or to a large tensor that it holds, while it runs on an example: the result would "
+    "be released without noise; write to nothing that outlives the forward pass (an embedding's max_norm and restarted "
+    "codebooks do), or keep it in a buffer"
 )
 
 
 class ExampleCalls(GuardedCalls):
-    """The calls of a pass over a physical batch, whose code sees one example inside of vmap.
+    """Intercepts torch calls in a pass over a physical batch, where user code sees one example inside vmap.
 
     Args:
         guard: of the model.
         recorder: of the pass.
         draws: of the pass.
-        batched_from_the_start: whether new tensors belong to examples, as the model may write into them.
+        batched_from_the_start: whether new tensors are created per example, as the model may write into them.
     """
 
     def __init__(self, guard: Guard, recorder: Recorder, draws: Draws, *, batched_from_the_start: bool) -> None:
@@ -147,7 +147,7 @@ class ExampleCalls(GuardedCalls):
 
     @contextlib.contextmanager
     def for_token(self, token: Tensor) -> Iterator[None]:
-        """Be in force inside, for a vmap that was entered again."""
+        """Return a context that intercepts calls inside a vmap that was entered again."""
         before, self._draw = self._draw, Draw(self._recorder.draws, token)
         try:
             with self:
@@ -155,23 +155,23 @@ class ExampleCalls(GuardedCalls):
         finally:
             self._draw = before
 
-    def own(self, arguments: Any) -> Any:
-        """Return the arguments of a function that draws, with each example's copy of a parameter."""
-        return pytree.tree_map(lambda x: self._copied(x) if _asks(x) else x, arguments)
+    def prepare_arguments(self, arguments: Any) -> Any:
+        """Return the arguments of a function that draws random numbers, with per-example copies of parameters."""
+        return pytree.tree_map(lambda x: self._copy_parameter(x) if _requires_grad(x) else x, arguments)
 
     def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
-        """Call a function: by its rule, or by vmap's with a copy of every parameter for each example."""
+        """Call a function: by its rule, or by vmap's batching rule with per-example copies of parameters."""
         recorder = self._recorder
         if name in _HOOKS:
-            raise UntraceableError("a hook is put on a tensor: it would be handed the gradients of all examples, or their sum")
+            raise UntraceableError("a hook on a tensor would receive the gradients of all examples, or their sum")
         if func in INDEXED and len(args) > 1:
-            indices = by_indices(recorder, args[1])
+            indices = resolve_index(recorder, args[1])
             if indices is not None:
                 args = (args[0], indices, *args[2:])
-        batched, asking = _look_at(args, options)
-        into = args[0] if writes(name) and args else None
+        batched, asking = _inspect(args, options)
+        into = args[0] if is_write(name) and args else None
         if isinstance(into, Tensor) and not is_batched(into) and (batched or recorder.has_used(into)):
-            raise UntraceableError("numbers of an example are written into a tensor that all share")
+            raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
         if asking and torch.is_grad_enabled():
             assert recorder.token is not None
@@ -187,46 +187,46 @@ class ExampleCalls(GuardedCalls):
                 return found
         if not batched:
             if asking and _is_foreign(func):
-                raise UntraceableError("parameters go through user code whose backward pass would be handed the sum of gradients")
-            return self._shared(func, name, args, options)
+                raise UntraceableError("parameters go through user code whose backward pass would receive the sum of gradients")
+            return self._call_shared(func, name, args, options)
         if followed:
-            args, options = self.own(args), self.own(options)
+            args, options = self.prepare_arguments(args), self.prepare_arguments(options)
             if handler is not None and handler.always:
                 found = handler.rule(recorder, *args, **options) if handler.direct else recorder.call(handler.rule, args, options)
                 if found is not None:
                     return found
         elif asking and torch.is_grad_enabled():
-            args, options = pytree.tree_map(lambda x: x.detach() if _asks(x) else x, (args, options))
+            args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options))
         if _is_foreign(func):
-            raise UntraceableError("an operator of somebody else's is called, whose batching rule nobody knows")
+            raise UntraceableError("a custom operator is called, whose batching rule is unknown")
         try:
             return func(*args, **options)
         except RuntimeError:
-            if writes(name):
+            if is_write(name):
                 raise
             return self._one_by_one(func, args, options)
 
-    def _attribute(self, func: Any, name: str, args: Any) -> Any:
+    def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
         if func == _GRAD_FN_GET and args[0].requires_grad:
-            raise UntraceableError("the graph behind parameters is looked at, where hooks would be handed the sum of gradients")
-        return super()._attribute(func, name, args)
+            raise UntraceableError("grad_fn of a tensor with parameters is read; hooks there would receive the sum of gradients")
+        return super()._access_attribute(func, name, args)
 
-    def _shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
-        """Call a function in which no example takes part."""
+    def _call_shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
+        """Call a function of shared tensors only."""
         found = func(*args, **options)
         if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
             return found
         recorder = self._recorder
         assert recorder.token is not None
-        return recorder.on_physical_batch(lambda token: found.expand(len(token), *found.shape).clone(), recorder.token)
+        return recorder.run_on_physical_batch(lambda token: found.expand(len(token), *found.shape).clone(), recorder.token)
 
-    def _copied(self, x: Tensor) -> Tensor:
+    def _copy_parameter(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() and self._recorder.follow(x):
             return self._recorder.per_example_copy(x)
         return x.detach()
 
     def _one_by_one(self, func: Any, args: Any, options: Any) -> Any:
-        """Call a function that vmap cannot batch on every example's physical tensor, one after the other."""
+        """Call a function that vmap cannot batch for each example's physical tensor in turn."""
         leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
         where = [number for number, leaf in enumerate(leaves) if is_batched(leaf)]
         trees: list[Any] = []
@@ -238,26 +238,26 @@ class ExampleCalls(GuardedCalls):
                     leaves[number] = tensor[position]
                 arguments, named = pytree.tree_unflatten(leaves, tree)
                 results.append(pytree.tree_flatten(func(*arguments, **named)))
-            trees.append(agree_on([_described(found, spec) for found, spec in results]) and results[0])
+            trees.append(agree_on([_describe(found, spec) for found, spec in results]) and results[0])
             columns = zip(*(found for found, _ in results), strict=True)
             stacked = tuple(torch.stack(column) for column in columns if isinstance(column[0], Tensor))
             return stacked or (physical[0],)
 
-        made = iter(self._recorder.on_physical_batch(below, *(leaves[number] for number in where)))
+        made = iter(self._recorder.run_on_physical_batch(below, *(leaves[number] for number in where)))
         first, spec = trees[0]
         return pytree.tree_unflatten([next(made) if isinstance(leaf, Tensor) else leaf for leaf in first], spec)
 
 
-def _described(leaves: list[Any], spec: Any) -> Any:
+def _describe(leaves: list[Any], spec: Any) -> Any:
     return str(spec), tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in leaves)
 
 
-def _asks(x: object) -> bool:
+def _requires_grad(x: object) -> bool:
     return isinstance(x, Tensor) and x.requires_grad
 
 
-def _look_at(args: Any, options: Any) -> tuple[bool, list[Tensor]]:
-    """Return whether an example's tensor is among the arguments, and the tensors that ask for a gradient."""
+def _inspect(args: Any, options: Any) -> tuple[bool, list[Tensor]]:
+    """Return whether a batched tensor is among the arguments, and the unbatched tensors that require a gradient."""
     batched, asking = False, []
     for argument in (*args, *options.values()) if options else args:
         for x in argument if isinstance(argument, list | tuple) else (argument,):
@@ -267,7 +267,7 @@ def _look_at(args: Any, options: Any) -> tuple[bool, list[Tensor]]:
                 elif x.requires_grad:
                     asking.append(x)
             elif isinstance(x, list | tuple):
-                inner, more = _look_at(x, {})
+                inner, more = _inspect(x, {})
                 batched, asking = batched or inner, asking + more
     return batched, asking
 
@@ -277,9 +277,6 @@ _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 
 
 def _is_foreign(func: Any) -> bool:
-    """Return whether a function is an operator of a library whose batching rules are not torch's.
-
-    Autograd functions of users are, too: their backward passes run when nobody looks after what they keep.
-    """
+    """Return whether a function is a custom operator of another library, whose batching rules are not torch's."""
     library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
     return isinstance(library, str) and library not in _KNOWN_LIBRARIES

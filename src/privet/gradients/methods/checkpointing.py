@@ -1,4 +1,4 @@
-"""Gradient checkpointing inside of a pass: what runs again in the backward pass runs inside of the same vmap again."""
+"""Gradient checkpointing during a pass: recomputation in the backward pass runs inside the same vmap."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Any
 
 import torch.utils.checkpoint
 
-Again = Callable[[Callable[[], Any]], Any]
+Rerun = Callable[[Callable[[], Any]], Any]
 _NAME = "_checkpoint_without_reentrant_generator"
 
 
 @contextlib.contextmanager
-def running_again_by(make_again: Callable[[], Again]) -> Iterator[None]:
-    """Let checkpointed parts (`use_reentrant=False`) of a model run again by a function, inside this context.
+def patch_recomputation(make_rerun: Callable[[], Rerun]) -> Iterator[None]:
+    """Return a context that controls how checkpointed parts (`use_reentrant=False`) of a model are recomputed.
 
-    torch keeps the function and its arguments, and calls it when a saved tensor is asked for; the arguments are tensors of one
-    example, which mean nothing outside of vmap.
+    torch stores the function and its arguments, and calls it when a saved tensor is needed; the arguments are tensors of one
+    example, which are invalid outside vmap.
 
     Args:
-        make_again: called when a part begins; returns what runs the part once more: (function without arguments) → its result.
+        make_rerun: called when a part begins; returns a function that recomputes the part: (function without arguments) → its
+            result.
     """
     module: Any = torch.utils.checkpoint
     plain = getattr(module, _NAME, None)
-    if plain is None:  # another version of torch: such a part fails in the backward pass, and examples go one by one
+    if plain is None:  # another version of torch: such a part fails in the backward pass, and the loop is used
         yield
         return
 
     def generator(function: Any, *settings: Any, **options: Any) -> Any:
-        again = make_again()
+        again = make_rerun()
 
         def once_more(*args: Any, **kwargs: Any) -> Any:
             return again(lambda: function(*args, **kwargs))
@@ -44,10 +45,8 @@ def running_again_by(make_again: Callable[[], Again]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noticing_reentrant(notice: Callable[[], None]) -> Iterator[None]:
-    """Call a function inside whenever a part of a model is checkpointed in the old way, which hides its parameters from the
-    graph.
-    """
+def detect_reentrant(notice: Callable[[], None]) -> Iterator[None]:
+    """Return a context that calls `notice` whenever a part uses reentrant checkpointing, which hides its parameters."""
     module: Any = torch.utils.checkpoint
     plain: Any = module.CheckpointFunction
 

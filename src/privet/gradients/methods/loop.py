@@ -1,4 +1,4 @@
-"""Per-example gradients one example at a time, by plain autograd: slow, and right for every model."""
+"""Per-example gradients one example at a time, by plain autograd: slow, and correct for every model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.derivation import begin_graph, is_older, nodes_behind
+from privet.gradients.core.derivation import begin_graph, is_older, iter_nodes
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import checked_losses, uncompiled
+from privet.gradients.core.losses import check_losses, force_eager
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
-from privet.gradients.methods.checkpointing import noticing_reentrant, running_again_by
+from privet.gradients.methods.checkpointing import detect_reentrant, patch_recomputation
 from privet.gradients.methods.ghost import Subject
 from privet.gradients.methods.tape import Tape
 
@@ -30,27 +30,27 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
     """Return the tape of a single example.
 
     Args:
-        subject: what is differentiated.
+        subject: model and loss to differentiate.
         examples: exactly one.
-        draws: its random numbers, as far as they were drawn before.
-        seed: of what it draws beyond them, from the generators that everybody uses; inside of `preserve_generators`.
-        coefficient: of the loss.
+        draws: random numbers of the pass.
+        seed: of the global generators, from which user code may also draw; call inside `preserve_generators`.
+        coefficient: factor of the loss.
 
     Raises:
         Exception: whatever user code raises for this example.
     """
     seed_generators(seed)
     began = begin_graph()
-    batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, examples.one(0))
+    batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, examples.get(0))
     calls = GuardedCalls(subject.guard, Draw(draws, None))
 
-    def make_again() -> Callable[[Callable[[], Any]], Any]:
+    def make_rerun() -> Callable[[Callable[[], Any]], Any]:
         mark = draws.mark()
 
         def again(part: Callable[[], Any]) -> None:
-            # Most parts run again inside of the guarded backward pass; with reentrant checkpoints nearby, outside of it.
+            # Most parts are recomputed inside the guarded backward pass; next to reentrant checkpoints, outside it.
             guarded = contextlib.nullcontext() if calls in _get_current_function_mode_stack() else calls
-            with draws.replayed_from(mark), subject.guard.fresh(), guarded:
+            with draws.replay_from(mark), subject.guard.isolate(), guarded:
                 part()
 
         return again
@@ -58,28 +58,28 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
     def notice() -> None:
         subject.has_reentrant_checkpoints = True
 
-    # Before user code runs: it may switch parameters off.
+    # Before user code runs: it may set requires_grad to False.
     ends = [get_gradient_edge(parameter) for parameter in subject.parameters.values()]
-    with torch.enable_grad(), uncompiled(), subject.guard.fresh(), running_again_by(make_again), noticing_reentrant(notice):
-        # Hooks of the user's run in the backward pass, so it is guarded too; it starts from edges of the graph, as torch would
-        # take a call with tensors away from the mode.
+    with torch.enable_grad(), force_eager(), subject.guard.isolate(), patch_recomputation(make_rerun), detect_reentrant(notice):
+        # User hooks run in the backward pass, so it is guarded too. It starts from graph edges, because torch disables the mode
+        # during calls with tensors.
         with calls:
-            loss = coefficient * checked_losses(subject.loss_fn(subject.model, batch), 1).sum()
-            _refuse_graphs_of_before(loss, began)
+            loss = coefficient * check_losses(subject.loss_fn(subject.model, batch), 1).sum()
+            _refuse_earlier_graphs(loss, began)
             found = [] if subject.has_reentrant_checkpoints else plain_gradients(loss, ends)
         if subject.has_reentrant_checkpoints:
-            found = gradients_by_filling(loss, subject)
+            found = backward_gradients(loss, subject)
     pairs = zip(subject.parameters, found, strict=True)
     return Tape(1, subject.parameters, {name: DenseGrad(value.detach()[None]) for name, value in pairs if value is not None})
 
 
-def _refuse_graphs_of_before(total: Tensor, began: int) -> None:
-    """Refuse a loss whose graph was begun before this example: the first backward pass frees that part for all who follow.
+def _refuse_earlier_graphs(total: Tensor, began: int) -> None:
+    """Refuse a loss whose graph starts before this example: the first backward pass frees that part for later examples.
 
     Raises:
-        UnsupportedModelError: whatever the example is.
+        UnsupportedModelError: the graph has an older node; this does not depend on the example.
     """
-    if any(is_older(node, began) for node in nodes_behind([total.grad_fn])):
+    if any(is_older(node, began) for node in iter_nodes([total.grad_fn])):
         raise UnsupportedModelError(
             "the model or loss uses a tensor that was computed from parameters before it was called; compute it in the forward "
             "pass, or detach() it"
@@ -87,41 +87,41 @@ def _refuse_graphs_of_before(total: Tensor, began: int) -> None:
 
 
 def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor | None]:
-    """Return the gradients of a number, dense also where an embedding makes them sparse; None for unused parameters.
+    """Return the gradients of a scalar, converted to dense where an embedding makes them sparse; None for unused parameters.
 
     No tensor's `.grad` changes.
 
     Args:
-        total: the number.
-        ends: where the graph ends in the parameters.
+        total: the scalar.
+        ends: graph edges of the parameters.
     """
     if not total.requires_grad:
         return [None] * len(ends)
     start = [get_gradient_edge(total)]
-    return [_dense(found) for found in torch.autograd.grad(start, ends, [torch.ones_like(total)], allow_unused=True)]
+    return [_to_dense(found) for found in torch.autograd.grad(start, ends, [torch.ones_like(total)], allow_unused=True)]
 
 
-def gradients_by_filling(total: Tensor, subject: Subject) -> list[Tensor | None]:
-    """Return what `plain_gradients` does, for models with reentrant checkpoints.
+def backward_gradients(total: Tensor, subject: Subject) -> list[Tensor | None]:
+    """Compute `plain_gradients` for models with reentrant checkpoints.
 
-    These allow for no other backward pass than one that fills `.grad`, which is put back afterwards.
+    These support only a backward pass that fills `.grad`, which is restored afterwards.
     """
     if not total.requires_grad:
         return [None] * len(subject.parameters)
-    with _gradients_put_aside(total, subject):
+    with _set_aside_gradients(total, subject):
         total.backward()
-        return [_dense(parameter.grad) for parameter in subject.parameters.values()]
+        return [_to_dense(parameter.grad) for parameter in subject.parameters.values()]
 
 
-def _dense(gradient: Tensor | None) -> Tensor | None:
+def _to_dense(gradient: Tensor | None) -> Tensor | None:
     return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
 
 @contextlib.contextmanager
-def _gradients_put_aside(total: Tensor, subject: Subject) -> Iterator[None]:
-    """Let every tensor that a backward pass may reach have no gradient inside, and the one that it had outside."""
-    reached = {id(p): p for p in (*subject.parameters.values(), *subject.guard.held_parameters())}
-    reached |= {id(node.variable): node.variable for node in nodes_behind([total.grad_fn]) if hasattr(node, "variable")}
+def _set_aside_gradients(total: Tensor, subject: Subject) -> Iterator[None]:
+    """Return a context in which all tensors that a backward pass may reach have no `.grad`; restore it on exit."""
+    reached = {id(p): p for p in (*subject.parameters.values(), *subject.guard.iter_parameters())}
+    reached |= {id(node.variable): node.variable for node in iter_nodes([total.grad_fn]) if hasattr(node, "variable")}
     before = [(tensor, tensor.grad) for tensor in reached.values()]
     for tensor, _ in before:
         tensor.grad = None

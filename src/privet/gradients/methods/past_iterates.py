@@ -1,7 +1,7 @@
-"""Gradients of the same examples at several parameter sets, added up before they are measured.
+"""Gradients of the same examples at several parameter sets, added before the norm is taken.
 
-One pass per set; the uses of one parameter by all of the passes are then like several uses in one pass: a longer sequence, whose
-norm and weighted sum come from the same formulas. No per-example gradient of an earlier step is kept.
+There is one pass per set. The gradients of one parameter from all passes are combined like those of several uses in one pass:
+norm and weighted sum follow from the same formulas. No per-example gradient of an earlier step is stored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError, real
 
-# Pairs of a coefficient and the parameters, by name, whose gradients count so many times.
+# Pairs of a coefficient and the named parameters at which gradients are taken and multiplied by it.
 Past = Sequence[tuple[float, Mapping[str, Tensor]]]
 
 
@@ -31,8 +31,8 @@ def check_past(past: Past, parameters: Mapping[str, Tensor]) -> None:
 
 
 @contextlib.contextmanager
-def holding(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
-    """Let the parameters hold other values; whatever was computed from them inside is not to be differentiated outside."""
+def swap_values(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Return a context in which the parameters hold other values; do not differentiate its results outside it."""
     before = {name: parameter.data for name, parameter in parameters.items()}
     try:
         for name, parameter in parameters.items():
@@ -44,8 +44,8 @@ def holding(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> I
 
 
 @contextlib.contextmanager
-def replaced(model: nn.Module, parameters: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Iterator[None]:
-    """Put other parameters in the place of the model's, wherever its modules have them."""
+def swap_parameters(model: nn.Module, parameters: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Iterator[None]:
+    """Return a context in which other parameters replace the model's, in all of its modules."""
     names = {id(parameter): name for name, parameter in parameters.items()}
     places = [
         (module, own, parameter)

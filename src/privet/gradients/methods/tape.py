@@ -1,4 +1,4 @@
-"""The tape: what a backward pass left behind about every parameter, and what clipping needs of it."""
+"""The tape of per-example gradients that a backward pass records, and clipping of its sum."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from torch import Tensor
 from privet.clipping import Rule
 from privet.gradients.core.norms import full_precision
 from privet.gradients.core.per_example import PerExampleGrad
-from privet.gradients.masking.dispatch import masked
+from privet.gradients.masking.dispatch import mask_grad
 from privet.gradients.masking.masks import Mask
 
 Groups = Sequence[Sequence[str]]
 
-# Weights are shrunk by this much, so that rounding in the float32 sum cannot carry a contribution over the bound.
+# Weights are multiplied by this factor, so that rounding in the float32 sum cannot carry a contribution over the bound.
 MARGIN = 1 - 2.0**-20
-# Weights for longer gradients than this come close to the smallest numbers of float32.
+# Weights of gradients longer than this approach the smallest numbers of float32.
 LONG = 1e18
 
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """Uses of parameters by the same B examples, all uses of one parameter as one.
+    """Per-example gradients of all parameters for the same B examples.
 
     Args:
         examples: B.
         parameters: name → parameter, every trainable one.
-        uses: name → use; a parameter that was not used is missing and contributes zero.
+        grads: name → per-example gradient; an unused parameter is missing and contributes zero.
     """
 
     examples: int
     parameters: Mapping[str, Tensor]
-    uses: dict[str, PerExampleGrad]
+    grads: dict[str, PerExampleGrad]
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(iter(self.parameters.values())).device
 
-    def masked(self, masks: Mapping[str, Mask]) -> Tape:
-        """Return the tape of the entries that the masks keep; this one is spent. What is not named is kept whole."""
-        uses = {}
+    def mask(self, masks: Mapping[str, Mask]) -> Tape:
+        """Return the tape of masked gradients; parameters without a mask are kept whole. This tape is consumed."""
+        grads = {}
         with full_precision(self.device):
-            for name in tuple(self.uses):
-                use = self.uses.pop(name)
-                uses[name] = masked(use, masks[name]) if name in masks else use
-        return Tape(self.examples, self.parameters, uses)
+            for name in tuple(self.grads):
+                grad = self.grads.pop(name)
+                grads[name] = mask_grad(grad, masks[name]) if name in masks else grad
+        return Tape(self.examples, self.parameters, grads)
 
     def group_norms(self, groups: Groups) -> Tensor:
         """Return the norm of every group's gradients, (G, B) float64."""
@@ -56,46 +56,46 @@ class Tape:
         with full_precision(self.device):
             for row, names in zip(squares, groups, strict=True):
                 for name in names:
-                    if name in self.uses:
-                        row += self.uses[name].squared_norms()
+                    if name in self.grads:
+                        row += self.grads[name].squared_norms()
         return squares.sqrt_()
 
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
         """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B).
 
-        The last sum that is asked of a tape frees every use when it is done with it: what was held for the sums and the sums
-        themselves would otherwise stand in memory together.
+        With `last`, each per-example gradient is freed as soon as its sum is computed, so that not all factors and all sums are
+        in memory together.
         """
         sums = {}
         with full_precision(self.device):
             for row, names in zip(weights, groups, strict=True):
                 for name in names:
-                    use, parameter = self.uses.pop(name, None) if last else self.uses.get(name), self.parameters[name]
-                    blank = use is None or self.examples == 0
-                    sums[name] = torch.zeros_like(parameter, requires_grad=False) if blank else use.weighted_sum(row)  # type: ignore[union-attr]
+                    grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
+                    blank = grad is None or self.examples == 0
+                    sums[name] = torch.zeros_like(parameter, requires_grad=False) if blank else grad.weighted_sum(row)  # type: ignore[union-attr]
         return sums
 
     def gradients(self) -> dict[str, Tensor]:
-        """Return every example's gradients, name → (B, *shape): large."""
+        """Return the materialised gradients, name → (B, *shape): large."""
         with full_precision(self.device):
             return {
-                name: self.uses[name].materialize()
-                if name in self.uses
+                name: self.grads[name].materialize()
+                if name in self.grads
                 else parameter.detach().new_zeros(self.examples, *parameter.shape)
                 for name, parameter in self.parameters.items()
             }
 
     def index_select(self, index: Tensor) -> Tape:
-        """Return the tape of some of the examples."""
-        return Tape(len(index), self.parameters, {name: use.index_select(index) for name, use in self.uses.items()})
+        """Return the tape of a subset of the examples."""
+        return Tape(len(index), self.parameters, {name: grad.index_select(index) for name, grad in self.grads.items()})
 
     def double(self) -> Tape:
         """Return the tape in float64."""
-        return Tape(self.examples, self.parameters, {name: use.double() for name, use in self.uses.items()})
+        return Tape(self.examples, self.parameters, {name: grad.double() for name, grad in self.grads.items()})
 
 
 def precise_norms(tape: Tape, groups: Groups) -> Tensor:
-    """Return the norm of every group's gradients, (G, B) float64, measured in float64 where float32 does not do."""
+    """Return the norm of every group's gradients, (G, B) float64, recomputed in float64 where float32 is not sufficient."""
     norms = tape.group_norms(groups)
     odd = (~norms.isfinite().all(0)).nonzero().flatten()
     if len(odd):
@@ -104,13 +104,13 @@ def precise_norms(tape: Tape, groups: Groups) -> Tensor:
 
 
 def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the clipped sum, the rule's statistics in it, and the norms that it was clipped by; the tape is spent.
+    """Return the clipped sum, including the rule's statistics, and the norms that it was clipped by; the tape is consumed.
 
-    Examples whose norm float32 cannot hold or resolve are measured and summed in float64. Those whose gradient is not finite
-    even there contribute exactly zero: they are left out of the sum, as 0·∞ would be NaN.
+    Examples whose norm float32 cannot represent or resolve are recomputed and summed in float64. Those whose gradient is not
+    finite even there contribute exactly zero: they are excluded from the sum, as 0·∞ would be NaN.
 
     Returns:
-        Parameter name → Σᵢ wᵢ·gᵢ, and the norms, (G, B) float64 (infinite where the gradient is not finite).
+        Name → Σᵢ wᵢ·gᵢ for parameters and statistics, and the norms, (G, B) float64 (infinite where the gradient is not finite).
     """
     norms = tape.group_norms(groups)
     ordinary = (norms < LONG).all(0)

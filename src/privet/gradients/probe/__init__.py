@@ -1,1 +1,1 @@
-"""What is checked on public input before the first step."""
+"""Checks of a model and a loss on public input before the first step."""

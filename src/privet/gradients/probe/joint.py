@@ -1,4 +1,4 @@
-"""Whether a loss means the same for examples in a batch and for each alone: in-batch negatives, mixup and balancing do not."""
+"""Detection of losses that depend on the other examples of a batch: in-batch negatives, mixup, load balancing."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import uncompiled
+from privet.gradients.core.losses import force_eager
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Subject
-from privet.gradients.methods.past_iterates import holding
-from privet.gradients.probe.synthetic_batch import join, joinable
+from privet.gradients.methods.past_iterates import swap_values
+from privet.gradients.probe.synthetic_batch import is_joinable, join_examples
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 _LOOSE = 3e-2
-_STEP = 0.1  # to parameters that are not the initial ones
-_MIDDLE = 15  # numbers of which the median is taken
+_STEP = 0.1  # standard deviation of the change to parameters that differ from the initial ones
+_MIDDLE = 15  # random numbers per median
 
 
-class _Steady(Draw):
-    """Draws numbers that are the same in all places, so that a batch and an example alone get the same."""
+class _ConstantDraw(Draw):
+    """Draws one number for all entries, so that a batch and a single example get the same."""
 
     def __init__(self) -> None:
         super().__init__(Draws(1, lambda: 0), None)
 
     def __call__(self, fill: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
-        """Return the median of some numbers everywhere."""
+        """Return a tensor filled with the median of a few random numbers."""
         drawn = fill(torch.empty(_MIDDLE, dtype=like.dtype, device=like.device), torch.Generator(like.device).manual_seed(0))
         return drawn.flatten().sort().values[_MIDDLE // 2].expand(like.shape).clone()
 
 
-class _SteadyCalls(GuardedCalls):
+class _ConstantCalls(GuardedCalls):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.randperm:  # what mixes examples has to be seen
+        if func is torch.randperm:  # not the identity, so that mixing of examples is detected
             return torch.arange(args[0]).flip(0)
         return super().__torch_function__(func, types, args, kwargs)
 
 
 @contextlib.contextmanager
-def inner_dropout_off(model: nn.Module) -> Iterator[None]:
-    """Switch off the dropout that recurrent and attention layers apply inside one call of torch."""
+def disable_inner_dropout(model: nn.Module) -> Iterator[None]:
+    """Return a context without the dropout that recurrent and attention layers apply inside one torch call."""
     layers: list[Any] = [module for module in model.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
     before = [layer.dropout for layer in layers]
     for layer in layers:
@@ -60,38 +60,38 @@ def inner_dropout_off(model: nn.Module) -> Iterator[None]:
             layer.dropout = value
 
 
-def _losses(subject: Subject, batch: Any, seed: int = 0) -> Tensor:
-    """Return what the loss function returns for a plain batch, with steady random numbers; nothing outlives it.
+def _compute_losses(subject: Subject, batch: Any, seed: int = 0) -> Tensor:
+    """Return the losses of a plain batch, with constant random numbers and isolated state.
 
     Args:
-        subject: whose loss is asked.
+        subject: model and loss.
         batch: plain.
-        seed: of what is drawn in ways that cannot be made steady.
+        seed: of draws that cannot be made constant.
     """
     seed_generators(seed)
-    steady = _SteadyCalls(subject.guard, _Steady())
-    with torch.no_grad(), uncompiled(), inner_dropout_off(subject.model), subject.guard.fresh(), steady:
+    steady = _ConstantCalls(subject.guard, _ConstantDraw())
+    with torch.no_grad(), force_eager(), disable_inner_dropout(subject.model), subject.guard.isolate(), steady:
         return subject.loss_fn(subject.model, batch).detach()
 
 
-def differing_losses(subject: Subject, examples: Examples, joined: Any) -> tuple[Tensor, Tensor] | None:
-    """Return the losses of examples alone and in a batch if they differ; None if they do not, or cannot be compared.
+def find_differing_losses(subject: Subject, examples: Examples, joined: Any) -> tuple[Tensor, Tensor] | None:
+    """Return the losses of single examples and of a batch if they differ; None if they agree or cannot be compared.
 
     Args:
-        subject: whose loss is asked.
-        examples: public ones, of one structure.
-        joined: the same as one plain batch.
+        subject: model and loss.
+        examples: public examples of one structure.
+        joined: the same examples as one plain batch.
     """
 
     def alone_with(seed: int) -> Tensor:
-        each = (_losses(subject, _cloned(examples.one(position)), seed) for position in range(examples.count))
+        each = (_compute_losses(subject, _clone(examples.get(position)), seed) for position in range(examples.count))
         return torch.cat([losses.reshape(-1) for losses in each])
 
     try:
-        together, alone = _losses(subject, joined), alone_with(0)
+        together, alone = _compute_losses(subject, joined), alone_with(0)
         if any(not torch.equal(alone, alone_with(seed)) for seed in (1, 2, 3)):
             return None
-    except Exception:  # a program that takes one example only is none that a batch could change
+    except Exception:  # a program that accepts only one example cannot depend on a batch
         return None
     if together.shape != alone.shape or not together.is_floating_point():
         return None
@@ -102,28 +102,27 @@ def differing_losses(subject: Subject, examples: Examples, joined: Any) -> tuple
     return None if same else (alone, together)
 
 
-def _cloned(batch: Any) -> Any:
+def _clone(batch: Any) -> Any:
     return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
 
 
 def refuse_in_batch_loss(subject: Subject, examples: Examples) -> None:
-    """Refuse a loss that compares or mixes the examples of a batch: one example at a time, it would silently be another loss.
+    """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss.
 
     Raises:
-        UnsupportedModelError: it is one.
+        UnsupportedModelError: the loss of an example depends on others.
     """
-    if examples.count < 2 or not joinable(examples):
+    if examples.count < 2 or not is_joinable(examples):
         return
     generator = torch.Generator().manual_seed(0)
     moved = {name: p.detach() + _STEP * torch.randn(p.shape, generator=generator).to(p) for name, p in subject.parameters.items()}
-    different = differing_losses(subject, examples, _cloned(join(examples))) is not None
-    # Parameters that are zero at the start may hide what a loss compares.
-    with holding(subject.parameters, moved):
-        different = different or differing_losses(subject, examples, _cloned(join(examples))) is not None
+    different = find_differing_losses(subject, examples, _clone(join_examples(examples))) is not None
+    # Parameters that are zero initially may hide the dependence.
+    with swap_values(subject.parameters, moved):
+        different = different or find_differing_losses(subject, examples, _clone(join_examples(examples))) is not None
     if different:
         raise UnsupportedModelError(
-            "the loss of an example changes with its neighbours in the batch (a contrastive loss, mixup, load balancing or batch "
-            "statistics, say). It would be computed for each example alone, where it means something else, and no clipping "
-            "could bound "
-            "it otherwise: compute each example's loss from that example"
+            "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "
+            "balancing or batch statistics). Privet computes the loss of each example alone, which would be a different loss, "
+            "and clipping cannot bound the original one: compute each example's loss from that example only"
         )

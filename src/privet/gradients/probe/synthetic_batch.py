@@ -1,4 +1,4 @@
-"""Made-up examples with the structure, shapes and types of real ones."""
+"""Synthetic examples with the structure, shapes and types of real ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.utils import _pytree as pytree
 from privet.gradients.core.examples import Examples
 
 
-def make_up(examples: Examples, count: int, seed: int = 0) -> Examples:
-    """Return made-up examples of the structure of others.
+def make_synthetic(examples: Examples, count: int, seed: int = 0) -> Examples:
+    """Return synthetic examples with the structure of given ones.
 
-    Numbers with a fraction become standard normal; whole numbers become 0 or 1, which nearly every vocabulary and label set
-    has; masks are true. What examples share is kept.
+    Floating-point entries become standard normal, integers become 0 or 1, which are valid in nearly every vocabulary and label
+    set, and booleans become true. Leaves that the examples share are kept.
 
     Args:
-        examples: of which structure, shapes and types are used.
-        count: how many to make up.
+        examples: give structure, shapes and types.
+        count: number of synthetic examples.
         seed: of their content.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -31,8 +31,8 @@ def make_up(examples: Examples, count: int, seed: int = 0) -> Examples:
     return Examples(leaves, examples.own, examples.tree, count)
 
 
-def make_up_items(item: Any, count: int) -> list[Any]:
-    """Return made-up items of a data set, each of the structure of a real one; what is no number is kept."""
+def make_synthetic_items(item: Any, count: int) -> list[Any]:
+    """Return synthetic items of a data set with the structure of a real one; non-numeric leaves are kept."""
     generator = torch.Generator().manual_seed(1)
 
     def invent(leaf: object) -> object:
@@ -58,12 +58,12 @@ def _invent(like: Tensor, shape: tuple[int, ...], generator: torch.Generator) ->
     return torch.randint(0, 2, shape, generator=generator).to(like)
 
 
-def joinable(examples: Examples) -> bool:
-    """Return whether each example's tensors are a batch of one, so that a batch of several means something."""
+def is_joinable(examples: Examples) -> bool:
+    """Return whether each example's tensors are a batch of one, so that examples can be joined to a larger batch."""
     return all(not own or leaf.shape[1:2] == (1,) for leaf, own in zip(examples.leaves, examples.own, strict=True))
 
 
-def join(examples: Examples) -> Any:
-    """Return a plain batch of all examples, as user code would see them together: tensors along their first dimension."""
+def join_examples(examples: Examples) -> Any:
+    """Return a plain batch of all examples, joined along the first dimension of their tensors."""
     leaves = [leaf.flatten(0, 1) if own else leaf for leaf, own in zip(examples.leaves, examples.own, strict=True)]
     return pytree.tree_unflatten(leaves, examples.tree)

@@ -1,1 +1,1 @@
-"""Norms estimated from random projections."""
+"""Gradient norms estimated from random projections."""

@@ -1,4 +1,4 @@
-"""Random directions in parameter space that can be drawn again: all parts of a batch are projected on the same ones."""
+"""Reproducible random directions in parameter space, so that all parts of a batch are projected onto the same ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _ZEROS = bytes(8 * _PIECE)
 
 
 class Directions:
-    """Directions with independent standard normal entries, a function of a key alone.
+    """Directions with independent standard normal entries, determined by a key.
 
-    The key has 256 bits and is drawn for one step, so nobody can choose an example that its directions miss. They are drawn
-    anew whenever they are asked for: kept, they would take as much memory as that many models.
+    The key has 256 bits and is drawn for one step, so no example can be chosen to be orthogonal to the directions. They are
+    regenerated on each use: storing them would take as much memory as that many models.
 
     Args:
-        words: 4 random words, from the operating system if None.
+        words: 4 random 64-bit words; from the operating system if None.
     """
 
     def __init__(self, words: NDArray[np.uint64] | None = None) -> None:
         self._key = os.urandom(32) if words is None else words[:4].tobytes()
 
-    def drawn(self, parameters: Mapping[str, Tensor], number: int) -> Iterator[dict[str, Tensor]]:
-        """Yield the first so many directions, name → tensor like the parameter."""
+    def draw(self, parameters: Mapping[str, Tensor], number: int) -> Iterator[dict[str, Tensor]]:
+        """Yield the first `number` directions, name → tensor like the parameter."""
         cipher = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
 
         def normals(size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Norms estimated from random projections: what one forward-mode product per projection tells about every example's gradient."""
+"""Gradient norms estimated from random projections, with one forward-mode product per projection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.parameters import trainable
 from privet.gradients.methods.ghost import Subject
-from privet.gradients.projection.clipping import estimates
+from privet.gradients.projection.clipping import estimate_norms
 
 
 def estimated_norms(
@@ -22,20 +22,20 @@ def estimated_norms(
     """Return an estimate of every example's gradient norm from random projections (Johnson–Lindenstrauss).
 
     For a direction v with independent standard normal entries, ⟨gᵢ, v⟩ is normal with variance ‖gᵢ‖². One forward-mode product
-    gives it for the whole batch at once, with the memory of a forward pass and whatever the layers are.
+    computes it for the whole batch, with the memory of a forward pass and for any layers.
 
     Args:
         model: any module whose functions have forward-mode derivatives; nothing is written to it.
         loss_fn: (model, batch) → (B,) losses, one per example.
         batch: B examples along the first dimension of its tensors.
         projections: r ≥ 1; each costs about two forward passes.
-        generator: of the directions, on the CPU; None takes torch's own.
+        generator: of the directions, on the CPU; torch's global generator if None.
 
     Returns:
         (B,) float64, √(1/r · Σᵣ ⟨gᵢ, vᵣ⟩²): ‖gᵢ‖ times √(χ²ᵣ/r), so the relative standard deviation is about 1/√(2r).
 
     Guarantee:
-        None by itself: an estimate can be too small, so a sum that is clipped by it has no bounded sensitivity.
+        None by itself: an estimate can be too small, so a sum clipped by estimates has unbounded sensitivity.
 
     Source:
         Bu et al. 2021, "Fast and Memory Efficient Differentially Private-SGD via JL Projections".
@@ -49,10 +49,10 @@ def estimated_norms(
     count("projections", projections)
     parameters = trainable(model)
     subject = Subject(model, loss_fn, parameters)
-    return estimates(subject, split_batch(batch), _drawn(parameters, projections, generator))
+    return estimate_norms(subject, split_batch(batch), _draw_directions(parameters, projections, generator))
 
 
-def _drawn(
+def _draw_directions(
     parameters: Mapping[str, Tensor], projections: int, generator: torch.Generator | None
 ) -> Iterator[Mapping[str, Tensor]]:
     for _ in range(projections):

@@ -1,4 +1,4 @@
-"""How a convolution's kernel moves over its input, and what it sees on the way."""
+"""Geometry of convolutions: positions, patches, padding, and Gram matrices of patches."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor
 
 Sizes = tuple[int, ...]
 
-# Numbers of an example from which transposing it by itself pays.
+# Elements per example from which transposing each example separately is faster.
 _LARGE = 1 << 15
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The geometry of a convolution; one entry per dimension of space.
+    """The geometry of a convolution; one entry per spatial dimension.
 
     Args:
         shape: of the weight, (out, in / groups, *kernel).
-        stride, padding, dilation: per dimension; the padding is of zeros, on both sides.
+        stride, padding, dilation: per dimension; padding is with zeros, on both sides.
         groups: number of groups.
     """
 
@@ -38,16 +38,16 @@ class Geometry:
 
     @property
     def inputs(self) -> int:
-        """d, the numbers that one output of a group is computed from."""
+        """d, the number of inputs of one output of a group."""
         return math.prod(self.shape[1:])
 
     @property
     def outputs(self) -> int:
-        """p, the output channels of a group."""
+        """p, the number of output channels of a group."""
         return self.shape[0] // self.groups
 
     def positions(self, space: Sizes) -> Sizes:
-        """Return how many places the kernel takes along each dimension of an input of this size."""
+        """Return the number of kernel positions along each dimension of an input of this size."""
         sizes = zip(space, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
 
@@ -56,15 +56,15 @@ class Geometry:
         return tuple(size + 2 * pad for size, pad in zip(space, self.padding, strict=True))
 
     def patches(self, x: Tensor) -> Tensor:
-        """Return what the kernel sees at every position: (B, C, *space) → (B·groups, T, d), taps before channels within d."""
+        """Return the kernel's input at every position: (B, C, *space) → (B·groups, T, d), taps before channels within d."""
         return next(self.patches_of(x, [slice(0, len(x))]))
 
     def patches_of(self, x: Tensor, blocks: Sequence[slice]) -> Iterator[Tensor]:
-        """Yield the patches of blocks of examples, the first block being the longest.
+        """Yield the patches of blocks of examples, of which the first block must be the longest.
 
-        A window is a strided view of the padded input, and one copy forms the patches, in long runs: of taps and channels, or of
-        positions where that is longer. They hold until the next block, which takes the same memory: fresh memory costs as much
-        as the copy. A kernel of one tap needs neither.
+        The patches are copied from a strided view of the padded input, in long contiguous runs: of taps and channels, or of
+        positions where those are longer. They are valid until the next block, which reuses the memory: allocation costs as much
+        as the copy. A kernel of one tap needs neither padding nor copy.
         """
         if math.prod(self.kernel) == 1 and not any(self.padding):
             steps: tuple[slice, ...] = tuple(slice(None, None, stride) for stride in self.stride)
@@ -80,23 +80,23 @@ class Geometry:
         patches = x.new_empty(window.shape)
         for block in blocks:
             part = x[block]
-            inside[: len(part)].copy_(_channels_last(part) if last else part)
+            inside[: len(part)].copy_(_to_channels_last(part) if last else part)
             seen = patches[: len(part)].copy_(window[: len(part)])
             yield seen.view(-1, positions, self.inputs) if last else seen.view(-1, self.inputs, positions).transpose(1, 2)
 
     def _taps_run_longer(self, space: Sizes) -> bool:
-        """Return whether neighbours in memory are more if channels are last than if they are first.
+        """Return whether contiguous runs are longer with channels last than with channels first.
 
-        Channels last, those are the taps of a row with all channels, if there is one group; channels first, the positions of a
-        row, which a stride spreads.
+        With channels last, a run is the taps of a row with all channels, if there is one group. With channels first, it is the
+        positions of a row, divided by the stride.
         """
         taps = self.shape[1] * (self.kernel[-1] if self.groups == 1 and self.dilation[-1] == 1 else 1)
         return taps >= self.positions(space)[-1] / self.stride[-1]
 
     def _window(self, padded: Tensor, space: Sizes, *, channels_last: bool) -> Tensor:
-        """Return the view of a padded input that has an entry for every number of every patch.
+        """Return the strided view of a padded input with an entry for every element of every patch.
 
-        Channels last it is (B, groups, *positions, *kernel, in / groups), and else (B, groups, *kernel, in / groups, *positions).
+        With channels last, (B, groups, *positions, *kernel, in / groups), else (B, groups, *kernel, in / groups, *positions).
         """
         example, *steps = padded.stride()
         channel = steps.pop(-1 if channels_last else 0)
@@ -108,11 +108,11 @@ class Geometry:
         axes = (group, *positions, *seen) if channels_last else (group, *seen, *positions)
         return padded.as_strided([len(padded), *(size for size, _ in axes)], [example, *(step for _, step in axes)])
 
-    def padded(self, x: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return an input (B, C, *space) with its padding, (C, *padded space, examples), and where in its pixels patches lie.
+    def pad_examples_last(self, x: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return an input (B, C, *space) padded, (C, *padded space, examples), and the offsets of patches in its pixels.
 
-        The second is the pixel that the kernel's d numbers see at the first position, in the weight's order, and the third what
-        is to be added for position t.
+        The second result is the pixel of each of the kernel's d inputs at the first position, in the weight's order; the third is
+        the offset to add for position t.
         """
         space = tuple(x.shape[2:])
         sizes = self.padded_space(space)
@@ -124,31 +124,31 @@ class Geometry:
         columns = _sums(((x.shape[1], math.prod(sizes)), *((count, dilation * step) for count, dilation, step in taps)))
         return padded, columns, _sums((count, stride * step) for count, stride, step in moves)
 
-    def padded_last(self, x: Tensor) -> Tensor:
-        """Return an input (B, C, *space) with its padding, channels last, (B, *padded space, C)."""
+    def pad_channels_last(self, x: Tensor) -> Tensor:
+        """Return an input (B, C, *space) padded and channels last, (B, *padded space, C)."""
         space = tuple(x.shape[2:])
         padded = x.new_zeros(len(x), *self.padded_space(space), x.shape[1])
         self._inside(padded, space, 1).copy_(x.movedim(1, -1))
         return padded
 
-    def seen_by(self, tap: Sizes, padded: Tensor) -> Tensor:
-        """Return what one tap of the kernel sees at all positions: (B, *padded space, C) → (B, *positions, C), a view."""
+    def tap_view(self, tap: Sizes, padded: Tensor) -> Tensor:
+        """Return a view of one tap's input at all positions: (B, *padded space, C) → (B, *positions, C)."""
         axes = zip(tap, self.kernel, padded.shape[1:-1], self.stride, self.dilation, strict=True)
         seen = (slice(at * step, size - (taps - 1 - at) * step, stride) for at, taps, size, stride, step in axes)
         return padded[(slice(None), *seen)]
 
     def _inside(self, padded: Tensor, space: Sizes, before: int) -> Tensor:
-        """Return the view of a padded input, (…, *padded space, …) with so many dimensions before, without its padding."""
+        """Return the view of a padded input without its padding; `before` dimensions precede the spatial ones."""
         inside = padded
         for dimension, (pad, size) in enumerate(zip(self.padding, space, strict=True), before):
             inside = inside.narrow(dimension, pad, size)
         return inside
 
     def patch_gram(self, x: Tensor) -> Tensor:
-        """Return the inner products of all pairs of patches, (B·groups, T, T), without forming any; for a stride of 1.
+        """Return the Gram matrices of patches, (B·groups, T, T), without forming patches; for a stride of 1.
 
-        ⟨aₛ, aₜ⟩ = Σ over the taps k of ⟨xₛ₊ₖ, xₜ₊ₖ⟩: the Gram matrix of the pixels, summed along its diagonals, one dimension of
-        space after the other. The padding is no pixel and adds nothing.
+        ⟨aₛ, aₜ⟩ = Σ over the taps k of ⟨xₛ₊ₖ, xₜ₊ₖ⟩: the Gram matrix of the pixels, summed along its diagonals, one spatial
+        dimension after the other. The padding is zero and adds nothing.
         """
         pixels = x.reshape(len(x) * self.groups, self.shape[1], -1)
         space, dimensions = tuple(x.shape[2:]), len(self.kernel)
@@ -165,20 +165,20 @@ class Geometry:
         return gram.flatten(1, dimensions).flatten(2)
 
     def _diagonals(self, dimension: int, size: int, positions: int) -> Iterator[tuple[int, int, int]]:
-        """Yield, for every tap, the first pixel that it sees, the position where it does, and how many it sees."""
+        """Yield, for every tap, its first pixel, the position where it sees that pixel, and the number of its pixels."""
         for tap in range(self.kernel[dimension]):
             offset = tap * self.dilation[dimension] - self.padding[dimension]
             first, end = max(0, -offset), min(positions, size - offset)
             if first < end:
                 yield first + offset, first, end - first
 
-    def per_group(self, grad: Tensor) -> Tensor:
-        """Return output gradients per group, (B, out, *space) → (B·groups, p, T)."""
+    def split_groups(self, grad: Tensor) -> Tensor:
+        """Return output gradients split by group, (B, out, *space) → (B·groups, p, T)."""
         return grad.reshape(len(grad) * self.groups, self.outputs, -1)
 
     def weight_gradient(self, x: Tensor, grad: Tensor) -> Tensor:
         """Return torch's own gradient of the weight, summed over the examples."""
-        weight = x.new_empty(self.shape)  # not read
+        weight = x.new_empty(self.shape)  # only its shape is used
         zeros = [0] * len(self.stride)
         return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
             grad, x, weight, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, [False, True, False]
@@ -186,17 +186,17 @@ class Geometry:
 
 
 def _sums(axes: Iterable[tuple[int, int]]) -> Tensor:
-    """Return Σ i·step over all indices i < count of several axes (count, step), the last one fastest."""
+    """Return Σ i·step for all combinations of indices i < count of the axes (count, step), the last one fastest."""
     total = torch.zeros(1, dtype=torch.int64)
     for count, step in axes:
         total = (total[:, None] + torch.arange(count) * step).flatten()
     return total
 
 
-def _channels_last(x: Tensor) -> Tensor:
-    """Return (B, C, *space) as (B, *space, C), large examples copied one at a time.
+def _to_channels_last(x: Tensor) -> Tensor:
+    """Return (B, C, *space) as (B, *space, C), copying large examples one at a time.
 
-    On a CPU torch transposes a matrix block by block, and tensors of more dimensions number by number: three times slower.
+    On a CPU torch transposes matrices block by block, but tensors of more dimensions element by element: three times slower.
     """
     last = x.movedim(1, -1)
     if not x.is_cpu or last.is_contiguous() or x[:1].numel() < _LARGE:

@@ -1,4 +1,4 @@
-"""Kernels of convolutions over one, two or three dimensions: their per-example gradients."""
+"""Per-example gradients of convolution kernels over one, two or three dimensions."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import torch
 from torch import Tensor
 
 from privet.gradients.core.norms import blocks
-from privet.gradients.core.per_example import Factors, OutputGrad, PerExampleGrad, StoredGrad, resolved
+from privet.gradients.core.per_example import Factors, OutputGrad, PerExampleGrad, StoredGrad, recompute_cancelled
 from privet.gradients.layers.convolution import depthwise
 from privet.gradients.layers.convolution.geometry import Geometry
-from privet.gradients.layers.convolution.norms import Shape, keeping_is_cheaper, squared_kernel_norms
+from privet.gradients.layers.convolution.norms import Shape, is_keeping_cheaper, squared_kernel_norms
 from privet.gradients.layers.linear import LinearGrad
 
-# Gradients are kept only while they take no more than so many times the numbers of the inputs and output gradients, which are
-# not kept then: memory stays in proportion to what training takes anyway.
+# Gradients are stored only if they have at most this many times the elements of the inputs and output gradients, which are then
+# discarded: memory stays proportional to that of plain training.
 KEEP = 3
-# Products are fast where rows of the result are whole vectors of so many numbers; of rows that are shorter than so many vectors,
-# an incomplete one is a large part.
+# Products are fast if rows of the result are full vectors of _VECTOR numbers; in rows shorter than _MANY vectors, a partial
+# vector is a significant part.
 _VECTOR, _MANY = 16, 8
 
 
 @dataclass(frozen=True, eq=False)
 class ConvGrad(OutputGrad):
-    """A kernel used as a convolution.
+    """Gradients of the kernel of a convolution.
 
     Args:
         inputs: (B, C, *space).
         gradients: of the output, (B, out, *positions).
-        geometry: how the kernel moves.
+        geometry: of the convolution.
     """
 
     inputs: Tensor
@@ -44,7 +44,7 @@ class ConvGrad(OutputGrad):
 
     @property
     def numel_per_example(self) -> int:
-        """Size of one example's patches and kernel gradient."""
+        """Number of elements of one example's patches and kernel gradient."""
         return self.geometry.groups * (self.shape.positions * self.shape.inputs + self.shape.weight)
 
     @property
@@ -54,97 +54,97 @@ class ConvGrad(OutputGrad):
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, *shape of the kernel)."""
-        return self.kept().materialize()
+        return self.to_dense().materialize()
 
-    def kept(self) -> ConvDenseGrad:
-        """Return the use with its gradients formed."""
-        gradients = self._memory(self.examples)
+    def to_dense(self) -> ConvDenseGrad:
+        """Return the materialised gradients."""
+        gradients = self._allocate(self.examples)
         for _ in self._form(gradients.__getitem__):
             pass
-        return ConvDenseGrad(self._as_kernels(gradients))
+        return ConvDenseGrad(self._view_as_kernels(gradients))
 
-    def formed(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of examples, and their gradients as `ConvDenseGrad` keeps them, which hold until the next block."""
+    def form_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield blocks of examples, and their gradients in the layout of `ConvDenseGrad`, valid until the next block."""
         cut = self._blocks()
-        memory = self._memory(cut[0].stop if cut else 0)
+        memory = self._allocate(cut[0].stop if cut else 0)
         for block in self._form(lambda block: memory[: block.stop - block.start]):
-            yield block, self._as_kernels(memory[: block.stop - block.start])
+            yield block, self._view_as_kernels(memory[: block.stop - block.start])
 
     @property
     def _depthwise(self) -> bool:
         return depthwise.is_cheaper(self.geometry, self.inputs)
 
     @property
-    def _faster_by_outputs(self) -> bool:
-        """Whether outputs fill vectors and inputs do not, as in a network's first layer."""
+    def _outputs_fill_vectors(self) -> bool:
+        """Whether output channels fill whole vectors and inputs do not, as in a network's first layer."""
         inputs, outputs = self.geometry.inputs, self.geometry.outputs
         return outputs % _VECTOR == 0 and inputs % _VECTOR != 0 and inputs < _MANY * _VECTOR
 
     def _blocks(self) -> list[slice]:
-        """Return blocks of examples whose gradients are formed at once."""
-        cost = depthwise.numbers(self.geometry, self.inputs) if self._depthwise else self.numel_per_example
+        """Return blocks of examples whose gradients are formed together."""
+        cost = depthwise.count_numbers(self.geometry, self.inputs) if self._depthwise else self.numel_per_example
         return blocks(self.examples, cost, self.device)
 
-    def _memory(self, examples: int) -> Tensor:
-        """Return memory for gradients, (examples, groups, p, d)."""
+    def _allocate(self, examples: int) -> Tensor:
+        """Allocate memory for gradients, (examples, groups, p, d)."""
         return self.gradients.new_empty(examples, self.geometry.groups, self.geometry.outputs, self.geometry.inputs)
 
-    def _as_kernels(self, gradients: Tensor) -> Tensor:
-        """Return a view of memory as `ConvDenseGrad` keeps gradients."""
-        out, per_group, *kernel = self.geometry.shape
-        return gradients.view(-1, out, *kernel, per_group)
+    def _view_as_kernels(self, gradients: Tensor) -> Tensor:
+        """Return a view of memory in the layout of `ConvDenseGrad`."""
+        out, split_groups, *kernel = self.geometry.shape
+        return gradients.view(-1, out, *kernel, split_groups)
 
     def _form(self, into: Callable[[slice], Tensor]) -> Iterator[slice]:
-        """Write the gradients of a block of examples into its memory, and yield the block; and so on."""
+        """Write the gradients of each block of examples into its memory, then yield the block."""
         if self._depthwise:
             for block in self._blocks():
-                gradients = depthwise.formed(self.geometry, self.inputs[block], self.gradients[block])
+                gradients = depthwise.form_gradients(self.geometry, self.inputs[block], self.gradients[block])
                 into(block).copy_(gradients[:, :, None])
                 yield block
             return
-        for block, use in self._linear_uses():
+        for block, grad in self._linear_grads():
             formed = into(block).flatten(0, 1)
-            if self._faster_by_outputs:
-                formed.copy_(torch.bmm(use.inputs.transpose(1, 2), use.gradients).transpose(1, 2))
+            if self._outputs_fill_vectors:
+                formed.copy_(torch.bmm(grad.inputs.transpose(1, 2), grad.gradients).transpose(1, 2))
             else:
-                torch.bmm(use.gradients.transpose(1, 2), use.inputs, out=formed)
+                torch.bmm(grad.gradients.transpose(1, 2), grad.inputs, out=formed)
             yield block
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖², in the way that is cheapest for the sizes."""
-        return resolved(squared_kernel_norms(self.geometry, self.inputs, self.gradients), self)
+        """Return ‖gᵢ‖², by the method that is cheapest for the sizes."""
+        return recompute_cancelled(squared_kernel_norms(self.geometry, self.inputs, self.gradients), self)
 
     def abs_norm_bound(self) -> Tensor:
-        """Return the sum over the positions, as for a linear map of the patches."""
-        return torch.cat([use.abs_norm_bound().view(-1, self.geometry.groups).sum(1) for _, use in self._linear_uses()])
+        """Return the sum over the positions, as for a linear map of patches."""
+        return torch.cat([grad.abs_norm_bound().view(-1, self.geometry.groups).sum(1) for _, grad in self._linear_grads()])
 
-    def _linear_uses(self) -> Iterator[tuple[slice, LinearGrad]]:
-        """Yield blocks of examples, and the kernel's use by them as a linear map of the patches, (block·groups, T, …).
+    def _linear_grads(self) -> Iterator[tuple[slice, LinearGrad]]:
+        """Yield blocks of examples, and their gradients as those of a linear map of patches, (block·groups, T, …).
 
-        What is yielded holds until the next block, whose patches take the same memory.
+        They are valid until the next block, whose patches reuse the memory.
         """
         cut = blocks(self.examples, self.numel_per_example, self.device)
         for block, patches in zip(cut, self.geometry.patches_of(self.inputs, cut), strict=True):
-            yield block, LinearGrad(patches, self.geometry.per_group(self.gradients[block]).transpose(1, 2))
+            yield block, LinearGrad(patches, self.geometry.split_groups(self.gradients[block]).transpose(1, 2))
 
     def factors(self, multiple: int) -> Factors:
-        """Return what gradients are made of, examples last and filled up with zeros to a multiple of this number; for one group.
+        """Return the factors of the gradients, examples last and zero-padded to a multiple of this number; for one group.
 
-        Patches are not formed: they lie in the padded input.
+        Patches are not formed: they are views of the padded input.
         """
         examples = -(-self.examples // multiple) * multiple
         left = self.gradients.new_zeros(*self.gradients.shape[1:], examples)
         left[..., : self.examples] = self.gradients.movedim(0, -1)
-        padded, columns, positions = self.geometry.padded(self.inputs, examples)
+        padded, columns, positions = self.geometry.pad_examples_last(self.inputs, examples)
         return Factors(left.flatten(1, -2), padded, columns * examples, positions * examples)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with the weights on the output gradients."""
+        """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with weighted output gradients."""
         scaled = self.gradients * weights.to(self.dtype).view(-1, *[1] * (self.gradients.dim() - 1))
         return self.geometry.weight_gradient(self.inputs, scaled)
 
     def index_select(self, index: Tensor | slice) -> ConvGrad:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
         return ConvGrad(self.inputs[index], self.gradients[index], self.geometry)
 
     def double(self) -> ConvGrad:
@@ -153,7 +153,7 @@ class ConvGrad(OutputGrad):
 
 
 class ConvDenseGrad(StoredGrad):
-    """A kernel whose gradients are kept as they were formed, channels last, (B, out, *kernel, in / groups)."""
+    """Stored gradients of a convolution kernel, channels last as they were computed, (B, out, *kernel, in / groups)."""
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, *shape of the kernel)."""
@@ -165,8 +165,8 @@ class ConvDenseGrad(StoredGrad):
         return total.view(self.gradients.shape[1:]).movedim(-1, 1).contiguous()
 
 
-def cheapest(use: ConvGrad) -> PerExampleGrad:
-    """Return the factors, or the gradients themselves where keeping those costs less time and little memory."""
-    shape = use.shape
+def choose_grad(grad: ConvGrad) -> PerExampleGrad:
+    """Return the factors, or the materialised gradients where storing those is faster and takes little memory."""
+    shape = grad.shape
     small = shape.weight <= KEEP * shape.factors
-    return use.kept() if small and keeping_is_cheaper(shape) else use
+    return grad.to_dense() if small and is_keeping_cheaper(shape) else grad

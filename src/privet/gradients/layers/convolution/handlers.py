@@ -1,6 +1,6 @@
-"""Following `F.conv1d` … `F.conv3d` and `F.conv_transpose1d` … `F.conv_transpose3d`.
+"""Rules of `F.conv1d` … `F.conv3d` and `F.conv_transpose1d` … `F.conv_transpose3d`.
 
-Axes: inputs (B, n, C, *space) of n rows an example, or (B, C, *space); convolutions run on rows (R, C, *space), R = B·n.
+Axes: inputs (B, n, C, *space) with n rows per example, or (B, C, *space); convolutions run on rows (R, C, *space), R = B·n.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import Recorder
 from privet.gradients.layers.convolution.geometry import Geometry, Sizes
-from privet.gradients.layers.convolution.gradient import ConvGrad, cheapest
+from privet.gradients.layers.convolution.gradient import ConvGrad, choose_grad
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class _Layer:
     """A call of a convolution.
 
     Args:
-        function: that the user called, so that autocast treats it as it does.
-        geometry: of the convolution; of the one that it transposes, if it is a transposed one.
+        function: that the user called, so that autocast applies to it.
+        geometry: of the convolution; for a transposed convolution, of the convolution that it transposes.
         output_padding: of a transposed convolution, else None.
     """
 
@@ -35,7 +35,7 @@ class _Layer:
     output_padding: Sizes | None = None
 
     def output(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return what the function returns."""
+        """Return the function's output."""
         g = self.geometry
         after = (g.dilation, g.groups) if self.output_padding is None else (self.output_padding, g.groups, g.dilation)
         return self.function(x, weight, bias, g.stride, g.padding, *after)
@@ -50,12 +50,12 @@ class _Layer:
         )[0]
 
     def gradient(self, x: Tensor, grad: Tensor) -> ConvGrad:
-        """Return the use of the kernel; in a transposed convolution input and output gradient change places."""
+        """Return the gradients of the kernel; a transposed convolution swaps input and output gradient."""
         return ConvGrad(*(x, grad) if self.output_padding is None else (grad, x), self.geometry)
 
 
 class _Convolution(torch.autograd.Function):
-    """A convolution whose backward passes on the input gradient only and records the rest."""
+    """A convolution; the backward pass returns the input gradient only and records the factors."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer, record: Any) -> Tensor:
@@ -76,11 +76,11 @@ def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | No
     rows = max(1, len(input) // max(1, recorder.examples))
 
     def record(x: Tensor, grad: Tensor) -> None:
-        if not len(x):  # nobody has a gradient
+        if not len(x):  # no example has a gradient
             return
-        x, grad = recorder.precise(x, weight), recorder.precise(grad, weight)
+        x, grad = recorder.promote(x, weight), recorder.promote(grad, weight)
         if recorder.follows(weight):
-            recorder.add(weight, cheapest(layer.gradient(x, grad)), rows)
+            recorder.add(weight, choose_grad(layer.gradient(x, grad)), rows)
         if recorder.follows(bias):
             recorder.add(bias, DenseGrad(grad.flatten(2).sum(2)), rows)
 
@@ -89,27 +89,27 @@ def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | No
 
 
 def _rows(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Return an input as (R, C, *space); None if it does not belong to examples, or the parameters do."""
-    if recorder.shared(input) or not recorder.shared(weight, bias):
+    """Return an input as (R, C, *space); None for a shared input or per-example parameters."""
+    if recorder.is_shared(input) or not recorder.is_shared(weight, bias):
         return None
     return input if input.dim() == weight.dim() else input.flatten(0, 1)
 
 
 def _sizes(value: int | tuple[int, ...], dimensions: int) -> Sizes:
-    """Return an entry per dimension of space."""
+    """Return one entry per spatial dimension."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * dimensions if len(values) == 1 else values
 
 
-def _same(input: Tensor, kernel: Sizes, dilation: Sizes) -> tuple[Tensor, Sizes]:
-    """Return the padding that keeps the size of the input; where it is odd, the input gets the zero that one side lacks."""
+def _same_padding(input: Tensor, kernel: Sizes, dilation: Sizes) -> tuple[Tensor, Sizes]:
+    """Return the padding that preserves the size of the input; where it is odd, pad the input by one zero on one side."""
     totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
     if any(total % 2 for total in totals):
         input = F.pad(input, [side for total in reversed(totals) for side in (0, total % 2)])
     return input, tuple(total // 2 for total in totals)
 
 
-def _convolution(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+def _make_handler(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     def handler(
         recorder: Recorder,
         input: Tensor,
@@ -127,7 +127,7 @@ def _convolution(function: Callable[..., Tensor]) -> Callable[..., Tensor | None
         kernel = tuple(weight.shape[2:])
         steps, spread = _sizes(stride, len(kernel)), _sizes(dilation, len(kernel))
         if padding == "same":
-            rows, padding = _same(rows, kernel, spread)
+            rows, padding = _same_padding(rows, kernel, spread)
         sides = _sizes(0 if padding == "valid" else padding, len(kernel))
         geometry = Geometry(tuple(weight.shape), steps, sides, spread, groups)
         found = _follow(recorder, rows, weight, bias, _Layer(function, geometry))
@@ -136,7 +136,7 @@ def _convolution(function: Callable[..., Tensor]) -> Callable[..., Tensor | None
     return handler
 
 
-def _transposed(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+def _make_transposed_handler(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     def handler(
         recorder: Recorder,
         input: Tensor,
@@ -150,8 +150,8 @@ def _transposed(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]
     ) -> Tensor | None:
         """Follow a transposed convolution.
 
-        None for an output padding that adds whole strides: the convolution that is transposed would then have more positions
-        than the input.
+        None if the output padding is at least the stride: the transposed convolution would then have more positions than the
+        input.
         """
         rows = _rows(recorder, input, weight, bias)
         steps, sides, spread, extra = (_sizes(value, weight.dim() - 2) for value in (stride, padding, dilation, output_padding))
@@ -165,6 +165,6 @@ def _transposed(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]
 
 
 for _function in (F.conv1d, F.conv2d, F.conv3d):
-    register_handler(_function)(_convolution(_function))
+    register_handler(_function)(_make_handler(_function))
 for _transposed_function in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d):
-    register_handler(_transposed_function)(_transposed(_transposed_function))
+    register_handler(_transposed_function)(_make_transposed_handler(_transposed_function))

@@ -14,23 +14,23 @@ from torch.nn import functional as F
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.handlers import register_handler
-from privet.gradients.core.per_example import OutputGrad, with_rounding
+from privet.gradients.core.per_example import OutputGrad, add_rounding_error
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.layers.embedding import reference
-from privet.gradients.layers.embedding.kernels import sums
+from privet.gradients.layers.embedding.kernels import load_kernels
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingGrad(OutputGrad):
-    """A table of V rows looked up at T positions: the gradient has gₜ added to row iₜ.
+    """Gradients of a table of V rows looked up at T positions: gₜ is added to row iₜ.
 
-    Norms and sums come from `kernels`, in C++ where there is a compiler.
+    Norms and sums are computed by `kernels`, in C++ where a compiler is available.
 
     Args:
         indices: iₜ, (B, T).
-        gradients: gₜ, (B, T, d), of any stride: a sum or a mean gives all positions one gradient.
+        gradients: gₜ, (B, T, d), with any strides: after a sum or a mean, all positions share one gradient.
         size: V.
-        padding: index in [0, V) whose row has no gradient, whatever gₜ is there; None for none.
+        padding: index in [0, V) whose row has no gradient, whatever gₜ is at its positions; None for none.
     """
 
     indices: Tensor
@@ -49,7 +49,7 @@ class EmbeddingGrad(OutputGrad):
         return self.indices.shape[1]
 
     def materialize(self) -> Tensor:
-        """Return the gradients, (B, V, d): dense, so only for a few examples at a time."""
+        """Return the gradients, (B, V, d): large, so only for a few examples at a time."""
         dense = self.gradients.new_zeros(self.examples, self.size, self.gradients.shape[2])
         where = self.indices[:, :, None].expand_as(self.gradients)
         dense.scatter_add_(1, where, self.gradients)
@@ -58,8 +58,8 @@ class EmbeddingGrad(OutputGrad):
         return dense
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖²: gradients of equal indices within an example are added up before they are measured."""
-        return with_rounding(*sums().measured(self.indices, self.gradients, self.padding), self.dtype)
+        """Return ‖gᵢ‖²: gradients at equal indices within an example are added before the norm is taken."""
+        return add_rounding_error(*load_kernels().measure(self.indices, self.gradients, self.padding), self.dtype)
 
     def abs_norm_bound(self) -> Tensor:
         """Return Σₜ |gₜ|."""
@@ -67,10 +67,10 @@ class EmbeddingGrad(OutputGrad):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ, (V, d)."""
-        return sums().weighted_sum(self.indices, self.gradients, weights, self.size, self.padding)
+        return load_kernels().weighted_sum(self.indices, self.gradients, weights, self.size, self.padding)
 
     def index_select(self, index: Tensor | slice) -> EmbeddingGrad:
-        """Return the gradients of some of the examples."""
+        """Return the gradients of a subset of the examples."""
         return EmbeddingGrad(self.indices[index], self.gradients[index], self.size, self.padding)
 
     def double(self) -> EmbeddingGrad:
@@ -79,7 +79,7 @@ class EmbeddingGrad(OutputGrad):
 
 
 class _Embedding(torch.autograd.Function):
-    """F.embedding whose backward only records."""
+    """`F.embedding`; the backward pass only records."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, indices: Tensor, weight: Tensor, record: Any) -> Tensor:
@@ -105,23 +105,22 @@ def embedding(
 ) -> Tensor | None:
     """Follow `F.embedding`.
 
-    None for a table that belongs to examples. Indices that all examples share, such as those of positions, are used once by each.
+    None for a per-example table. Shared indices, such as position ids, count once for every example.
 
     Raises:
-        UnsupportedModelError: `max_norm` would write to the table, which would tell who looked up what.
+        UnsupportedModelError: `max_norm` would write to the table, and so reveal which rows were looked up.
         UntraceableError: `scale_grad_by_freq` divides by counts over the positions of an example.
     """
     if max_norm is not None:
         raise UnsupportedModelError(
-            "an embedding with max_norm writes to its table in the forward pass, where no noise covers it; leave max_norm "
-            "out, or "
-            "normalise what is looked up (nn.functional.normalize)"
+            "an embedding with max_norm writes to its table in the forward pass, where no noise is added; remove max_norm, or "
+            "normalise the looked-up rows (nn.functional.normalize)"
         )
     if scale_grad_by_freq:
-        raise UntraceableError("gradients of an embedding are divided by frequencies")
-    if not recorder.shared(weight):
+        raise UntraceableError("an embedding divides gradients by frequencies (scale_grad_by_freq)")
+    if not recorder.is_shared(weight):
         return None
-    if recorder.shared(input):
+    if recorder.is_shared(input):
         input = input.expand(recorder.examples, *input.shape)
     if not recorder.follows(weight):
         return F.embedding(input, weight)
@@ -133,9 +132,9 @@ def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: in
     batch, size = recorder.examples, weight.shape[0]
 
     def record(grad: Tensor) -> None:
-        if not grad.numel():  # nobody has a gradient
+        if not grad.numel():  # no example has a gradient
             return
-        g = recorder.precise(grad.reshape(batch, -1, grad.shape[-1]), weight)
+        g = recorder.promote(grad.reshape(batch, -1, grad.shape[-1]), weight)
         recorder.add(
             weight, EmbeddingGrad(indices.reshape(batch, -1), g, size, None if padding_idx is None else padding_idx % size)
         )
@@ -145,7 +144,7 @@ def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: in
 
 @register_handler(Tensor.__getitem__)
 def index(recorder: Recorder, table: Tensor, where: object) -> Tensor | None:
-    """Follow `table[index]` for a tensor of indices that belongs to examples."""
+    """Follow `table[index]` for a per-example tensor of indices."""
     whole = isinstance(where, Tensor) and not where.is_floating_point() and where.dtype not in (torch.bool, torch.uint8)
     if not whole or table.dim() != 2 or not recorder.follows(table):
         return None

@@ -1,4 +1,4 @@
-"""Bags of embeddings: rows that are looked up, then reduced to their sum, mean or maximum.
+"""Embedding bags: rows are looked up, then reduced to their sum, mean or maximum.
 
 Axes: indices (B, n, T) of n bags with T places each, looked-up rows (B, n, T, d).
 """
@@ -17,8 +17,8 @@ from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.layers.embedding.embedding import look_up
 
 
-def _padded(input: Tensor, offsets: Tensor, last: bool, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return bags that follow each other in (B, N) as (B, n, T): indices, which of them are there, and their weights."""
+def _pad_bags(input: Tensor, offsets: Tensor, last: bool, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return consecutive bags (B, N) padded to (B, n, T): indices, a mask of valid places, and weights."""
     ends = offsets[1:] if last else torch.cat([offsets[1:], offsets.new_tensor([input.shape[1]])])
     starts = offsets[:-1] if last else offsets
     longest = int((ends - starts).max()) if len(starts) else 0
@@ -37,7 +37,7 @@ def _mean(rows: Tensor, there: Tensor) -> Tensor:
 
 
 def _max(rows: Tensor, there: Tensor) -> Tensor:
-    """Return the largest entries, or zero for an empty bag; torch gives ties to the first, as `Tensor.max` over a dimension."""
+    """Return the largest entries, or zero for an empty bag; ties go to the first, as in torch."""
     if rows.shape[-2] == 0:
         return rows.sum(-2)
     return torch.where(there.any(-2), rows.masked_fill(~there, -torch.inf).max(-2).values, 0)
@@ -61,25 +61,25 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor | None:
-    """Follow `F.embedding_bag`: bags (B, n, T), or the bags (B, T) of offsets that all examples share.
+    """Follow `F.embedding_bag`: bags (B, n, T), or bags (B, T) with offsets shared by all examples.
 
     Raises:
-        UnsupportedModelError: `max_norm` would write to the table, which would tell who looked up what.
-        UntraceableError: gradients are scaled by frequencies, or an example says where its bags begin.
+        UnsupportedModelError: `max_norm` would write to the table, and so reveal which rows were looked up.
+        UntraceableError: gradients are scaled by frequencies, or the table or the offsets are per example.
     """
     if max_norm is not None:
         raise UnsupportedModelError(
-            "an embedding bag with max_norm writes to its table in the forward pass, where no noise covers it; leave max_norm out"
+            "an embedding bag with max_norm writes to its table in the forward pass, where no noise is added; remove max_norm"
         )
-    if scale_grad_by_freq or not recorder.shared(weight) or (offsets is not None and not recorder.shared(offsets)):
-        raise UntraceableError("bags of an embedding whose gradients are scaled, or whose bounds belong to examples")
-    if recorder.shared(input):
+    if scale_grad_by_freq or not recorder.is_shared(weight) or (offsets is not None and not recorder.is_shared(offsets)):
+        raise UntraceableError("an embedding bag has scaled gradients, or a per-example table or offsets")
+    if recorder.is_shared(input):
         input = input.expand(recorder.examples, *input.shape)
-    if per_sample_weights is not None and recorder.shared(per_sample_weights):
+    if per_sample_weights is not None and recorder.is_shared(per_sample_weights):
         per_sample_weights = per_sample_weights.expand(recorder.examples, *per_sample_weights.shape)
     there = torch.ones_like(input, dtype=torch.bool)
     if offsets is not None:
-        input, there, per_sample_weights = _padded(input, offsets, include_last_offset, per_sample_weights)
+        input, there, per_sample_weights = _pad_bags(input, offsets, include_last_offset, per_sample_weights)
     if padding_idx is not None:
         there = there & (input != padding_idx % weight.shape[0])
     rows = look_up(recorder, input, weight) if recorder.follows(weight) else F.embedding(input, weight)

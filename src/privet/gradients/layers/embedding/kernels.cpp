@@ -1,8 +1,8 @@
-// What gradients of embedding tables add up to, as the torch functions of embedding_sums.py define it; embedding_kernels.py
-// compares the two before these are used.
+// Norms and sums of embedding gradients, as the torch functions of reference.py define them; kernels.py compares the two before
+// these are used.
 //
-// Inner loops are straight arithmetic over the width of the table: the compiler turns them into vector instructions. Norms are
-// accumulated in float64 over several lanes, so that order and rounding are meant; -ffast-math must stay off.
+// Inner loops run over the width of the table without branches, so that the compiler vectorises them. Norms are accumulated in
+// float64 over several lanes; their order and rounding matter, so -ffast-math must stay off.
 
 #include <algorithm>
 #include <cmath>
@@ -13,11 +13,11 @@
 namespace {
 
 constexpr std::int64_t LANES = 32;        // independent partial sums: several vectors of any width
-constexpr std::int64_t AHEAD = 6;         // positions between asking for a row and adding to it
-constexpr std::uintptr_t LINE = 64;       // bytes that one prefetch brings in
-constexpr std::uintptr_t FETCHED = 1024;  // bytes of a row to ask for; the processor goes on by itself
+constexpr std::int64_t AHEAD = 6;         // positions between prefetching a row and adding to it
+constexpr std::uintptr_t LINE = 64;       // bytes per prefetch
+constexpr std::uintptr_t FETCHED = 1024;  // bytes of a row to prefetch; the hardware prefetcher does the rest
 
-// Strides are in numbers. Gradients of one position are contiguous; all positions share one where their stride is zero.
+// Strides count elements. Gradients of one position are contiguous; a position stride of zero shares one gradient.
 template <typename Number>
 struct Lookups {
     const std::int64_t *indices;
@@ -50,7 +50,7 @@ void accumulate(const Number *__restrict x, std::int64_t size, double *__restric
     for (std::int64_t k = 0; k < size; k++) sum[k] += static_cast<double>(x[k]);
 }
 
-// The positions of one example by index: a table of at least twice as many slots, emptied by counting up the example.
+// Positions of one example by index: a hash table with at least twice as many slots, cleared by incrementing the example.
 class Positions {
   public:
     struct Group {
@@ -63,7 +63,7 @@ class Positions {
         groups.reserve(positions);
     }
 
-    // Add a position to the group of its index, and return how many the group had.
+    // Add a position to the group of its index, and return the previous size of the group.
     std::int64_t add(std::int64_t index, std::int64_t example, std::int64_t position) {
         const std::size_t mask = slots.size() - 1;
         std::size_t place = static_cast<std::uint64_t>(index) * 0x9e3779b97f4a7c15u >> (64 - bits);
@@ -80,7 +80,7 @@ class Positions {
         return group.count++;
     }
 
-    std::vector<const Group *> groups;  // in the order in which their indices were first met
+    std::vector<const Group *> groups;  // in order of first occurrence of their indices
     std::vector<std::int64_t> before;   // the group's position before this one, or −1
 
   private:
@@ -134,7 +134,7 @@ bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size,
         const Number weight = weights[i];
         for (std::int64_t t = 0; t < of.positions; t++) {
             if (t + AHEAD < of.positions) {
-                // As a number, since an index that is not in the table has no pointer; asking for its memory does no harm.
+                // As an integer: for an index outside the table the pointer would be invalid; prefetching the address is harmless.
                 const std::uintptr_t row = start + static_cast<std::uintptr_t>(of.index(i, t + AHEAD)) * row_bytes;
                 for (std::uintptr_t byte = 0; byte < fetched; byte += LINE)
                     __builtin_prefetch(reinterpret_cast<const void *>(row + byte), 1);
@@ -152,7 +152,7 @@ bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size,
 
 }  // namespace
 
-// Both return whether they are done: not if there is no memory, or an index is not in the table.
+// Both return whether they succeeded: false if memory runs out or an index is outside the table.
 #define PRIVET_EMBEDDING(NUMBER, NAME)                                                                                          \
     bool measure_##NAME(const Lookups<NUMBER> *of, double *squares, double *rounding) try {                                        \
         measure(*of, squares, rounding);                                                                                           \

@@ -1,4 +1,4 @@
-"""The sums of embeddings, compiled where that is possible and checked against the torch functions before they are trusted."""
+"""Norms and sums of embedding gradients: compiled where possible, and verified against a torch implementation before use."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _NO_PADDING = -(2**63)
 
 @dataclass(frozen=True)
 class Sums:
-    """The two functions of `embedding_sums`, in one of two forms that agree up to rounding.
+    """The two functions of `reference`, in one of two implementations that are equal up to rounding.
 
     Args:
-        measured: indices, gradients, padding → squared norms, and what rounding may do to the gradients.
+        measure: indices, gradients, padding → squared norms, and a bound on the rounding of gradients.
         weighted_sum: indices, gradients, weights, size, padding → the sum.
-        description: which form it is, and why.
+        description: which implementation it is, and why.
     """
 
-    measured: Callable[[Tensor, Tensor, int | None], tuple[Tensor, Tensor]]
+    measure: Callable[[Tensor, Tensor, int | None], tuple[Tensor, Tensor]]
     weighted_sum: Callable[[Tensor, Tensor, Tensor, int, int | None], Tensor]
     description: str
 
 
-IN_TORCH = Sums(reference.measured, reference.weighted_sum, "torch")
+IN_TORCH = Sums(reference.measure, reference.weighted_sum, "torch")
 
 
 @functools.cache
-def sums() -> Sums:
-    """Return the compiled form, or the one in torch where there is none; decided once in a process.
+def load_kernels() -> Sums:
+    """Return the compiled implementation, or the one in torch if there is none; decided once per process.
 
-    >>> sums().description.split(":")[0] in ("compiled", "torch")
+    >>> load_kernels().description.split(":")[0] in ("compiled", "torch")
     True
     """
-    return trusted(IN_TORCH, _SOURCE, _bound, agree)
+    return trusted(IN_TORCH, _SOURCE, _bind, is_consistent)
 
 
-def agree(form: Sums) -> bool:
-    """Return whether a form computes what `embedding_sums` does, up to rounding, for all kinds of input that it tells apart."""
+def is_consistent(form: Sums) -> bool:
+    """Return whether an implementation equals `reference` up to rounding, for all kinds of input that it distinguishes."""
     generator = torch.Generator().manual_seed(0)
     examples, positions, width, size = 5, 23, 37, 13  # several vectors of any width, and a remainder
     indices = torch.randint(size, (examples, positions), generator=generator)
@@ -57,18 +57,18 @@ def agree(form: Sums) -> bool:
     odd = own.clone()
     odd[0, 3, 5], odd[1, 2, 0], odd[2, 7, 36] = torch.nan, torch.inf, -torch.inf
     return all(
-        _alike(form, indices, gradients.to(dtype), weights.to(dtype), size, padding)
+        _is_close(form, indices, gradients.to(dtype), weights.to(dtype), size, padding)
         for dtype in _NAMES
         for gradients in (own, odd, own.transpose(1, 2).contiguous().transpose(1, 2), own[:, :1].expand_as(own))
         for padding in (None, 3)
     )
 
 
-def _alike(form: Sums, indices: Tensor, gradients: Tensor, weights: Tensor, size: int, padding: int | None) -> bool:
+def _is_close(form: Sums, indices: Tensor, gradients: Tensor, weights: Tensor, size: int, padding: int | None) -> bool:
     tolerance = 16 * torch.finfo(gradients.dtype).eps
-    found = *form.measured(indices, gradients, padding), form.weighted_sum(indices, gradients, weights, size, padding)
+    found = *form.measure(indices, gradients, padding), form.weighted_sum(indices, gradients, weights, size, padding)
     expected = (
-        *reference.measured(indices, gradients, padding),
+        *reference.measure(indices, gradients, padding),
         reference.weighted_sum(indices, gradients, weights, size, padding),
     )
     return all(
@@ -94,39 +94,39 @@ def _lookups(indices: Tensor, gradients: Tensor, padding: int | None) -> _Lookup
     )  # fmt: skip
 
 
-def _readable(indices: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both as the kernels read them: int64, and the numbers of one position next to each other."""
+def _to_kernel_layout(indices: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in the layout that the kernels read: int64 indices, and contiguous gradients of each position."""
     return indices.long(), gradients if gradients.stride(2) == 1 else gradients.contiguous()
 
 
-def _bound(code: ctypes.CDLL) -> Sums:
-    """Return the functions of a library as functions of tensors. Calls let other threads run."""
+def _bind(code: ctypes.CDLL) -> Sums:
+    """Wrap the functions of a compiled library as functions of tensors. Calls release the GIL."""
     measures = {dtype: getattr(code, f"measure_{name}") for dtype, name in _NAMES.items()}
     adders = {dtype: getattr(code, f"add_up_{name}") for dtype, name in _NAMES.items()}
     pointer = ctypes.POINTER(_Lookups)
-    for measure in measures.values():
-        measure.argtypes, measure.restype = [pointer, ctypes.c_void_p, ctypes.c_void_p], ctypes.c_bool
-    for adder in adders.values():
-        adder.argtypes, adder.restype = [pointer, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p], ctypes.c_bool
+    for function in measures.values():
+        function.argtypes, function.restype = [pointer, ctypes.c_void_p, ctypes.c_void_p], ctypes.c_bool
+    for function in adders.values():
+        function.argtypes, function.restype = [pointer, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p], ctypes.c_bool
 
-    def compiles(gradients: Tensor) -> bool:
+    def is_supported(gradients: Tensor) -> bool:
         return gradients.device.type == "cpu" and gradients.dtype in _NAMES
 
-    def measured(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
-        if compiles(gradients):
-            there, read = _readable(indices, gradients)
+    def measure(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
+        if is_supported(gradients):
+            there, read = _to_kernel_layout(indices, gradients)
             squares, rounding = torch.empty(2, len(read), dtype=torch.float64)
             if measures[read.dtype](_lookups(there, read, padding), squares.data_ptr(), rounding.data_ptr()):
                 return squares, rounding
-        return reference.measured(indices, gradients, padding)
+        return reference.measure(indices, gradients, padding)
 
     def weighted_sum(indices: Tensor, gradients: Tensor, weights: Tensor, size: int, padding: int | None) -> Tensor:
-        if compiles(gradients):
-            there, read = _readable(indices, gradients)
+        if is_supported(gradients):
+            there, read = _to_kernel_layout(indices, gradients)
             factors = weights.to(read.dtype).contiguous()
             total = read.new_zeros(size, read.shape[2])
             if adders[read.dtype](_lookups(there, read, padding), factors.data_ptr(), size, total.data_ptr()):
                 return total
         return reference.weighted_sum(indices, gradients, weights, size, padding)
 
-    return Sums(measured, weighted_sum, f"compiled: {code._name}")
+    return Sums(measure, weighted_sum, f"compiled: {code._name}")

@@ -1,7 +1,7 @@
-"""What gradients of embedding tables add up to, in torch: each looked-up position adds a gradient to the row of its index.
+"""Norms and sums of embedding gradients in torch: each looked-up position adds a gradient to the row of its index.
 
-Indices are (B, T) and gradients (B, T, d), which may be one gradient expanded over the positions. Positions that hold the
-padding index add nothing, whatever their gradient is.
+Indices are (B, T) and gradients (B, T, d), which may be one gradient expanded over the positions. Positions with the padding
+index add nothing, whatever their gradient is.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from privet.gradients.core.norms import blocks, squared_norms
 
 
 def is_shared(gradients: Tensor) -> bool:
-    """Return whether all positions of an example have the same gradient, as after a sum or a mean: it has a stride of zero."""
+    """Return whether all positions of an example share one gradient, with a stride of zero, as after a sum or a mean."""
     return gradients.shape[1] > 1 and gradients.stride(1) == 0
 
 
-def measured(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
-    """Return ‖gᵢ‖², of gradients that are added up where indices are equal, and what rounding may do to gᵢ, both (B,) float64.
+def measure(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
+    """Return ‖gᵢ‖², with gradients at equal indices added, and a bound on the rounding of gᵢ, both (B,) float64.
 
-    The latter is Σₜ |gₜ|·(1 + cₜ/2) units in the last place, where cₜ positions have the index of t. Adding c terms to a row one
-    after another is off by up to c/2 units of the sum of their sizes, and does come close where the terms are equal: one token
-    at 4000 positions under a mean carried a float32 sum 6·10⁻⁵ over the bound.
+    The bound is Σₜ |gₜ|·(1 + cₜ/2) units in the last place, where cₜ positions have the index of t. Adding c terms to a row
+    sequentially has an error of up to c/2 units of the sum of their sizes, and comes close to it for equal terms: with one token
+    at 4000 positions under a mean, a float32 sum exceeded the clipping bound by 6·10⁻⁵.
 
     Source:
         Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
@@ -30,15 +30,15 @@ def measured(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[T
     Args:
         indices: iₜ, (B, T).
         gradients: gₜ, (B, T, d).
-        padding: index whose positions count for nothing, or None.
+        padding: index whose positions are ignored, or None.
     """
     if is_shared(gradients):
-        return _of_shared(indices, gradients[:, 0], padding)
-    # Counting what repeats needs to know the indices, for which the host would have to wait for another device.
+        return _measure_shared(indices, gradients[:, 0], padding)
+    # Counting repeats depends on the values of the indices: on another device, that would force a synchronisation.
     if indices.device.type == "cpu":
-        return _by_count(indices, gradients, padding)
+        return _measure_by_count(indices, gradients, padding)
     parts = [
-        _by_moving(indices[block], gradients[block], padding)
+        _measure_by_scatter(indices[block], gradients[block], padding)
         for block in blocks(len(indices), 2 * gradients[:1].numel(), indices.device)
     ]
     squares, rounding = zip(*parts, strict=True) if parts else ((), ())
@@ -47,7 +47,7 @@ def measured(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[T
 
 
 def abs_norm_bound(indices: Tensor, gradients: Tensor, padding: int | None) -> Tensor:
-    """Return Σₜ |gₜ|, (B,) float64, alone."""
+    """Return Σₜ |gₜ|, (B,) float64."""
     lengths: Tensor = torch.linalg.vector_norm(gradients[:, :1] if is_shared(gradients) else gradients, dim=2)
     lengths = lengths.expand(indices.shape)
     return (lengths if padding is None else lengths.masked_fill(indices == padding, 0)).sum(1, dtype=torch.float64)
@@ -61,48 +61,48 @@ def weighted_sum(indices: Tensor, gradients: Tensor, weights: Tensor, size: int,
         gradients: gₜ, (B, T, d).
         weights: wᵢ, (B,).
         size: V.
-        padding: index whose positions count for nothing, or None.
+        padding: index whose positions are ignored, or None.
     """
     total = gradients.new_zeros(size, gradients.shape[2])
     factors = weights.to(gradients.dtype)[:, None, None]
     for block in blocks(len(indices), gradients[:1].numel(), gradients.device):
-        scaled = _scaled(gradients[block], factors[block])
+        scaled = _scale(gradients[block], factors[block])
         total.index_add_(0, indices[block].flatten(), scaled.flatten(0, 1))
     if padding is not None:
         total[padding] = 0
     return total
 
 
-def _scaled(gradients: Tensor, factors: Tensor) -> Tensor:
-    """Return the product, with each gradient that all positions share multiplied once."""
+def _scale(gradients: Tensor, factors: Tensor) -> Tensor:
+    """Return the product; a gradient shared by all positions is multiplied once."""
     return (gradients[:, :1] * factors).expand_as(gradients) if is_shared(gradients) else gradients * factors
 
 
-def _sorted(indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each example's indices in order, that order, and where in it a new index starts."""
+def _sort_indices(indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each example's sorted indices, the permutation that sorts them, and where a new index starts."""
     ordered, order = indices.sort(dim=1)
     starts = torch.ones_like(ordered, dtype=torch.bool)
     torch.ne(ordered[:, 1:], ordered[:, :-1], out=starts[:, 1:])
     return ordered, order, starts
 
 
-def _of_shared(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
-    """Return both for one gradient g per example, (B, d): ‖g‖²·Σ c² and ‖g‖·Σ (c + c²/2) over indices at c positions."""
-    ordered, _, starts = _sorted(indices)
+def _measure_shared(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
+    """Compute `measure` for one gradient g per example, (B, d): ‖g‖²·Σ c² and ‖g‖·Σ (c + c²/2) over indices with count c."""
+    ordered, _, starts = _sort_indices(indices)
     places = torch.arange(indices.shape[1], device=indices.device)
-    # The r-th position of an index, from 0, takes c² from r² to (r + 1)².
+    # The r-th occurrence of an index, from 0, raises c² from r² to (r + 1)².
     rank = places - torch.where(starts, places, 0).cummax(1).values
     counts = torch.ones_like(ordered, dtype=torch.bool) if padding is None else ordered != padding
     squares = squared_norms(gradients)
     many, square_of_counts = counts.sum(1), ((2 * rank + 1) * counts).sum(1)
-    squares = torch.where(many > 0, squares, 0)  # a gradient of padding alone is zero even if it would not be finite
+    squares = torch.where(many > 0, squares, 0)  # the gradient at padding positions is zero even if it is not finite
     return squares * square_of_counts, squares.sqrt() * (many + square_of_counts / 2)
 
 
-def _by_count(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
-    """Return both; only gradients of indices that repeat are moved."""
+def _measure_by_count(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
+    """Compute `measure`; only gradients of repeated indices are copied."""
     each = squared_norms(gradients.flatten(0, 1)).view(indices.shape)
-    ordered, order, starts = _sorted(indices)
+    ordered, order, starts = _sort_indices(indices)
     repeated = ~starts
     repeated[:, :-1] |= ~starts[:, 1:]
     if padding is not None:
@@ -124,13 +124,13 @@ def _by_count(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[
     return squares.sum(1), rounding
 
 
-def _by_moving(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
-    """Return both by moving every gradient, which takes the same steps whatever the indices are."""
+def _measure_by_scatter(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
+    """Compute `measure` by scattering every gradient: the same operations whatever the indices are."""
     batch, positions, width = gradients.shape
     if padding is not None:
         gradients = gradients.masked_fill((indices == padding)[:, :, None], 0)
-    _, order, starts = _sorted(indices)
-    # Slot of each position within its example: equal indices share one.
+    _, order, starts = _sort_indices(indices)
+    # Slot of each position within its example; equal indices share a slot.
     slots = starts.cumsum(1) - 1
     slots = torch.empty_like(slots).scatter_(1, order, slots)
     counts = torch.zeros_like(slots).scatter_add_(1, slots, torch.ones_like(slots)).gather(1, slots)
