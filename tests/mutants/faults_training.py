@@ -19,7 +19,8 @@ DISTINCT = among("test_entries", "test_different_examples_are_accepted")
 
 STEPS = [
     Mutant("groups lose their places in the draw", "ClippedSummer._sum_batch",
-           "partial_sums.add(group.positions, found.sums", "partial_sums.add(group.positions * 0 + group.positions.flip(0), found.sums",
+           "partial_sums.add(group.positions, found.sums",
+           "partial_sums.add(group.positions * 0 + group.positions.flip(0), found.sums",
            SUMS("test_norms_are_in_the_order_of_the_draw")),
     Mutant("an error of a step holds what caused it", "ClippedSummer.sum_draw",
            "from None", "from error",
