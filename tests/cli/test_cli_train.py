@@ -337,7 +337,7 @@ def test_sparsification_is_part_of_the_plan_and_named_in_the_statement(capsys, t
     run = tmp_path / "run"
     train(capsys, f"--data digits --model mlp --epsilon 3 --epochs 2 {options} --out {run} --quiet --json")
     assert json.loads((run / "plan.json").read_text(encoding="utf-8"))["sparsification"] == expected
-    assert "no privacy gain is claimed" in (run / "guarantee.md").read_text(encoding="utf-8")
+    assert "do not improve ε" in (run / "guarantee.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("option", ["--refresh 2", "--sparsify-ranked"])

@@ -81,18 +81,18 @@ def test_a_tiny_delta_is_answered_by_the_same_accountant():
 
 
 SCHEMES = {
-    "poisson": ({}, "coin of their own", True),
-    "full batch": ({"sampling": sampling.FullBatch(), "noise": Gaussian(90.0)}, "everybody takes part in every step", False),
+    "poisson": ({}, "each record joins each step independently", True),
+    "full batch": ({"sampling": sampling.FullBatch(), "noise": Gaussian(90.0)}, "every record joins every step", False),
     "fixed size": ({"sampling": sampling.FixedSize(512), "adjacency": "replace-one"}, "subset of fixed size", True),
-    "truncated": ({"sampling": sampling.TruncatedPoisson(512, cap=700)}, "of too many a uniform subset stays", True),
+    "truncated": ({"sampling": sampling.TruncatedPoisson(512, cap=700)}, "reduced to a uniform subset", True),
     "shuffled": ({"sampling": sampling.Shuffle(512), "adjacency": "zero-out"}, "one step of every epoch", False),
-    "balls in bins": ({"sampling": sampling.BallsInBins(512)}, "chosen by chance for each alone", True),
+    "balls in bins": ({"sampling": sampling.BallsInBins(512)}, "chosen uniformly and independently", True),
     "balls in bins, replaced": (
         {"sampling": sampling.BallsInBins(512), "adjacency": "replace-one"},
-        "chosen by chance for each alone",
+        "chosen uniformly and independently",
         False,
     ),
-    "estimated norms": ({"clipping": Projected(Flat(0.7), 40), "steps": 20}, "coin of their own", True),
+    "estimated norms": ({"clipping": Projected(Flat(0.7), 40), "steps": 20}, "each record joins each step independently", True),
 }
 
 
@@ -126,21 +126,21 @@ def test_libraries_that_the_numbers_depend_on_are_named():
 @pytest.mark.parametrize(
     ("unit", "adjacency", "words"),
     [
-        ("one example", "add-remove", "nobody contributed several"),
+        ("one example", "add-remove", "each person contributed one example"),
         (privet.accounting.group_unit(3), "replace-one", "60,000 groups"),
     ],
 )
 def test_what_cannot_be_checked_is_said(unit, adjacency, words):
     assert words in str(plan(unit=unit, adjacency=adjacency, delta=1e-6).guarantee())
-    assert "nobody contributed several" not in str(plan(unit="one user").guarantee())
-    assert "nobody is in the data under two names" in str(plan(unit="one user").guarantee())
+    assert "each person contributed one example" not in str(plan(unit="one user").guarantee())
+    assert "no user has data under two ids" in str(plan(unit="one user").guarantee())
 
 
 @pytest.mark.parametrize(
     "words",
     [
         "pretrained on the same people's data", "the architecture, the classes and all settings do not depend",
-        "in equal contents, or behind wrappers", "changes nothing that a later read returns",
+        "as equal contents, or through wrappers", "does not change what a later read returns",
         "where Privet does not look: objects with slots", "compute each row of a batch from that row alone",
     ],
 )  # fmt: skip

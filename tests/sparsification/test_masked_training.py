@@ -188,7 +188,7 @@ def test_a_random_mask_reaches_the_optimizer_but_not_its_momentum():
 def test_privacy_is_that_of_the_same_plan_without_masks():
     assert plan(KINDS[0], source="secure").epsilon() == plan(None, source="secure").epsilon() < math.inf
     statement = str(plan(KINDS[0], source="secure").guarantee())
-    assert "no privacy gain is claimed" in statement
+    assert "do not improve ε" in statement
     assert "to every coordinate that the step's public mask keeps" in statement
     assert "to every coordinate, and divides" in str(plan(Ranked(0.5), source="secure").guarantee())
 

@@ -1,4 +1,4 @@
-"""The statement of what a plan promises: its numbers come from the accountants, its words from the plan's parts."""
+"""The guarantee statement of a plan: numbers from the accountants, words from the plan's parts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from privet.noise import SOURCES
 from privet.plan.declaration import Declaration
 from privet.schedules import Constant
 
-# What accountants assume of each kind of release.
+# The sampling that accountants assume for each kind of release.
 _ASSUMED = {
-    accounting.Event: "in every step everybody takes part by a coin of their own",
-    accounting.FixedSize: "in every step a uniform subset of fixed size takes part, drawn anew",
-    accounting.TruncatedPoisson: "in every step everybody takes part by a coin of their own; of too many a uniform subset stays",
-    accounting.Shuffled: "everybody takes part in one step of every epoch; that nobody knows in which is not used",
-    accounting.BallsInBins: "in every epoch everybody takes part in one step, chosen by chance for each alone",
+    accounting.Event: "each record joins each step independently (Poisson sampling)",
+    accounting.FixedSize: "each step draws a new uniform subset of fixed size",
+    accounting.TruncatedPoisson: "each record joins each step independently; a batch above the limit is reduced to a uniform subset",
+    accounting.Shuffled: "each record joins one step of every epoch; the secrecy of which step is not used",
+    accounting.BallsInBins: "each record joins one step of every epoch, chosen uniformly and independently",
 }
-_FULL_BATCH = "everybody takes part in every step"
-# Characters of a part that is written out, such as a schedule with a number for every step.
+_FULL_BATCH = "every record joins every step"
+# Longer descriptions of a part, such as a schedule with a number for every step, are cut to its kind.
 _LONGEST = 300
 _LIBRARIES = ("privet", "torch", "numpy", "scipy")
 
@@ -63,7 +63,7 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.meaning(events, adjacency=adjacency, delta=delta),
         random_source=SOURCES[plan.noise.source].claim,
         reasons=reasons,
-        warnings=("That is at least 1/examples: weak for everybody",) if plan.delta * plan.people >= 1 else (),
+        warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),
         notes=_notes(plan, number),
         assumptions=_assumptions(plan),
         versions={name: importlib.metadata.version(name) for name in _libraries(events)},
@@ -74,13 +74,13 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
 
 
 def _covering(plan: Declaration, events: Iterable[accounting.Release]) -> tuple[str, ...]:
-    """Return the accountants that have an answer for all of the events."""
+    """Return the accountants that cover all events."""
     covering = [accountants_of(event) for event in events]
     return tuple(name for name in accounting.ACCOUNTANTS if all(name in some for some in covering))
 
 
 def _known(events: Iterable[accounting.Release]) -> tuple[accounting.Release, ...]:
-    """Return the events as they are for an attacker who knows who took part: sampling hides nobody."""
+    """Return the events for an attacker who knows the samples, so that sampling amplifies nothing."""
     return tuple(
         accounting.Event(1.0, event.noise_multiplier, event.count, getattr(event, "projections", None)) for event in events
     )
@@ -91,7 +91,7 @@ def _assumed(events: Iterable[accounting.Release]) -> str:
         _FULL_BATCH if isinstance(event, accounting.Event) and event.sampling_rate == 1.0 else _ASSUMED[type(event)]
         for event in events
     }
-    return "; ".join(sorted(kinds)) or "nothing, as nothing is promised"
+    return "; ".join(sorted(kinds)) or "none, because nothing is guaranteed"
 
 
 def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
@@ -100,50 +100,49 @@ def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
 
 
 def _assumptions(plan: Declaration) -> tuple[str, ...]:
-    """Return what has to be true for the statement, and that nothing here can check."""
+    """Return the assumptions of the statement that Privet cannot check."""
     counted = accounting.unit(plan.unit).counted
     several = (
-        ("nobody is in the data under two names",)
+        ("no user has data under two ids",)
         if plan.unit == "one user"
-        else ("nobody contributed several examples; somebody who did is protected less, as a group of so many is",)
+        else ("each person contributed one example; a person with several is protected as a group of that size, which is weaker",)
     )
     return (
-        f"that there are {plan.examples:,} {counted}s is public",
-        "the parameters that training started from, the architecture, the classes and all settings do not depend on the private "
-        "data; what was pretrained on the same people's data has an ε of its own, which adds to this one",
+        f"the number of {counted}s, {plan.examples:,}, is public",
+        "the initial parameters, the architecture, the classes and all settings do not depend on the private data; the ε of "
+        "pretraining on the same people's data adds to this one",
         *several,
-        "no two entries of the data set hold one person's data where Privet cannot see it: in equal contents, or behind wrappers "
-        "other than torch's",
-        "reading an entry changes nothing that a later read returns",
-        "model, loss and data set keep nothing of the data where Privet does not look: objects with slots or state in C, "
-        "classes, attributes and caches of functions, global names of the model's code or of other modules, files, other "
-        "processes",
-        "torch's batching rules, and rules that were registered for the engine, compute each row of a batch from that row alone",
+        "no two entries of the data set hold the same person's data in a way that Privet cannot detect: as equal contents, or "
+        "through wrappers other than torch's",
+        "reading an entry does not change what a later read returns",
+        "model, loss and data set keep no state where Privet does not look: objects with slots or state in C, classes, "
+        "attributes and caches of functions, global names of the model's code or of other modules, files, other processes",
+        "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",
         "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
     )
 
 
 def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
-    """Return what the statement says beyond its numbers, for the first `steps` steps."""
+    """Return remarks on bounds, noise and masks of the first `steps` steps."""
     notes = []
     bounds, multipliers = plan.bound_factors()[:steps], plan.multipliers()[:steps]
     if np.ptp(bounds) if len(bounds) else 0:
-        notes.append(f"The bound is scheduled, between {min(bounds):.4g} and {max(bounds):.4g} times that")
+        notes.append(f"A schedule multiplies the bound by {min(bounds):.4g} to {max(bounds):.4g}")
     if np.ptp(multipliers) if len(multipliers) else 0:
         notes.append(
-            f"The noise multiplier of a step lies between {min(multipliers):.6g} and {max(multipliers):.6g}; every step is "
-            "accounted for with its own"
+            f"The noise multiplier varies between {min(multipliers):.6g} and {max(multipliers):.6g}; each step is accounted for "
+            "with its own"
         )
     if plan.sparsification is not None:
         notes.append(
-            f"Up to {plan.sparsification.final_rate:.4g} of the coordinates are left out of a step "
-            f"({type(plan.sparsification).__name__} sparsification): masks are public; no privacy gain is claimed from them"
+            f"A step drops up to {plan.sparsification.final_rate:.2%} of the coordinates ({type(plan.sparsification).__name__} "
+            "sparsification). Masks are public and do not improve ε"
         )
     return (*notes, *plan.clipping.remarks)
 
 
 def _declared(plan: Declaration) -> dict[str, str]:
-    """Return field → the value there, for the parts of a plan that the statement's numbers do not tell."""
+    """Return field → description, for parts of a plan that the statement's numbers do not describe."""
     parts: dict[str, object] = {"clipping": plan.clipping, "momentum": plan.momentum, "sparsification": plan.sparsification}
     if not isinstance(plan.bound_schedule, Constant):
         parts["bound_schedule"] = plan.bound_schedule
