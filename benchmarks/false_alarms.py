@@ -18,7 +18,7 @@ import torch
 from scipy import stats
 
 from privet import Plan
-from privet.audit.mechanism import noise, sampler
+from privet.audit._mechanism import noise, sampler
 from privet.audit.observations import Noise
 from privet.clipping import Flat
 from privet.clipping.clipped_sum import ClippedSum

@@ -22,7 +22,7 @@ from privet._utils.native import compiled_library
 from privet.gradients.core.per_example import Factors
 from privet.gradients.layers.embedding import kernels as embedding
 from privet.gradients.masking import kernels as masking
-from privet.noise import kernels as noise
+from privet.noise import compiled as noise
 
 VARIANTS = ("default", "avx2", "avx512")
 SOURCES = Path(noise.__file__).parents[2]

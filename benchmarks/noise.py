@@ -24,7 +24,7 @@ from benchmarks.arms import Step, privet
 from benchmarks.models import CASES
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import SecureSource, Token, release
-from privet.noise.kernels import arithmetic
+from privet.noise.compiled import arithmetic
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "thread": time.thread_time, "process": time.process_time}
 MLP = CASES[2]

@@ -54,7 +54,7 @@ SUBLAYERS = {
         "guarantee",
     ],
     "privet.audit": [
-        "probe", "checks", "observations", "production", "reporting", "mechanism", "one_run", "program", "battery", "plugin",
+        "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
     ],
     "privet.cli": ["output", "topics", "definitions", "settings", "config", "summary", "verbs", "main"],
     "privet.data": ["classes", "dataset", "download", "formats", "sets", "catalogue", "loading"],

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from privet.audit.program import guarantee
-from privet.audit.program.subject import Subject
+from privet.audit._program import guarantee
+from privet.audit._program.subject import Subject
 from privet.cli import main
 from privet.cli.definitions import load_definitions
 

@@ -10,7 +10,7 @@ import pytest
 
 import privet
 from privet import audit
-from privet.audit.mechanism import whitebox
+from privet.audit._mechanism import whitebox
 from privet.audit.production import train
 from privet.clipping import Flat, Layerwise
 from privet.clipping.clipped_sum import ClippedSum

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet import audit
-from privet.audit.one_run import membership
+from privet.audit._one_run import membership
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.noise.noised_sum import NoisedSum

@@ -10,7 +10,7 @@ import pytest
 
 import privet
 from privet import audit
-from privet.audit.mechanism import influence, noise, sensitivity, whitebox
+from privet.audit._mechanism import influence, noise, sensitivity, whitebox
 from privet.audit.observations import observe
 from privet.audit.probe import build_layout
 from privet.audit.production import train

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils import _pytree as pytree
 
-from privet.audit.program.oracle import (
+from privet.audit._program.oracle import (
     SHRINK,
     distance,
     moved,
@@ -15,7 +15,7 @@ from privet.audit.program.oracle import (
     size,
     without,
 )
-from privet.audit.program.oracle import relative_error_per_example as relative_error_of_any
+from privet.audit._program.oracle import relative_error_per_example as relative_error_of_any
 
 __all__ = [
     "FORMULAS",

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from privet.noise import SOURCES, FastSource, FixedSource, SecureSource, arithmetic, kernels, reference, sources
+from privet.noise import SOURCES, FastSource, FixedSource, SecureSource, arithmetic, compiled, reference, sources
 
 EVERY = pytest.mark.parametrize("kind", SOURCES.values(), ids=SOURCES)
 
@@ -18,7 +18,7 @@ def correlation(first, second):
 @pytest.mark.parametrize(("kind", "form"), [(SecureSource, "compiled"), (SecureSource, "torch"), (FastSource, "torch")])
 def test_normals_are_independent_and_standard_normal(kind, form, holds_twice, monkeypatch):
     if form == "torch":
-        monkeypatch.setattr(sources, "arithmetic", lambda: kernels.Arithmetic(reference.box_muller, reference.add_noise, form))
+        monkeypatch.setattr(sources, "arithmetic", lambda: compiled.Arithmetic(reference.box_muller, reference.add_noise, form))
     elif not arithmetic().description.startswith(form):
         pytest.skip(f"no kernels here: {arithmetic().description}")
     source, n, block = kind(), 1 << 20, sources.BLOCK

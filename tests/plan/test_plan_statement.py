@@ -84,7 +84,7 @@ SCHEMES = {
     "poisson": ({}, "each record joins each step independently", True),
     "full batch": ({"sampling": sampling.FullBatch(), "noise": Gaussian(90.0)}, "every record joins every step", False),
     "fixed size": ({"sampling": sampling.FixedSize(512), "adjacency": "replace-one"}, "subset of fixed size", True),
-    "truncated": ({"sampling": sampling.TruncatedPoisson(512, cap=700)}, "reduced to a uniform subset", True),
+    "truncated": ({"sampling": sampling.TruncatedPoisson(512, cap=700)}, "cut to a uniform subset", True),
     "shuffled": ({"sampling": sampling.Shuffle(512), "adjacency": "zero-out"}, "one step of every epoch", False),
     "balls in bins": ({"sampling": sampling.BallsInBins(512)}, "chosen uniformly and independently", True),
     "balls in bins, replaced": (
@@ -139,7 +139,7 @@ def test_what_cannot_be_checked_is_said(unit, adjacency, words):
 @pytest.mark.parametrize(
     "words",
     [
-        "pretrained on the same people's data", "the architecture, the classes and all settings do not depend",
+        "pretraining on the same people's data", "the architecture, the classes and all settings do not depend",
         "as equal contents, or through wrappers", "does not change what a later read returns",
         "where Privet does not look: objects with slots", "compute each row of a batch from that row alone",
     ],

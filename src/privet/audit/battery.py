@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import pytest
 
+from privet.audit._mechanism import whitebox
+from privet.audit._mechanism.whitebox import MechanismAudit
+from privet.audit._program import guarantee
+from privet.audit._program.subject import Subject
 from privet.audit.checks import Check
-from privet.audit.mechanism import whitebox
-from privet.audit.mechanism.whitebox import MechanismAudit
-from privet.audit.program import guarantee
-from privet.audit.program.subject import Subject
 from privet.audit.reporting import table
 
 __all__ = ["test_mechanism", "test_model"]

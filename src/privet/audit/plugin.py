@@ -15,10 +15,10 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from privet._utils.files import write_text
+from privet.audit._mechanism.whitebox import MechanismAudit, mechanism
+from privet.audit._program.guarantee import build_subject, find_rejected, usual_plan
+from privet.audit._program.subject import Subject
 from privet.audit.checks import Check
-from privet.audit.mechanism.whitebox import MechanismAudit, mechanism
-from privet.audit.program.guarantee import build_subject, find_rejected, usual_plan
-from privet.audit.program.subject import Subject
 from privet.audit.reporting import table
 from privet.collate import Collate
 from privet.gradients.core.losses import LossFunction

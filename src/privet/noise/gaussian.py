@@ -14,7 +14,7 @@ from privet._utils.tensors import places
 from privet.accounting.events import MULTIPLIER_RANGE
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError, choice, real
-from privet.noise.kernels import arithmetic
+from privet.noise.compiled import arithmetic
 from privet.noise.noised_sum import NoisedSum
 from privet.noise.sources import SOURCES, Source
 from privet.noise.token import Token

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privet._utils.unique import Unique
-from privet.noise.kernels import arithmetic
+from privet.noise.compiled import arithmetic
 from privet.noise.keystream import ROOM, Keystream
 from privet.noise.prefetch import Prefetcher
 

@@ -22,7 +22,7 @@ from privet.schedules import Constant
 _ASSUMED = {
     accounting.Event: "each record joins each step independently (Poisson sampling)",
     accounting.FixedSize: "each step draws a new uniform subset of fixed size",
-    accounting.TruncatedPoisson: "each record joins each step independently; a batch above the limit is reduced to a uniform subset",
+    accounting.TruncatedPoisson: "each record joins each step independently; a batch above the cap is cut to a uniform subset",
     accounting.Shuffled: "each record joins one step of every epoch; the secrecy of which step is not used",
     accounting.BallsInBins: "each record joins one step of every epoch, chosen uniformly and independently",
 }

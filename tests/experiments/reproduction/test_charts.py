@@ -10,7 +10,7 @@ from drawings import numbers
 
 from privet.evaluation import BinTable
 from privet_experiments import Arm, Chart, Extent, Records, RunRecord, reproduce
-from privet_experiments.reproduction.charts.drawing import _band, draw
+from privet_experiments.reproduction.charts.rendering import _band, draw
 
 LOOKS = [
     {"step": step, "mean_weight": weight, "noised_similarity": cosine, "gradient_norm": 1.0, "norm": [0.0, 1e-3, 1.0]}

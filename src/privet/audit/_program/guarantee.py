@@ -11,10 +11,10 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
+from privet.audit._mechanism.whitebox import ALPHA, MechanismAudit, mechanism
+from privet.audit._program import isolation, model_checks
+from privet.audit._program.subject import Subject
 from privet.audit.checks import Check, deterministic_check
-from privet.audit.mechanism.whitebox import ALPHA, MechanismAudit, mechanism
-from privet.audit.program import isolation, model_checks
-from privet.audit.program.subject import Subject
 from privet.audit.reporting import table, verdict
 from privet.clipping import Flat
 from privet.collate import Collate

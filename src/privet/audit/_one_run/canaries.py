@@ -111,7 +111,7 @@ def add_gradient_canaries(
     names = tuple(trainable(model))
     if len(plan.clipping.groups(names)) != 1:
         raise InvalidArgumentError(
-            "canaries", number, "examples, such as those of privet.audit.one_run.canaries, with a rule of several groups",
+            "canaries", number, "examples, such as those of privet.audit._one_run.canaries, with a rule of several groups",
             "A parameter for canaries would form another group.",
         )  # fmt: skip
     extended = _WithCanaryParameter(model, count("canaries", number, minimum=2))

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from privet.audit.one_run.canaries import add_example_canaries, add_gradient_canaries, log_likelihood_ratio
-from privet.audit.one_run.guesses import SHARES, GuessBounds, bounds
+from privet.audit._one_run.canaries import add_example_canaries, add_gradient_canaries, log_likelihood_ratio
+from privet.audit._one_run.guesses import SHARES, GuessBounds, bounds
 from privet.audit.probe import Array
 from privet.audit.reporting import verdict
 from privet.clipping import Projected

@@ -14,8 +14,8 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet import audit
-from privet.audit.program import guarantee
-from privet.audit.program.subject import Subject
+from privet.audit._program import guarantee
+from privet.audit._program.subject import Subject
 from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian

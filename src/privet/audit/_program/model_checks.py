@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from privet._utils.randomness import preserve_generators
+from privet.audit._mechanism import noise
+from privet.audit._program import oracle
+from privet.audit._program.adversarial import variants
+from privet.audit._program.subject import Batches, Items, Subject, cast, clone
 from privet.audit.checks import Check, deterministic_check
-from privet.audit.mechanism import noise
 from privet.audit.observations import Noise
-from privet.audit.program import oracle
-from privet.audit.program.adversarial import variants
-from privet.audit.program.subject import Batches, Items, Subject, cast, clone
 from privet.clipping import Flat, Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.gradients import empty_sum, trainable

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 import privet
-from privet.audit.mechanism import influence
+from privet.audit._mechanism import influence
 from privet.audit.observations import Noise, Observations
 from privet.clipping import Flat
 from privet.noise import Gaussian

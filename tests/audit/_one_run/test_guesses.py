@@ -10,8 +10,8 @@ from scipy import optimize, stats
 
 import privet
 from privet.accounting.classic import gaussian
-from privet.audit.one_run.guesses import bounds, epsilon_by_counting, epsilon_by_trade_off
-from privet.audit.one_run.membership import simulate_ideal_attack
+from privet.audit._one_run.guesses import bounds, epsilon_by_counting, epsilon_by_trade_off
+from privet.audit._one_run.membership import simulate_ideal_attack
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian

@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from privet._utils.randomness import preserve_generators, seed_generators
+from privet.audit._program.subject import BatchData, Subject, clone
 from privet.audit.checks import Check, deterministic_check
-from privet.audit.program.subject import BatchData, Subject, clone
 from privet.collate import Collate, copy_batch
 from privet.errors import PrivetError
 from privet.gradients import trainable

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 import privet
-from privet.audit.mechanism import sampler
+from privet.audit._mechanism import sampler
 from privet.clipping import Flat
 from privet.noise import Gaussian, SecureSource
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson

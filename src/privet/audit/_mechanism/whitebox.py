@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from privet.audit._mechanism import influence, noise, sampler, sensitivity
 from privet.audit.checks import Check
-from privet.audit.mechanism import influence, noise, sampler, sensitivity
 from privet.audit.observations import observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trainer, build_layout
 from privet.audit.production import train

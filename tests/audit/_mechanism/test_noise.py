@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from privet.audit._mechanism import noise
 from privet.audit.checks import correlation_p_value, count_p_value, two_sided_p_value, variance_p_value
-from privet.audit.mechanism import noise
 from privet.audit.observations import Noise
 
 PARTS = {"a": slice(0, 30), "b": slice(30, 50)}
