@@ -137,6 +137,28 @@ def test_the_core_does_not_know_the_experiments():
     assert not [name for name, others in imports().items() if name.startswith("privet.") and "privet_experiments" in str(others)]
 
 
+@pytest.mark.parametrize("module", [name for name in MODULES if name not in PACKAGES and not name.endswith("__main__")])
+def test_a_module_says_first_what_others_may_use(module):
+    """Modules in folders with an underscore are private as a whole; all others begin with `__all__`."""
+    body = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
+    names = {name for node in body for name in defined(node) if not name.startswith("_")}
+    if any(part.startswith("_") for part in module.split(".")) or not names:
+        return
+    first = next(node for node in body[1:] if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"))
+    assert "__all__" in defined(first)
+    assert isinstance(first, ast.Assign)
+    imported = {alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(ast.literal_eval(first.value)) <= names | imported
+
+
+def defined(node: ast.stmt) -> list[str]:
+    """Return the names that a statement of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
 def test_folders_can_be_surveyed():
     for package in PACKAGES:
         files = [path for path in MODULES[package].parent.iterdir() if path.is_file()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Collate", "Padded", "batch_of_one", "copy_batch"]
+
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

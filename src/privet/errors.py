@@ -6,6 +6,20 @@ Every error about an argument names the argument, its value, the allowed range a
 
 from __future__ import annotations
 
+__all__ = [
+    "BudgetExhaustedError",
+    "InvalidArgumentError",
+    "LedgerError",
+    "PrivetError",
+    "PrivetWarning",
+    "UnsupportedModelError",
+    "between",
+    "choice",
+    "count",
+    "positive",
+    "real",
+]
+
 import math
 from collections.abc import Iterable
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["InnerOuter", "Momentum", "PerExample"]
+
 from abc import ABC
 from dataclasses import dataclass
 from typing import Any

@@ -6,6 +6,8 @@ Factors are public: they are part of the plan, and the accountant uses every one
 
 from __future__ import annotations
 
+__all__ = ["Constant", "Factors", "Geometric", "Linear", "Piecewise", "Schedule", "Table", "ToZero", "tabulate"]
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

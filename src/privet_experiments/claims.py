@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "CONFIDENCE",
+    "DIRECTIONS",
+    "OF_THE_CURVE",
+    "RULE",
+    "VERDICTS",
+    "Arms",
+    "Claim",
+    "Finding",
+    "Published",
+    "contrast",
+    "judge",
+    "overall",
+]
+
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

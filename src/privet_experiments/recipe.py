@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["CHARTS", "Arm", "Chart", "Recipe", "T", "read"]
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["RECIPES", "find"]
+
 from pathlib import Path
 
 from privet.errors import InvalidArgumentError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["accountants_of", "as_accounted", "check_covered"]
+
 from collections.abc import Iterable, Sequence
 
 from privet.accounting import pld, rdp

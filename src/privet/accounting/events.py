@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "ADJACENCIES",
+    "EVERY",
+    "FEWEST_PROJECTIONS",
+    "MULTIPLIER_RANGE",
+    "BallsInBins",
+    "Event",
+    "FixedSize",
+    "Release",
+    "Shuffled",
+    "TruncatedPoisson",
+    "as_if_poisson",
+    "check_query",
+    "combined",
+    "epochs",
+    "merge",
+    "merge_equal",
+    "round_finely",
+    "round_multipliers_down",
+]
+
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Unit", "group_unit", "unit"]
+
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

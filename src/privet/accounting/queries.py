@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "ACCOUNTANTS",
+    "DEFAULT_ACCOUNTANT",
+    "DIRECTIONS",
+    "Accountant",
+    "composed_delta",
+    "composed_deltas",
+    "composed_epsilon",
+    "composed_multiplier",
+    "epsilon",
+    "noise_multiplier",
+    "steps",
+]
+
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

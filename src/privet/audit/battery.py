@@ -10,6 +10,8 @@ optionally `plan`, each of scope "module". Then `pytest -m guarantee` runs the t
 
 from __future__ import annotations
 
+__all__ = ["test_mechanism", "test_model"]
+
 import pytest
 
 from privet.audit._mechanism import whitebox
@@ -18,8 +20,6 @@ from privet.audit._program import guarantee
 from privet.audit._program.subject import Subject
 from privet.audit.checks import Check
 from privet.audit.reporting import table
-
-__all__ = ["test_mechanism", "test_model"]
 
 
 @pytest.mark.guarantee

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "Check",
+    "bonferroni",
+    "correlation_p_value",
+    "count_p_value",
+    "deterministic_check",
+    "two_sided_p_value",
+    "variance_p_value",
+]
+
 import math
 from dataclasses import dataclass
 

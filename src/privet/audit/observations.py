@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Claims", "Mask", "Noise", "Observations", "observe", "rules_per_step"]
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

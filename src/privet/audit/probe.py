@@ -6,6 +6,8 @@ of a release is noise.
 
 from __future__ import annotations
 
+__all__ = ["Array", "Layout", "LinearModel", "Probe", "ProbeData", "Trace", "Trainer", "build_layout", "most_influential"]
+
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Recorder", "train"]
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

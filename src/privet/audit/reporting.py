@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["table", "verdict"]
+
 from collections.abc import Iterable
 
 from privet.audit.checks import Check

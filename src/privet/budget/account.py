@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Account", "Share", "opening_record", "replay", "share_record"]
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any

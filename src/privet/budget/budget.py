@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Budget"]
+
 import contextlib
 import secrets
 from collections.abc import Iterator

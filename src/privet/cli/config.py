@@ -6,6 +6,8 @@ say what no option can. Options on the command line override those of the file, 
 
 from __future__ import annotations
 
+__all__ = ["Config", "plan_from_config"]
+
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any

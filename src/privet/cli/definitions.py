@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Data", "Definitions", "load_definitions"]
+
 import runpy
 import sys
 import traceback

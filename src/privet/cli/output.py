@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Json", "answer"]
+
 import json
 import math
 from collections.abc import Mapping

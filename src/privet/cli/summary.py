@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["format_full", "format_quiet", "format_summary"]
+
 import math
 from collections.abc import Iterator
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["CLIPPING", "DATA", "MODEL", "PRIVACY", "RUN", "SAMPLING", "VARIANTS", "CommandByTopic"]
+
 from typing import Any
 
 from typer.core import TyperCommand

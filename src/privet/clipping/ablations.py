@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Unclipped", "unbounded"]
+
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 

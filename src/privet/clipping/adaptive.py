@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["COUNTS", "AdaptiveQuantile", "count_share"]
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,6 +7,8 @@ example together, and the noise is scaled to it alone. Three methods have trivia
 
 from __future__ import annotations
 
+__all__ = ["BOUND_RANGE", "NormRule", "Rule", "check_bound", "check_scale", "round_weights"]
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

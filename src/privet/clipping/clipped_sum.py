@@ -6,6 +6,8 @@ guarantee (adding sums that share an example, scaling by a tensor) raise a `Type
 
 from __future__ import annotations
 
+__all__ = ["ClippedSum", "Part"]
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Projected"]
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Layerwise", "Patterns"]
+
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

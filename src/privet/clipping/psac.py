@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["PSAC", "PSASC"]
+
 from dataclasses import dataclass
 
 from torch import Tensor

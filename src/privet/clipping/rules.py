@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Automatic", "Flat", "Global", "Normalize"]
+
 from dataclasses import dataclass, replace
 
 import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["peak_elsewhere", "peak_is_measurable", "peak_of"]
+
 import importlib
 import os
 import subprocess

@@ -5,6 +5,8 @@ All of them use the same batch, read it from memory, and end with the optimizer'
 
 from __future__ import annotations
 
+__all__ = ["ARMS", "TimedStep", "step_of"]
+
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["alternating", "paired_ratio"]
+
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence

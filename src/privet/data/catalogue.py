@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["SETS", "Entry", "catalogue", "fetch"]
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["MOST_CLASSES", "UNDECLARED", "Classes", "Declaration", "parse_classes", "require_declared"]
+
 import csv
 import math
 from collections.abc import Sequence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["load"]
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

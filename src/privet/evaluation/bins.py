@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["BINS", "BinTable", "binary", "class_wise", "equal_mass", "equal_width", "tabulate", "top_label"]
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

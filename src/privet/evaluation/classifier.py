@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Floats", "evaluate"]
+
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

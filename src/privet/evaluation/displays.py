@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ConfidenceDisplay", "ReliabilityDisplay", "TableDisplay", "TrueClassDisplay"]
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Display", "draw_intervals", "power_of_ten"]
+
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["bootstrap_interval", "wilson_interval"]
+
 import math
 from collections.abc import Callable
 from statistics import NormalDist

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["evaluate_regression"]
+
 import numpy as np
 import torch
 from torch import nn

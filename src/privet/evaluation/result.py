@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Evaluation", "GroupAccuracy", "Intervals", "RegressionEvaluation"]
+
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self

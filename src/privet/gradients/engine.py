@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms", "tapes"]
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -300,9 +302,3 @@ def empty_sum(
         masks: as for `clipped_sum`.
     """
     return PartialSums.empty(parameters, clipping, 0).to_clipped_sum(parameters, clipping, part, masks)
-
-
-__all__ = [
-    "METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms",
-    "tapes",
-]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Averages"]
+
 from collections.abc import Iterator, Mapping
 from typing import NoReturn
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["FORMAT", "Anchor", "verify_anchor"]
+
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

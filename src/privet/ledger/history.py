@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["WHAT", "History", "read_history", "replay"]
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,6 +7,8 @@ A crash after the reservation can leave a step counted that was not taken, but n
 
 from __future__ import annotations
 
+__all__ = ["Ledger"]
+
 import os
 import secrets
 from collections import deque

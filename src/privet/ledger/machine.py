@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Machine"]
+
 import socket
 from dataclasses import dataclass
 from pathlib import Path

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "CNN_SMALLEST_SIDE",
+    "RELU_CNN_SMALLEST_SIDE",
+    "SCATTERING_CNN_SMALLEST_SIDE",
+    "STRIDED_CNN_SMALLEST_SIDE",
+    "TANH_CNN_SMALLEST_SIDE",
+    "cnn",
+    "relu_cnn",
+    "scattering_cnn",
+    "strided_cnn",
+    "tanh_cnn",
+]
+
 import math
 from collections import OrderedDict
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["logistic", "mlp", "regression_mlp"]
+
 import math
 from collections import OrderedDict
 

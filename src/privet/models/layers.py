@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["activation_layer", "count_windows", "pooling_layer"]
+
 from torch import nn
 
 from privet.errors import choice

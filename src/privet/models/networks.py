@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["NAMES", "build"]
+
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

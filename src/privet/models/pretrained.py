@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["efficientnet_last_block", "minilm_last_layer", "minilm_lora"]
+
 from collections import OrderedDict
 
 from torch import nn

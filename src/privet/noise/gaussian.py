@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["DEVIATIONS", "Gaussian", "release"]
+
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

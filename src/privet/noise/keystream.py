@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ROOM", "Keystream"]
+
 import os
 import threading
 

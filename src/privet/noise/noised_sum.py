@@ -5,6 +5,8 @@ Only a `NoisedSum` reaches an optimizer. Adding to one raises a `TypeError` that
 
 from __future__ import annotations
 
+__all__ = ["NoisedSum"]
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

@@ -7,6 +7,8 @@ use `SimpleQueue`, which is reentrant: a garbage collection at any point of eith
 
 from __future__ import annotations
 
+__all__ = ["Prefetcher"]
+
 import os
 import threading
 import weakref

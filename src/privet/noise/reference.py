@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+__all__ = ["add_noise", "box_muller"]
+
 import math
 
 import torch

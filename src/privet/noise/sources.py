@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["BLOCK", "SOURCES", "FastSource", "FixedSource", "SecureSource", "Source"]
+
 import functools
 import math
 import os

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Token"]
+
 import os
 
 from privet._utils.unique import Unique

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["AdamBC"]
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["noise_deviations"]
+
 from collections.abc import Iterable, Mapping
 
 from privet.errors import InvalidArgumentError

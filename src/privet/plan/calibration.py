@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Asked", "calibrate"]
+
 from dataclasses import replace
 from typing import TypeVar
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Epochs", "Mechanism", "check_type", "epochs"]
+
 import math
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,6 +6,8 @@ from here; none is typed twice. What does not change the promise (physical batch
 
 from __future__ import annotations
 
+__all__ = ["FORMAT", "Plan"]
+
 import json
 from dataclasses import dataclass, fields
 from typing import Any

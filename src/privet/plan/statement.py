@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["build_guarantee"]
+
 import importlib.metadata
 import math
 from collections.abc import Iterable

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "EXAMPLE",
+    "UNREADABLE",
+    "BatchDataset",
+    "Group",
+    "PhysicalBatch",
+    "check_dataset",
+    "check_map_style",
+    "group_examples",
+    "privacy_unit",
+    "read_each",
+    "split",
+]
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ExampleReader", "join_rows", "physical_batches", "ungroup"]
+
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Table", "build_table"]
+
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any

@@ -5,6 +5,8 @@ torch transfers each tensor in a separate shared file; a batch with many lengths
 
 from __future__ import annotations
 
+__all__ = ["Packed", "pack"]
+
 import math
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["draw_comparison"]
+
 import math
 from pathlib import Path
 

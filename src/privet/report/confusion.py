@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["LARGEST", "to_markup"]
+
 from collections.abc import Sequence
 
 from privet.report.markup import Markup, element, text

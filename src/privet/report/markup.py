@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["NOTHING", "Markup", "element", "join", "table", "text"]
+
 import html
 from collections.abc import Iterable, Sequence
 from typing import NewType

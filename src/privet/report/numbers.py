@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["format_epsilon", "format_percent", "format_power_of_ten", "format_value"]
+
 import math
 from decimal import Decimal
 from typing import Any

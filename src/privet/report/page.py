@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Section", "render_page"]
+
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["to_markup"]
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Release", "ReleaseStatus", "list_releases"]
+
 import math
 from dataclasses import dataclass
 from enum import Enum

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Measurement", "Run", "Status", "StoredGuarantee", "T", "read"]
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["document", "figure", "section"]
+
 from importlib import resources
 from string import Template
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["to_point", "write"]
+
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

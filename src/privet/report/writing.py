@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["write"]
+
 from pathlib import Path
 
 from privet._utils.files import write_text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["AVERAGES", "OPTIMIZERS", "Build", "Setup", "check_device", "cross_entropy"]
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

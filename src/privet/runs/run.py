@@ -7,6 +7,8 @@ With an optimizer that samples from a posterior, also samples.safetensors.
 
 from __future__ import annotations
 
+__all__ = ["Outcome", "read_setup", "resume", "start", "state"]
+
 import json
 import math
 import time

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Indices", "below", "binomial", "distinct", "permutation", "uniform"]
+
 from functools import lru_cache
 
 import numpy as np

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["BallsInBins", "Shuffle"]
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["decode", "encode"]
+
 import json
 import struct
 from typing import Any

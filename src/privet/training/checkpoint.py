@@ -6,6 +6,8 @@ random source, so a resumed run draws fresh randomness. The last two are kept. T
 
 from __future__ import annotations
 
+__all__ = ["CorruptCheckpointError", "Stateful", "latest", "load", "read", "save", "save_first"]
+
 import pickle
 import warnings
 from collections.abc import Mapping

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["KnowsNoise", "check_optimizer", "check_plan_suits", "check_same_parameters"]
+
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ClippedSummer", "StepError"]
+
 import os
 from collections.abc import Iterator
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["claim", "forget", "prepare", "read_plan", "write_status"]
+
 import json
 import math
 import time

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["check_average", "check_fresh_optimizer", "check_scheduler", "wrapped"]
+
 import inspect
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any

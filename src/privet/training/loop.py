@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Training"]
+
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

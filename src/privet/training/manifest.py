@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["check", "describe", "name_of", "to_text"]
+
 import json
 from collections.abc import Mapping
 from functools import partial

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "COMPUTED_FROM_PUBLIC_INPUT",
+    "NOT_PROBED",
+    "SHAPES_WERE_READ",
+    "Preflight",
+    "advance_parametrizations",
+    "couples",
+    "fingerprint",
+]
+
 import sys
 import warnings
 from collections.abc import Hashable, Iterator, Sequence

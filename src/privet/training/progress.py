@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Step", "track"]
+
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["DrawReader"]
+
 import os
 from collections.abc import Generator, Iterator
 from itertools import count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["RunRecorder"]
+
 import sys
 from pathlib import Path
 

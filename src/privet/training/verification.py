@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Verified", "verify"]
+
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Setting", "diagonal"]
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Found", "PaidScore", "PublicScore", "S", "Score", "calibrate", "guarantee", "search"]
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

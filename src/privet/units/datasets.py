@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Groups", "Users"]
+
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

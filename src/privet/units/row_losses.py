@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["REDUCTIONS", "averaged", "grouped"]
+
 from collections.abc import Callable
 from typing import Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ALGORITHMS_FASHION"]
+
 from typing import Any
 
 from privet import clipping

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["BETTER_FASHION", "BETTER_FASHION_PARTS", "BETTER_MNIST", "BETTER_MNIST_PARTS"]
+
 from typing import Any
 
 from privet.clipping import Flat

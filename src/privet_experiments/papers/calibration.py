@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["CALIBRATION_CALIFORNIA", "CALIBRATION_MNIST", "CALIBRATION_WINE"]
+
 from typing import Any
 
 from privet.clipping import Flat, Unclipped

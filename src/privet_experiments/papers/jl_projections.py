@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["JL_SPEED"]
+
 from typing import Any
 
 from privet.clipping import Flat, Projected

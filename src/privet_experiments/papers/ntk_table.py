@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["NTK_TABLE"]
+
 from privet_experiments import tangent_kernel
 from privet_experiments.claims import Claim
 from privet_experiments.papers.sources import BU

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["OVERVIEW_FASHION_LOGISTIC"]
+
 from privet.clipping import Flat
 from privet.noise import Gaussian
 from privet.plan import epochs

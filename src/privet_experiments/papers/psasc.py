@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["PSASC_FASHION", "PSASC_MNIST"]
+
 from privet import clipping
 from privet.momentum import InnerOuter
 from privet.plan import epochs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["RS_FASHION"]
+
 from itertools import pairwise
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Sources that several recipes cite, by the short names that their pages use."""
 
+__all__ = ["OVERVIEW", "SOURCES", "TRAMER_BONEH"]
+
 TRAMER_BONEH = "Tramèr and Boneh 2021, Table 1"
 BU, HUANG, ZHU, YU = "Bu et al.", "Huang et al.", "Zhu and Blaschko", "Yu et al. 2020"
 OVERVIEW = "Matthews, Foster and Sunray 2023"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["TRANSFER_CIFAR10", "TRANSFER_SST2"]
+
 from collections.abc import Mapping
 from typing import Any
 

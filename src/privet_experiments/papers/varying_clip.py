@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["VARYING_CLIP_COVERTYPE", "VARYING_CLIP_MNIST"]
+
 from typing import Any
 
 from privet.clipping import Flat

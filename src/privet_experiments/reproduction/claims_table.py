@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Rows", "claims_section", "findings", "ours", "published_section", "verdict_of"]
+
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

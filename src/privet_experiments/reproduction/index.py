@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["index", "write_index"]
+
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["rebuild", "write"]
+
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

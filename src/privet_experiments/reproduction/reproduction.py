@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["TUNING_SEED", "Extent", "Reproduction", "highest", "reproduce"]
+
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["RunProgress", "track_runs"]
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

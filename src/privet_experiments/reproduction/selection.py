@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["finished_runs", "job_of"]
+
 from privet.data import catalogue
 from privet_experiments.recipe import Arm, Recipe
 from privet_experiments.tasks.arm_config import TaskConfig

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Row", "Summary", "as_csv", "line", "results_section", "spread", "studies_section", "summary", "wrap"]
+
 import csv
 import io
 import textwrap

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Run", "performing"]
+
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor

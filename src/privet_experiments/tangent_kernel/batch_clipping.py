@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["BatchClipping"]
+
 from dataclasses import dataclass, replace
 
 import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["KINDS", "PROPERTIES", "ClippingTable", "Kind", "Verdict", "clipping_table", "flow_of"]
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Flow", "gradient_flow"]
+
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any

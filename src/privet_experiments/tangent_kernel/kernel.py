@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["UNCLIPPED", "Criterion", "LossSlope", "TangentKernel", "loss_of", "loss_slope", "mean_loss", "tangent_kernel"]
+
 import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["NoiseLimit", "NoiseLimitDisplay", "noise_limit"]
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Problem", "TwoBlocks", "network", "opposed", "outlier", "problems", "squared"]
+
 from dataclasses import dataclass
 
 import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ArmConfig", "TaskConfig", "table", "word"]
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Advance", "Examples", "Found", "Job", "load", "read"]
+
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace

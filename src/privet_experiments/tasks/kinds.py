@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["TASKS", "Task", "machine", "perform"]
+
 import importlib.metadata
 import os
 import platform

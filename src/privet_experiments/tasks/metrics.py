@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["OF_THE_RUN", "SHARES", "VERDICTS", "format_metric"]
+
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 

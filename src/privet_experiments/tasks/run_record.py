@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Key", "Records", "RunRecord", "key", "spell_nonfinite"]
+
 import json
 import math
 from collections.abc import Iterator

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["LOOKS", "STUDIES", "Watch", "moments", "numbers_of", "values"]
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["CLASSIFICATION", "REGRESSION", "Learning", "outputs", "squared_error"]
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["DIRECTION", "Array", "basic", "strong"]
+
 import math
 from collections.abc import Sequence
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["epsilon", "log_delta"]
+
 import math
 
 from scipy.optimize import brentq

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["DIRECTION", "epsilon"]
+
 import math
 from collections.abc import Sequence
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["epsilon_lower_bound"]
+
 import numpy as np
 from scipy.special import log_ndtr
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["parallel_epsilon"]
+
 from collections.abc import Iterable
 
 from privet.accounting.events import Release

@@ -7,6 +7,18 @@ orders in `rdp.ORDERS`.
 
 from __future__ import annotations
 
+__all__ = [
+    "Law",
+    "PoissonTrials",
+    "SelectionGuarantee",
+    "TruncatedNegativeBinomial",
+    "curve",
+    "epsilon",
+    "geometric",
+    "logarithmic",
+    "total_epsilon",
+]
+
 import json
 import math
 from abc import ABC, abstractmethod

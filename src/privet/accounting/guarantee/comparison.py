@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Asked", "Comparison", "Row", "compare"]
+
 import math
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Numbers", "discretisation"]
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np

@@ -6,6 +6,8 @@ accountant, assumed and actual sampling, and exclusions.
 
 from __future__ import annotations
 
+__all__ = ["NOT_COVERED", "SETTING", "Guarantee", "explain_meaning"]
+
 import json
 import math
 from collections.abc import Mapping

@@ -7,6 +7,8 @@ aliasing along the way increases ε; only the rounding of the elementary functio
 
 from __future__ import annotations
 
+__all__ = ["DIRECTION", "delta", "deltas", "epsilon", "grid_width"]
+
 import math
 from collections.abc import Sequence
 from dataclasses import replace

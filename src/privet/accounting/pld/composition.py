@@ -19,6 +19,8 @@ Source:
 
 from __future__ import annotations
 
+__all__ = ["Builder", "Composer", "Integers", "smoothing"]
+
 import math
 import threading
 from collections import OrderedDict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["log_moments", "losses", "own_nodes"]
+
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["INSTALL", "check_installed", "from_dp_accounting", "is_dp_accounting_installed", "truncated_poisson"]
+
 import importlib.util
 import math
 from collections.abc import Iterable

@@ -21,6 +21,8 @@ Source:
 
 from __future__ import annotations
 
+__all__ = ["losses", "spread"]
+
 import math
 from dataclasses import dataclass
 from functools import lru_cache

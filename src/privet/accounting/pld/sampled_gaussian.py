@@ -12,6 +12,8 @@ is a difference of normal distribution functions.
 
 from __future__ import annotations
 
+__all__ = ["Array", "bounds", "poisson", "span", "spread", "without_replacement"]
+
 import math
 from functools import lru_cache
 from typing import NamedTuple

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["LEAST", "Grid", "Spectrum", "Transforms", "kernel", "log_shares", "log_transforms"]
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

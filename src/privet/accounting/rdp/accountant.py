@@ -11,6 +11,19 @@ so the integral is one-dimensional, and the trapezoidal rule converges exponenti
 
 from __future__ import annotations
 
+__all__ = [
+    "DIRECTION",
+    "ORDERS",
+    "Array",
+    "covers",
+    "curve",
+    "divergences",
+    "epsilon",
+    "release_curve",
+    "to_epsilon",
+    "without_replacement",
+]
+
 import math
 from collections.abc import Sequence
 from functools import lru_cache

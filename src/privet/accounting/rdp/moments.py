@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["DIRECTION", "LARGEST_MOMENT", "epsilon"]
+
 import math
 from collections.abc import Sequence
 

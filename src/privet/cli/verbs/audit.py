@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["CERTIFICATE", "Observations", "Quiet", "audit", "print_result", "progress_of_parts", "read_plan_file"]
+
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

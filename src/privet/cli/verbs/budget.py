@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["File", "app", "create", "show"]
+
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

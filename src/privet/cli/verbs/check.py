@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["check"]
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated

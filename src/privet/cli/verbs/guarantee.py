@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["guarantee"]
+
 from pathlib import Path
 from typing import Annotated
 

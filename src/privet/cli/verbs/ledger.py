@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Run", "app", "show", "verify"]
+
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Examples", "epsilon", "noise", "steps"]
+
 import math
 from pathlib import Path
 from typing import Annotated, Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["train"]
+
 import re
 from datetime import datetime
 from pathlib import Path

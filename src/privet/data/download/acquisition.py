@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["DataUnavailableError", "Place", "T", "get_from_first"]
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar

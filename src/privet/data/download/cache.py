@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["path", "write"]
+
 from collections.abc import Mapping
 from pathlib import Path
 

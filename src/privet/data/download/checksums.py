@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ChecksumError", "require_md5", "require_sha256"]
+
 import hashlib
 
 from privet.errors import PrivetError

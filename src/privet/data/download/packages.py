@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "debian_files",
+    "decompress",
+    "download",
+    "npm_members",
+    "sdist_member",
+    "tar_member",
+    "tar_members",
+    "wheel_member",
+    "wheel_members",
+]
+
 import gzip
 import io
 import subprocess

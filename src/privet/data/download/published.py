@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["A", "Published", "fetch", "load"]
+
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ dimension as a big-endian 32-bit integer, then the values in C order (last index
 
 from __future__ import annotations
 
+__all__ = ["decode", "encode"]
+
 import math
 import struct
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["load_npz"]
+
 import lzma
 import struct
 import tokenize

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["load"]
+
 import pickle
 from typing import Any, Protocol
 

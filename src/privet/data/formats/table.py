@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["SCALINGS", "Bad", "Features", "load_csv"]
+
 import csv
 import gzip
 import math

@@ -8,6 +8,8 @@ Source: Pace & Barry 1997, "Sparse spatial autoregressions".
 
 from __future__ import annotations
 
+__all__ = ["CALIFORNIA_HOUSING"]
+
 import numpy as np
 
 from privet.data.download.acquisition import Place

@@ -5,6 +5,8 @@ Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images"
 
 from __future__ import annotations
 
+__all__ = ["BATCHES", "CIFAR10", "ColourImages", "encode", "from_archive", "from_batches", "from_mosaics"]
+
 import io
 import json
 from collections.abc import Callable

@@ -6,6 +6,8 @@ forest cover types from cartographic variables".
 
 from __future__ import annotations
 
+__all__ = ["COVERTYPE"]
+
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,6 +5,8 @@ Source: Alpaydin & Kaynak 1998, "Optical recognition of handwritten digits", the
 
 from __future__ import annotations
 
+__all__ = ["DIGITS"]
+
 import numpy as np
 
 from privet.data.download.acquisition import Place

@@ -6,6 +6,8 @@ algorithms".
 
 from __future__ import annotations
 
+__all__ = ["FASHION_MNIST"]
+
 from pathlib import Path
 
 from privet.data.download.acquisition import Place

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["IDX_FILES", "MOST_BYTES", "Arrays", "ImageSet", "from_folder", "from_idx", "from_npz"]
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -5,6 +5,8 @@ Source: LeCun, Cortes & Burges, "The MNIST database of handwritten digits".
 
 from __future__ import annotations
 
+__all__ = ["MNIST"]
+
 import gzip
 import io
 from functools import partial

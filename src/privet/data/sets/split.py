@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["public_split"]
+
 import numpy as np
 from numpy.typing import NDArray
 

@@ -8,6 +8,8 @@ Source: Socher et al. 2013, "Recursive deep models for semantic compositionality
 
 from __future__ import annotations
 
+__all__ = ["SST2"]
+
 import io
 import zipfile
 

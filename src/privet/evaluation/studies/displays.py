@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "DeviationDisplay",
+    "NormDisplay",
+    "ObservationDisplay",
+    "SimilarityDisplay",
+    "SparsificationDisplay",
+    "TrendDisplay",
+    "WeightDisplay",
+]
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "ClippedGradients",
+    "Gradients",
+    "Observation",
+    "compute_clipped_gradients",
+    "cosine_similarity",
+    "l2_norm",
+    "observe",
+    "preserve_random_state",
+]
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

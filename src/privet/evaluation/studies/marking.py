@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["WARNING", "NonPrivate"]
+
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Mechanism"]
+
 from dataclasses import dataclass
 
 from privet.clipping import Rule

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["SparsificationEffect", "sparsification_effect"]
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["FILE", "Study", "read_observations"]
+
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Deviations", "deviations"]
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -7,6 +7,8 @@ entries.
 
 from __future__ import annotations
 
+__all__ = ["DerivedGrad", "is_disjoint", "pull_back"]
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

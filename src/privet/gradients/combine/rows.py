@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["GroupedGrad", "group_rows"]
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

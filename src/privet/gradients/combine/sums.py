@@ -6,6 +6,8 @@ computed in the cheapest way that the kinds of gradients allow.
 
 from __future__ import annotations
 
+__all__ = ["ConcatenatedLinearGrads", "DisjointGrads", "SummedGrads", "TiedEmbeddingGrads", "sum_grads"]
+
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

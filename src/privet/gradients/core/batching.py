@@ -9,6 +9,19 @@ Axes of physical tensors: B examples first, then the dimensions that one example
 
 from __future__ import annotations
 
+__all__ = [
+    "NestedTransformError",
+    "PhysicalCall",
+    "check_not_nested",
+    "is_batched",
+    "run_by_internals",
+    "run_by_public_api",
+    "run_on_physical_batch",
+    "vectorise",
+    "vectorise_by_internals",
+    "vectorise_by_public_api",
+]
+
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

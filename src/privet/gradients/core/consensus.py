@@ -8,6 +8,8 @@ forms its own group.
 
 from __future__ import annotations
 
+__all__ = ["SplitError", "agree", "agree_on"]
+
 from collections.abc import Sequence
 from typing import Any
 

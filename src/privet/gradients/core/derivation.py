@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Derivation", "Span", "begin_graph", "is_older", "iter_nodes"]
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any

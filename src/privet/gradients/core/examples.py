@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "Examples",
+    "Flat",
+    "count_examples",
+    "flat_signature",
+    "flatten",
+    "is_per_example",
+    "is_stackable",
+    "select_examples",
+    "signature",
+    "split_batch",
+    "stack",
+    "stack_flat",
+    "to_device",
+]
+
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["HANDLERS", "Handler", "Rule", "handlers_of", "register_handler"]
+
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Loss", "LossFunction", "check_losses", "force_eager"]
+
 import contextlib
 import sys
 from collections.abc import Callable

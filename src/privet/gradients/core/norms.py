@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["CACHE", "CANCELLED", "blocks", "factor_norms", "full_precision", "squared_norms", "underflow", "without_autocast"]
+
 import contextlib
 import math
 from collections.abc import Iterator

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["trainable"]
+
 import torch
 from torch import nn
 

@@ -6,6 +6,18 @@ so per-example gradients are formed only where that is cheaper, and then in bloc
 
 from __future__ import annotations
 
+__all__ = [
+    "DenseGrad",
+    "Factors",
+    "OutputGrad",
+    "PerExampleGrad",
+    "StoredGrad",
+    "WrappedGrad",
+    "add_rounding_error",
+    "recompute_cancelled",
+    "round_up",
+]
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Self

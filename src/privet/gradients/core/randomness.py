@@ -7,6 +7,8 @@ reached. So the split does not change the distribution of the numbers.
 
 from __future__ import annotations
 
+__all__ = ["DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_seed"]
+
 import contextlib
 import random
 from collections.abc import Callable, Iterator

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "add_attributes",
+    "collect_functions",
+    "find_bindings",
+    "find_functions",
+    "find_modules",
+    "find_reachable",
+    "find_user_classes",
+    "iter_methods",
+]
+
 import contextlib
 import functools
 import sys

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Leaf", "Recorder", "UntraceableError", "is_batched"]
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -296,6 +298,3 @@ def _is_same_view(leaf: Leaf, derivations: Mapping[str, Derivation]) -> bool:
         and one.span == other.span
         and (one.tensor.shape, one.tensor.stride()) == (other.tensor.shape, other.tensor.stride())
     )
-
-
-__all__ = ["Leaf", "Recorder", "UntraceableError", "is_batched"]

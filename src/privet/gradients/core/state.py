@@ -6,6 +6,8 @@ that stayed on a module would otherwise be mistaken for an example's in the next
 
 from __future__ import annotations
 
+__all__ = ["Guard"]
+
 import contextlib
 import functools
 import types

@@ -6,6 +6,8 @@ Axes: scaled dot products are of (B, n, heads, L, E) and (B, n, heads, S, E), vi
 
 from __future__ import annotations
 
+__all__ = ["multi_head_attention", "scaled_dot_product_attention"]
+
 import math
 from typing import Any
 

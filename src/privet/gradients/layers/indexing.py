@@ -6,6 +6,8 @@ its True entries, whose number is the same for all examples of a group.
 
 from __future__ import annotations
 
+__all__ = ["INDEXED", "masked_select", "nonzero", "nonzero_indices", "resolve_index", "where"]
+
 from collections.abc import Callable
 from typing import Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "linear"]
+
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -5,6 +5,8 @@ Axes: inputs (B, n, C, *places) and targets (B, n, *places), viewed as (R, C, *p
 
 from __future__ import annotations
 
+__all__ = ["cross_entropy"]
+
 from typing import Any
 
 from torch import Tensor

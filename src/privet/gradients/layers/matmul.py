@@ -5,6 +5,8 @@ Axes: as for linear maps, x is (B, …, d) and a weight (d, p) or (p, d).
 
 from __future__ import annotations
 
+__all__ = ["addmm", "bilinear", "einsum", "matmul"]
+
 import math
 from typing import Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["mean"]
+
 from typing import Any
 
 import torch

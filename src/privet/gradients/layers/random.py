@@ -6,6 +6,8 @@ that one example sees.
 
 from __future__ import annotations
 
+__all__ = ["RULES", "Draw", "apply_dropout", "is_batched", "random_rule"]
+
 from collections.abc import Callable
 from typing import Any
 
@@ -271,6 +273,3 @@ def _attention(
         times = query.shape[-3] // key.shape[-3]
         key, value = (x.repeat_interleave(times, -3) for x in (key, value))
     return attention_with_dropout(draw, query, key, value, attn_mask, dropout_p, is_causal, scale)
-
-
-__all__ = ["RULES", "Draw", "apply_dropout", "is_batched", "random_rule"]

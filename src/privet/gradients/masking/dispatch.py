@@ -7,6 +7,8 @@ gradients in blocks and store only their kept entries.
 
 from __future__ import annotations
 
+__all__ = ["KEEP", "mask_grad"]
+
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

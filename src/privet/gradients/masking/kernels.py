@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["IN_TORCH", "Products", "is_consistent", "load_kernels", "rows", "whole_vectors"]
+
 import ctypes
 import functools
 import warnings

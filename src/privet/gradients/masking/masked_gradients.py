@@ -5,6 +5,8 @@ The mask is public and the same for all examples. The norm of m∘gᵢ does not 
 
 from __future__ import annotations
 
+__all__ = ["EntriesGrad", "MaskedConvGrad", "MaskedGrad", "MaskedLinearGrad", "SampledGrad"]
+
 from dataclasses import dataclass, replace
 from functools import cached_property
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["assemble"]
+
 from privet.gradients.combine.derived import pull_back
 from privet.gradients.combine.rows import group_rows
 from privet.gradients.combine.sums import sum_grads

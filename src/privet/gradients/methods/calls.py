@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ExampleCalls", "GuardedCalls", "WriteError", "is_write"]
+
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Rerun", "detect_reentrant", "patch_recomputation"]
+
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

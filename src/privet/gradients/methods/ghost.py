@@ -10,6 +10,8 @@ package, or Python state that outlives the pass and is not found by `core.state`
 
 from __future__ import annotations
 
+__all__ = ["Subject", "compute_losses", "record"]
+
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -160,6 +162,3 @@ def _backward(total: Tensor, recorder: Recorder) -> list[str]:
     """Run the backward pass through the rules' functions; return the names of parameters that autograd reached directly."""
     found = torch.autograd.grad(total, [recorder.anchor, *recorder.parameters.values()], allow_unused=True)
     return [name for name, gradient in zip(recorder.parameters, found[1:], strict=True) if gradient is not None]
-
-
-__all__ = ["Subject", "compute_losses", "record"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["backward_gradients", "differentiate", "plain_gradients"]
+
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

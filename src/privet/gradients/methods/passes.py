@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["METHODS", "Passes"]
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -145,6 +147,3 @@ def _has_backward_hooks(subject: Subject) -> bool:
         return True
     hooks = any(module._backward_hooks or module._backward_pre_hooks for module in subject.model.modules())
     return hooks or any(parameter._backward_hooks for parameter in subject.parameters.values())
-
-
-__all__ = ["METHODS", "Passes"]

@@ -6,6 +6,8 @@ norm and weighted sum follow from the same formulas. No per-example gradient of 
 
 from __future__ import annotations
 
+__all__ = ["Past", "check_past", "swap_parameters", "swap_values"]
+
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -6,6 +6,8 @@ tensors, batching rules. In the loop, the same code sees one example.
 
 from __future__ import annotations
 
+__all__ = ["forbid_user_code_on_physical_batch"]
+
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -97,6 +99,3 @@ def _refuse_user_modes(plain: Any) -> Any:
         return plain(mode)
 
     return enter
-
-
-__all__ = ["forbid_user_code_on_physical_batch"]

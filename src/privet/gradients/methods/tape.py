@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["LONG", "MARGIN", "Groups", "Tape", "clip", "precise_norms"]
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

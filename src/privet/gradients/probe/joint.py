@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["disable_inner_dropout", "find_differing_losses", "refuse_in_batch_loss"]
+
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -7,6 +7,8 @@ agrees with plain autograd.
 
 from __future__ import annotations
 
+__all__ = ["probe", "probe_projections", "refuse_batch_statistics"]
+
 import contextlib
 import gc
 import types
@@ -348,6 +350,3 @@ def _check_projections(subject: Subject, examples: Examples) -> None:
                     "forward-mode derivatives differ from the gradients that are summed: the model computes in low precision "
                     "(autocast), or stores parameters outside its modules; clip by exact norms"
                 )
-
-
-__all__ = ["probe", "probe_projections", "refuse_batch_statistics"]

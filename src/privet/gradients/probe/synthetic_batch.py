@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["is_joinable", "join_examples", "make_synthetic", "make_synthetic_items"]
+
 from typing import Any
 
 import numpy as np

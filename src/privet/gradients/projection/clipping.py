@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Vector", "clip_projected", "directional_derivatives", "estimate_norms"]
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Directions"]
+
 import os
 from collections.abc import Iterator, Mapping
 

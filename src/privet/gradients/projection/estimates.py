@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["estimated_norms"]
+
 from collections.abc import Iterator, Mapping
 from typing import Any
 

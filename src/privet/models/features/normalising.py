@@ -6,6 +6,8 @@ to similar variance in all directions, using public images only: statistics of p
 
 from __future__ import annotations
 
+__all__ = ["Change", "Step", "normalise", "normalise_groups", "normalise_locally", "take_roots", "whiten"]
+
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace

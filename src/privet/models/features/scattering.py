@@ -6,6 +6,8 @@ Tramèr, Boneh 2021, "Differentially private learning needs better features (or 
 
 from __future__ import annotations
 
+__all__ = ["COVERED", "SCATTERING", "UPRIGHT"]
+
 import torch
 from torch import Tensor
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["deskew"]
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["AccountantLabel", "describe"]
+
 import math
 from dataclasses import dataclass
 

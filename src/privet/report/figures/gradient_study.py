@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ADVICE", "BANNER", "NAME", "draw"]
+
 from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.figure import Figure as Canvas

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["SETTINGS", "Estimate", "Point", "group_into_lines"]
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

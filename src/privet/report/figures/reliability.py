@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["NAME", "draw", "list_metrics"]
+
 from collections.abc import Iterator
 
 from matplotlib.figure import Figure as Canvas

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["TitledFigure", "draw"]
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

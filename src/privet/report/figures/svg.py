@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["WIDTH", "Figure", "extract_numbers", "inline", "render"]
+
 import io
 import json
 import re

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "WIDTH",
+    "Runs",
+    "final",
+    "grid_of",
+    "label_of",
+    "legend",
+    "logarithmic",
+    "mean_and_deviation",
+    "name_arms",
+    "scaled",
+    "styles",
+]
+
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["draw_properties"]
+
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["COLUMNS", "draw_reliability", "has_confidence"]
+
 from collections.abc import Sequence
 from functools import reduce
 from operator import add

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["draw", "shown_by"]
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

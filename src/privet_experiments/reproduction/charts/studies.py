@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Floats", "draw_histograms", "draw_traces", "has_study"]
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["count_numbers", "form_gradients", "is_cheaper"]
+
 import itertools
 import math
 

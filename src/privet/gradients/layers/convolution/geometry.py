@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Geometry", "Sizes"]
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["KEEP", "ConvDenseGrad", "ConvGrad", "choose_grad"]
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -6,6 +6,8 @@ group, and the formulas for linear maps apply. In addition, the Gram matrix of t
 
 from __future__ import annotations
 
+__all__ = ["NORM_METHODS", "NormMethod", "Shape", "cheapest_method", "is_keeping_cheaper", "measure", "squared_kernel_norms"]
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ Axes: indices (B, T), gradients of the looked-up rows (B, T, d), the table (V, d
 
 from __future__ import annotations
 
+__all__ = ["EmbeddingGrad", "embedding", "index", "look_up"]
+
 from dataclasses import dataclass
 from typing import Any
 

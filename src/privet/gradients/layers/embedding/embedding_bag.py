@@ -5,6 +5,8 @@ Axes: indices (B, n, T) of n bags with T places each, looked-up rows (B, n, T, d
 
 from __future__ import annotations
 
+__all__ = ["embedding_bag"]
+
 from collections.abc import Callable
 
 import torch

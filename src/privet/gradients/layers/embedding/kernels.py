@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["IN_TORCH", "Sums", "is_consistent", "load_kernels"]
+
 import ctypes
 import functools
 from collections.abc import Callable
