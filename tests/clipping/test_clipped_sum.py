@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from privet._utils.tensors import total_size
-from privet.clipping.clipped_sum import ClippedSum, Part
+from privet.clipping.clipped_sum import BatchSlice, ClippedSum
 from privet.errors import InvalidArgumentError
 from privet.noise.noised_sum import NoisedSum
 
@@ -94,8 +94,8 @@ def test_scaling_to_no_sensitivity_is_refused(factor):
 
 
 def test_adjacent_parts_of_a_draw_join():
-    joined = clipped(Part(3, 0, 2), 1.0).join(clipped(Part(3, 2, 5), 2.0, 0.9, examples=3))
-    assert joined.part == Part(3, 0, 5)
+    joined = clipped(BatchSlice(3, 0, 2), 1.0).join(clipped(BatchSlice(3, 2, 5), 2.0, 0.9, examples=3))
+    assert joined.part == BatchSlice(3, 0, 5)
     assert joined.sensitivity == 0.9
     assert joined.norms.tolist() == [1, 1, 2, 2, 2]
     assert joined.tensors["a"].eq(3).all()
@@ -106,20 +106,20 @@ def test_group_norms_join_along_the_examples():
     def layerwise(part, value):
         return ClippedSum({"a": torch.ones(2)}, C, torch.full((3, 2), value), part)
 
-    assert layerwise(Part(0, 0, 2), 1.0).join(layerwise(Part(0, 2, 4), 2.0)).norms.tolist() == [[1, 1, 2, 2]] * 3
+    assert layerwise(BatchSlice(0, 0, 2), 1.0).join(layerwise(BatchSlice(0, 2, 4), 2.0)).norms.tolist() == [[1, 1, 2, 2]] * 3
 
 
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
         (None, None),
-        (Part(1, 0, 2), None),
-        (None, Part(1, 0, 2)),
-        (Part(1, 0, 2), Part(2, 2, 4)),
-        (Part(1, 0, 2), Part(1, 1, 3)),
-        (Part(1, 0, 2), Part(1, 0, 2)),
-        (Part(1, 0, 2), Part(1, 3, 4)),
-        (Part(1, 2, 4), Part(1, 0, 2)),
+        (BatchSlice(1, 0, 2), None),
+        (None, BatchSlice(1, 0, 2)),
+        (BatchSlice(1, 0, 2), BatchSlice(2, 2, 4)),
+        (BatchSlice(1, 0, 2), BatchSlice(1, 1, 3)),
+        (BatchSlice(1, 0, 2), BatchSlice(1, 0, 2)),
+        (BatchSlice(1, 0, 2), BatchSlice(1, 3, 4)),
+        (BatchSlice(1, 2, 4), BatchSlice(1, 0, 2)),
     ],
 )
 def test_parts_that_may_share_an_example_do_not_join(mine, theirs):
@@ -128,7 +128,7 @@ def test_parts_that_may_share_an_example_do_not_join(mine, theirs):
 
 
 def test_a_part_joins_only_once():
-    first, second = clipped(Part(1, 0, 2)), clipped(Part(1, 2, 4))
+    first, second = clipped(BatchSlice(1, 0, 2)), clipped(BatchSlice(1, 2, 4))
     first.join(second)
     with pytest.raises(TypeError, match="only adjacent positions of one draw"):
         first.join(second)
@@ -137,18 +137,18 @@ def test_a_part_joins_only_once():
 @pytest.mark.parametrize("other", [torch.ones(2, 3), noised(), None])
 def test_only_clipped_sums_join(other):
     with pytest.raises(TypeError, match="only be joined with another part of its draw"):
-        clipped(Part(1, 0, 2)).join(other)
+        clipped(BatchSlice(1, 0, 2)).join(other)
 
 
 def test_the_sum_over_no_examples_is_zero_shaped_like_the_parameters():
     parameters = {"w": torch.nn.Parameter(torch.ones(2, 3)), "b": torch.nn.Parameter(torch.ones(2, dtype=torch.float64))}
-    empty = ClippedSum.zero(parameters, C, Part(0, 0, 0))
+    empty = ClippedSum.zero(parameters, C, BatchSlice(0, 0, 0))
     assert {name: (tensor.shape, tensor.dtype) for name, tensor in empty.tensors.items()} == {
         "w": (torch.Size([2, 3]), torch.float32),
         "b": (torch.Size([2]), torch.float64),
     }
     assert all(tensor.eq(0).all() and not tensor.requires_grad for tensor in empty.tensors.values())
-    assert (empty.sensitivity, len(empty.norms), empty.part) == (C, 0, Part(0, 0, 0))
+    assert (empty.sensitivity, len(empty.norms), empty.part) == (C, 0, BatchSlice(0, 0, 0))
     assert total_size(empty.tensors.values()) == 8
 
 
@@ -163,7 +163,7 @@ def test_values_are_frozen(make):
 
 def masked_part(start, mask):
     return ClippedSum(
-        {"w": torch.ones(3)}, C, torch.zeros(2), Part(0, start, start + 2), support=mask and {"w": torch.tensor(mask)}
+        {"w": torch.ones(3)}, C, torch.zeros(2), BatchSlice(0, start, start + 2), support=mask and {"w": torch.tensor(mask)}
     )
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Automatic, Flat
-from privet.clipping.clipped_sum import Part
+from privet.clipping.clipped_sum import BatchSlice
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import METHODS, clipped_sum, per_example_gradients, per_example_norms, trainable
 from privet.gradients.core.examples import split_batch
@@ -32,11 +32,11 @@ EVERY_WAY = pytest.mark.parametrize(("case", "method"), ALL_WAYS, ids=str)
 @EVERY_WAY
 def test_an_empty_batch_has_an_empty_result(case, method):
     model, batch = case.model(), case.batch(0)
-    result = clipped_sum(model, case.loss, batch, Flat(0.7), method=method, part=Part(3, 5, 5))
+    result = clipped_sum(model, case.loss, batch, Flat(0.7), method=method, part=BatchSlice(3, 5, 5))
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert {name: tuple(value.shape) for name, value in result.tensors.items()} == shapes
     assert not any(value.any() or value.requires_grad for value in result.tensors.values())
-    assert (result.sensitivity, result.norms.shape, result.part) == (0.7, (0,), Part(3, 5, 5))
+    assert (result.sensitivity, result.norms.shape, result.part) == (0.7, (0,), BatchSlice(3, 5, 5))
     assert per_example_norms(model, case.loss, batch, method=method).shape == (0,)
     gradients = per_example_gradients(model, case.loss, batch, method=method)
     assert {name: tuple(value.shape) for name, value in gradients.items()} == {
@@ -119,7 +119,7 @@ def test_the_parts_of_a_batch_join_to_the_whole(case):
     model, batch = case.model(torch.float64), case.batch(7, torch.float64)
     whole = clipped_sum(model, case.loss, batch, Flat(0.7))
     parts = [
-        clipped_sum(model, case.loss, oracle.select(batch, slice(*ends)), Flat(0.7), part=Part(0, *ends))
+        clipped_sum(model, case.loss, oracle.select(batch, slice(*ends)), Flat(0.7), part=BatchSlice(0, *ends))
         for ends in [(0, 3), (3, 3), (3, 7)]
     ]
     joined = parts[0].join(parts[1]).join(parts[2])

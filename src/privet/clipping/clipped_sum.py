@@ -6,7 +6,7 @@ guarantee (adding sums that share an example, scaling by a tensor) raise a `Type
 
 from __future__ import annotations
 
-__all__ = ["ClippedSum", "Part"]
+__all__ = ["BatchSlice", "ClippedSum"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from privet.errors import positive
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchSlice:
     """Positions [start, stop) of one draw: the members of a sampled batch that a sum covers.
 
     Args:
@@ -53,7 +53,7 @@ class ClippedSum:
     tensors: Tensors
     sensitivity: float
     norms: Tensor
-    part: Part | None = None
+    part: BatchSlice | None = None
     noise_scales: Mapping[str, float] = field(default_factory=dict)
     support: Tensors | None = None
 
@@ -64,7 +64,7 @@ class ClippedSum:
                 raise TypeError(f"the support of {name} must be a bool tensor of the shape of its sum")
 
     @staticmethod
-    def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: Part | None = None) -> ClippedSum:
+    def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: BatchSlice | None = None) -> ClippedSum:
         """Return the sum over no examples: zeros shaped like the parameters, noised and accounted for like any other sum."""
         tensors = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
         return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
@@ -96,7 +96,7 @@ class ClippedSum:
             self.tensors,
             max(self.sensitivity, other.sensitivity),
             torch.cat([self.norms, other.norms.to(self.norms.device)], dim=-1),
-            Part(mine.draw, mine.start, theirs.stop),
+            BatchSlice(mine.draw, mine.start, theirs.stop),
             self.noise_scales,
             self.support,
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Projected, Rule
-from privet.clipping.clipped_sum import ClippedSum, Part
+from privet.clipping.clipped_sum import BatchSlice, ClippedSum
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
@@ -153,7 +153,7 @@ class PartialSums:
         self,
         parameters: Mapping[str, Tensor],
         clipping: Rule,
-        part: Part | None = None,
+        part: BatchSlice | None = None,
         masks: Mapping[str, Tensor] | None = None,
     ) -> ClippedSum:
         """Return the clipped sum; for no examples, zeros, which are noised and accounted for like any other sum."""
@@ -245,7 +245,7 @@ def clipped_sum(
     *,
     method: str = "auto",
     physical_batch_size: int | None = None,
-    part: Part | None = None,
+    part: BatchSlice | None = None,
     masks: Mapping[str, Tensor] | None = None,
     past: Past = (),
     directions: Directions | None = None,
@@ -291,7 +291,7 @@ def _make_engine(
 
 
 def empty_sum(
-    parameters: Mapping[str, Tensor], clipping: Rule, part: Part | None = None, masks: Mapping[str, Tensor] | None = None
+    parameters: Mapping[str, Tensor], clipping: Rule, part: BatchSlice | None = None, masks: Mapping[str, Tensor] | None = None
 ) -> ClippedSum:
     """Return the clipped sum over no examples: zeros, which are noised and accounted for like any other sum.
 

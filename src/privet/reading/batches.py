@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.accounting import Unit
 from privet.accounting import unit as whose
-from privet.clipping.clipped_sum import Part
+from privet.clipping.clipped_sum import BatchSlice
 from privet.collate import copy_batch
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
@@ -59,7 +59,7 @@ class PhysicalBatch:
     """
 
     indices: Indices
-    part: Part
+    part: BatchSlice
     last: bool
     seeds: Seeds | None = None
 
@@ -76,7 +76,7 @@ def split(draw: Indices, number: int, size: int, words: Words | None = None) -> 
     starts, seeds = range(0, max(len(draw), 1), size), None if words is None else Seeds.draw(words)
     for start in starts:
         stop = min(start + size, len(draw))
-        part, own = Part(number, start, stop), None if seeds is None else seeds.after(start)
+        part, own = BatchSlice(number, start, stop), None if seeds is None else seeds.after(start)
         yield PhysicalBatch(draw[start:stop], part, last=start == starts[-1], seeds=own)
 
 
