@@ -137,6 +137,12 @@ def test_the_core_does_not_know_the_experiments():
     assert not [name for name, others in imports().items() if name.startswith("privet.") and "privet_experiments" in str(others)]
 
 
+def test_no_two_public_classes_have_one_name():
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values())
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert not {name for name, count in names.items() if count > 1 and not name.startswith("_")}
+
+
 @pytest.mark.parametrize("module", [name for name in MODULES if name not in PACKAGES and not name.endswith("__main__")])
 def test_a_module_says_first_what_others_may_use(module):
     """Modules in folders with an underscore are private as a whole; all others begin with `__all__`."""

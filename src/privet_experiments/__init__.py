@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privet_experiments.claims import Claim, Published, judge
+    from privet_experiments.claims import Claim, PublishedNumber, judge
     from privet_experiments.recipe import Arm, Chart, Recipe, read
     from privet_experiments.registry import RECIPES, find
     from privet_experiments.reproduction.reproduction import Extent, Reproduction, reproduce
@@ -25,7 +25,7 @@ __all__ = [
     "Chart",
     "Claim",
     "Extent",
-    "Published",
+    "PublishedNumber",
     "Recipe",
     "Records",
     "Reproduction",

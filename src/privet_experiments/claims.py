@@ -11,7 +11,7 @@ __all__ = [
     "Arms",
     "Claim",
     "Finding",
-    "Published",
+    "PublishedNumber",
     "contrast",
     "judge",
     "overall",
@@ -104,7 +104,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedNumber:
     """A published number to stand beside ours, whether higher or lower.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from privet._utils.documents import DocumentError, from_toml, read_text
 from privet.data.classes import parse_classes
 from privet.errors import InvalidArgumentError, choice, count, positive, real
-from privet_experiments.claims import OF_THE_CURVE, Claim, Published
+from privet_experiments.claims import OF_THE_CURVE, Claim, PublishedNumber
 from privet_experiments.tasks.arm_config import TaskConfig, table, word
 from privet_experiments.tasks.kinds import TASKS
 from privet_experiments.tasks.metrics import OF_THE_RUN
@@ -161,7 +161,7 @@ class Recipe:
     study_epochs: float = 10.0
     hours: float | None = None
     claims: tuple[Claim, ...] = ()
-    published: tuple[Published, ...] = ()
+    published: tuple[PublishedNumber, ...] = ()
     rates: str = ""
     remark: str = ""
 
@@ -246,7 +246,7 @@ class Recipe:
 
 
 def read(path: Path) -> Recipe:
-    """Return the recipe of a TOML file, whose keys are the fields of `Recipe`, `Arm`, `Chart`, `Claim` and `Published`.
+    """Return the recipe of a TOML file, whose keys are the fields of `Recipe`, `Arm`, `Chart`, `Claim` and `PublishedNumber`.
 
     Raises:
         InvalidArgumentError: the file cannot be read, does not parse, or has fields that recipes have not.
@@ -259,7 +259,7 @@ def read(path: Path) -> Recipe:
         "arms": tuple(_build(Arm, "arms", one) for one in _list(content, "arms")),
         "charts": tuple(_build(Chart, "charts", one) for one in _list(content, "charts")),
         "claims": tuple(_build(Claim, "claims", one) for one in _list(content, "claims")),
-        "published": tuple(_build(Published, "published", one) for one in _list(content, "published")),
+        "published": tuple(_build(PublishedNumber, "published", one) for one in _list(content, "published")),
         "metrics": tuple(_list(content, "metrics")),
     }
     return _build(Recipe, "recipe", {"name": path.stem, **content, **made})

@@ -8,12 +8,12 @@ import warnings
 import pytest
 
 from attacks import summed
-from privet.accounting import Event, FixedSize, composed_delta, composed_epsilon
+from privet.accounting import Event, FixedSizeEvent, composed_delta, composed_epsilon
 from privet.accounting.classic import gaussian
 
 RATES, MULTIPLIERS = (1e-7, 1e-5, 1e-3, 0.3, 1 - 1e-12, 1.0), (0.2, 0.5, 1.0, 30.0, 1e4)
 STEPS, DELTAS = (1, 1000, 10**7, 2**31 - 1), (1e-2, 1e-5, 1e-13, 1e-30)
-KINDS = {"poisson": (Event, "add-remove"), "replaced": (Event, "replace-one"), "fixed size": (FixedSize, "replace-one")}
+KINDS = {"poisson": (Event, "add-remove"), "replaced": (Event, "replace-one"), "fixed size": (FixedSizeEvent, "replace-one")}
 EVERYWHERE = list(itertools.product(KINDS.values(), RATES, MULTIPLIERS, STEPS, DELTAS))
 
 
@@ -22,7 +22,7 @@ def check(kind, adjacency, q, sigma, steps, delta):
         warnings.simplefilter("error")
         found = composed_epsilon([kind(q, sigma, steps)], delta=delta, adjacency=adjacency)
     least = summed(q, sigma, steps, delta, adjacency)
-    if kind is FixedSize:
+    if kind is FixedSizeEvent:
         # All others contribute C, and the replaced example changes from C to −C: the sum falls by 2C where it is drawn.
         least = max(least, summed(q, sigma / 2, steps, delta))
     most = gaussian.epsilon((2 if adjacency == "replace-one" else 1) * math.sqrt(steps) / sigma, delta)

@@ -15,13 +15,13 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.accounting import Event, FixedSize, composed_delta, composed_epsilon
+from privet.accounting import Event, FixedSizeEvent, composed_delta, composed_epsilon
 from privet.accounting.pld import accountant
 
 FORGIVEN = {"pld": 0.0, "rdp": 1e-9}
 SMALLEST_LOG_DELTA = -20
 RARELY = st.floats(0.01, 1.0)
-KINDS = {"add-remove": (Event,), "zero-out": (Event,), "replace-one": (Event, FixedSize)}
+KINDS = {"add-remove": (Event,), "zero-out": (Event,), "replace-one": (Event, FixedSizeEvent)}
 
 
 def logarithmic(low, high):
@@ -118,7 +118,7 @@ def test_an_epsilon_far_below_its_guess_is_refined(rate, multiplier, delta, step
     assert found == pytest.approx(theirs.get_epsilon(delta), rel=tolerance)
 
 
-@pytest.mark.parametrize(("event", "adjacency"), [(Event(0.01, 1.1), "add-remove"), (FixedSize(0.02, 3.0), "replace-one")])
+@pytest.mark.parametrize(("event", "adjacency"), [(Event(0.01, 1.1), "add-remove"), (FixedSizeEvent(0.02, 3.0), "replace-one")])
 def test_no_step_of_a_run_brings_epsilon_down(event, adjacency):
     spent = [composed_epsilon([replace(event, count=number)], delta=1e-6, adjacency=adjacency) for number in range(1, 260)]
     assert spent == sorted(spent)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
-from privet.accounting import Event, FixedSize, TruncatedPoisson, combined, composed_delta
+from privet.accounting import Event, FixedSizeEvent, TruncatedPoissonEvent, combined, composed_delta
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.clipping.adaptive import COUNTS
 
@@ -113,7 +113,7 @@ def test_fixed_size_samples_of_replaced_examples(holds_twice, steps):
             total += logs if way == "to the other side" else -logs
         return total
 
-    event, slack = FixedSize(batch / examples, sigma, steps), 0.02 if steps == 1 else None
+    event, slack = FixedSizeEvent(batch / examples, sigma, steps), 0.02 if steps == 1 else None
     check(
         holds_twice, lambda at: composed_delta([event], epsilon=at, adjacency="replace-one"),
         simulate, ("to the other side", "back"), slack,
@@ -149,7 +149,7 @@ def test_truncated_poisson_samples(holds_twice, others, largest):
             total += log_density(points, first) - log_density(points, second)
         return total
 
-    event = TruncatedPoisson(q, sigma, steps, examples=examples, largest_batch=largest)
+    event = TruncatedPoissonEvent(q, sigma, steps, examples=examples, largest_batch=largest)
     check(holds_twice, lambda at: composed_delta([event], epsilon=at), simulate, ("remove", "add"))
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from privet.audit._program import guarantee
-from privet.audit._program.subject import Subject
+from privet.audit._program.subject import AuditedProgram
 from privet.cli import main
 from privet.cli.definitions import load_definitions
 
@@ -300,7 +300,7 @@ def failed_checks(text, tmp_path):
     file.write_text(BEGINNING + text, encoding="utf-8")
     with load_definitions(file, "") as given:
         values, data = given.values, given.data()
-        subject = Subject(
+        subject = AuditedProgram(
             values["model"], values["loss_fn"], data.dataset, values["plan"], data.collate, probe_batch=values.get("probe_batch")
         )  # fmt: skip
         for family in ("ISOLATION", "SENS", "ORACLE"):  # noise has its own tests

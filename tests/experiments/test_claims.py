@@ -11,7 +11,7 @@ import small
 from scipy.stats import ttest_ind
 
 from privet.errors import InvalidArgumentError
-from privet_experiments import RECIPES, Claim, Published, Records, RunRecord, finished_runs, judge
+from privet_experiments import RECIPES, Claim, PublishedNumber, Records, RunRecord, finished_runs, judge
 from privet_experiments.claims import contrast, overall
 from privet_experiments.reproduction.claims_table import findings, verdict_of
 from privet_experiments.reproduction.index import index
@@ -144,9 +144,9 @@ def test_a_row_sums_its_claims_up(verdicts, expected):
         (lambda: Claim("it holds", "accuracy", "a", "always", "b"), "claim.baseline is 'b'"),
         (lambda: small.recipe(claims=(claim(),)), "claim.arm is 'a'"),
         (lambda: small.recipe(claims=(claim(arm="flat", baseline="normalised", metric="brier"),)), "claim.metric is 'brier'"),
-        (lambda: small.recipe(published=(Published(0.9, "", 1.0, "", "round"),)), "published.arm is 'round'"),
-        (lambda: small.recipe(published=(Published(0.9, "", 1.0, "", "flat", "brier"),)), "published.metric is 'brier'"),
-        (lambda: Published(0.9, "", -1.0, "", "flat"), "published.epsilon is -1"),
+        (lambda: small.recipe(published=(PublishedNumber(0.9, "", 1.0, "", "round"),)), "published.arm is 'round'"),
+        (lambda: small.recipe(published=(PublishedNumber(0.9, "", 1.0, "", "flat", "brier"),)), "published.metric is 'brier'"),
+        (lambda: PublishedNumber(0.9, "", -1.0, "", "flat"), "published.epsilon is -1"),
     ],
 )
 def test_impossible_claims_are_refused(made, message):

@@ -14,7 +14,7 @@ from privet.models.features.catalogue import NORMALISED
 from privet.plan import Epochs
 from privet.runs.config import OPTIMIZERS
 from privet.schedules import ToZero
-from privet_experiments import RECIPES, Arm, ArmConfig, Chart, Claim, Published, find, read
+from privet_experiments import RECIPES, Arm, ArmConfig, Chart, Claim, PublishedNumber, find, read
 from privet_experiments.recipe import CHARTS
 from privet_experiments.tasks.metrics import VERDICTS
 
@@ -106,7 +106,7 @@ def test_a_file_says_the_same_as_python(tmp_path):
     assert recipe.charts == (Chart("bounds", "sweep", "accuracy", x="bound", logarithmic=True),)
     statement = "The large bound is better"
     assert recipe.claims == (Claim(statement, "accuracy", ("large", "small"), "higher", "small", size=0.01),)
-    assert recipe.published == (Published(0.95, "a network", 2.5, "somebody", "large"),)
+    assert recipe.published == (PublishedNumber(0.95, "a network", 2.5, "somebody", "large"),)
 
 
 BAD_FILES = {

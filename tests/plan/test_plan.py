@@ -13,7 +13,7 @@ from privet.accounting import Event
 from privet.clipping import Automatic, Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES, Gaussian
-from privet.plan import Epochs, Mechanism, calibrate
+from privet.plan import Epochs, PrivacyMechanism, calibrate
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Piecewise, Table
 
@@ -395,13 +395,13 @@ def test_a_growing_multiplier_buys_steps():
 
 def test_a_mechanism_costs_what_a_plan_with_it_costs():
     options = {"examples": 60_000, "sampling": Poisson(512), "steps": epochs(3), "delta": 1e-5}
-    asked = Mechanism(**options, noise=Gaussian(2.3))
+    asked = PrivacyMechanism(**options, noise=Gaussian(2.3))
     made = plan(steps=epochs(3))
     assert asked.epsilon() == made.epsilon()
     assert asked.epsilon("rdp", steps=7) == made.epsilon("rdp", steps=7)
     assert asked.events() == made.events()
-    solved = calibrate(Mechanism(**options), 1.3, "rdp")
-    assert type(solved) is Mechanism
+    solved = calibrate(PrivacyMechanism(**options), 1.3, "rdp")
+    assert type(solved) is PrivacyMechanism
     assert solved.noise_multiplier == plan(steps=epochs(3), noise=Gaussian()).calibrate(1.3, accountant="rdp").noise_multiplier
 
 
@@ -421,7 +421,9 @@ def test_neighbours_that_do_not_suit_are_refused_at_once_and_the_error_is_sized_
             patched.setattr(accountant, "epsilon", lambda *_: pytest.fail("an accountant runs"))
         with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'.*{type(scheme).__name__} sampling"):
             plan(sampling=scheme, adjacency=adjacency)
-        asked = Mechanism(examples=60_000, sampling=scheme, steps=300, delta=1e-5, adjacency=adjacency, noise=Gaussian(2.3))
+        asked = PrivacyMechanism(
+            examples=60_000, sampling=scheme, steps=300, delta=1e-5, adjacency=adjacency, noise=Gaussian(2.3)
+        )
         with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'"):
             calibrate(dataclasses.replace(asked, noise=Gaussian()), 1.0)
     with pytest.raises(InvalidArgumentError, match=words):
@@ -435,7 +437,7 @@ def test_a_scheme_that_refuses_neighbours_is_heard_though_its_events_suit_them()
 
     with pytest.raises(InvalidArgumentError, match="Nobody has analysed it"):
         plan(sampling=Shy(512), adjacency="replace-one")
-    asked = Mechanism(
+    asked = PrivacyMechanism(
         examples=60_000, sampling=Shy(512), steps=3, delta=1e-5, adjacency="replace-one", noise=Gaussian(2.3)
     )  # fmt: skip
     with pytest.raises(InvalidArgumentError, match="Nobody has analysed it"):

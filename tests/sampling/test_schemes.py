@@ -231,13 +231,13 @@ def test_an_epoch_of_a_partition_is_one_release_with_its_least_noise():
     multipliers = np.array([2.0, 1.5, 3.0, 2.5, 4.0])
     scheme = Shuffle(15)  # three steps an epoch
     assert scheme.epoch_length(N) == 3
-    assert scheme.events(N, multipliers) == (accounting.Shuffled(1.5, steps=3), accounting.Shuffled(2.5, steps=3))
+    assert scheme.events(N, multipliers) == (accounting.ShuffledEvent(1.5, steps=3), accounting.ShuffledEvent(2.5, steps=3))
     assert BallsInBins(15).events(N, multipliers) == (
-        accounting.BallsInBins(1.5, steps=3),
-        accounting.BallsInBins(2.5, steps=3),
+        accounting.BallsInBinsEvent(1.5, steps=3),
+        accounting.BallsInBinsEvent(2.5, steps=3),
     )
-    assert scheme.event(N, 1.5, 4) == accounting.Shuffled(1.5, 4, steps=3)
-    assert BallsInBins(N).event(N, 1.5, 4) == accounting.BallsInBins(1.5, 4)
+    assert scheme.event(N, 1.5, 4) == accounting.ShuffledEvent(1.5, 4, steps=3)
+    assert BallsInBins(N).event(N, 1.5, 4) == accounting.BallsInBinsEvent(1.5, 4)
 
 
 @pytest.mark.parametrize("scheme", ALL, ids=str)

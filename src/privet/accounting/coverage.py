@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from privet.accounting import pld, rdp
 from privet.accounting.classic.shuffle_lower_bound import epsilon_lower_bound
 from privet.accounting.events import (
-    BallsInBins,
+    BallsInBinsEvent,
     Event,
-    FixedSize,
+    FixedSizeEvent,
     Release,
-    Shuffled,
-    TruncatedPoisson,
+    ShuffledEvent,
+    TruncatedPoissonEvent,
     as_if_poisson,
     merge,
     merge_equal,
@@ -24,15 +24,15 @@ from privet.errors import InvalidArgumentError
 _NEIGHBOURS_FIX = {
     Event: "Both norms of a replaced example are estimated from the same projections, and no bound for that case is known; use "
     "exact norms (projections=None).",
-    FixedSize: "The inclusion probability depends on the number of examples; sample by Poisson(...) to protect membership.",
-    TruncatedPoisson: "Whether an example is dropped depends on the others; sample by Poisson(...), without truncation.",
-    Shuffled: "Removing one example changes the batches of all others. Use BallsInBins, in which no example's step depends on "
-    "the others, or sample by Poisson(...).",
+    FixedSizeEvent: "The inclusion probability depends on the number of examples; sample by Poisson(...) to protect membership.",
+    TruncatedPoissonEvent: "Whether an example is dropped depends on the others; sample by Poisson(...), without truncation.",
+    ShuffledEvent: "Removing one example changes the batches of all others. Use BallsInBins, in which no example's step depends "
+    "on the others, or sample by Poisson(...).",
 }
 _ONLY_PLD_FIX = {
     Event: "Rényi divergences under estimated norms are infinite at every order.",
-    FixedSize: "No other accountant has a bound for samples of fixed size.",
-    TruncatedPoisson: "No other accountant has a bound for truncated samples.",
+    FixedSizeEvent: "No other accountant has a bound for samples of fixed size.",
+    TruncatedPoissonEvent: "No other accountant has a bound for truncated samples.",
 }
 
 
@@ -71,7 +71,7 @@ def as_accounted(events: Iterable[Release], adjacency: str, accountant: str) -> 
 def _poisson_claim(events: Sequence[Release], delta: float) -> str:
     """Return a sentence on the error of accounting for these events as Poisson sampling; empty where it does not apply."""
     together = [event for event in merge_equal(events) if event.noise_multiplier > 0]
-    shuffled = [event for event in together if isinstance(event, Shuffled) and event.steps is not None]
+    shuffled = [event for event in together if isinstance(event, ShuffledEvent) and event.steps is not None]
     if not together or len(together) < len(merge_equal(events)):
         return ""
     if len(shuffled) == len(together):
@@ -86,7 +86,7 @@ def _poisson_claim(events: Sequence[Release], delta: float) -> str:
             f" Poisson accounting would claim ε = {claimed:.3g} for {number} epoch{'s' * (number > 1)}, but an attack can reach "
             f"{least:.3g} in one epoch, and all epochs together cost up to {most:.3g}, even for zero-out neighbours."
         )
-    if all(isinstance(event, FixedSize) for event in together):
+    if all(isinstance(event, FixedSizeEvent) for event in together):
         claimed = pld.epsilon(merge(as_if_poisson(together)), delta, "add-remove")
         replacing = pld.epsilon(together, delta, "replace-one")
         return f" Poisson accounting would claim ε = {claimed:.3g}; the proven ε for replace-one is {replacing:.3g}."
@@ -95,7 +95,7 @@ def _poisson_claim(events: Sequence[Release], delta: float) -> str:
 
 def accountants_of(event: Release) -> tuple[str, ...]:
     """Return the accountants that cover this kind of release."""
-    if isinstance(event, (Shuffled, BallsInBins)) or (isinstance(event, Event) and event.projections is None):
+    if isinstance(event, (ShuffledEvent, BallsInBinsEvent)) or (isinstance(event, Event) and event.projections is None):
         return _ALL
     return ("pld", "rdp") if rdp.covers(event) else ("pld",)
 

@@ -7,12 +7,12 @@ __all__ = [
     "EVERY",
     "FEWEST_PROJECTIONS",
     "MULTIPLIER_RANGE",
-    "BallsInBins",
+    "BallsInBinsEvent",
     "Event",
-    "FixedSize",
+    "FixedSizeEvent",
     "Release",
-    "Shuffled",
-    "TruncatedPoisson",
+    "ShuffledEvent",
+    "TruncatedPoissonEvent",
     "as_if_poisson",
     "check_query",
     "combined",
@@ -73,7 +73,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSizeEvent:
     """`count` Gaussian releases, each on a fresh fixed-size sample without replacement.
 
     Args:
@@ -94,7 +94,7 @@ class FixedSize:
 
 
 @dataclass(frozen=True)
-class TruncatedPoisson:
+class TruncatedPoissonEvent:
     """`count` Gaussian releases, each on a fresh Poisson sample truncated to a random subset of at most `largest_batch`.
 
     Args:
@@ -121,7 +121,7 @@ class TruncatedPoisson:
 
 
 @dataclass(frozen=True)
-class Shuffled:
+class ShuffledEvent:
     """`count` epochs, each of which splits all examples into fixed-size batches by a fresh secret shuffle.
 
     Args:
@@ -147,7 +147,7 @@ class Shuffled:
 
 
 @dataclass(frozen=True)
-class BallsInBins:
+class BallsInBinsEvent:
     """`count` epochs, in each of which every example independently draws the one step that it takes part in.
 
     Args:
@@ -156,8 +156,8 @@ class BallsInBins:
         steps: number of steps per epoch, for amplification by random allocation; None claims none.
 
     Guarantee:
-        As for `Shuffled`. Since no example's step depends on the other examples, adding and removing is covered too. Except for
-        replacing, the accountant "pld" also uses that the drawn step is secret (`pld.random_allocation`).
+        As for `ShuffledEvent`. Since no example's step depends on the other examples, adding and removing is covered too. Except
+        for replacing, the accountant "pld" also uses that the drawn step is secret (`pld.random_allocation`).
 
     Source:
         Chua et al. 2025, "Balls-and-Bins Sampling for DP-SGD"; Feldman, Shenfeld 2025, "Privacy Amplification by Random
@@ -175,7 +175,7 @@ class BallsInBins:
             count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
-Release = Event | FixedSize | TruncatedPoisson | Shuffled | BallsInBins
+Release = Event | FixedSizeEvent | TruncatedPoissonEvent | ShuffledEvent | BallsInBinsEvent
 
 
 def combined(multipliers: Iterable[float]) -> float:
@@ -195,16 +195,16 @@ def combined(multipliers: Iterable[float]) -> float:
     return 0.0 if min(values) == 0 else 1 / math.sqrt(math.fsum(value**-2 for value in values))
 
 
-def epochs(multipliers: Iterable[float], steps: int, kind: type[Shuffled] | type[BallsInBins]) -> tuple[Release, ...]:
+def epochs(multipliers: Iterable[float], steps: int, kind: type[ShuffledEvent] | type[BallsInBinsEvent]) -> tuple[Release, ...]:
     """Return one event per epoch of `steps` steps, including an unfinished one, with the epoch's smallest multiplier.
 
     Args:
         multipliers: σ of every step, in order.
         steps: number of steps per epoch, ≥ 1.
-        kind: `Shuffled` or `BallsInBins`.
+        kind: `ShuffledEvent` or `BallsInBinsEvent`.
 
-    >>> epochs([2.0, 1.5, 3.0], 2, Shuffled)
-    (Shuffled(noise_multiplier=1.5, count=1, steps=2), Shuffled(noise_multiplier=3.0, count=1, steps=2))
+    >>> epochs([2.0, 1.5, 3.0], 2, ShuffledEvent)
+    (ShuffledEvent(noise_multiplier=1.5, count=1, steps=2), ShuffledEvent(noise_multiplier=3.0, count=1, steps=2))
     """
     values, length = list(multipliers), None if count("steps", steps) == 1 else steps
     return tuple(kind(min(values[first : first + steps]), steps=length) for first in range(0, len(values), steps))
@@ -264,7 +264,7 @@ _FINE, _COARSE, _MANY = 2**20, 2**11, 2048
 
 
 def _round_rate_up(event: Release) -> Release:
-    if isinstance(event, (Event, FixedSize, TruncatedPoisson)) and event.sampling_rate < 1:
+    if isinstance(event, (Event, FixedSizeEvent, TruncatedPoissonEvent)) and event.sampling_rate < 1:
         return replace(event, sampling_rate=1 / _floor_to_ladder(1 / event.sampling_rate, _FINE))
     return event
 
@@ -277,16 +277,16 @@ def _floor_to_ladder(value: float, per_octave: int) -> float:
 
 
 def _is_whole_epoch(event: Release, amplified: bool) -> bool:
-    return isinstance(event, Shuffled) or (isinstance(event, BallsInBins) and (event.steps is None or not amplified))
+    return isinstance(event, ShuffledEvent) or (isinstance(event, BallsInBinsEvent) and (event.steps is None or not amplified))
 
 
 def as_if_poisson(events: Iterable[Release]) -> tuple[Release, ...]:
     """Treat every step as a fresh Poisson sample at the same rate; its ε is no bound on that of the events."""
     return tuple(
         Event(event.sampling_rate, event.noise_multiplier, event.count)
-        if isinstance(event, (FixedSize, TruncatedPoisson))
+        if isinstance(event, (FixedSizeEvent, TruncatedPoissonEvent))
         else Event(1 / event.steps, event.noise_multiplier, event.count * event.steps)
-        if isinstance(event, (Shuffled, BallsInBins)) and event.steps is not None
+        if isinstance(event, (ShuffledEvent, BallsInBinsEvent)) and event.steps is not None
         else event
         for event in events
     )

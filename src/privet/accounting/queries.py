@@ -29,7 +29,7 @@ from privet.accounting.classic import composition_theorems, gdp
 from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import (
     ADJACENCIES,
-    BallsInBins,
+    BallsInBinsEvent,
     Event,
     Release,
     as_if_poisson,
@@ -221,7 +221,7 @@ def composed_multiplier(
     if accountant == "rdp":
         return smallest_multiplier(exact, target)
     # RDP is fast and close, so it gives the first guess, unless it does not cover the events or cannot reach the target.
-    allocated = any(isinstance(event, BallsInBins) for event in merge(events(1.0)))
+    allocated = any(isinstance(event, BallsInBinsEvent) for event in merge(events(1.0)))
     like = as_if_poisson(events(1.0))
     roughly = spent("rdp", lambda given: round_multipliers_down(as_if_poisson(given), _GUESSED_PER_OCTAVE))
     known = all(rdp.covers(event) for event in like) and roughly(HIGHEST) <= target

@@ -17,14 +17,14 @@ import pytest
 from privet.audit._mechanism import whitebox
 from privet.audit._mechanism.whitebox import MechanismAudit
 from privet.audit._program import guarantee
-from privet.audit._program.subject import Subject
+from privet.audit._program.subject import AuditedProgram
 from privet.audit.checks import Check
 from privet.audit.reporting import table
 
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("family", guarantee.FAMILIES)
-def test_model(subject: Subject, family: str, certificate: list[Check]) -> None:
+def test_model(subject: AuditedProgram, family: str, certificate: list[Check]) -> None:
     """All checks of model, loss and examples pass."""
     found = guarantee.run_family(subject, family)
     certificate += found

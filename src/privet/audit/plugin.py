@@ -34,7 +34,7 @@ from torch.utils.data import Dataset
 from privet._utils.files import write_text
 from privet.audit._mechanism.whitebox import MechanismAudit, mechanism
 from privet.audit._program.guarantee import build_subject, find_rejected, usual_plan
-from privet.audit._program.subject import Subject
+from privet.audit._program.subject import AuditedProgram
 from privet.audit.checks import Check
 from privet.audit.reporting import table
 from privet.collate import Collate
@@ -119,7 +119,7 @@ def subject(
     collate: Collate | None,
     probe_batch: Any,
     plan: Plan,
-) -> Subject:
+) -> AuditedProgram:
     """Return the subject of the tests."""
     if batch is None and dataset is None:
         raise _missing("dataset")
@@ -127,7 +127,7 @@ def subject(
 
 
 @pytest.fixture(scope="module")
-def audited(subject: Subject, observations: int, pytestconfig: pytest.Config) -> MechanismAudit:
+def audited(subject: AuditedProgram, observations: int, pytestconfig: pytest.Config) -> MechanismAudit:
     """Return the audit of the plan's mechanism."""
     found = mechanism(subject.plan, names=subject.names or None, observations=observations)
     pytestconfig.stash[_MECHANISM] = found

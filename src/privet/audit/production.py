@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Recorder", "train"]
+__all__ = ["ReleaseRecorder", "train"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ def train(probe: Probe) -> Trace:
     model = LinearModel(probe.sizes, probe.tied)
     recorded = _RecordingRule.of(probe.plan.clipping)
     plan = probe.plan if recorded is None else replace(probe.plan, clipping=recorded)
-    optimizer = Recorder(model)
+    optimizer = ReleaseRecorder(model)
     training = Training(plan, model, _loss, optimizer, probe.data, physical_batch_size=probe.physical_batch_size)
     probe.data.taken()  # discard the reads of the check before training
     drawn = [probe.data.taken() for _ in training]
@@ -51,7 +51,7 @@ def _loss(model: nn.Module, rows: Tensor) -> Tensor:
     return losses
 
 
-class Recorder(torch.optim.Optimizer):
+class ReleaseRecorder(torch.optim.Optimizer):
     """An optimizer that records the gradients that it receives and does not change the parameters.
 
     Args:

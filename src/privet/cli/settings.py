@@ -65,7 +65,7 @@ from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, P
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import SOURCES, Gaussian
-from privet.plan import Epochs, Mechanism
+from privet.plan import Epochs, PrivacyMechanism
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
 from privet.schedules import Constant, Geometric, Linear, Schedule
 from privet.sparsification import Random, Ranked, Sparsification
@@ -407,9 +407,9 @@ def question(
     sampling: str,
     noise: Gaussian,
     unit: str,
-) -> Mechanism:
+) -> PrivacyMechanism:
     """Return the mechanism for a question about ε, noise or steps, which does not depend on clipping."""
-    return Mechanism(
+    return PrivacyMechanism(
         examples=examples,
         sampling=scheme(sampling, batch_size, examples),
         steps=steps,

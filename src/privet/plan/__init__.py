@@ -2,7 +2,7 @@
 
 from privet._utils.registry import PARTS, register
 from privet.plan.calibration import calibrate
-from privet.plan.mechanism import Epochs, Mechanism, epochs
+from privet.plan.mechanism import Epochs, PrivacyMechanism, epochs
 from privet.plan.plan import FORMAT, Plan
 
-__all__ = ["FORMAT", "PARTS", "Epochs", "Mechanism", "Plan", "calibrate", "epochs", "register"]
+__all__ = ["FORMAT", "PARTS", "Epochs", "Plan", "PrivacyMechanism", "calibrate", "epochs", "register"]

@@ -12,9 +12,9 @@ from privet.accounting.root_finding import MOST_STEPS, largest_count
 from privet.clipping import unbounded
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.plan.declaration import Declaration
-from privet.plan.mechanism import Mechanism
+from privet.plan.mechanism import PrivacyMechanism
 
-Asked = TypeVar("Asked", bound=Mechanism)
+Asked = TypeVar("Asked", bound=PrivacyMechanism)
 
 # Where every step has its own multiplier, every step is a line in a table.
 _MOST_SCHEDULED_STEPS = 2**20

@@ -13,7 +13,7 @@ from privet._utils.registry import Part
 from privet.clipping import Projected, Rule, unbounded
 from privet.errors import InvalidArgumentError, positive
 from privet.momentum import Momentum
-from privet.plan.mechanism import Mechanism, check_type
+from privet.plan.mechanism import PrivacyMechanism, check_type
 from privet.sampling import Scheme
 from privet.schedules import Constant, Factors, Schedule
 from privet.sparsification import Sparsification, Timetable
@@ -28,7 +28,7 @@ _OPTIONAL = ("momentum", "sparsification")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declaration(Mechanism):
+class Declaration(PrivacyMechanism):
     """A mechanism together with what is summed in it: the fields of a plan, which are described at `privet.Plan`.
 
     Attributes:

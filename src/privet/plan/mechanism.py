@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Epochs", "Mechanism", "check_type", "epochs"]
+__all__ = ["Epochs", "PrivacyMechanism", "check_type", "epochs"]
 
 import math
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ def epochs(number: float) -> Epochs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism:
+class PrivacyMechanism:
     """Noise on the sums of some steps' samples, whatever it is that is summed: what a question about ε is about.
 
     A `privet.Plan` is one, and says beside this what is summed and how it is clipped.
@@ -50,7 +50,7 @@ class Mechanism:
         InvalidArgumentError: an argument is out of range, or two do not go together.
 
     >>> from privet.sampling import Poisson
-    >>> asked = Mechanism(examples=60_000, sampling=Poisson(256), steps=3515, delta=1e-5, noise=Gaussian(multiplier=1.1))
+    >>> asked = PrivacyMechanism(examples=60_000, sampling=Poisson(256), steps=3515, delta=1e-5, noise=Gaussian(multiplier=1.1))
     >>> round(asked.epsilon(), 2)
     1.13
     """

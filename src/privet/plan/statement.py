@@ -23,10 +23,11 @@ from privet.schedules import Constant
 # The sampling that accountants assume for each kind of release.
 _ASSUMED = {
     accounting.Event: "each record joins each step independently (Poisson sampling)",
-    accounting.FixedSize: "each step draws a new uniform subset of fixed size",
-    accounting.TruncatedPoisson: "each record joins each step independently; a batch above the cap is cut to a uniform subset",
-    accounting.Shuffled: "each record joins one step of every epoch; the secrecy of which step is not used",
-    accounting.BallsInBins: "each record joins one step of every epoch, chosen uniformly and independently",
+    accounting.FixedSizeEvent: "each step draws a new uniform subset of fixed size",
+    accounting.TruncatedPoissonEvent: "each record joins each step independently; a batch above the cap is cut to a uniform "
+    "subset",
+    accounting.ShuffledEvent: "each record joins one step of every epoch; the secrecy of which step is not used",
+    accounting.BallsInBinsEvent: "each record joins one step of every epoch, chosen uniformly and independently",
 }
 _FULL_BATCH = "every record joins every step"
 # Longer descriptions of a part, such as a schedule with a number for every step, are cut to its kind.
@@ -97,7 +98,7 @@ def _assumed(events: Iterable[accounting.Release]) -> str:
 
 
 def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
-    asked = any(isinstance(event, accounting.TruncatedPoisson) for event in events)
+    asked = any(isinstance(event, accounting.TruncatedPoissonEvent) for event in events)
     return (*_LIBRARIES, "dp-accounting") if asked else _LIBRARIES
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Table", "build_table"]
+__all__ = ["TensorTable", "build_table"]
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from privet.sampling import Indices
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TensorTable:
     """Entries that are rows of tensors in one or more underlying data sets.
 
     Args:
@@ -65,7 +65,7 @@ class Table:
         return found
 
 
-def build_table(dataset: Any) -> Table | None:
+def build_table(dataset: Any) -> TensorTable | None:
     """Return the rows of a `TensorDataset`, or of torch's subsets and concatenations of such; None for anything else.
 
     Subclasses may override reading, so they give None too.
@@ -74,7 +74,7 @@ def build_table(dataset: Any) -> Table | None:
         return None
     if type(dataset) is TensorDataset:
         tensors = _tensors(dataset)
-        return Table([tensors], np.zeros(1, dtype=np.int64), None, None, pytree.tree_structure(tensors))
+        return TensorTable([tensors], np.zeros(1, dtype=np.int64), None, None, pytree.tree_structure(tensors))
     try:
         found = list(iter_pieces(dataset))
     except InvalidArgumentError:
@@ -91,7 +91,7 @@ def build_table(dataset: Any) -> Table | None:
         for number, tensors in enumerate(places)
     ]
     # default_collate turns items that are tuples into lists.
-    return Table(places, np.array(kinds), place, row, pytree.tree_structure(list(places[0])))
+    return TensorTable(places, np.array(kinds), place, row, pytree.tree_structure(list(places[0])))
 
 
 def _is_sliceable(dataset: Any) -> bool:

@@ -15,7 +15,7 @@ from privet._utils.files import write_text
 from privet.accounting import compare
 from privet.errors import InvalidArgumentError
 from privet.evaluation.colours import BLUE, INK, ORANGE
-from privet.plan import Mechanism
+from privet.plan import PrivacyMechanism
 from privet.report.figures import accountants
 from privet.report.figures.svg import render
 
@@ -31,7 +31,7 @@ _LINES = {
 }
 
 
-def draw_comparison(plan: Mechanism, path: Path | str) -> Path:
+def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
     """Draw ε over the steps by accountant and write it as an SVG file.
 
     Args:

@@ -86,7 +86,7 @@ class FixedSize(Scheme):
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
         """Return the event of `count` releases on fresh fixed-size subsets."""
-        return accounting.FixedSize(self.rate(examples), noise_multiplier, count)
+        return accounting.FixedSizeEvent(self.rate(examples), noise_multiplier, count)
 
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:
         """Yield an independent subset for every step."""

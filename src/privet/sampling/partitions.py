@@ -41,7 +41,7 @@ class BallsInBins(ByEpoch):
     118
     """
 
-    accounted_as = accounting.BallsInBins
+    accounted_as = accounting.BallsInBinsEvent
 
     batch_size: float
 
@@ -90,7 +90,7 @@ class Shuffle(ByEpoch):
 
     batch_size: int
 
-    accounted_as = accounting.Shuffled
+    accounted_as = accounting.ShuffledEvent
     refused: ClassVar[Mapping[str, str]] = {
         "add-remove": "Removing an example moves others to other batches, so the sums of many steps change.",
     }

@@ -115,7 +115,7 @@ class TruncatedPoisson(Scheme):
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
         """Return the event of `count` releases on samples truncated at the cap."""
-        return accounting.TruncatedPoisson(self.rate(examples), noise_multiplier, count, examples, self.cap)
+        return accounting.TruncatedPoissonEvent(self.rate(examples), noise_multiplier, count, examples, self.cap)
 
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:
         """Yield an independent draw for every step.

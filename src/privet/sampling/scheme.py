@@ -13,7 +13,7 @@ import numpy as np
 
 from privet._utils.randomness import Words
 from privet._utils.registry import Part
-from privet.accounting import ADJACENCIES, BallsInBins, Release, Shuffled, epochs
+from privet.accounting import ADJACENCIES, BallsInBinsEvent, Release, ShuffledEvent, epochs
 from privet.errors import InvalidArgumentError
 from privet.sampling.draws import Indices
 from privet.schedules import Factors
@@ -113,7 +113,7 @@ class ByEpoch(Scheme):
         accounted_as: type of the event of an epoch.
     """
 
-    accounted_as: ClassVar[type[Shuffled] | type[BallsInBins]]
+    accounted_as: ClassVar[type[ShuffledEvent] | type[BallsInBinsEvent]]
 
     @abstractmethod
     def epoch_length(self, examples: int) -> int:

@@ -1,15 +1,15 @@
 """Tuning: the scaling rule for equivalent settings, and a private hyperparameter search."""
 
 from privet.accounting.composition.selection import PoissonTrials, TruncatedNegativeBinomial, geometric, logarithmic
-from privet.tuning.scaling import Setting, diagonal
-from privet.tuning.trials import Found, PaidScore, PublicScore, calibrate, guarantee, search
+from privet.tuning.scaling import ScaledSetting, diagonal
+from privet.tuning.trials import PaidScore, PublicScore, TrialResult, calibrate, guarantee, search
 
 __all__ = [
-    "Found",
     "PaidScore",
     "PoissonTrials",
     "PublicScore",
-    "Setting",
+    "ScaledSetting",
+    "TrialResult",
     "TruncatedNegativeBinomial",
     "calibrate",
     "diagonal",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Found", "PaidScore", "PublicScore", "S", "Score", "calibrate", "guarantee", "search"]
+__all__ = ["PaidScore", "PublicScore", "S", "Score", "TrialResult", "calibrate", "guarantee", "search"]
 
 import math
 from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ Score = PublicScore | PaidScore
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Generic[S]):
+class TrialResult(Generic[S]):
     """The result of a search.
 
     Args:
@@ -165,7 +165,7 @@ def search(
     *,
     score: Score,
     number: Law,
-) -> Found[S]:
+) -> TrialResult[S]:
     """Train a random number of times, each time with a uniformly drawn setting, and return the best trial with its guarantee.
 
     Args:
@@ -205,9 +205,9 @@ def search(
         if best is None or found > best[0]:
             best = (found, setting, training)
     if best is None:
-        return Found(None, None, None, promise)
+        return TrialResult(None, None, None, promise)
     warnings = best[2].guarantee().warnings
-    return Found(best[1], best[2], best[0], replace(promise, warnings=warnings))
+    return TrialResult(best[1], best[2], best[0], replace(promise, warnings=warnings))
 
 
 def _uniform(source: Source) -> float:

@@ -13,7 +13,7 @@ from privet.plan import epochs
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear
 from privet.sparsification import Random, Ranked
-from privet_experiments.claims import Claim, Published
+from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import TRAMER_BONEH
 from privet_experiments.recipe import Arm, Chart, Recipe
 
@@ -76,7 +76,7 @@ ALGORITHMS_FASHION = Recipe(
               "not higher", "random sparsification, 0.5"),
         _better("momentum 0.6", "flat", "Momentum 0.6 is more accurate than momentum 0.9"),
     ),
-    published=(Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "flat"),),
+    published=(PublishedNumber(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "flat"),),
     note=(
         "SGD with momentum 0.9 in every arm that does not say otherwise. This is our setting, not a paper's: the claims are the "
         "papers' orders, tried at ε = 3 in five epochs."

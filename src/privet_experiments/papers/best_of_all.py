@@ -9,7 +9,7 @@ from typing import Any
 from privet.clipping import Flat
 from privet.sampling import Poisson
 from privet.schedules import ToZero
-from privet_experiments.claims import Claim, Published
+from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import HUANG, TRAMER_BONEH, ZHU
 from privet_experiments.recipe import Arm, Chart, Recipe
 
@@ -77,11 +77,11 @@ BETTER_FASHION = Recipe(
         _above(9.0, 0.897, "scattering + linear at ε = 3, 89.7 %"),
     ),
     published=(
-        Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
-        Published(0.895, "H-CNN/S with random sparsification", 3.0, f"{ZHU}, Table 2", "ε = 3"),
-        Published(0.882, "H-CNN/S with random sparsification", 1.0, f"{ZHU}, Table 2", "ε = 1"),
-        Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 9"),
-        Published(0.8722, "PSASC* on a CNN, 40,000 examples", 9.0, f"{HUANG}, Table III", "ε = 9"),
+        PublishedNumber(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
+        PublishedNumber(0.895, "H-CNN/S with random sparsification", 3.0, f"{ZHU}, Table 2", "ε = 3"),
+        PublishedNumber(0.882, "H-CNN/S with random sparsification", 1.0, f"{ZHU}, Table 2", "ε = 1"),
+        PublishedNumber(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 9"),
+        PublishedNumber(0.8722, "PSASC* on a CNN, 40,000 examples", 9.0, f"{HUANG}, Table III", "ε = 9"),
     ),
     rates=_RATES,
     remark=(
@@ -127,8 +127,8 @@ BETTER_MNIST = Recipe(
     + " Every digit is sheared upright before its coefficients are computed; that looks at one image at a time and costs no ε.",
     claims=(_above(3.0, 0.987, "scattering + linear, 98.7 %"),),
     published=(
-        Published(0.987, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
-        Published(0.9865, "PSASC* on a CNN", 3.0, f"{HUANG}, Table III", "ε = 3"),
+        PublishedNumber(0.987, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "ε = 3"),
+        PublishedNumber(0.9865, "PSASC* on a CNN", 3.0, f"{HUANG}, Table III", "ε = 3"),
     ),
     rates=_RATES,
     remark=(

@@ -10,7 +10,7 @@ from privet.clipping import Flat, Unclipped
 from privet.noise import Gaussian
 from privet.plan import epochs
 from privet.sampling import FullBatch, Poisson
-from privet_experiments.claims import Claim, Published
+from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import BU
 from privet_experiments.recipe import Arm, Chart, Recipe
 
@@ -91,8 +91,8 @@ CALIBRATION_MNIST = Recipe(
               "expected_calibration_error", "R = 1", "higher", "not private", size=0.019),
     ),
     published=(
-        Published(0.966, "the same network, R = 1, TensorFlow Privacy's tutorial", 2.32, f"{BU}, App. C.1", "R = 1"),
-        Published(0.96, "the same network, R = 1", 2.32, f"{BU}, §5.4", "R = 1"),
+        PublishedNumber(0.966, "the same network, R = 1, TensorFlow Privacy's tutorial", 2.32, f"{BU}, App. C.1", "R = 1"),
+        PublishedNumber(0.96, "the same network, R = 1", 2.32, f"{BU}, §5.4", "R = 1"),
     ),
     rates=_RATES_OF_NOISE,
     remark="Bounds of 10 and 50 are ours; between the paper's two bounds, 50 has the best likelihood.",

@@ -8,7 +8,7 @@ from privet.clipping import Flat
 from privet.noise import Gaussian
 from privet.plan import epochs
 from privet.sampling import Poisson
-from privet_experiments.claims import Claim, Published
+from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import OVERVIEW, TRAMER_BONEH
 from privet_experiments.recipe import Arm, Chart, Recipe
 
@@ -61,7 +61,7 @@ OVERVIEW_FASHION_LOGISTIC = Recipe(
         Claim("Larger batches cost more privacy", "epsilon", _name(batch=2048), "higher", _name(batch=64)),
         Claim("Much more noise lowers the accuracy", "accuracy", _name(noise=3.0), "lower", _name(noise=0.5)),
     ),
-    published=(Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, _name(bound=1.0)),),
+    published=(PublishedNumber(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, _name(bound=1.0)),),
     rates="0.5 in every arm, set by hand: the slides give none",
     remark=(
         "The claims are the directions that the captions and the text of the slides name. The copy at hand lacks the drawn "

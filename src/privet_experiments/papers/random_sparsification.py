@@ -12,7 +12,7 @@ from privet.noise import Gaussian
 from privet.plan import epochs
 from privet.sampling import Poisson, Shuffle
 from privet.sparsification import Random
-from privet_experiments.claims import Claim, Published
+from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import TRAMER_BONEH, ZHU
 from privet_experiments.recipe import Arm, Chart, Recipe
 
@@ -252,9 +252,9 @@ RS_FASHION = Recipe(
         *_claims_of_table(), *_claims_of_best_rate(), *_claims_of_grid(), *_claims_of_ablations(), *_claims_of_sampling(),
     ),
     published=(
-        Published(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "H-CNN/S, ε = 3, r = 0.9"),
-        Published(0.895, "H-CNN/S with random sparsification", 3.0, f"{ZHU}, Table 2", "H-CNN/S, ε = 3, r = 0.9"),
-        Published(0.882, "H-CNN/S with random sparsification", 1.0, f"{ZHU}, Table 2",
+        PublishedNumber(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "H-CNN/S, ε = 3, r = 0.9"),
+        PublishedNumber(0.895, "H-CNN/S with random sparsification", 3.0, f"{ZHU}, Table 2", "H-CNN/S, ε = 3, r = 0.9"),
+        PublishedNumber(0.882, "H-CNN/S with random sparsification", 1.0, f"{ZHU}, Table 2",
                   f"H-CNN/S, ε = 1, learning rate {_LOWER[1]:g}, r = 0.9"),
     ),
     rates=(

@@ -14,7 +14,7 @@ from privet.noise import Gaussian
 from privet.plan import epochs
 from privet.sampling import Poisson
 from privet.schedules import Piecewise
-from privet_experiments.claims import Claim, Published
+from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import BU, HUANG
 from privet_experiments.recipe import Arm, Chart, Recipe
 
@@ -126,9 +126,9 @@ TRANSFER_CIFAR10 = Recipe(
         *_claims_of_bounds("linear probe", "0.1", "100"), *_claims_of_bounds("last block", "0.1", "10"), *_claims_of_rules(),
     ),
     published=(
-        Published(0.9717, "ViT-base, fine-tuned", 1.96, f"{BU}, §5.3", "last block, R = 0.1"),
-        Published(0.9336, "linear model on SimCLRv2 features, PSASC*", 2.0, f"{HUANG}, Table III", "linear probe, PSASC*"),
-        Published(0.924, "linear model on SimCLRv2 features, DP-SGD", 2.0,
+        PublishedNumber(0.9717, "ViT-base, fine-tuned", 1.96, f"{BU}, §5.3", "last block, R = 0.1"),
+        PublishedNumber(0.9336, "linear model on SimCLRv2 features, PSASC*", 2.0, f"{HUANG}, Table III", "linear probe, PSASC*"),
+        PublishedNumber(0.924, "linear model on SimCLRv2 features, DP-SGD", 2.0,
                   "Tramèr and Boneh 2021, README of the repository", "linear probe, R = 0.1"),
     ),
     rates=(

@@ -11,7 +11,7 @@ from privet.noise import Gaussian
 from privet.plan import epochs
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Schedule
-from privet_experiments.claims import Claim, Published
+from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import YU
 from privet_experiments.recipe import Arm, Chart, Recipe
 
@@ -102,7 +102,7 @@ VARYING_CLIP_MNIST = Recipe(
         *_claims(_STRICT, _APPENDIX, (_BOTH,)),
         Claim("Both together reach the published accuracy", "accuracy", f"{_STRICT}{_BOTH}", "not lower", 0.915, row=_APPENDIX),
     ),
-    published=(Published(0.915, "the same network", 0.5, f"{YU}, Figure 4, δ = 1/n²", f"{_STRICT}varying bound"),),
+    published=(PublishedNumber(0.915, "the same network", 0.5, f"{YU}, Figure 4, δ = 1/n²", f"{_STRICT}varying bound"),),
     rates=_RATES,
     remark=_REMARK + "At (0.5, 1/n²) our best arm is the shrinking bound without momentum.",
     hours=1.5,

@@ -11,7 +11,7 @@ from pathlib import Path
 from privet._utils.files import write_text
 from privet.data import catalogue
 from privet.report import numbers
-from privet_experiments.claims import RULE, Published
+from privet_experiments.claims import RULE, PublishedNumber
 from privet_experiments.papers.sources import SOURCES
 from privet_experiments.recipe import Recipe
 from privet_experiments.reproduction.claims_table import findings, ours, verdict_of
@@ -105,7 +105,7 @@ def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
     yield _BREAK.join(_compared(one, records) for one in recipe.published) or "—"
 
 
-def _compared(number: Published, records: Sequence[RunRecord]) -> str:
+def _compared(number: PublishedNumber, records: Sequence[RunRecord]) -> str:
     epsilon = "" if number.epsilon is None else f"ε = {number.epsilon:g}, "
     there = f"{format_metric(number.metric, number.value)} ({epsilon}{number.method}; {number.source})"
     return f"{ours(number.arm, number.metric, records)} against {there}"

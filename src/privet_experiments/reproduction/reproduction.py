@@ -19,7 +19,7 @@ from privet_experiments.reproduction.run_progress import track_runs
 from privet_experiments.reproduction.selection import job_of
 from privet_experiments.reproduction.table import Row
 from privet_experiments.reproduction.workers import performing
-from privet_experiments.tasks.job import Examples, Job, read
+from privet_experiments.tasks.job import Job, TaskExamples, read
 from privet_experiments.tasks.run_record import Records, RunRecord
 
 # Of the runs that look for a learning rate: none of those that are reported.
@@ -102,7 +102,7 @@ def reproduce(
     if recipe.data is None and (extent.examples is not None or folder is not None):
         raise InvalidArgumentError("examples and folder", (extent.examples, folder), "left out: there is no data set")
     number = recipe.examples if extent.examples is None else extent.examples
-    examples = Examples(recipe.data, None if folder is None else str(folder), number, recipe.classes)
+    examples = TaskExamples(recipe.data, None if folder is None else str(folder), number, recipe.classes)
     size = 0 if recipe.data is None else len(read(examples).train)
     for features in {recipe.settings(arm).features for arm in arms} - {AS_THEY_ARE}:
         check(read(examples), features)

@@ -7,7 +7,7 @@ __all__ = ["finished_runs", "job_of"]
 from privet.data import catalogue
 from privet_experiments.recipe import Arm, Recipe
 from privet_experiments.tasks.arm_config import TaskConfig
-from privet_experiments.tasks.job import Examples, Job
+from privet_experiments.tasks.job import Job, TaskExamples
 from privet_experiments.tasks.run_record import Records, RunRecord
 
 # The seed whose gradients are studied, where a recipe asks for studies: they take time, and one run per arm illustrates.
@@ -15,7 +15,7 @@ _STUDIED_SEED = 1
 
 
 def job_of(
-    recipe: Recipe, arm: Arm, settings: TaskConfig, examples: Examples, size: int, rate: float | None, seed: int
+    recipe: Recipe, arm: Arm, settings: TaskConfig, examples: TaskExamples, size: int, rate: float | None, seed: int
 ) -> Job:  # fmt: skip
     """Return the run of an arm with this seed.
 
@@ -41,7 +41,7 @@ def finished_runs(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
     A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.
     """
     size = recipe.examples or sum(entry.train for entry in catalogue() if entry.name == recipe.data)
-    examples = Examples(recipe.data, None, recipe.examples, recipe.classes)
+    examples = TaskExamples(recipe.data, None, recipe.examples, recipe.classes)
     arms = {arm.name: (arm, recipe.settings(arm)) for arm in recipe.arms}
 
     def counts(record: RunRecord) -> bool:

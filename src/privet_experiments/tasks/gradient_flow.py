@@ -9,7 +9,7 @@ from typing import Any
 
 from privet.errors import InvalidArgumentError, choice
 from privet_experiments import tangent_kernel
-from privet_experiments.tasks.job import Advance, Found, Job
+from privet_experiments.tasks.job import Advance, Job, TaskResult
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class FlowConfig:
         return self
 
 
-def flow(job: Job, advance: Advance) -> Found:
+def flow(job: Job, advance: Advance) -> TaskResult:
     """Follow the flow of the problem whose number is the job's seed, and say which properties held."""
     problems = tangent_kernel.problems()
     if job.seed > len(problems):
@@ -73,4 +73,4 @@ def flow(job: Job, advance: Advance) -> Found:
         "final_loss": found.losses[-1] / found.losses[0],
     }
     metrics = {name: (verdicts | numbers)[name] for name in job.metrics}
-    return Found(metrics=metrics, curve=[{"step": len(found.losses) - 1, **metrics}])
+    return TaskResult(metrics=metrics, curve=[{"step": len(found.losses) - 1, **metrics}])

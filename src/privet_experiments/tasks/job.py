@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Advance", "Examples", "Found", "Job", "load", "read"]
+__all__ = ["Advance", "Job", "TaskExamples", "TaskResult", "load", "read"]
 
 import functools
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True)
-class Examples:
+class TaskExamples:
     """Which examples: what a process needs to load them by itself.
 
     Args:
@@ -61,7 +61,7 @@ class Job:
     task: str
     metrics: tuple[str, ...]
     points: int
-    examples: Examples
+    examples: TaskExamples
     size: int
     arm: str
     settings: Any
@@ -94,7 +94,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Found:
+class TaskResult:
     """What a run came to: the fields of its record that its task knows; see `RunRecord`."""
 
     metrics: dict[str, float]
@@ -106,7 +106,7 @@ class Found:
 
 
 @functools.lru_cache(maxsize=1)
-def read(examples: Examples) -> DataSet:
+def read(examples: TaskExamples) -> DataSet:
     """Return the examples as they were published; those of the last call are kept.
 
     Raises:
@@ -126,7 +126,7 @@ def read(examples: Examples) -> DataSet:
 
 # Two, as arms with and without features take turns.
 @functools.lru_cache(maxsize=2)
-def load(examples: Examples, features: str) -> DataSet:
+def load(examples: TaskExamples, features: str) -> DataSet:
     """Return the examples with their features; those of the last two kinds are kept."""
     return extracted(read(examples), features)
 

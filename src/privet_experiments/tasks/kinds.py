@@ -18,7 +18,7 @@ import torch
 
 from privet_experiments.tasks.arm_config import ArmConfig
 from privet_experiments.tasks.gradient_flow import FlowConfig, flow
-from privet_experiments.tasks.job import Advance, Found, Job
+from privet_experiments.tasks.job import Advance, Job, TaskResult
 from privet_experiments.tasks.run_record import RunRecord
 from privet_experiments.tasks.train_task import CLASSIFICATION, REGRESSION
 
@@ -34,7 +34,7 @@ class Task:
     """
 
     settings: type[Any]
-    perform: Callable[[Job, Advance], Found]
+    perform: Callable[[Job, Advance], TaskResult]
     trains: bool = True
 
 

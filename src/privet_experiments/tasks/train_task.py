@@ -20,7 +20,7 @@ from privet.gradients.core.losses import LossFunction
 from privet.models.features import of_sequences
 from privet.runs.config import cross_entropy
 from privet.training import Training
-from privet_experiments.tasks.job import Advance, Found, Job, load
+from privet_experiments.tasks.job import Advance, Job, TaskResult, load
 from privet_experiments.tasks.metrics import OF_THE_RUN
 from privet_experiments.tasks.studies import Watch
 
@@ -40,7 +40,7 @@ class Learning:
     loss: LossFunction
     measure: Callable[[nn.Module, TensorDataset], object]
 
-    def __call__(self, job: Job, advance: Advance) -> Found:
+    def __call__(self, job: Job, advance: Advance) -> TaskResult:
         """Train and evaluate, and look at gradients if the job asks for it."""
         examples, settings = load(job.examples, job.settings.features), job.settings
         assert examples.test is not None  # `load` refuses others
@@ -75,7 +75,7 @@ class Learning:
         final = {
             metric: OF_THE_RUN[metric](job, plan, examples, training.method) for metric in job.metrics if metric in OF_THE_RUN
         }
-        return Found(
+        return TaskResult(
             metrics={metric: (curve[-1] | final)[metric] for metric in job.metrics},
             curve=curve,
             plan=plan.to_dict(),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from privet.accounting import BallsInBins, Event, TruncatedPoisson, composed_epsilon
+from privet.accounting import BallsInBinsEvent, Event, TruncatedPoissonEvent, composed_epsilon
 from privet.accounting.composition.filters import filter_order, filtered_epsilon, is_filterable
 from privet.accounting.rdp.accountant import ORDERS
 from privet.errors import InvalidArgumentError
@@ -54,8 +54,8 @@ def test_the_gaussian_mechanism_has_its_closed_form():
 
 
 def test_events_without_divergences_are_refused():
-    assert is_filterable([Event(0.1, 2.0, 3), BallsInBins(2.0, 3)])
-    for event in (TruncatedPoisson(0.1, 2.0, 3, 100, 20), Event(0.1, 2.0, 3, projections=30)):
+    assert is_filterable([Event(0.1, 2.0, 3), BallsInBinsEvent(2.0, 3)])
+    for event in (TruncatedPoissonEvent(0.1, 2.0, 3, 100, 20), Event(0.1, 2.0, 3, projections=30)):
         assert not is_filterable([event])
         with pytest.raises(InvalidArgumentError, match="accountant"):
             filtered_epsilon([event], order=float(ORDERS[60]), delta=1e-5, adjacency="add-remove")

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from privet.accounting import ADJACENCIES, Event, FixedSize, composed_epsilon, parallel_epsilon
+from privet.accounting import ADJACENCIES, Event, FixedSizeEvent, composed_epsilon, parallel_epsilon
 from privet.errors import InvalidArgumentError
 
 CHEAP, DEAR = [Event(0.01, 2.0, 100)], [Event(0.05, 1.5, 300), Event(1.0, 30.0, 2)]
@@ -24,4 +24,4 @@ def test_invalid_parts_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"^parts is"):
         parallel_epsilon([], delta=1e-5)
     with pytest.raises(InvalidArgumentError, match=r"^adjacency is"):
-        parallel_epsilon([CHEAP, [FixedSize(0.1, 2.0)]], delta=1e-5)
+        parallel_epsilon([CHEAP, [FixedSizeEvent(0.1, 2.0)]], delta=1e-5)

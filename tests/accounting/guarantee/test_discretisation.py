@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from privet.accounting import ACCOUNTANTS, Event, FixedSize, composed_epsilon, pld, rdp
+from privet.accounting import ACCOUNTANTS, Event, FixedSizeEvent, composed_epsilon, pld, rdp
 from privet.accounting.guarantee.discretisation import discretisation
 
 SAMPLED, QUERY = [Event(0.01, 1.3, 700)], {"delta": 1e-5, "adjacency": "add-remove"}
@@ -20,7 +20,7 @@ def test_a_formula_has_none_and_the_others_say_theirs(accountant):
 
 
 def test_the_width_is_that_of_the_grid_and_the_order_the_one_that_decides():
-    assert discretisation([FixedSize(0.01, 1.3, 9)], delta=1e-5, adjacency="replace-one", accountant="pld")["grid_width"] > 0
+    assert discretisation([FixedSizeEvent(0.01, 1.3, 9)], delta=1e-5, adjacency="replace-one", accountant="pld")["grid_width"] > 0
     assert discretisation([Event(1.0, 9.0, 70)], accountant="pld", **QUERY) == {}
     width = discretisation(SAMPLED, accountant="pld", **QUERY)["grid_width"]
     assert np.log2(width) * 2 == round(np.log2(width) * 2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from privet.accounting import Event, FixedSize, composed_delta, composed_deltas
+from privet.accounting import Event, FixedSizeEvent, composed_delta, composed_deltas
 from privet.accounting.guarantee import tradeoff
 from privet.errors import InvalidArgumentError
 
@@ -76,7 +76,7 @@ def test_a_confident_attacker_errs_less():
 
 
 def test_every_kind_has_a_meaning():
-    found = tradeoff.meaning([FixedSize(0.01, 2.0, 100)], adjacency="replace-one")
+    found = tradeoff.meaning([FixedSizeEvent(0.01, 2.0, 100)], adjacency="replace-one")
     assert 0 < found.advantage < 1
 
 
@@ -84,7 +84,7 @@ KINDS = {
     "sampled": ([Event(0.01, 1.0, 1000)], "add-remove"),
     "replaced": ([Event(0.02, 2.0, 300)], "replace-one"),
     "of several noises": ([Event(0.02, 2.0, 300), Event(0.05, 1.5, 20), Event(1.0, 20.0, 3)], "zero-out"),
-    "fixed size": ([FixedSize(0.01, 2.0, 100)], "replace-one"),
+    "fixed size": ([FixedSizeEvent(0.01, 2.0, 100)], "replace-one"),
     "full batch": ([Event(1.0, 9.0, 20)], "add-remove"),
 }
 

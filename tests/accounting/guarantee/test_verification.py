@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from privet import Plan
-from privet.accounting import ADJACENCIES, BallsInBins, Event, FixedSize, TruncatedPoisson, composed_epsilon
+from privet.accounting import ADJACENCIES, BallsInBinsEvent, Event, FixedSizeEvent, TruncatedPoissonEvent, composed_epsilon
 from privet.accounting.guarantee.verification import TOLERANCE, verify_epsilon
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.sampling import TruncatedPoisson as Truncated
+from privet.sampling import TruncatedPoissonEvent as Truncated
 
 TRUNCATED = Plan(
     examples=5000, sampling=Truncated(50, cap=100), steps=20, clipping=Flat(0.3), delta=1e-5, noise=Gaussian(1.7)
@@ -23,7 +23,7 @@ TRUNCATED = Plan(
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_ours_is_not_below_theirs(adjacency):
-    events = [Event(0.01, 1.3, 400), Event(1.0, 30.0, 5), BallsInBins(20.0, 2)]
+    events = [Event(0.01, 1.3, 400), Event(1.0, 30.0, 5), BallsInBinsEvent(20.0, 2)]
     ours = composed_epsilon(events, delta=1e-6, adjacency=adjacency)
     found = verify_epsilon(events, epsilon=ours, delta=1e-6, adjacency=adjacency)
     assert found.agrees
@@ -54,7 +54,7 @@ def test_tiny_noise_releases_are_asked_on_a_grid_as_fine_as_ours():
 
 @pytest.mark.parametrize(
     ("event", "adjacency", "what"),
-    [(FixedSize(0.01, 2.0, 10), "replace-one", "FixedSize"), (Event(0.01, 2.0, 10, 30), "add-remove", "norms estimated")],
+    [(FixedSizeEvent(0.01, 2.0, 10), "replace-one", "FixedSize"), (Event(0.01, 2.0, 10, 30), "add-remove", "norms estimated")],
 )
 def test_a_missing_answer_is_explained(event, adjacency, what):
     found = verify_epsilon([event], epsilon=1.0, delta=1e-5, adjacency=adjacency)
@@ -84,7 +84,7 @@ def without_dp_accounting(monkeypatch):
 def test_what_needs_it_says_how_to_install_it():
     for ask in (
         lambda: verify_epsilon([Event(0.1, 2.0)], epsilon=1.0, delta=1e-5),
-        lambda: composed_epsilon([TruncatedPoisson(0.011, 2.1, 5, 4999, 90)], delta=1e-5),
+        lambda: composed_epsilon([TruncatedPoissonEvent(0.011, 2.1, 5, 4999, 90)], delta=1e-5),
         TRUNCATED.check_covered,
     ):
         with pytest.raises(InvalidArgumentError, match=r"pip install 'privet\[verify\]'"):
@@ -93,7 +93,7 @@ def test_what_needs_it_says_how_to_install_it():
 
 @pytest.mark.usefixtures("without_dp_accounting")
 def test_nothing_else_needs_it():
-    for event, adjacency in ((Event(0.013, 1.9, 7), "replace-one"), (FixedSize(0.013, 1.9, 7), "replace-one")):
+    for event, adjacency in ((Event(0.013, 1.9, 7), "replace-one"), (FixedSizeEvent(0.013, 1.9, 7), "replace-one")):
         assert composed_epsilon([event], delta=1e-5, adjacency=adjacency) > 0
 
 

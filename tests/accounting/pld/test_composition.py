@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privet.accounting import BallsInBins, Event, FixedSize, composed_epsilon
+from privet.accounting import BallsInBinsEvent, Event, FixedSizeEvent, composed_epsilon
 from privet.accounting.pld import composition, event_losses
 from privet.accounting.pld.composition import Composer
 from privet.accounting.pld.discrete_loss import nodes
@@ -16,8 +16,8 @@ PLANS = {
     "little noise": ([Event(0.1, 0.4, 2)], "zero-out"),
     "several": ([Event(0.02, 1.3), Event(0.3, 4.0)], "add-remove"),
     "replaced": ([Event(0.05, 1.1), Event(0.02, 0.7)], "replace-one"),
-    "fixed size": ([FixedSize(0.1, 1.7, 2)], "replace-one"),
-    "with an epoch": ([Event(0.02, 1.3), BallsInBins(0.9, steps=20)], "add-remove"),
+    "fixed size": ([FixedSizeEvent(0.1, 1.7, 2)], "replace-one"),
+    "with an epoch": ([Event(0.02, 1.3), BallsInBinsEvent(0.9, steps=20)], "add-remove"),
 }
 MANY, FEW = [Event(0.01, 1.0, 3000)], [Event(0.004, 1.1, 3)]
 
@@ -67,7 +67,7 @@ RARE = {
     "more noise": ([Event(1e-4, 1.0, 2)], "add-remove", 1e-20),
     "one": ([Event(2e-4, 0.8)], "zero-out", 1e-16),
     "replaced": ([Event(1e-5, 0.5, 2)], "replace-one", 1e-12),
-    "fixed size": ([FixedSize(1e-5, 0.8, 2)], "replace-one", 1e-12),
+    "fixed size": ([FixedSizeEvent(1e-5, 0.8, 2)], "replace-one", 1e-12),
     "with a full batch": ([Event(1e-5, 0.4), Event(1.0, 60.0)], "add-remove", 1e-9),
 }
 

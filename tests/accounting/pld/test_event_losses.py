@@ -12,11 +12,11 @@ from scipy import stats
 
 from privet.accounting import (
     ADJACENCIES,
-    BallsInBins,
+    BallsInBinsEvent,
     Event,
-    FixedSize,
-    Shuffled,
-    TruncatedPoisson,
+    FixedSizeEvent,
+    ShuffledEvent,
+    TruncatedPoissonEvent,
     combined,
     composed_delta,
     composed_epsilon,
@@ -28,15 +28,15 @@ from privet.accounting.guarantee import verification
 from privet.accounting.pld import event_losses
 from privet.errors import InvalidArgumentError
 
-TRUNCATED = TruncatedPoisson(0.01, 1.3, 500, examples=20_000, largest_batch=260)
+TRUNCATED = TruncatedPoissonEvent(0.01, 1.3, 500, examples=20_000, largest_batch=260)
 KINDS = {
     "poisson": (Event(0.01, 1.3, 500), ("pld", "rdp", "gdp"), ("add-remove", "replace-one", "zero-out")),
     "full batch": (Event(1.0, 20.0, 50), ("pld", "rdp", "gdp"), ("add-remove", "replace-one", "zero-out")),
     "projected": (Event(0.01, 1.3, 500, projections=100), ("pld",), ("add-remove", "zero-out")),
-    "fixed size": (FixedSize(0.01, 1.3, 500), ("pld", "rdp"), ("replace-one",)),
+    "fixed size": (FixedSizeEvent(0.01, 1.3, 500), ("pld", "rdp"), ("replace-one",)),
     "truncated": (TRUNCATED, ("pld",), ("add-remove",)),
-    "shuffled": (Shuffled(3.0, 4), ("pld", "rdp", "gdp"), ("replace-one", "zero-out")),
-    "balls in bins": (BallsInBins(3.0, 4), ("pld", "rdp", "gdp"), ("add-remove", "replace-one", "zero-out")),
+    "shuffled": (ShuffledEvent(3.0, 4), ("pld", "rdp", "gdp"), ("replace-one", "zero-out")),
+    "balls in bins": (BallsInBinsEvent(3.0, 4), ("pld", "rdp", "gdp"), ("add-remove", "replace-one", "zero-out")),
 }
 every_kind = pytest.mark.parametrize(("event", "accountants", "adjacencies"), KINDS.values(), ids=KINDS)
 
@@ -92,7 +92,7 @@ def test_no_noise_at_any_kind_is_calibrated_below_its_target():
 
 
 def test_fixed_size_is_between_what_one_neighbour_costs_and_the_published_bound():
-    event = FixedSize(256 / 60_000, 1.1, 3515)
+    event = FixedSizeEvent(256 / 60_000, 1.1, 3515)
     found = composed_epsilon([event], delta=1e-5, adjacency="replace-one")
     assert found == pytest.approx(8.91, abs=0.01)
     one_sided = composed_epsilon([Event(256 / 60_000, 0.55, 3515)], delta=1e-5)
@@ -105,7 +105,7 @@ def test_fixed_size_rdp_is_the_published_bound(q, sigma):
     """dp-accounting's noise is over the sensitivity of replacing, twice the bound."""
     theirs = RdpAccountant([float(order) for order in range(2, 40)], NeighboringRelation.REPLACE_ONE)
     theirs.compose(SampledWithoutReplacementDpEvent(1000, int(1000 * q), dp_event.GaussianDpEvent(sigma / 2)), 50)
-    ours = composed_epsilon([FixedSize(q, sigma, 50)], delta=1e-6, adjacency="replace-one", accountant="rdp")
+    ours = composed_epsilon([FixedSizeEvent(q, sigma, 50)], delta=1e-6, adjacency="replace-one", accountant="rdp")
     assert theirs.get_epsilon(1e-6) * (1 - 1e-3) <= ours <= theirs.get_epsilon(1e-6) * 1.15
 
 
@@ -141,13 +141,13 @@ def test_too_few_projections_are_refused(number):
 
 @pytest.mark.parametrize(("largest", "low", "high"), [(1100, 6.785, 6.80), (1200, 6.188, 6.2)])
 def test_truncation_costs_little_well_above_the_mean(largest, low, high):
-    event = TruncatedPoisson(0.01, 1.0, 10_000, examples=100_000, largest_batch=largest)
+    event = TruncatedPoissonEvent(0.01, 1.0, 10_000, examples=100_000, largest_batch=largest)
     assert low <= composed_epsilon([event], delta=1e-5) <= high
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_an_epoch_of_a_partition_costs_one_full_batch(adjacency):
-    for kind in (Shuffled, BallsInBins):
+    for kind in (ShuffledEvent, BallsInBinsEvent):
         found = composed_epsilon([kind(1.1, 60)], delta=1e-5, adjacency=adjacency)
         assert found == composed_epsilon([Event(1.0, 1.1, 60)], delta=1e-5, adjacency=adjacency)
     if adjacency == "zero-out":
@@ -155,12 +155,12 @@ def test_an_epoch_of_a_partition_costs_one_full_batch(adjacency):
 
 
 def test_epochs_take_the_smallest_multiplier_of_their_steps():
-    assert epochs([2.0, 1.5, 3.0, 4.0, 9.0], 2, BallsInBins) == (
-        BallsInBins(1.5, steps=2),
-        BallsInBins(3.0, steps=2),
-        BallsInBins(9.0, steps=2),
+    assert epochs([2.0, 1.5, 3.0, 4.0, 9.0], 2, BallsInBinsEvent) == (
+        BallsInBinsEvent(1.5, steps=2),
+        BallsInBinsEvent(3.0, steps=2),
+        BallsInBinsEvent(9.0, steps=2),
     )
-    assert epochs([2.0, 1.5], 1, Shuffled) == (Shuffled(2.0), Shuffled(1.5))
+    assert epochs([2.0, 1.5], 1, ShuffledEvent) == (ShuffledEvent(2.0), ShuffledEvent(1.5))
 
 
 def test_pretending_that_a_shuffle_is_poisson_sampling_is_refused_with_the_size_of_the_error():
@@ -168,16 +168,16 @@ def test_pretending_that_a_shuffle_is_poisson_sampling_is_refused_with_the_size_
         InvalidArgumentError,
         match=r"claim ε = 2\.38 for 60 epochs, but an attack can reach 2\.98 in one epoch, and .* up to 5[34]",
     ):
-        composed_epsilon([Shuffled(1.1, 60, steps=235)], delta=1e-5)
+        composed_epsilon([ShuffledEvent(1.1, 60, steps=235)], delta=1e-5)
     with pytest.raises(InvalidArgumentError, match=r"would claim ε = 1\.13; the proven ε for replace-one is 8\.9\d"):
-        composed_epsilon([FixedSize(256 / 60_000, 1.1, 3515)], delta=1e-5)
+        composed_epsilon([FixedSizeEvent(256 / 60_000, 1.1, 3515)], delta=1e-5)
 
 
 @pytest.mark.parametrize(("steps", "sigma", "delta", "least"), [(10_000, 0.5, 1e-6, 10.994), (235, 1.0, 1e-5, 3.76)])
 def test_what_an_attacker_sees_of_a_shuffle(steps, sigma, delta, least):
     found = epsilon_lower_bound(noise_multiplier=sigma, steps=steps, delta=delta)
     assert found == pytest.approx(least, abs=2e-3)
-    assert found <= composed_epsilon([Shuffled(sigma)], delta=delta, adjacency="zero-out")
+    assert found <= composed_epsilon([ShuffledEvent(sigma)], delta=delta, adjacency="zero-out")
     assert found > composed_epsilon([Event(1 / steps, sigma, steps)], delta=delta)
 
 
@@ -187,7 +187,7 @@ def test_what_an_attacker_sees_of_a_shuffle(steps, sigma, delta, least):
 )
 def test_random_allocation_is_as_tight_as_others_know_it(steps, number, sigma, delta, low, high):
     """The upper ends are those of PLD_accounting 2.0; the lower ones are below every bound that is known."""
-    assert low <= composed_epsilon([BallsInBins(sigma, number, steps=steps)], delta=delta) <= high
+    assert low <= composed_epsilon([BallsInBinsEvent(sigma, number, steps=steps)], delta=delta) <= high
 
 
 @pytest.mark.parametrize("direction", ["removed", "added"])
@@ -199,7 +199,7 @@ def test_no_sample_of_random_allocation_shows_more_loss_than_is_counted(steps, s
             drawn[:, 0] += 1.0
         losses = np.log(np.exp((drawn - 0.5) / sigma**2).mean(axis=1)) * (1.0 if direction == "removed" else -1.0)
         shown = np.maximum(0.0, -np.expm1(epsilon - losses))
-        counted = composed_delta([BallsInBins(sigma, steps=steps)], epsilon=epsilon)
+        counted = composed_delta([BallsInBinsEvent(sigma, steps=steps)], epsilon=epsilon)
         surplus = (shown.mean() - counted) / (shown.std() / math.sqrt(len(shown)))
         assert direction == "added" or counted <= shown.mean() * 1.05
         return {"not above what is counted": stats.norm.sf(surplus)}
@@ -208,14 +208,14 @@ def test_no_sample_of_random_allocation_shows_more_loss_than_is_counted(steps, s
 
 
 def test_random_allocation_costs_no_more_than_full_batches_and_less_the_more_steps_there_are():
-    found = [composed_epsilon([BallsInBins(1.0, 3, steps=steps)], delta=1e-6) for steps in (2, 3, 10, 60, 235)]
+    found = [composed_epsilon([BallsInBinsEvent(1.0, 3, steps=steps)], delta=1e-6) for steps in (2, 3, 10, 60, 235)]
     assert found == sorted(found, reverse=True)
-    assert found[0] < composed_epsilon([BallsInBins(1.0, 3)], delta=1e-6)
-    assert composed_epsilon([BallsInBins(1.0, 3, steps=10)], delta=1e-6, adjacency="replace-one") == composed_epsilon(
+    assert found[0] < composed_epsilon([BallsInBinsEvent(1.0, 3)], delta=1e-6)
+    assert composed_epsilon([BallsInBinsEvent(1.0, 3, steps=10)], delta=1e-6, adjacency="replace-one") == composed_epsilon(
         [Event(1.0, 1.0, 3)], delta=1e-6, adjacency="replace-one"
     )
     for accountant in ("rdp", "gdp"):
-        assert composed_epsilon([BallsInBins(1.0, 3, steps=10)], delta=1e-6, accountant=accountant) == composed_epsilon(
+        assert composed_epsilon([BallsInBinsEvent(1.0, 3, steps=10)], delta=1e-6, accountant=accountant) == composed_epsilon(
             [Event(1.0, 1.0, 3)], delta=1e-6, accountant=accountant
         )
 
@@ -234,7 +234,7 @@ def test_releases_from_one_subsample_are_one_release():
         combined([])
 
 
-@pytest.mark.parametrize("event", [Event(0.02, 1.3, 40), Event(1.0, 9.0, 5), BallsInBins(9.0, 5), TRUNCATED])
+@pytest.mark.parametrize("event", [Event(0.02, 1.3, 40), Event(1.0, 9.0, 5), BallsInBinsEvent(9.0, 5), TRUNCATED])
 def test_dp_accounting_gives_the_same_epsilon(event):
     ours = composed_epsilon([event], delta=1e-5)
     assert ours == pytest.approx(verification.dp_accounting_epsilon([event], delta=1e-5, width=5e-4), rel=1e-3)
@@ -242,7 +242,7 @@ def test_dp_accounting_gives_the_same_epsilon(event):
 
 def test_dp_accounting_does_not_cover_every_event():
     with pytest.raises(InvalidArgumentError, match=r"^events is FixedSize"):
-        verification.dp_accounting_epsilon([FixedSize(0.1, 1.0)], delta=1e-5, adjacency="replace-one")
+        verification.dp_accounting_epsilon([FixedSizeEvent(0.1, 1.0)], delta=1e-5, adjacency="replace-one")
 
 
 @pytest.mark.parametrize(
@@ -250,10 +250,10 @@ def test_dp_accounting_does_not_cover_every_event():
 )
 def test_impossible_truncations_are_refused(changes):
     with pytest.raises(InvalidArgumentError, match=f"^{next(iter(changes))} is"):
-        TruncatedPoisson(**{**vars(TRUNCATED), **changes})
+        TruncatedPoissonEvent(**{**vars(TRUNCATED), **changes})
 
 
-@pytest.mark.parametrize(("kind", "adjacency"), [(Event, "add-remove"), (Event, "replace-one"), (FixedSize, "replace-one")])
+@pytest.mark.parametrize(("kind", "adjacency"), [(Event, "add-remove"), (Event, "replace-one"), (FixedSizeEvent, "replace-one")])
 def test_losses_of_a_release_do_not_depend_on_what_is_asked_with_it(kind, adjacency):
     """Similar ones shared their range, so that a far loss was infinite or not, and counting one more forgot which."""
     events = [

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import privet
 from privet import audit
 from privet.audit._program import guarantee
-from privet.audit._program.subject import Subject
+from privet.audit._program.subject import AuditedProgram
 from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -52,7 +52,7 @@ def subject(model=None, rule=None, loss=loss_fn, examples=6):
     torch.manual_seed(0)
     model = model or nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Dropout(0.5), nn.Linear(40, 3))
     plan = PLAN if rule is None else replace(PLAN, clipping=rule)
-    return Subject.of_batch(model, loss, (torch.randn(examples, 5), torch.arange(examples) % 3), plan)
+    return AuditedProgram.of_batch(model, loss, (torch.randn(examples, 5), torch.arange(examples) % 3), plan)
 
 
 @pytest.mark.parametrize("family", guarantee.FAMILIES)
@@ -70,7 +70,7 @@ def test_a_correct_model_passes_every_family(family, rule):
 
 def test_models_of_tokens_need_no_real_inputs():
     model = nn.Sequential(nn.EmbeddingBag(11, 4), nn.Linear(4, 3))
-    words = Subject.of_batch(model, loss_fn, (torch.randint(0, 11, (5, 7)), torch.arange(5) % 3), PLAN)
+    words = AuditedProgram.of_batch(model, loss_fn, (torch.randint(0, 11, (5, 7)), torch.arange(5) % 3), PLAN)
     for family in guarantee.FAMILIES:
         assert not guarantee.find_rejected(guarantee.run_family(words, family))
 
@@ -154,7 +154,7 @@ def test_users_with_several_examples_are_read_as_in_training():
     data = TensorDataset(torch.randn(90, 5), torch.randint(0, 3, (90,)))
     users = privet.units.Users(data, torch.arange(90) % 30, cap=2)
     plan = replace(PLAN, examples=len(users), sampling=Poisson(5), delta=1e-3, unit=users.privacy_unit)
-    one = Subject(nn.Linear(5, 3), privet.units.grouped(loss_fn), users, plan)
+    one = AuditedProgram(nn.Linear(5, 3), privet.units.grouped(loss_fn), users, plan)
     for family in ("ISOLATION", "ORACLE", "SENS"):
         found = guarantee.run_family(one, family)
         assert not guarantee.find_rejected(found), found

@@ -14,7 +14,7 @@ from drawings import numbers
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
-from privet_experiments import RECIPES, Chart, Claim, Extent, Published, Records, judge, reproduce
+from privet_experiments import RECIPES, Chart, Claim, Extent, PublishedNumber, Records, judge, reproduce
 from privet_experiments.reproduction import reproduction, workers
 from privet_experiments.reproduction.reproduction import TUNING_SEED
 
@@ -42,7 +42,7 @@ def performed(monkeypatch):
 
 def test_the_page_judges_claims_of_whole_runs_only(tmp_path):
     claims = (Claim("One is better", "accuracy", "flat", "higher", "normalised", size=0.02),)
-    published = (Published(0.987, "a linear model", 3.0, "somebody, Table 1", "flat"),)
+    published = (PublishedNumber(0.987, "a linear model", 3.0, "somebody, Table 1", "flat"),)
     recipe = small.recipe(claims=claims, published=published, remark="Read with care.")
     reproduce(recipe, tmp_path / "reduced", Extent(epochs=0.2))
     assert "## Claims" not in (tmp_path / "reduced" / "table.md").read_text(encoding="utf-8")

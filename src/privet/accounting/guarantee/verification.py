@@ -12,7 +12,7 @@ from typing import Any
 
 from privet.accounting import pld
 from privet.accounting.coverage import as_accounted, check_covered
-from privet.accounting.events import Event, Release, TruncatedPoisson, check_query
+from privet.accounting.events import Event, Release, TruncatedPoissonEvent, check_query
 from privet.accounting.pld.interop import INSTALL, is_dp_accounting_installed
 from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
@@ -38,12 +38,12 @@ def to_dp_event(event: Release) -> Any:
     noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
     if isinstance(event, Event) and event.projections is None:
         once = noise if event.sampling_rate == 1.0 else dp_accounting.PoissonSampledDpEvent(event.sampling_rate, noise)
-    elif isinstance(event, TruncatedPoisson):
+    elif isinstance(event, TruncatedPoissonEvent):
         once = dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
             event.examples, event.sampling_rate, event.largest_batch, event.noise_multiplier
         )
     else:
-        kinds = "one of Event (exact norms), TruncatedPoisson, or an epoch without amplification"
+        kinds = "one of Event (exact norms), TruncatedPoissonEvent, or an epoch without amplification"
         what = "norms estimated by projections" if isinstance(event, Event) else type(event).__name__
         raise InvalidArgumentError("events", event, kinds, f"dp-accounting has no privacy loss distribution for {what}.")
     return dp_accounting.SelfComposedDpEvent(once, event.count)

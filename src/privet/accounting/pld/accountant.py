@@ -17,7 +17,7 @@ import numpy as np
 
 from privet.accounting import rdp
 from privet.accounting.classic import gaussian
-from privet.accounting.events import BallsInBins, Event, FixedSize, Release, round_finely
+from privet.accounting.events import BallsInBinsEvent, Event, FixedSizeEvent, Release, round_finely
 from privet.accounting.pld import event_losses
 from privet.accounting.pld.composition import Composer
 from privet.accounting.pld.discrete_loss import Array
@@ -147,7 +147,7 @@ def _is_gaussian(event: Release) -> bool:
 def _unamplified_mu(events: Sequence[Release], adjacency: str) -> float:
     """Return μ of the composed Gaussian without amplification; infinity if no such bound is known."""
     if not all(
-        isinstance(event, (FixedSize, BallsInBins)) or (isinstance(event, Event) and event.projections is None)
+        isinstance(event, (FixedSizeEvent, BallsInBinsEvent)) or (isinstance(event, Event) and event.projections is None)
         for event in events
     ):
         return math.inf

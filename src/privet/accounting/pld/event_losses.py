@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.accounting.events import BallsInBins, Event, FixedSize, Release, TruncatedPoisson
+from privet.accounting.events import BallsInBinsEvent, Event, FixedSizeEvent, Release, TruncatedPoissonEvent
 from privet.accounting.pld import estimated_norms, interop, random_allocation, sampled_gaussian
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
 from privet.accounting.pld.transforms import log_shares
@@ -53,31 +53,31 @@ def _poisson(events: Sequence[Event], adjacency: str, grid: Nodes, tail: float) 
     return estimated_norms.poisson(rates[0], deviations[0], events[0].projections, adjacency, grid, tail)
 
 
-def _fixed_size_nodes(event: FixedSize, adjacency: str, tail: float) -> Nodes:
+def _fixed_size_nodes(event: FixedSizeEvent, adjacency: str, tail: float) -> Nodes:
     found = _gaussian_nodes(event.sampling_rate, event.noise_multiplier / 2, "add-remove", tail)
     return replace(found, low=-max(found.high, -found.low), high=max(found.high, -found.low))
 
 
-def _fixed_size(events: Sequence[FixedSize], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+def _fixed_size(events: Sequence[FixedSizeEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     rates, deviations = [event.sampling_rate for event in events], [event.noise_multiplier for event in events]
     return sampled_gaussian.without_replacement(rates, deviations, grid)
 
 
-def _truncated_poisson_nodes(event: TruncatedPoisson, adjacency: str, tail: float) -> Nodes:
+def _truncated_poisson_nodes(event: TruncatedPoissonEvent, adjacency: str, tail: float) -> Nodes:
     return _gaussian_nodes(event.sampling_rate, event.noise_multiplier, adjacency, tail)
 
 
-def _truncated_poisson(events: Sequence[TruncatedPoisson], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+def _truncated_poisson(events: Sequence[TruncatedPoissonEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     return interop.truncated_poisson(events[0], grid.width, tail)
 
 
-def _balls_in_bins_nodes(event: BallsInBins, adjacency: str, tail: float) -> Nodes:
+def _balls_in_bins_nodes(event: BallsInBinsEvent, adjacency: str, tail: float) -> Nodes:
     assert event.steps is not None, "without amplification it is a full batch"
     spread = random_allocation.spread(event.noise_multiplier, event.steps)
     return nodes(float(2.0 ** math.floor(math.log2(min(_SHARE * spread, _WIDEST)))), 0.0, 0.0)
 
 
-def _balls_in_bins(events: Sequence[BallsInBins], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     assert events[0].steps is not None, "without amplification it is a full batch"
     return random_allocation.losses(events[0].noise_multiplier, events[0].steps, grid.width, tail)
 
@@ -85,9 +85,9 @@ def _balls_in_bins(events: Sequence[BallsInBins], adjacency: str, grid: Nodes, t
 # Kind of release → (event, adjacency, tail) → nodes; and (events, adjacency, nodes, tail) → losses.
 _KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
     Event: (_poisson_nodes, _poisson),
-    FixedSize: (_fixed_size_nodes, _fixed_size),
-    TruncatedPoisson: (_truncated_poisson_nodes, _truncated_poisson),
-    BallsInBins: (_balls_in_bins_nodes, _balls_in_bins),
+    FixedSizeEvent: (_fixed_size_nodes, _fixed_size),
+    TruncatedPoissonEvent: (_truncated_poisson_nodes, _truncated_poisson),
+    BallsInBinsEvent: (_balls_in_bins_nodes, _balls_in_bins),
 }
 
 
@@ -105,7 +105,7 @@ def own_nodes(event: Release, adjacency: str, tail: float) -> Nodes:
 
 def _is_computed_alone(event: Release) -> bool:
     """Return whether this kind of release cannot be vectorised over rate and noise."""
-    return not isinstance(event, (Event, FixedSize)) or (isinstance(event, Event) and event.projections is not None)
+    return not isinstance(event, (Event, FixedSizeEvent)) or (isinstance(event, Event) and event.projections is not None)
 
 
 def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[tuple[Sequence[int], tuple[Losses, ...]]]:

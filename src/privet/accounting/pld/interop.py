@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.accounting.events import Release, TruncatedPoisson
+from privet.accounting.events import Release, TruncatedPoissonEvent
 from privet.accounting.pld.discrete_loss import Losses, regrid
 from privet.errors import InvalidArgumentError
 
@@ -26,7 +26,7 @@ def check_installed(events: Iterable[Release]) -> None:
     Raises:
         InvalidArgumentError: dp-accounting is missing; names the command that installs it.
     """
-    if any(isinstance(event, TruncatedPoisson) for event in events) and not is_dp_accounting_installed():
+    if any(isinstance(event, TruncatedPoissonEvent) for event in events) and not is_dp_accounting_installed():
         raise InvalidArgumentError(
             "sampling", "TruncatedPoisson", "another scheme unless dp-accounting, which covers this one, is installed", INSTALL
         )
@@ -56,7 +56,7 @@ def _on_grid(pmf: Any, width: float) -> Losses:
     return regrid(losses, masses, infinite, width)
 
 
-def truncated_poisson(event: TruncatedPoisson, width: float, tail: float) -> tuple[Losses, ...]:
+def truncated_poisson(event: TruncatedPoissonEvent, width: float, tail: float) -> tuple[Losses, ...]:
     """Return the losses of one release on a truncated Poisson sample.
 
     Raises:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from privet.accounting.events import Event, FixedSize, Release
+from privet.accounting.events import Event, FixedSizeEvent, Release
 
 Array = NDArray[np.float64]
 
@@ -147,12 +147,12 @@ def _log_binomial(n: float, k: Array) -> Array:
 
 def covers(event: Release) -> bool:
     """Return whether Rényi divergences are known for this kind of release."""
-    return isinstance(event, FixedSize) or (isinstance(event, Event) and event.projections is None)
+    return isinstance(event, FixedSizeEvent) or (isinstance(event, Event) and event.projections is None)
 
 
 def release_curve(event: Release, adjacency: str) -> Array:
     """Return the Rényi divergences of one of the event's releases, for every order in ORDERS."""
-    if isinstance(event, FixedSize):
+    if isinstance(event, FixedSizeEvent):
         return without_replacement(event.sampling_rate, event.noise_multiplier)
     assert isinstance(event, Event), f"coverage refuses {type(event).__name__}"
     return divergences(event.sampling_rate, event.noise_multiplier, adjacency)

@@ -69,7 +69,7 @@ class Attack(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class CanaryTraining:
     """A training run with canaries.
 
     Args:
@@ -89,7 +89,7 @@ class Setting:
 
 def add_example_canaries(
     plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: Dataset[Any], added: Dataset[Any]
-) -> Setting:
+) -> CanaryTraining:
     """Return a training run with examples as canaries."""
     data = _WithExamples(dataset, added, str(plan.unit))
 
@@ -98,12 +98,12 @@ def add_example_canaries(
         losses: Tensor = loss_fn(model, content) * taking_part
         return losses
 
-    return Setting(model, weighted, data, data.coins, _ExampleAttack(plan, model, loss_fn, data.added))
+    return CanaryTraining(model, weighted, data, data.coins, _ExampleAttack(plan, model, loss_fn, data.added))
 
 
 def add_gradient_canaries(
     plan: Plan, model: nn.Module, loss_fn: LossFunction, optimizer: torch.optim.Optimizer, dataset: Dataset[Any], number: int
-) -> Setting:
+) -> CanaryTraining:
     """Return a training run with an additional parameter, each coordinate of which belongs to one canary.
 
     A canary's loss is linear in its coordinate and independent of the model; real examples do not use the parameter.
@@ -125,7 +125,7 @@ def add_gradient_canaries(
         losses: Tensor = loss_fn(module.model, content) * real + F.linear(gradients, module.canaries)[:, 0]
         return losses
 
-    return Setting(extended, both, data, data.coins, _GradientAttack(plan, extended.canaries, norm))
+    return CanaryTraining(extended, both, data, data.coins, _GradientAttack(plan, extended.canaries, norm))
 
 
 class _WithCanaryParameter(nn.Module):

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from privet.audit._mechanism.whitebox import ALPHA, MechanismAudit, mechanism
 from privet.audit._program import isolation, model_checks
-from privet.audit._program.subject import Subject
+from privet.audit._program.subject import AuditedProgram
 from privet.audit.checks import Check, deterministic_check
 from privet.audit.reporting import table, verdict
 from privet.clipping import Flat
@@ -26,7 +26,7 @@ from privet.sampling import Poisson
 
 _OBSERVATIONS = 200_000
 # Families of checks of the model, in the order of their execution.
-FAMILIES: dict[str, Callable[[Subject], list[Check]]] = {
+FAMILIES: dict[str, Callable[[AuditedProgram], list[Check]]] = {
     "ORACLE": model_checks.oracle_checks,
     "ISOLATION": isolation.isolation_checks,
     "SENS": model_checks.sensitivity_checks,
@@ -132,7 +132,7 @@ def build_subject(
     dataset: Dataset[Any] | None = None,
     collate: Collate | None = None,
     probe_batch: Any = None,
-) -> Subject:
+) -> AuditedProgram:
     """Return the subject of the checks; arguments as for `check`.
 
     Raises:
@@ -148,19 +148,19 @@ def build_subject(
             raise InvalidArgumentError("plan", None, "a privet.Plan, with a batch", "Without a data set, its size is unknown.")
         if collate is not None:
             raise InvalidArgumentError("collate", collate, "left out with a batch", "Give the data set for which it is meant.")
-        subject = Subject.of_batch(model, loss_fn, batch, plan, probe_batch)
+        subject = AuditedProgram.of_batch(model, loss_fn, batch, plan, probe_batch)
         number = check_map_style(subject.dataset)
     else:
         number = check_map_style(dataset)
         assert dataset is not None
-        subject = Subject(model, loss_fn, dataset, plan or usual_plan(number), collate, probe_batch=probe_batch)
+        subject = AuditedProgram(model, loss_fn, dataset, plan or usual_plan(number), collate, probe_batch=probe_batch)
     if number < 2:
         name = "dataset" if batch is None else "batch"
         raise InvalidArgumentError(name, number, "at least two examples", "The checks compare an example with others.")
     return subject
 
 
-def run_family(subject: Subject, family: str) -> list[Check]:
+def run_family(subject: AuditedProgram, family: str) -> list[Check]:
     """Return the checks of one family; if any fails, they are repeated once, as a check may fail by chance."""
     found = _run_checks(subject, family)
     return _run_checks(subject, family) if find_rejected(found) else found
@@ -171,7 +171,7 @@ def find_rejected(checks: list[Check]) -> tuple[str, ...]:
     return tuple(check.name for check in checks if not check.p_value >= ALPHA / len(checks))
 
 
-def _run_checks(subject: Subject, family: str) -> list[Check]:
+def _run_checks(subject: AuditedProgram, family: str) -> list[Check]:
     try:
         found = FAMILIES[family](subject)
     except PrivetError as error:

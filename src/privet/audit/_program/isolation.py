@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from privet._utils.randomness import preserve_generators, seed_generators
-from privet.audit._program.subject import BatchData, Subject, clone
+from privet.audit._program.subject import AuditedProgram, BatchData, clone
 from privet.audit.checks import Check, deterministic_check
 from privet.collate import Collate, copy_batch
 from privet.errors import PrivetError
@@ -40,7 +40,7 @@ _ANOTHER_PROGRAM = (
 _FEW = 3  # examples in a batch whose effect on the model's state is checked
 
 
-def isolation_checks(subject: Subject) -> list[Check]:
+def isolation_checks(subject: AuditedProgram) -> list[Check]:
     """Check that examples are independent in the data set, in collate, in model and loss, and in their state."""
     found = [
         _check_accepted("training accepts the data set", subject.check_data, "size and unit of the plan, no duplicate entry"),
@@ -66,7 +66,7 @@ def _check_accepted(name: str, call: Callable[[], object], remark: str) -> Check
     return deterministic_check(name, remark, holds=True)
 
 
-def _data_checks(subject: Subject) -> list[Check]:
+def _data_checks(subject: AuditedProgram) -> list[Check]:
     rows_, indices = ExampleReader(subject.dataset, subject.collate), subject.indices.tolist()
     found = [_check_accepted("reading an example is repeatable", lambda: rows_.check_repeatable(indices), "in two orders")]
     if isinstance(subject.dataset, BatchDataset):
@@ -116,12 +116,12 @@ def _equal(one: Any, other: Any) -> bool:
         return True
 
 
-def _items(subject: Subject) -> list[Any]:
+def _items(subject: AuditedProgram) -> list[Any]:
     with preserve_generators():
         return [copy.deepcopy(subject.selected[position]) for position in range(len(subject.indices))]
 
 
-def _build_joint_batch(subject: Subject) -> tuple[Any, list[int]]:
+def _build_joint_batch(subject: AuditedProgram) -> tuple[Any, list[int]]:
     """Return several examples as one batch, by the user's collate if possible, and their positions; None if that fails."""
     positions = list(range(len(subject.indices)))
     device = next(subject.model.parameters()).device
@@ -155,7 +155,7 @@ def _sorted_losses(loss_fn: LossFunction, model: nn.Module, bag: _Bag) -> Tensor
     return torch.cat([loss_fn(model, clone(batch)) for batch in bag.batches]).sort().values
 
 
-def _loss_check(subject: Subject, batch: Any, alone: Sequence[Any]) -> Check:
+def _loss_check(subject: AuditedProgram, batch: Any, alone: Sequence[Any]) -> Check:
     model = subject.copy()
     differentiated = Differentiated(model, partial(_sorted_losses, subject.loss_fn), trainable(model))
     examples = Examples((_Bag(alone),), (False,), pytree.tree_structure(0), 1)
@@ -166,7 +166,7 @@ def _loss_check(subject: Subject, batch: Any, alone: Sequence[Any]) -> Check:
     return deterministic_check(_LOSS_CHECK, _ANOTHER_PROGRAM, holds=False)
 
 
-def _state_checks(subject: Subject, batch: Any) -> list[Check]:
+def _state_checks(subject: AuditedProgram, batch: Any) -> list[Check]:
     """Check that forward passes store nothing about their examples in the model."""
     first, second = (_few_batches(subject, batch, part) for part in (slice(0, _FEW), slice(-_FEW + 1, None)))
     found = []
@@ -183,7 +183,7 @@ def _state_checks(subject: Subject, batch: Any) -> list[Check]:
     return found
 
 
-def _few_batches(subject: Subject, batch: Any, part: slice) -> list[Any]:
+def _few_batches(subject: AuditedProgram, batch: Any, part: slice) -> list[Any]:
     """Return a few examples as one batch if possible, or else as batches of one."""
     if batch is not None:
         with suppress(PrivetError):
@@ -191,7 +191,7 @@ def _few_batches(subject: Subject, batch: Any, part: slice) -> list[Any]:
     return subject.single_batches[part]
 
 
-def _modes(subject: Subject) -> list[tuple[str, nn.Module]]:
+def _modes(subject: AuditedProgram) -> list[tuple[str, nn.Module]]:
     """Return the model in its own mode and, if that is evaluation mode, also in training mode, with frozen batch norm."""
     found = [("in its own mode", subject.copy())]
     if not subject.model.training:
@@ -203,7 +203,7 @@ def _modes(subject: Subject) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def _find_dependent_state(subject: Subject, model: nn.Module, first: list[Any], second: list[Any]) -> list[str]:
+def _find_dependent_state(subject: AuditedProgram, model: nn.Module, first: list[Any], second: list[Any]) -> list[str]:
     """Return the names of state that depends on the examples of earlier passes.
 
     Buffers and parameters must not depend on the examples; buffers that depend on parameters only, such as those of spectral
@@ -220,7 +220,7 @@ def _find_dependent_state(subject: Subject, model: nn.Module, first: list[Any], 
     return [*sorted(written), *sorted(attributes)]
 
 
-def _state_after(subject: Subject, model: nn.Module, batches: Sequence[Any]) -> dict[str, dict[str, Any]]:
+def _state_after(subject: AuditedProgram, model: nn.Module, batches: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Return the state of a copy of the model after some passes."""
     twin = copy.deepcopy(model)
     loss_fn = copy.deepcopy(subject.loss_fn) if isinstance(subject.loss_fn, nn.Module) else subject.loss_fn

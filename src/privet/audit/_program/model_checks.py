@@ -14,7 +14,7 @@ from privet._utils.randomness import preserve_generators
 from privet.audit._mechanism import noise
 from privet.audit._program import oracle
 from privet.audit._program.adversarial import variants
-from privet.audit._program.subject import Batches, Items, Subject, cast, clone
+from privet.audit._program.subject import AuditedProgram, Batches, Items, cast, clone
 from privet.audit.checks import Check, deterministic_check
 from privet.audit.observations import Noise
 from privet.clipping import Flat, Projected, Rule
@@ -35,7 +35,7 @@ _LEFT_OUT = 3  # number of examples that are left out in turn
 _COORDINATES = 1 << 20  # largest number of coordinates of a model whose noise is checked
 
 
-def oracle_checks(subject: Subject) -> list[Check]:
+def oracle_checks(subject: AuditedProgram) -> list[Check]:
     """Check that the sum that the optimizer receives equals the sum of a plain loop over examples.
 
     Raises:
@@ -66,7 +66,7 @@ def oracle_checks(subject: Subject) -> list[Check]:
     return found
 
 
-def _plain_gradients(subject: Subject, dtype: torch.dtype | None) -> tuple[dict[str, Tensor], int]:
+def _plain_gradients(subject: AuditedProgram, dtype: torch.dtype | None) -> tuple[dict[str, Tensor], int]:
     batches = [clone(batch if dtype is None else cast(batch, dtype)) for batch in subject.single_batches]
     with preserve_generators():
         return oracle.gradients_of_each(subject.without_dropout(dtype), subject.loss_fn, batches)
@@ -90,7 +90,7 @@ def _check_close(name: str, error: float, tolerance: float, remark: str = "") ->
     return deterministic_check(name, f"relative error {error:.1e}{remark}", holds=error <= tolerance)
 
 
-def sensitivity_checks(subject: Subject) -> list[Check]:
+def sensitivity_checks(subject: AuditedProgram) -> list[Check]:
     """Check that one example, including adversarial variants of it, changes the sum by at most the sensitivity.
 
     Examples are read and summed as in training, in float64 if the model supports it. For a random program, the sum has a single
@@ -143,7 +143,7 @@ def _check_within(name: str, change: float, slack: float) -> Check:
     return deterministic_check(name, f"changes the sum by {change:.6g} of the sensitivity", holds=change <= 1 + slack)
 
 
-def _items(subject: Subject) -> list[Any]:
+def _items(subject: AuditedProgram) -> list[Any]:
     """Return the selected items of the data set, or batches of one if the data set builds its own batches."""
     selected, positions = subject.selected, range(len(subject.indices))
     if isinstance(selected, BatchDataset):
@@ -152,7 +152,7 @@ def _items(subject: Subject) -> list[Any]:
         return [clone(selected[position]) for position in positions]
 
 
-def _data(subject: Subject, numbered: list[_Numbered]) -> Dataset[Any]:
+def _data(subject: AuditedProgram, numbered: list[_Numbered]) -> Dataset[Any]:
     """Return items, each with a seed, as a data set that is read like the subject's data set."""
     unit, items = str(subject.plan.unit), [item for _, item in numbered]
     if isinstance(subject.selected, BatchDataset):
@@ -166,7 +166,7 @@ def _data(subject: Subject, numbered: list[_Numbered]) -> Dataset[Any]:
     return Items(items, [seed for seed, _ in numbered], unit)
 
 
-def noise_checks(subject: Subject) -> list[Check]:
+def noise_checks(subject: AuditedProgram) -> list[Check]:
     """Check that each parameter of the model gets the plan's noise, from two first steps minus their sums.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Subject of `privet check`: a user's program and a few of its examples, read as in training."""
+"""AuditedProgram of `privet check`: a user's program and a few of its examples, read as in training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
-from privet.audit.production import Recorder
+from privet.audit.production import ReleaseRecorder
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.collate import Collate, batch_of_one, copy_batch
@@ -39,7 +39,7 @@ _RANDOM = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class AuditedProgram:
     """A program to check before training.
 
     Args:
@@ -61,9 +61,9 @@ class Subject:
     probe_batch: Any = None
 
     @staticmethod
-    def of_batch(model: nn.Module, loss_fn: LossFunction, batch: Any, plan: Plan, probe_batch: Any = None) -> Subject:
+    def of_batch(model: nn.Module, loss_fn: LossFunction, batch: Any, plan: Plan, probe_batch: Any = None) -> AuditedProgram:
         """Return a subject with the examples of a batch, along the first dimension of its tensors."""
-        return Subject(model, loss_fn, BatchData(batch, str(plan.unit)), plan, whole=False, probe_batch=probe_batch)
+        return AuditedProgram(model, loss_fn, BatchData(batch, str(plan.unit)), plan, whole=False, probe_batch=probe_batch)
 
     @cached_property
     def indices(self) -> Indices:
@@ -189,7 +189,7 @@ class Subject:
             silent: train without noise.
         """
         trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
-        plan, recorder = self.first_step_plan(silent=silent), Recorder(model)
+        plan, recorder = self.first_step_plan(silent=silent), ReleaseRecorder(model)
         collate = None if isinstance(self.selected, BatchDataset) else self.collate
         Training(
             plan, model, self.loss_fn, recorder, self.selected, collate=collate, physical_batch_size=_CHUNK,
@@ -372,4 +372,4 @@ def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
         return None
 
 
-__all__ = ["BatchData", "Batches", "Items", "SeededSubset", "Subject", "cast", "clone", "select_entries"]
+__all__ = ["AuditedProgram", "BatchData", "Batches", "Items", "SeededSubset", "cast", "clone", "select_entries"]

