@@ -157,7 +157,7 @@ def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
     assert states[0] == states[1]
     assert states[0]["output.weight"][0] == 2
     assert notes[0] == notes[1]
-    assert "The 2 classes were declared, not read from the data" in notes[0][2]
+    assert "The 2 classes were declared, not inferred from the data" in notes[0][2]
     assert "the columns of the table, their names and their order, are public" in notes[0][2]
 
 

@@ -144,8 +144,11 @@ def test_the_estimate_is_unbiased_over_poisson_draws():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: AdaptiveQuantile(0.7), r"clipping\.rule is 0\.7; it must be a rule of one norm or a layerwise one"),
-        (lambda: AdaptiveQuantile(AdaptiveQuantile(Flat(0.7))), r"clipping\.rule is AdaptiveQuantile.*has an owner already"),
+        (lambda: AdaptiveQuantile(0.7), r"clipping\.rule is 0\.7; it must be a rule of one norm or a layerwise rule"),
+        (
+            lambda: AdaptiveQuantile(AdaptiveQuantile(Flat(0.7))),
+            r"clipping\.rule is AdaptiveQuantile.*adaptive rules already adapt",
+        ),
         (lambda: AdaptiveQuantile(BatchClipping(0.7)), r"clipping\.rule is BatchClipping"),
         *(
             (lambda name=name, value=value: AdaptiveQuantile(Flat(0.7), **{name: value}), rf"clipping\.{name} is ")

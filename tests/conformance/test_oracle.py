@@ -77,7 +77,7 @@ def test_groups_are_clipped_by_their_own_norms(case, by, method):
             wanted = oracle.norms_of({name: expected[name] for name in group})
             torch.testing.assert_close(row, wanted, rtol=1e-10, atol=1e-10)
     counted = clipped_sum(model, case.loss, batch, AdaptiveQuantile(rule), method=method).tensors
-    thresholds = [one.threshold for one in rule.each(len(groups))]
+    thresholds = [one.threshold for one in rule.group_rules(len(groups))]
     bits = (result.norms.reshape(len(groups), -1) <= torch.tensor(thresholds).double()[:, None]).double() - 0.5
     assert counted.pop("clipping:within bound").tolist() == bits.sum(1).tolist()
     assert oracle.relative_error(counted, result.tensors) <= 1e-15

@@ -106,10 +106,10 @@ UNITS = {
 
 def refused(rule, masks, momentum):
     """Return the unsupported argument that the refusal names, or None."""
-    if rule == "projected" and masks != "no masks":
-        return "sparsification"
     if rule == "projected" and momentum == "per example":
         return "clipping"
+    if rule == "projected" and masks != "no masks":
+        return "sparsification"
     return None
 
 

@@ -9,6 +9,7 @@ from privet._utils import native
 from privet._utils.native import UnavailableError
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import FixedSource, Token, arithmetic, gaussian, reference, release
+from privet.noise import compiled as kernels
 from privet.noise.compiled import Arithmetic
 
 IN_TORCH = Arithmetic(reference.box_muller, reference.add_noise, "torch")
@@ -122,16 +123,16 @@ def off_the_grid(total, numbers, cells, grid, released):
     [(single_precision, reference.add_noise), (mirrored, reference.add_noise), (reference.box_muller, off_the_grid)],
 )
 def test_a_wrong_kernel_is_detected(box_muller, add_noise):
-    assert compiled.agree(IN_TORCH)
-    assert not compiled.agree(Arithmetic(box_muller, add_noise, "wrong"))
+    assert kernels.agree(IN_TORCH)
+    assert not kernels.agree(Arithmetic(box_muller, add_noise, "wrong"))
 
 
 def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     wrong = tmp_path / "kernels.cpp"
-    source = compiled._SOURCE.read_text(encoding="utf-8")
+    source = kernels._SOURCE.read_text(encoding="utf-8")
     wrong.write_text(source.replace("4.0 * uniform", "2.0 * uniform"), encoding="utf-8")
-    monkeypatch.setattr(compiled, "_SOURCE", wrong)
+    monkeypatch.setattr(kernels, "_SOURCE", wrong)
     form = arithmetic.__wrapped__()
     assert form.description == "torch: the compiled functions do not agree with those in torch"
     assert form.box_muller is reference.box_muller
@@ -140,7 +141,7 @@ def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
 def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     (tmp_path / "kernels.cpp").write_text('extern "C" void box_muller() {}', encoding="utf-8")
-    monkeypatch.setattr(compiled, "_SOURCE", tmp_path / "kernels.cpp")
+    monkeypatch.setattr(kernels, "_SOURCE", tmp_path / "kernels.cpp")
     assert arithmetic.__wrapped__().description.startswith("torch: ")
 
 

@@ -206,7 +206,7 @@ def test_heavy_ball_is_langevin_with_inertia(holds_twice):
 @pytest.mark.parametrize(("changes", "says"), [
     ({"clipping": privet.clipping.Layerwise((privet.clipping.Flat(BOUND / 2), privet.clipping.Flat(BOUND * 0.75**0.5)),
                                             by="parameter", noise="per group")}, "noise.multiplier"),
-    ({"momentum": privet.momentum.InnerOuter(0.9, 0.1, 2)}, "momentum.outer"),
+    ({"momentum": privet.momentum.InnerOuter(0.9, 0.1, 2)}, "momentum carries noise"),
     ({"sparsification": privet.sparsification.Random(0.5)}, "sparsification"),
 ])  # fmt: skip
 def test_noise_that_does_not_reach_every_parameter_alike_is_refused(changes, says):

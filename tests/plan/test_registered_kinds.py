@@ -285,7 +285,7 @@ def test_a_unit_is_what_statement_and_data_set_say():
     made = plan(unit=units.Unit("one clinic", counted="clinic", size=3), delta=1e-3)
     statement = made.guarantee()
     assert made.people == statement.people == 3 * N
-    assert "differential privacy for one clinic, when" in str(statement)
+    assert "differential privacy for one clinic, where" in str(statement)
     assert f"{N} clinics" in str(statement)
     assert json.loads(statement.to_json())["unit"] == "one clinic"
     privet.Training(made, *parts(made)[:3], Data("one clinic"))  # by its name, too

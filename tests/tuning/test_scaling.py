@@ -8,9 +8,9 @@ from scipy import stats
 from torch import nn
 
 from privet.errors import InvalidArgumentError
-from privet.tuning import ScaledSetting, diagonal
+from privet.tuning import Setting, diagonal
 
-BASE = ScaledSetting(learning_rate=0.4, bound=0.3, momentum=0.6, noise_multiplier=1.7)
+BASE = Setting(learning_rate=0.4, bound=0.3, momentum=0.6, noise_multiplier=1.7)
 
 
 def test_every_combination_has_the_noise_of_the_base():
@@ -59,7 +59,7 @@ def test_the_noise_in_the_parameters_is_measured_to_be_the_same(holds_twice):
 )
 def test_settings_out_of_range_are_refused(name, values):
     with pytest.raises(InvalidArgumentError, match=name):
-        ScaledSetting(*values)
+        Setting(*values)
 
 
 def test_unknown_optimizers_are_refused():

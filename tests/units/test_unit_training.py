@@ -161,7 +161,7 @@ def test_groups_state_their_unit():
 
 
 @pytest.mark.parametrize(
-    ("adjacency", "says"), [("add-remove", "would move others to other groups"), ("zero-out", "also holds for placeholders")]
+    ("adjacency", "says"), [("add-remove", "others would change groups"), ("zero-out", "holds for a placeholder too")]
 )
 def test_neighbours_that_groups_do_not_suit_are_refused_with_the_reason(adjacency, says):
     with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'; it must be 'replace-one'.*{says}"):

@@ -105,4 +105,4 @@ _ALL = ("pld", "rdp", "moments", "strong", "basic", "gdp")
 
 def _name(event: Release) -> str:
     projected = isinstance(event, Event) and event.projections is not None
-    return "norms estimated by projections" if projected else type(event).__name__
+    return "norms estimated by projections" if projected else type(event).__name__.removesuffix("Event") or "Poisson"

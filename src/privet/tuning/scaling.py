@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ScaledSetting", "diagonal"]
+__all__ = ["Setting", "diagonal"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from privet.errors import InvalidArgumentError, choice, positive, real
 
 
 @dataclass(frozen=True)
-class ScaledSetting:
+class Setting:
     """The hyperparameters that determine the noise on the parameters.
 
     Args:
@@ -40,29 +40,29 @@ class ScaledSetting:
         return self.learning_rate * self.bound * self.noise_multiplier / (1 - self.momentum)
 
 
-def _sgd(base: ScaledSetting, other: ScaledSetting) -> float:
+def _sgd(base: Setting, other: Setting) -> float:
     """Return the learning rate that keeps the noise constant."""
     return base.learning_rate * base.noise_multiplier * base.bound * (1 - other.momentum) / (
         other.noise_multiplier * other.bound * (1 - base.momentum)
     )  # fmt: skip
 
 
-def _adam(base: ScaledSetting, other: ScaledSetting) -> float:
+def _adam(base: Setting, other: Setting) -> float:
     """Return the learning rate unchanged: Adam divides by the size of its input, noise included."""
     return base.learning_rate
 
 
-_RATES: dict[str, Callable[[ScaledSetting, ScaledSetting], float]] = {"sgd": _sgd, "adam": _adam}
+_RATES: dict[str, Callable[[Setting, Setting], float]] = {"sgd": _sgd, "adam": _adam}
 
 
 def diagonal(
-    base: ScaledSetting,
+    base: Setting,
     *,
     bounds: Sequence[float] = (),
     momenta: Sequence[float] = (),
     noise_multipliers: Sequence[float] = (),
     optimizer: str = "sgd",
-) -> tuple[ScaledSetting, ...]:
+) -> tuple[Setting, ...]:
     """Return the settings that are equivalent to a known one by the scaling rule, for every combination of the arguments.
 
     For SGD, η·C·σ/(1−µ) stays constant: the best settings of every row and column of a grid lie on such a diagonal, so a search
@@ -85,7 +85,7 @@ def diagonal(
     Source:
         "Improving Differentially Private SGD via Randomly Sparsified Gradients", App. H.
 
-    >>> for setting in diagonal(ScaledSetting(0.5, bound=1.0, momentum=0.5), bounds=(0.1, 1.0), momenta=(0.5, 0.9)):
+    >>> for setting in diagonal(Setting(0.5, bound=1.0, momentum=0.5), bounds=(0.1, 1.0), momenta=(0.5, 0.9)):
     ...     print(f"C={setting.bound:g} µ={setting.momentum:g}: η={setting.learning_rate:g}")
     C=0.1 µ=0.5: η=5
     C=0.1 µ=0.9: η=1

@@ -91,7 +91,7 @@ def test_a_scheme_of_somebody_elses_is_held_to_what_the_accountant_is_told():
     scheme = PoissonRate(0.12, 0.1)
     indices = list(islice(scheme.draws(EXAMPLES, SecureSource().words), STEPS))
     checks = sampler.checks(replace(plan_of("poisson"), sampling=scheme), indices)
-    assert {check.name: check.p_value for check in checks}["number drawn, mean"] < 1e-9
+    assert {check.name: check.p_value for check in checks}["batch size, mean"] < 1e-9
 
 
 def test_a_scheme_whose_draws_nobody_knows_is_refused():

@@ -135,7 +135,7 @@ def test_calibration_is_drawn_of_all_runs_together_where_they_recorded_it(tmp_pa
     assert [0.5, 0.0, 0.5, pytest.approx(0.6)] in bars
     points = [mark.tolist() for mark in marks if len(mark) == 4]
     assert [pytest.approx(0.3), pytest.approx(0.25), pytest.approx(0.9), pytest.approx(1.0)] in points
-    for words in ("share that came true", "probability of the true class", "confidence"):
+    for words in ("frequency", "probability of the true class", "confidence"):
         assert words in text
 
 

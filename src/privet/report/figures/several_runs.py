@@ -18,7 +18,7 @@ from privet.evaluation.colours import BLUE, INK, ORANGE, SERIES
 from privet.evaluation.drawing import draw_intervals
 from privet.report.figures.points import SETTINGS, Estimate, Point, group_into_lines
 from privet.report.figures.svg import WIDTH, Figure, render
-from privet.tuning import ScaledSetting, diagonal
+from privet.tuning import Setting, diagonal
 
 _MARKERS = "osD^"
 _SPREAD = (
@@ -167,7 +167,7 @@ def _draw_grid(points: Sequence[Point]) -> Iterator[TitledFigure]:
             [point.accuracy.value for point in members if point.accuracy]
         )
     row, column = np.unravel_index(int(np.nanargmax(means)), means.shape)
-    rule = diagonal(ScaledSetting(rates[row], bounds[column]), bounds=bounds)
+    rule = diagonal(Setting(rates[row], bounds[column]), bounds=bounds)
 
     def drawing(canvas: Canvas) -> None:
         axes = canvas.subplots()
