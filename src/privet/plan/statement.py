@@ -108,7 +108,7 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
     several = (
         ("no user has data under two ids",)
         if plan.unit == "one user"
-        else ("each person contributed one example; a person with several is protected as a group of that size, which is weaker",)
+        else ("each person contributed one example; a person with several is protected less, as a group of that size",)
     )
     return (
         f"the number of {counted}s, {plan.examples:,}, is public",

@@ -14,7 +14,7 @@ from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.sampling import TruncatedPoissonEvent as Truncated
+from privet.sampling import TruncatedPoisson as Truncated
 
 TRUNCATED = Plan(
     examples=5000, sampling=Truncated(50, cap=100), steps=20, clipping=Flat(0.3), delta=1e-5, noise=Gaussian(1.7)

@@ -106,6 +106,19 @@ def test_wherever_far_losses_begin_nothing_is_lost(events, adjacency, delta):
                 assert one.delta(epsilon) >= plain * (1 - 1e-9), (others, added, way, epsilon)
 
 
+@pytest.mark.parametrize(
+    ("tilt", "added_tilt", "start", "scale", "epsilon"),
+    [(1.51, 1.70, 2.51, 2.0**31, 11.59), (4.11, 1.71, 10.61, 2.0**45, 10.48), (1.20, 1.96, 4.06, 2.0**37, 11.18)],
+)
+def test_rounding_is_covered_where_many_far_losses_are_expected(tilt, added_tilt, start, scale, epsilon):
+    """An error of the logarithm is multiplied by what it is the logarithm of."""
+    events, adjacency, delta = RARE["little noise"]
+    (others, added), _ = apart(events, delta, adjacency)
+    grids = replace(others, start=start, tilt=tilt), replace(added, start=start, tilt=added_tilt, scale=scale)
+    for way, one in enumerate(composed(events, *grids, adjacency=adjacency)):
+        assert one.delta(epsilon) >= plain_delta(events, adjacency, way, others.tail, epsilon) * (1 - 1e-9)
+
+
 def test_where_the_others_are_too_small_to_count_far_losses_make_up_for_it():
     """Ten times o = e^{-50} is no number that is kept, and ten times o + f = e^{-0.1} is one all the same."""
     logs, part = np.array([[[0.0, -50.0]], [[0.0, 0.0]], [[0.1, 49.9]], [[0.0, 0.0]]]), np.zeros(1)

@@ -169,7 +169,8 @@ def _make_series(total: _Sum, way: int, grid: Grid) -> Series:
         + 8 * _QUANTUM * len(parts) * whole
     )
     if grid.scale is not None:
-        each = 2 * (_SMALL_QUANTUM * grid.scale + math.exp(LEAST))
+        # Where many far losses are expected, an error of their logarithm is one of a large factor.
+        each = 2 * (_SMALL_QUANTUM * grid.scale + math.exp(LEAST)) * max(1.0, float(np.exp(magnitudes.max())))
         rounding += (_ROUNDING * largest + len(parts) * each) * float(factor_sizes.sum())
     log_moment = math.fsum(part.count * part.log_moments[way] for part in parts) + grid.tilt * (grid.tilt + 1) * variance / 2
     return Series(grid.tilt, log_moment, angular[counted], shares, rounding)
