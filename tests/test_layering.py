@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import privet
+import privet_experiments
 
 SOURCE = Path(privet.__file__).parents[1]
 # The folders and files of `privet`, each of which imports from earlier ones only.
@@ -215,7 +216,8 @@ for name in {ORDER}:
 
 
 def test_what_is_imported_when_used_is_reachable():
-    for name in privet.__all__:
-        assert getattr(privet, name) is not None
+    for package in (privet, privet_experiments):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = privet.nonsense

@@ -46,7 +46,7 @@ _PLACES = {
     "Chart": "recipe",
     "Claim": "claims",
     "Extent": "reproduction.reproduction",
-    "Published": "claims",
+    "PublishedNumber": "claims",
     "Recipe": "recipe",
     "Records": "tasks.run_record",
     "Reproduction": "reproduction.reproduction",
