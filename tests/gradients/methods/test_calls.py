@@ -3,6 +3,7 @@
 import pytest
 import torch
 from recording import cover
+from torch import library as operators
 from torch import nn
 
 from privet.errors import UnsupportedModelError
@@ -108,7 +109,7 @@ def test_a_function_without_a_batching_rule_is_computed_for_each_example():
     assert all(torch.allclose(value, expected[name]) for name, value in covered.gradients.items())
 
 
-@torch.library.custom_op("privet_tests::same", mutates_args=())
+@operators.custom_op("privet_tests::same", mutates_args=())
 def same(x: torch.Tensor) -> torch.Tensor:
     """A custom operator whose batching rule mixes examples."""
     return x.clone()

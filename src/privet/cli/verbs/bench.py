@@ -18,7 +18,7 @@ import typer
 from torch import nn
 
 from privet import cost, models
-from privet.cli import settings
+from privet.cli import options, parts
 from privet.cli.definitions import load_definitions
 from privet.cli.output import Json, answer
 from privet.cli.verbs.audit import Quiet, progress_of_parts
@@ -66,8 +66,8 @@ def bench(
     batch_size: Annotated[
         int | None, typer.Option(help=f"Batch size. Default: {_BATCH_SIZE}, or all examples of MODEL.py if there are fewer.")
     ] = None,
-    clipping: settings.Clipping = "flat",
-    style: settings.Style = "flat",
+    clipping: options.Clipping = "flat",
+    style: options.Style = "flat",
     rounds: Annotated[int, typer.Option(help="Number of steps of each kind; the kinds alternate.")] = 15,
     memory: Annotated[bool, typer.Option(help="Also measure peak memory, in one subprocess per kind of step.")] = True,
     peak_of: Annotated[str | None, typer.Option(hidden=True, help="Print the peak of this kind of step in this process.")] = None,
@@ -82,7 +82,7 @@ def bench(
     Example: privet bench my_model.py --batch-size 64
     """
     count("--rounds", rounds)
-    rule = settings.clipping_rule(clipping, _BOUND, style, None, None)
+    rule = parts.clipping_rule(clipping, _BOUND, style, None, None)
     found = []
     with ExitStack() as stack:
         cases = list(_build_cases(stack, file, model, shape, batch_size, device))
@@ -158,8 +158,8 @@ def _measure_peak(case: _Case, arm: str, rule: Rule) -> float:
 
 
 def _measure_peak_in_subprocess(case: _Case, arm: str, clipping: str, style: str) -> float:
-    options = ("--clipping", clipping, "--style", style, "--peak-of", arm)
-    return cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *options])
+    chosen = ("--clipping", clipping, "--style", style, "--peak-of", arm)
+    return cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *chosen])
 
 
 def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> dict[str, Any]:

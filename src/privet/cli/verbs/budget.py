@@ -12,8 +12,8 @@ import typer
 
 from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
+from privet.cli.options import Adjacency, Delta
 from privet.cli.output import Json, answer
-from privet.cli.settings import Adjacency, Delta
 
 app = typer.Typer(
     add_completion=False,

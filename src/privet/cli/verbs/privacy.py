@@ -15,7 +15,7 @@ from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import explain_meaning
 from privet.accounting.guarantee.verification import verify_epsilon
 from privet.accounting.rounding import format_up
-from privet.cli import settings
+from privet.cli import options, parts
 from privet.cli.output import Json, answer
 from privet.cli.topics import PRIVACY, SAMPLING
 from privet.errors import PrivetError, choice
@@ -29,16 +29,16 @@ _POINTS = 6
 
 def epsilon(
     examples: Examples,
-    batch_size: settings.BatchSize,
+    batch_size: options.BatchSize,
     noise_multiplier: Annotated[
         float, typer.Option(help="Noise standard deviation over sensitivity; 0 for no noise.", rich_help_panel=PRIVACY)
     ],
-    delta: settings.Delta,
-    steps: settings.Steps = None,
-    epochs: settings.EpochsOption = None,
-    accountant: settings.Accountant = "pld",
-    sampling: settings.Sampling = "poisson",
-    adjacency: settings.Adjacency = "add-remove",
+    delta: options.Delta,
+    steps: options.Steps = None,
+    epochs: options.EpochsOption = None,
+    accountant: options.Accountant = "pld",
+    sampling: options.Sampling = "poisson",
+    adjacency: options.Adjacency = "add-remove",
     explain: Annotated[
         bool,
         typer.Option(help="Bound what an attacker can learn: advantage, and true positive rate at low false positive rates."),
@@ -46,7 +46,7 @@ def epsilon(
     comparison: Annotated[bool, typer.Option("--compare", help="Show ε by every accountant.")] = False,
     figure: Annotated[Path | None, typer.Option(help="SVG file for a figure of ε over steps by accountant.")] = None,
     verify: Annotated[bool, typer.Option(help="Compare with dp-accounting; exit status 2 if our ε is below its ε.")] = False,
-    unit: settings.Unit = "example",
+    unit: options.Unit = "example",
     json: Json = False,
 ) -> None:
     """Compute the ε of a training run.
@@ -54,8 +54,8 @@ def epsilon(
     Example: privet epsilon --examples 60000 --batch-size 256 --steps 3516 --noise-multiplier 1.1 --delta 1e-5
     """
     noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
-    plan = settings.question(
-        examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, noise, settings.unit(unit)
+    plan = parts.question(
+        examples, batch_size, parts.length(steps, epochs, needed=True), delta, adjacency, sampling, noise, parts.unit(unit)
     )
     choice("--accountant", accountant, ACCOUNTANTS)
     spent = plan.epsilon(accountant)
@@ -87,24 +87,24 @@ def epsilon(
 
 def noise(
     examples: Examples,
-    batch_size: settings.BatchSize,
+    batch_size: options.BatchSize,
     epsilon: Annotated[float, typer.Option(help="Target ε; never exceeded.", rich_help_panel=PRIVACY)],
-    delta: settings.Delta,
-    steps: settings.Steps = None,
-    epochs: settings.EpochsOption = None,
-    accountant: settings.Accountant = "pld",
-    sampling: settings.Sampling = "poisson",
-    adjacency: settings.Adjacency = "add-remove",
-    unit: settings.Unit = "example",
+    delta: options.Delta,
+    steps: options.Steps = None,
+    epochs: options.EpochsOption = None,
+    accountant: options.Accountant = "pld",
+    sampling: options.Sampling = "poisson",
+    adjacency: options.Adjacency = "add-remove",
+    unit: options.Unit = "example",
     json: Json = False,
 ) -> None:
     """Find the smallest noise multiplier that meets a target ε.
 
     Example: privet noise --examples 60000 --batch-size 512 --epochs 20 --epsilon 3 --delta 1e-5
     """
-    asked = settings.question(
-        examples, batch_size, settings.length(steps, epochs, needed=True), delta, adjacency, sampling, Gaussian(),
-        settings.unit(unit),
+    asked = parts.question(
+        examples, batch_size, parts.length(steps, epochs, needed=True), delta, adjacency, sampling, Gaussian(),
+        parts.unit(unit),
     )  # fmt: skip
     plan = calibrate(asked, epsilon, accountant)
     found, reached = plan.noise_multiplier, plan.epsilon(accountant)
@@ -117,14 +117,14 @@ def noise(
 
 def steps(
     examples: Examples,
-    batch_size: settings.BatchSize,
+    batch_size: options.BatchSize,
     noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over sensitivity.", rich_help_panel=PRIVACY)],
     epsilon: Annotated[float, typer.Option(help="Privacy budget ε; never exceeded.", rich_help_panel=PRIVACY)],
-    delta: settings.Delta,
-    accountant: settings.Accountant = "pld",
-    sampling: settings.Sampling = "poisson",
-    adjacency: settings.Adjacency = "add-remove",
-    unit: settings.Unit = "example",
+    delta: options.Delta,
+    accountant: options.Accountant = "pld",
+    sampling: options.Sampling = "poisson",
+    adjacency: options.Adjacency = "add-remove",
+    unit: options.Unit = "example",
     json: Json = False,
 ) -> None:
     """Find the largest number of steps within a privacy budget, as privet train does with --epsilon and --noise-multiplier.
@@ -132,7 +132,7 @@ def steps(
     Example: privet steps --examples 60000 --batch-size 256 --noise-multiplier 1.1 --epsilon 3 --delta 1e-5
     """
     noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
-    asked = settings.question(examples, batch_size, None, delta, adjacency, sampling, noise, settings.unit(unit))
+    asked = parts.question(examples, batch_size, None, delta, adjacency, sampling, noise, parts.unit(unit))
     plan = calibrate(asked, epsilon, accountant)
     found, reached = plan.total_steps, plan.epsilon(accountant)
     answer(

@@ -13,7 +13,7 @@ import typer
 
 from privet import models, runs
 from privet.budget import Budget
-from privet.cli import settings
+from privet.cli import options, parts
 from privet.cli.config import Config, plan_from_config
 from privet.cli.output import Json, answer
 from privet.cli.summary import format_full, format_quiet, format_summary
@@ -50,15 +50,15 @@ def train(
         ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Label column of a CSV file.", rich_help_panel=DATA)] = None,
-    classes: settings.Classes = None,
-    test: settings.Test = None,
+    classes: options.Classes = None,
+    test: options.Test = None,
     folder: Annotated[
         Path | None, typer.Option(help="Folder with the files of the data set, instead of fetching them.", rich_help_panel=DATA)
     ] = None,
-    views: settings.Views = None,
-    augment: settings.Augment = None,
+    views: options.Views = None,
+    augment: options.Augment = None,
     epsilon: Annotated[float | None, typer.Option(help="Target ε; never exceeded.", rich_help_panel=PRIVACY)] = None,
-    delta: settings.Delta = 1e-5,
+    delta: options.Delta = 1e-5,
     noise_multiplier: Annotated[
         float | None,
         typer.Option(
@@ -66,11 +66,11 @@ def train(
             rich_help_panel=PRIVACY,
         ),
     ] = None,
-    adjacency: settings.Adjacency = "add-remove",
-    user_column: settings.UserColumn = None,
-    user_cap: settings.UserCap = None,
-    group_size: settings.GroupSize = None,
-    noise_source: settings.Source = "secure",
+    adjacency: options.Adjacency = "add-remove",
+    user_column: options.UserColumn = None,
+    user_cap: options.UserCap = None,
+    group_size: options.GroupSize = None,
+    noise_source: options.Source = "secure",
     budget_file: Annotated[
         Path | None,
         typer.Option("--budget", help="Budget file of privet budget create, which pays for this run.", rich_help_panel=PRIVACY),
@@ -78,15 +78,15 @@ def train(
     budget_part: Annotated[
         str | None, typer.Option(help="Part of the data that this run uses, if the budget has parts.", rich_help_panel=PRIVACY)
     ] = None,
-    epochs: settings.EpochsOption = None,
-    steps: settings.Steps = None,
+    epochs: options.EpochsOption = None,
+    steps: options.Steps = None,
     batch_size: Annotated[
         float | None,
         typer.Option(
             help="Expected batch size; default: 512, or a tenth of the examples if that is less.", rich_help_panel=SAMPLING
         ),
     ] = None,
-    sampling: settings.Sampling = "poisson",
+    sampling: options.Sampling = "poisson",
     model: Annotated[
         str | None,
         typer.Option(help=f"Network: {', '.join(models.NAMES)}; default: by the input shape.", rich_help_panel=MODEL),
@@ -105,8 +105,8 @@ def train(
         float | None,
         typer.Option(help="Momentum of sgd and nesterov; default: 0.9, or 0 with --outer-momentum.", rich_help_panel=MODEL),
     ] = None,
-    optimizer_options: settings.OptimizerOptions = None,
-    couple_learning_rate: settings.CoupleLearningRate = False,
+    optimizer_options: options.OptimizerOptions = None,
+    couple_learning_rate: options.CoupleLearningRate = False,
     average: Annotated[
         str | None,
         typer.Option(
@@ -116,23 +116,23 @@ def train(
     seed: Annotated[
         int, typer.Option(help="Seed of the initial parameters only; noise and sampling have no seed.", rich_help_panel=MODEL)
     ] = 0,
-    clipping: settings.Clipping = "flat",
+    clipping: options.Clipping = "flat",
     bound: Annotated[float, typer.Option(help="Clip bound C.", rich_help_panel=CLIPPING)] = 0.1,
-    stability: settings.Stability = None,
-    scale: settings.Scale = None,
-    cutoff: settings.Cutoff = None,
-    style: settings.Style = "flat",
-    adaptive_quantile: settings.Quantile = None,
-    projections: settings.Projections = None,
-    bound_schedule: settings.BoundSchedule = "constant",
-    fixed_noise: settings.FixedNoise = False,
-    sparsify: settings.Sparsify = None,
-    refresh: settings.Refresh = None,
-    sparsify_ranked: settings.SparsifyRanked = False,
-    inner_momentum: settings.InnerMomentum = None,
-    outer_momentum: settings.OuterMomentum = None,
-    history: settings.History = None,
-    per_example_momentum: settings.PerExampleMomentum = None,
+    stability: options.Stability = None,
+    scale: options.Scale = None,
+    cutoff: options.Cutoff = None,
+    style: options.Style = "flat",
+    adaptive_quantile: options.Quantile = None,
+    projections: options.Projections = None,
+    bound_schedule: options.BoundSchedule = "constant",
+    fixed_noise: options.FixedNoise = False,
+    sparsify: options.Sparsify = None,
+    refresh: options.Refresh = None,
+    sparsify_ranked: options.SparsifyRanked = False,
+    inner_momentum: options.InnerMomentum = None,
+    outer_momentum: options.OuterMomentum = None,
+    history: options.History = None,
+    per_example_momentum: options.PerExampleMomentum = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.", rich_help_panel=RUN)
     ] = None,
@@ -176,11 +176,11 @@ def train(
         raise InvalidArgumentError(
             "--epsilon", None, "given", "Set a budget (--epsilon 3) or the noise (--noise-multiplier 1.1)."
         )
-    rule = settings.clipping_rule(
+    rule = parts.clipping_rule(
         clipping, bound, style, adaptive_quantile, projections, stability=stability, scale=scale, cutoff=cutoff
     )
-    private_momentum = settings.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
-    schedule = settings.schedule(bound_schedule)
+    private_momentum = parts.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
+    schedule = parts.schedule(bound_schedule)
     place = None if folder is None else str(folder)
     dataset = load(data, folder=place, target=target, classes=classes, test=test, user_column=user_column)
     planned = (rule, private_momentum) if plan is None else (plan.clipping, plan.momentum)
@@ -213,8 +213,8 @@ def train(
         usual = epochs if epochs is not None or steps is not None or budget else _EPOCHS
         plan = Plan(
             examples=examples,
-            sampling=settings.scheme(sampling, _choose_batch_size(batch_size, sampling, examples), examples),
-            steps=settings.length(steps, usual, needed=not budget),
+            sampling=parts.scheme(sampling, _choose_batch_size(batch_size, sampling, examples), examples),
+            steps=parts.length(steps, usual, needed=not budget),
             clipping=rule,
             delta=delta,
             adjacency=adjacency,
@@ -224,7 +224,7 @@ def train(
             ),
             bound_schedule=schedule,
             momentum=private_momentum,
-            sparsification=settings.sparsification(sparsify, refresh, sparsify_ranked),
+            sparsification=parts.sparsification(sparsify, refresh, sparsify_ranked),
             unit=privacy_unit(entries),
         )  # fmt: skip
     plan = plan if epsilon is None else plan.calibrate(epsilon)

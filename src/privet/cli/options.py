@@ -1,0 +1,253 @@
+"""Options shared by several commands."""
+
+from __future__ import annotations
+
+__all__ = [
+    "Accountant",
+    "Adjacency",
+    "Augment",
+    "BatchSize",
+    "BoundSchedule",
+    "Classes",
+    "Clipping",
+    "CoupleLearningRate",
+    "Cutoff",
+    "Delta",
+    "EpochsOption",
+    "FixedNoise",
+    "GroupSize",
+    "History",
+    "InnerMomentum",
+    "OptimizerOptions",
+    "OuterMomentum",
+    "PerExampleMomentum",
+    "Projections",
+    "Quantile",
+    "Refresh",
+    "Sampling",
+    "Scale",
+    "Source",
+    "Sparsify",
+    "SparsifyRanked",
+    "Stability",
+    "Steps",
+    "Style",
+    "Test",
+    "Unit",
+    "UserCap",
+    "UserColumn",
+    "Views",
+]
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from privet._utils.documents import DocumentError, from_json
+from privet.accounting import ACCOUNTANTS, ADJACENCIES
+from privet.cli.parts import SCHEDULES, SCHEMES, STYLES, rules_with
+from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, SAMPLING, VARIANTS
+from privet.clipping import NORM_RULES
+from privet.errors import InvalidArgumentError
+from privet.noise import SOURCES
+from privet.units import AUGMENTATIONS
+
+
+def _words(table: Iterable[str]) -> str:
+    return ", ".join(name.lower() for name in table)
+
+
+def _of(option: str) -> str:
+    """Return a phrase with the rules that have an option, and its defaults."""
+    return "For " + ", ".join(
+        f"{rule} (default: {'the bound' if default is None else default})" for rule, default in rules_with(option).items()
+    )
+
+
+Delta = Annotated[float, typer.Option(help="Target δ; below 1 / examples.", rich_help_panel=PRIVACY)]
+BatchSize = Annotated[float, typer.Option(help="Expected batch size.", rich_help_panel=SAMPLING)]
+Steps = Annotated[int | None, typer.Option(help="Number of steps.", rich_help_panel=SAMPLING)]
+EpochsOption = Annotated[
+    float | None, typer.Option("--epochs", help="Passes over the data, instead of --steps.", rich_help_panel=SAMPLING)
+]
+Adjacency = Annotated[
+    str, typer.Option(help=f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", rich_help_panel=PRIVACY)
+]
+Sampling = Annotated[str, typer.Option(help=f"Sampling scheme of the batches: {_words(SCHEMES)}.", rich_help_panel=SAMPLING)]
+Accountant = Annotated[
+    str,
+    typer.Option(help=f"Privacy accountant: {_words(ACCOUNTANTS)} (gdp may underestimate ε).", rich_help_panel=PRIVACY),
+]
+Clipping = Annotated[str, typer.Option(help=f"Clipping rule: {_words(NORM_RULES)}.", rich_help_panel=CLIPPING)]
+Stability = Annotated[
+    float | None,
+    typer.Option(help=f"Constant r in the weight's denominator. {_of('stability')}.", rich_help_panel=CLIPPING),
+]
+Scale = Annotated[
+    float | None,
+    typer.Option(help=f"Factor s of the norm in the weight's denominator. {_of('scale')}.", rich_help_panel=CLIPPING),
+]
+Cutoff = Annotated[
+    float | None, typer.Option(help=f"Norm above which a gradient is dropped. {_of('cutoff')}.", rich_help_panel=CLIPPING)
+]
+Quantile = Annotated[
+    float | None,
+    typer.Option(
+        "--adaptive-quantile",
+        help="Adapt the bound, privately, to this quantile of the gradient norms.",
+        rich_help_panel=CLIPPING,
+    ),
+]
+Projections = Annotated[
+    int | None,
+    typer.Option(
+        help="Estimate norms from this many random projections instead of computing them; use at least 30.",
+        rich_help_panel=CLIPPING,
+    ),
+]
+Style = Annotated[
+    str,
+    typer.Option(help=f"Groups that are clipped separately: {_words(STYLES)} (flat: one group).", rich_help_panel=CLIPPING),
+]
+Source = Annotated[
+    str,
+    typer.Option(
+        "--noise-source", help=f"Random number generator: {_words(SOURCES)} (fixed gives no privacy).", rich_help_panel=PRIVACY
+    ),
+]
+
+BoundSchedule = Annotated[
+    str,
+    typer.Option(
+        help=f"Schedule of the clip bound: {_words(SCHEDULES)} (the last two end at half the bound).", rich_help_panel=CLIPPING
+    ),
+]
+FixedNoise = Annotated[
+    bool,
+    typer.Option(
+        "--fixed-noise", help="Keep the noise standard deviation while the bound shrinks, so that later steps spend less ε.",
+        rich_help_panel=CLIPPING,
+    ),
+]  # fmt: skip
+Sparsify = Annotated[
+    float | None,
+    typer.Option(
+        help="Final fraction of coordinates to leave out; it grows from 0 and does not improve ε.", rich_help_panel=VARIANTS
+    ),
+]
+Refresh = Annotated[
+    int | None, typer.Option(help="Number of masks per epoch, for --sparsify; default: 1.", rich_help_panel=VARIANTS)
+]
+SparsifyRanked = Annotated[
+    bool,
+    typer.Option(
+        "--sparsify-ranked",
+        help="Leave out the coordinates with the smallest releases, not random ones.",
+        rich_help_panel=VARIANTS,
+    ),
+]
+InnerMomentum = Annotated[
+    float | None,
+    typer.Option(
+        help="Weight γ₀ of an example's gradient at the previous parameters; requires --history.", rich_help_panel=VARIANTS
+    ),
+]
+OuterMomentum = Annotated[
+    float | None,
+    typer.Option(help="γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", rich_help_panel=VARIANTS),
+]
+History = Annotated[
+    int | None,
+    typer.Option(
+        help="Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.", rich_help_panel=VARIANTS
+    ),
+]
+PerExampleMomentum = Annotated[
+    float | None,
+    typer.Option(help="γ in m ← γ·g + (1 − γ)·m, for each example; full batches only.", rich_help_panel=VARIANTS),
+]
+
+
+def _classes(given: str | int | Sequence[object]) -> str:
+    """Return the classes as text; a configuration may give them as a list or a number."""
+    if isinstance(given, str | int) or not isinstance(given, Sequence):
+        return str(given)
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(given)
+    return line.getvalue()
+
+
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        parser=_classes,
+        metavar="K|A,B,…",
+        help="Classes of a file: K for the labels 0 to K−1, or the labels in order, separated by commas. "
+        "Never read from the rows.",
+        rich_help_panel=DATA,
+    ),
+]
+Test = Annotated[
+    str | None,
+    typer.Option(
+        help="Public test data for a file, in the format of --data. Without test data, no accuracy is reported.",
+        rich_help_panel=DATA,
+    ),
+]
+UserColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column (CSV) or array (.npz) of user ids: the unit of privacy becomes the user; requires --user-cap.",
+        rich_help_panel=PRIVACY,
+    ),
+]
+UserCap = Annotated[int | None, typer.Option(help="Largest number of examples used per user.", rich_help_panel=PRIVACY)]
+GroupSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of examples that form one unit of privacy; requires --adjacency replace-one.", rich_help_panel=PRIVACY
+    ),
+]
+Views = Annotated[
+    int | None,
+    typer.Option(help="Number of augmented views per image, averaged before clipping; requires --augment.", rich_help_panel=DATA),
+]
+Augment = Annotated[
+    str | None, typer.Option(help=f"Augmentations, separated by commas: {_words(AUGMENTATIONS)}.", rich_help_panel=DATA)
+]
+Unit = Annotated[
+    str,
+    typer.Option(
+        help="Unit of privacy, in which --examples and --batch-size count: example, user, or group:4 for groups of four.",
+        rich_help_panel=PRIVACY,
+    ),
+]
+
+
+def _options(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found = from_json(given) if isinstance(given, str) else given
+    except DocumentError:
+        found = None
+    if not isinstance(found, Mapping):
+        raise InvalidArgumentError("--optimizer-options", given, "a JSON object, such as '{\"weight_decay\": 0.01}'")
+    return dict(found)
+
+
+OptimizerOptions = Annotated[
+    dict[str, Any] | None,
+    typer.Option(
+        parser=_options, metavar="JSON", help="Further optimizer arguments, such as '{\"weight_decay\": 0.01}'.",
+        rich_help_panel=MODEL,
+    ),
+]  # fmt: skip
+CoupleLearningRate = Annotated[
+    bool,
+    typer.Option(
+        "--couple-learning-rate", help="Scale the learning rate to keep η·σ·C constant under schedules of bound and noise.",
+        rich_help_panel=MODEL,
+    ),
+]  # fmt: skip

@@ -1,0 +1,183 @@
+"""Parts of a plan, built from the words of the command line."""
+
+from __future__ import annotations
+
+__all__ = [
+    "SCHEDULES",
+    "SCHEMES",
+    "STYLES",
+    "clipping_rule",
+    "length",
+    "momentum",
+    "question",
+    "rules_with",
+    "schedule",
+    "scheme",
+    "sparsification",
+    "unit",
+]
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from privet.accounting import group_unit
+from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
+from privet.errors import InvalidArgumentError, choice, real
+from privet.momentum import InnerOuter, Momentum, PerExample
+from privet.noise import Gaussian
+from privet.plan import Epochs, PrivacyMechanism
+from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
+from privet.schedules import Constant, Geometric, Linear, Schedule
+from privet.sparsification import Random, Ranked, Sparsification
+
+# Style on the command line → a rule that clips all parameters together, or each group by itself.
+STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
+    "flat": lambda rule: rule,
+    "parameter": lambda rule: Layerwise(rule, by="parameter"),
+    "module": lambda rule: Layerwise(rule, by="module"),
+}
+
+SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "geometric": Geometric}
+
+
+def _full(size: float, examples: int) -> Scheme:
+    if size != examples:
+        raise InvalidArgumentError("--batch-size", size, f"the number of examples, {examples}, for a full batch")
+    return FullBatch()
+
+
+def _whole(size: float) -> Any:
+    return int(size) if size == int(size) else size
+
+
+# Name → function from batch size and number of examples to the scheme. Truncation is six standard deviations above the mean.
+SCHEMES: dict[str, Callable[[float, int], Scheme]] = {
+    "poisson": lambda size, _: Poisson(size),
+    "truncated-poisson": lambda size, _: TruncatedPoisson(size, cap=math.ceil(size + 6 * math.sqrt(size))),
+    "fixed-size": lambda size, _: FixedSize(_whole(size)),
+    "balls-in-bins": lambda size, _: BallsInBins(size),
+    "full-batch": _full,
+    "shuffle": lambda size, _: Shuffle(_whole(size)),
+}
+
+
+def rules_with(option: str) -> dict[str, Any]:
+    """Return rule → default value of an option, for the rules that have this option."""
+    return {
+        name.lower(): kind.__dataclass_fields__[option].default
+        for name, kind in NORM_RULES.items()
+        if option in kind.__dataclass_fields__
+    }
+
+
+def unit(word: str) -> str:
+    """Return the plan's name for a unit of privacy such as "user" or "group:4"."""
+    kind, _, size = word.partition(":")
+    if kind == "group" and size.isdecimal() and int(size) > 0:
+        return group_unit(int(size))
+    return "one " + choice("--unit", word, ("example", "user"), "For groups of four: group:4.")
+
+
+def momentum(inner: float | None, outer: float | None, history: int | None, per_example: float | None) -> Momentum | None:
+    """Return the momentum that these options describe, or None if none of them is given."""
+    if per_example is not None:
+        others = {"--inner-momentum": inner, "--outer-momentum": outer, "--history": history}
+        for option, value in others.items():
+            if value is not None:
+                raise InvalidArgumentError(option, value, "left out with --per-example-momentum", "Choose one of the two.")
+        return PerExample(per_example)
+    if (inner is None) != (history is None):
+        missing = "--inner-momentum" if inner is None else "--history"
+        raise InvalidArgumentError(missing, None, "given with the other", "Give both, such as --inner-momentum 0.9 --history 2.")
+    if inner is None and outer is None:
+        return None
+    return InnerOuter(inner=1.0 if inner is None else inner, outer=1.0 if outer is None else outer, length=history or 0)
+
+
+def clipping_rule(
+    name: str, bound: float, style: str, adaptive_quantile: float | None, projections: int | None, **options: float | None
+) -> Rule:
+    """Return the clipping rule that these options describe.
+
+    Args:
+        name: name of the rule, in lower case.
+        bound: clip bound of the whole gradient.
+        style: "flat" for one group, or "parameter" or "module" for a group per parameter or module.
+        adaptive_quantile: quantile that the bound follows; None for a fixed bound.
+        projections: number of random projections that norms are estimated from; None for exact norms.
+        options: other fields of the rule; None for the rule's default.
+
+    Raises:
+        InvalidArgumentError: the rule does not have one of the options.
+    """
+    kinds = {rule.lower(): kind for rule, kind in NORM_RULES.items()}
+    kind = kinds[choice("--clipping", name, kinds)]
+    given = {option: value for option, value in options.items() if value is not None}
+    for option, value in given.items():
+        if option not in kind.__dataclass_fields__:
+            raise InvalidArgumentError(
+                f"--{option}", value, f"left out with the rule {name!r}", f"It is an option of {', '.join(rules_with(option))}."
+            )
+    rule: Rule = STYLES[choice("--style", style, STYLES)](kind(bound=bound, **given))
+    if adaptive_quantile is not None:
+        rule = AdaptiveQuantile(rule, quantile=adaptive_quantile)  # type: ignore[arg-type]
+    return rule if projections is None else Projected(rule, projections)
+
+
+def scheme(name: str, batch_size: float, examples: int) -> Scheme:
+    """Return the sampling scheme with this name."""
+    real("sampling.batch_size", batch_size)
+    return SCHEMES[choice("--sampling", name, SCHEMES)](batch_size, examples)
+
+
+def sparsification(rate: float | None, refresh: int | None, ranked: bool) -> Sparsification | None:
+    """Return the sparsification that these options describe, or None without a rate, which the other options require."""
+    if rate is not None:
+        return (Ranked if ranked else Random)(rate, 1 if refresh is None else refresh)
+    if refresh is not None or ranked:
+        option, value = ("--refresh", refresh) if refresh is not None else ("--sparsify-ranked", ranked)
+        raise InvalidArgumentError(
+            option, value, "left out without --sparsify", "Give the final rate too, such as --sparsify 0.9."
+        )
+    return None
+
+
+def schedule(name: str) -> Schedule:
+    """Return the schedule with this name and its default settings."""
+    return SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]()
+
+
+def length(steps: int | None, epochs: float | None, *, needed: bool) -> int | Epochs | None:
+    """Return the training length from --steps or --epochs.
+
+    Raises:
+        InvalidArgumentError: both are given, or neither although one is needed.
+    """
+    if steps is not None and epochs is not None:
+        raise InvalidArgumentError("--epochs", epochs, "left out when --steps is given", "Choose one of the two.")
+    if needed and steps is None and epochs is None:
+        raise InvalidArgumentError("--steps", None, "given", "Set the length of the training with --steps or --epochs.")
+    return Epochs(epochs) if epochs is not None else steps
+
+
+def question(
+    examples: int,
+    batch_size: float,
+    steps: int | Epochs | None,
+    delta: float,
+    adjacency: str,
+    sampling: str,
+    noise: Gaussian,
+    unit: str,
+) -> PrivacyMechanism:
+    """Return the mechanism for a question about ε, noise or steps, which does not depend on clipping."""
+    return PrivacyMechanism(
+        examples=examples,
+        sampling=scheme(sampling, batch_size, examples),
+        steps=steps,
+        delta=delta,
+        adjacency=adjacency,
+        noise=noise,
+        unit=unit,
+    )
