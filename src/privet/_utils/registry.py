@@ -13,6 +13,7 @@ from privet.errors import InvalidArgumentError, choice
 
 # Name → kind. It is complete once `privet.plan` is imported, which imports all that a plan can be made of.
 PARTS: dict[str, type[Any]] = {}
+_PACKAGE = __name__.partition(".")[0]
 _NONE: Mapping[str, type[Any]] = {}
 _FIX = "A kind that is not Privet's has to be registered in every program that reads the plan: privet.register(Kind)."
 
@@ -87,6 +88,26 @@ def add(kind: Kind) -> Kind:
 def kinds_of(base: type[Any]) -> dict[str, type[Any]]:
     """Return name → kind for all known kinds that are derived from a class, those that were registered first coming first."""
     return {name: kind for name, kind in PARTS.items() if issubclass(kind, base)}
+
+
+def foreign_kinds(value: object) -> set[str]:
+    """Return the names of the kinds in a value, itself and the parts that it holds, that are not Privet's own.
+
+    >>> from privet.clipping import Flat, Layerwise
+    >>> foreign_kinds(Layerwise(Flat(bound=0.5)))
+    set()
+    """
+    if isinstance(value, list | tuple):
+        return set().union(*map(foreign_kinds, value))
+    found = {type(value).__name__} if isinstance(value, Part) and type(value).__module__.partition(".")[0] != _PACKAGE else set()
+    if is_dataclass(value) and not isinstance(value, type):
+        found = found.union(*(foreign_kinds(getattr(value, field.name)) for field in fields(value)))
+    return found
+
+
+def is_own(value: object) -> bool:
+    """Return whether a value and every part that it holds are of Privet's own kinds."""
+    return not foreign_kinds(value)
 
 
 def check_registered(name: str, value: object) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import BatchSlice, ClippedSum
+from privet.clipping.weighing import split_groups, weigh
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
@@ -102,7 +103,7 @@ class Engine:
         masks: Mapping[str, Tensor] | None = None,
     ) -> PartialSums:
         """Return the clipped sum over tapes that cover a batch; the tapes are consumed."""
-        groups = clipping.groups(tuple(self.parameters))
+        groups = split_groups(clipping, tuple(self.parameters))
         known = None if masks is None else prepare_masks(masks, self.parameters)
         partial_sums = PartialSums.empty(self.parameters, clipping, examples)
         for index, tape in covering:
@@ -160,7 +161,7 @@ class PartialSums:
         sums = self.sums
         if not sums:
             zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
-            sums = {**zeros, **clipping.statistics(self.norms[:, :0])}
+            sums = {**zeros, **weigh(clipping, self.norms[:, :0], clipping.groups(tuple(parameters)))[1]}
         norms = self.norms[0] if len(self.norms) == 1 else self.norms
         scales = clipping.noise_scales(tuple(parameters))
         return ClippedSum(sums, clipping.sensitivity, norms, part, scales, masks)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from privet import accounting
+from privet._utils.registry import foreign_kinds
 from privet.accounting.coverage import accountants_of
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.discretisation import discretisation
@@ -110,6 +111,8 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         if plan.unit == "one user"
         else ("each person contributed one example; a person with several is protected less, as a group of that size",)
     )
+    foreign = sorted(set().union(*(foreign_kinds(getattr(plan, name)) for name in (*plan.BASES, "noise"))))
+    kinds = f"{', '.join(foreign)}, which Privet does not define, keep no state, and samples follow the event declared for them"
     return (
         f"the number of {counted}s, {plan.examples:,}, is public",
         "the initial parameters, the architecture, the classes and all settings do not depend on the private data; the ε of "
@@ -121,6 +124,7 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         "model, loss and data set keep no state where Privet does not look: objects with slots or state in C, classes, "
         "attributes and caches of functions, global names of the model's code or of other modules, files, other processes",
         "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",
+        *((kinds,) if foreign else ()),
         "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
     )
 

@@ -21,6 +21,7 @@ from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.guarantee.statement import Guarantee
+from privet.clipping.weighing import check_rule
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, LedgerError, choice, count
 from privet.gradients import METHODS, trainable
@@ -191,7 +192,7 @@ class Training(Unique):
         count("physical_batch_size", physical_batch_size, fix="It bounds memory only and does not change the result.")
         choice("method", method, ("auto", *METHODS))
         self._parameters = trainable(model)
-        plan.clipping.groups(tuple(self._parameters))  # groups that do not fit the model are refused before the first step
+        check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
         check_optimizer(optimizer, self._parameters, fresh=fresh)
         check_plan_suits(optimizer, plan, self._parameters)
         self._rows = ExampleReader(dataset, collate)

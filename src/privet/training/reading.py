@@ -8,6 +8,9 @@ import os
 from collections.abc import Generator, Iterator
 from itertools import count
 
+import numpy as np
+
+from privet._utils.registry import is_own
 from privet.reading.batches import Group, PhysicalBatch, split
 from privet.reading.rows import ExampleReader, physical_batches
 from privet.sampling import Indices, Scheme, Words
@@ -93,7 +96,14 @@ class DrawReader:
             # Whatever interrupts this leaves no draws, rather than draws that are no longer those of their steps.
             draws, self._draws = self._draws, None
             assert draws is not None
-            self._kept[self._upcoming] = next(draws)
+            self._kept[self._upcoming] = self._check(next(draws))
             self._upcoming += 1
             self._draws = draws
         return self._kept[step]
+
+    def _check(self, draw: Indices) -> Indices:
+        """Return a draw in which no example occurs twice, whatever a scheme that is not Privet's returns."""
+        if is_own(self._scheme):
+            return draw
+        found = np.asarray(draw, dtype=np.int64).ravel()
+        return np.unique(found[(found >= 0) & (found < self._examples)])

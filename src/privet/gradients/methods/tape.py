@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from privet.clipping import Rule
+from privet.clipping.weighing import weigh
 from privet.gradients.core.norms import full_precision
 from privet.gradients.core.per_example import PerExampleGrad
 from privet.gradients.masking.dispatch import mask_grad
@@ -117,15 +118,17 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
     norms = tape.group_norms(groups)
     ordinary = (norms < LONG).all(0)
     if bool(ordinary.all()):
-        return {**tape.weighted_sum(groups, rule.weights(norms) * MARGIN, last=True), **rule.statistics(norms)}, norms
+        weights, statistics = weigh(rule, norms, groups)
+        return {**tape.weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
     odd = (~ordinary).nonzero().flatten()
     precise = tape.index_select(odd).double()
     exact = precise.group_norms(groups)
     finite = exact.isfinite().all(0)
     norms[:, odd] = torch.where(finite, exact, torch.inf)
-    weights = rule.weights(norms) * MARGIN
+    weights, statistics = weigh(rule, norms, groups)
+    weights = weights * MARGIN
     regular, large = ordinary.nonzero().flatten(), finite.nonzero().flatten()
     sums = tape.index_select(regular).weighted_sum(groups, weights[:, regular])
     for name, extra in precise.index_select(large).weighted_sum(groups, weights[:, odd[large]]).items():
         sums[name] += extra.to(sums[name].dtype)
-    return {**sums, **rule.statistics(norms)}, norms
+    return {**sums, **statistics}, norms

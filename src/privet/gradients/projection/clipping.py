@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from privet.clipping import Projected
+from privet.clipping.weighing import split_groups, weigh
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import Loss, check_losses, force_eager
 from privet.gradients.methods.ghost import Subject
@@ -99,11 +100,11 @@ def clip_projected(
     Returns:
         Positions (b,), parameter name → Σᵢ wᵢ·gᵢ, and the estimates, (1, b) float64 (infinite for a zero contribution).
     """
-    groups = rule.groups(tuple(parameters))
+    groups = split_groups(rule, tuple(parameters))
     for index, tape in covering:
         norms = estimated[index.to(estimated.device)][None]
         norms = norms.where(norms < LONG, torch.inf)
-        weights = rule.weights(norms) * MARGIN
+        weights = weigh(rule, norms, groups)[0] * MARGIN
         sums = tape.weighted_sum(groups, weights)
         if not all(bool(value.isfinite().all()) for value in sums.values()):
             sound = ((weights > 0) & precise_norms(tape, groups).isfinite()).all(0).nonzero().flatten()

@@ -1,0 +1,158 @@
+"""Weights of a batch: Privet's own rules compute them together, any other rule one example at a time.
+
+The weight of an example must not depend on other examples. Privet's rules are tensor formulas for which that holds. A rule from
+elsewhere could look at the largest norm of the batch, so it is given one norm at a time, and what it returns is held to the
+sensitivity that it declares.
+"""
+
+from __future__ import annotations
+
+__all__ = ["check_rule", "split_groups", "weigh"]
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from privet._utils.registry import is_own
+from privet.clipping.base import Rule
+from privet.errors import InvalidArgumentError
+
+Groups = Sequence[Sequence[str]]
+Statistics = dict[str, Tensor]
+
+# Rounding in float64 cannot lift a contribution that is scaled by this above the sensitivity.
+_MARGIN = 1 - 2.0**-40
+# Norms, in multiples of the sensitivity, with which a rule is checked before the first step.
+_TRIED = (0.0, 1e-9, 1e-3, 0.1, 0.5, 0.999, 1.0, 1.001, 2.0, 10.0, 1e3, 1e9)
+_TOLERANCE = 1e-6
+
+
+def split_groups(rule: Rule, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the rule's groups of parameters.
+
+    Raises:
+        InvalidArgumentError: they are not a partition of the names, so that a parameter would not be clipped, or clipped twice.
+    """
+    groups = rule.groups(tuple(names))
+    if sorted(name for group in groups for name in group) != sorted(names):
+        raise InvalidArgumentError(
+            "clipping.groups", groups, "a partition of the parameter names", "Every parameter belongs to exactly one group."
+        )
+    return groups
+
+
+def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return the weights of a batch, and what the rule releases beside the gradients.
+
+    Args:
+        rule: the clipping rule.
+        norms: (G, B) float64 group norms; not finite where a gradient is not.
+        groups: names of the parameters of each group, as `rule.groups` returns them.
+
+    Returns:
+        Weights (G, B), and statistic's name → sum over the examples.
+
+    Guarantee:
+        The weights and statistics of an example depend on its own norms only, and its contribution to all sums is at most
+        `rule.sensitivity`, each part divided by its noise scale. For Privet's rules that is their formula (each is tested with
+        neighbouring data sets); for others it is enforced here. An example on which such a rule raises contributes zero.
+
+    Raises:
+        InvalidArgumentError: a rule's statistics do not have names with a colon.
+    """
+    if is_own(rule):
+        return rule.weights(norms), rule.statistics(norms)
+    empty = _empty_statistics(rule, norms)
+    asked = [_weigh_one(rule, norms[:, place : place + 1], empty) for place in range(norms.shape[1])]
+    if not asked:
+        return norms.clone(), empty
+    weights = torch.cat([weight for weight, _ in asked], 1)
+    statistics = {name: torch.stack([found[name] for _, found in asked]) for name in empty}
+    allowed = _allowed_factors(rule, norms, groups, weights, statistics)
+    sums = {name: torch.einsum("b...,b->...", values, allowed) for name, values in statistics.items()}
+    return weights * allowed, sums
+
+
+def _weigh_one(rule: Rule, norms: Tensor, empty: Statistics) -> tuple[Tensor, Statistics]:
+    """Return an example's weights (G, 1) and statistics; zeros where the rule raises or returns something unusable."""
+    try:
+        weights = torch.as_tensor(rule.weights(norms.clone())).detach().to(norms)
+        given = {name: torch.as_tensor(value).detach().to(norms) for name, value in rule.statistics(norms.clone()).items()}
+    except Exception:  # of any kind: an error would tell something about the norm
+        return torch.zeros_like(norms), empty
+    usable = weights.shape == norms.shape and bool((weights.isfinite() & (weights >= 0)).all())
+    weights = torch.where(norms.isfinite(), weights, 0.0) if usable else torch.zeros_like(norms)
+    known = {name: given.get(name, blank) for name, blank in empty.items()}
+    return weights, {
+        name: value if value.shape == empty[name].shape and bool(value.isfinite().all()) else empty[name]
+        for name, value in known.items()
+    }
+
+
+def _allowed_factors(rule: Rule, norms: Tensor, groups: Groups, weights: Tensor, statistics: Statistics) -> Tensor:
+    """Return the factors (B,) ≤ 1 that hold the contributions to the rule's sensitivity."""
+    scales = rule.noise_scales(tuple(name for group in groups for name in group))
+    least = norms.new_tensor([min(scales.get(name, 1.0) for name in group) for group in groups])
+    contributed = (torch.where(norms.isfinite(), norms, 0.0) * weights / least[:, None]).square().sum(0)
+    for name, values in statistics.items():
+        contributed += (values / scales.get(name, 1.0)).square().flatten(1).sum(1)
+    contributed, limit = contributed.sqrt_(), float(rule.sensitivity)
+    # NaN, of a weight times a norm that overflows, is not ≤ anything: such an example contributes zero.
+    return torch.where(contributed <= limit, 1.0, torch.nan_to_num(limit * _MARGIN / contributed, nan=0.0))
+
+
+def _empty_statistics(rule: Rule, norms: Tensor) -> Statistics:
+    """Return zeros shaped like the statistics of one example with synthetic norms.
+
+    Raises:
+        InvalidArgumentError: a name could be that of a parameter.
+    """
+    found = rule.statistics(torch.zeros_like(norms[:, :1]) if norms.shape[1] else norms.new_zeros(len(norms), 1))
+    for name in found:
+        if ":" not in name:
+            raise InvalidArgumentError(
+                "clipping.statistics", name, "a name with a colon", "Without one it could be the name of a parameter."
+            )
+    return {name: torch.zeros_like(torch.as_tensor(value).detach().to(norms)) for name, value in found.items()}
+
+
+def check_rule(rule: Rule, names: Sequence[str]) -> None:
+    """Refuse a rule whose weights depend on other examples, or exceed its sensitivity, on synthetic norms.
+
+    Args:
+        rule: the clipping rule; Privet's own are not checked again.
+        names: of the trainable parameters.
+
+    Raises:
+        InvalidArgumentError: naming what does not hold, and how to mend it.
+    """
+    groups = split_groups(rule, names)
+    if is_own(rule):
+        return
+    tried = torch.tensor(_TRIED, dtype=torch.float64) * rule.sensitivity
+    norms = torch.stack([tried.roll(place) for place in range(len(groups))])
+    empty = _empty_statistics(rule, norms)
+    try:
+        together, sums = rule.weights(norms.clone()), rule.statistics(norms.clone())
+        alone = [(rule.weights(own.clone()), rule.statistics(own.clone())) for own in norms.split(1, dim=1)]
+    except Exception as error:
+        raise InvalidArgumentError(
+            "clipping", rule, "a rule that returns weights for any norms", f"It raised {type(error).__name__}: {error}"
+        ) from error
+    parts = torch.cat([torch.as_tensor(weights) for weights, _ in alone], 1)
+    statistics = {name: torch.stack([torch.as_tensor(found[name]).to(norms) for _, found in alone]) for name in empty}
+    same = together.shape == norms.shape and torch.allclose(together.to(norms), parts.to(norms), rtol=_TOLERANCE, atol=0.0)
+    if not same or not all(
+        torch.allclose(torch.as_tensor(sums[name]).to(norms), value.sum(0), rtol=_TOLERANCE) for name, value in statistics.items()
+    ):
+        raise InvalidArgumentError(
+            "clipping", rule, "a rule whose weight for an example depends on that example's norms only",
+            "In a batch it returns other weights or statistics than for each example alone, as training asks it.",
+        )  # fmt: skip
+    allowed = _allowed_factors(rule, norms, groups, parts.to(norms), statistics)
+    if bool((allowed < 1 - _TOLERANCE).any()):
+        raise InvalidArgumentError(
+            "clipping", rule, f"a rule whose contributions are at most its sensitivity {rule.sensitivity:g}",
+            "weight · norm exceeds it for some norms; make the weights smaller or the sensitivity larger.",
+        )  # fmt: skip

@@ -1,0 +1,206 @@
+"""Rules that are not Privet's: each example is weighed by its own norms, and no contribution exceeds the declared sensitivity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from privet import clipped_sum
+from privet.clipping import NORM_RULES, PSAC, AdaptiveQuantile, Flat, Global, Layerwise, NormRule, Projected, Rule
+from privet.clipping.weighing import check_rule, split_groups, weigh
+from privet.errors import InvalidArgumentError
+
+C = 0.7
+NAMES = ("0.weight", "0.bias")
+NORMS = torch.tensor([[0.0, 1e-9, 0.3, 0.7, 0.71, 5.0, 1e20, torch.inf, torch.nan]], dtype=torch.float64)
+
+
+# Privet's formulas under other names: whatever is computed one by one must be what is computed together.
+@dataclass(frozen=True)
+class OwnFlat(Flat):
+    pass
+
+
+@dataclass(frozen=True)
+class OwnPSAC(PSAC):
+    pass
+
+
+@dataclass(frozen=True)
+class OwnGlobal(Global):
+    pass
+
+
+class Formula(NormRule):
+    """A rule by a formula that need not keep to anything."""
+
+    formula = staticmethod(lambda bound, norms: torch.ones_like(norms))
+
+    def factor(self, norms):
+        return self.formula(self.bound, norms)
+
+
+def raising(bound, norms):
+    if bool((norms > 1).any()):
+        raise ValueError(f"secret {norms.tolist()}")
+    return torch.ones_like(norms)
+
+
+FORMULAS = {
+    "by the longest of the batch": lambda bound, norms: bound / norms.max() * torch.ones_like(norms),
+    "by the number of the batch": lambda bound, norms: bound / norms * (2.0 if norms.numel() % 2 else 0.5),
+    "unclipped": lambda bound, norms: torch.ones_like(norms),
+    "twice the bound": lambda bound, norms: 2 * bound / norms,
+    "negative": lambda bound, norms: -torch.ones_like(norms),
+    "not a number": lambda bound, norms: torch.full_like(norms, torch.nan),
+    "infinite": lambda bound, norms: torch.full_like(norms, torch.inf),
+    "of another shape": lambda bound, norms: torch.ones(3, 5, dtype=torch.float64),
+    "raising": raising,
+}
+
+
+def rule_of(formula, bound=C):
+    kind = dataclass(frozen=True)(type("Made", (Formula,), {"formula": staticmethod(formula), "__module__": __name__}))
+    return kind(bound)
+
+
+@pytest.mark.parametrize(
+    ("own", "other"), [(Flat, OwnFlat), (PSAC, OwnPSAC), (Global, OwnGlobal)], ids=lambda kind: kind.__name__
+)
+@pytest.mark.parametrize(
+    "style", [lambda rule: rule, Layerwise, AdaptiveQuantile, lambda rule: AdaptiveQuantile(Layerwise(rule))]
+)
+def test_one_by_one_is_together(own, other, style):
+    groups = style(own(C)).groups(NAMES)
+    norms = NORMS.repeat(len(groups), 1)
+    (weights, statistics), (expected, sums) = (weigh(style(kind(C)), norms, groups) for kind in (other, own))
+    torch.testing.assert_close(weights, expected, rtol=1e-11, atol=0)
+    assert statistics.keys() == sums.keys()
+    for name, value in sums.items():
+        torch.testing.assert_close(statistics[name], value, rtol=1e-11, atol=1e-11)
+    check_rule(style(other(C)), NAMES)
+
+
+@pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS)
+@pytest.mark.parametrize("style", [lambda rule: rule, lambda rule: AdaptiveQuantile(rule, share=0.1), Layerwise])
+def test_whatever_a_rule_returns_an_example_moves_the_sums_by_at_most_the_sensitivity(formula, style):
+    torch.manual_seed(1)
+    rule, model, x = style(rule_of(formula)), nn.Linear(3, 2), torch.randn(9, 3)
+    x[4] *= 1e4
+
+    def found(x):
+        made = clipped_sum(model, lambda m, x: m(x).square().sum(1), x, rule)
+        return {name: value.double() / made.noise_scales.get(name, 1.0) for name, value in made.tensors.items()}, made
+
+    whole, made = found(x)
+    for place in range(len(x)):
+        rest, _ = found(torch.cat([x[:place], x[place + 1 :]]))
+        moved = torch.stack([(whole[name] - rest[name]).square().sum() for name in whole]).sum().sqrt()
+        assert moved <= rule.sensitivity * (1 + 1e-6)
+    assert made.sensitivity == rule.sensitivity
+
+
+@pytest.mark.parametrize("name", ["by the longest of the batch", "by the number of the batch"])
+def test_a_rule_that_looks_at_the_batch_is_refused_before_training(name):
+    with pytest.raises(InvalidArgumentError, match=r"^clipping is .*depends on that example's norms only"):
+        check_rule(rule_of(FORMULAS[name]), NAMES)
+
+
+@pytest.mark.parametrize("name", ["unclipped", "twice the bound"])
+def test_a_rule_whose_weights_are_too_large_is_refused_before_training(name):
+    with pytest.raises(InvalidArgumentError, match=r"^clipping is .*contributions are at most its sensitivity 0\.7"):
+        check_rule(rule_of(FORMULAS[name]), NAMES)
+
+
+def test_a_rule_that_raises_is_refused_on_synthetic_norms_and_contributes_zero_on_others():
+    with pytest.raises(InvalidArgumentError, match=r"^clipping is .*It raised ValueError"):
+        check_rule(rule_of(raising), NAMES)
+    weights, _ = weigh(rule_of(raising), NORMS, (NAMES,))
+    assert (weights != 0).tolist() == [[True] * 5 + [False] * 4]
+
+
+@dataclass(frozen=True)
+class WithStatistics(Flat):
+    """A flat rule that releases more than gradients, under these names."""
+
+    name: str = "own:count"
+    size: float = 0.0
+
+    def statistics(self, norms):
+        return {self.name: self.size * norms.clamp(max=1.0).nan_to_num(nan=torch.inf).sum(1)}
+
+
+def test_statistics_cannot_take_the_place_of_a_gradient():
+    with pytest.raises(InvalidArgumentError, match=r"^clipping\.statistics is '0\.bias'; it must be a name with a colon"):
+        clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.randn(4, 3), WithStatistics(C, "0.bias"))
+
+
+def test_statistics_and_gradients_share_the_sensitivity():
+    rule = WithStatistics(C, size=50.0)
+    with pytest.raises(InvalidArgumentError, match="contributions are at most its sensitivity"):
+        check_rule(rule, NAMES)
+    for place in range(NORMS.shape[1]):
+        norms = NORMS[:, place : place + 1]
+        weights, statistics = weigh(rule, norms, (NAMES,))
+        gradient = torch.where(norms.isfinite(), norms, 0.0) * weights
+        assert torch.hypot(gradient[0, 0], statistics["own:count"][0]) <= C
+    assert weigh(WithStatistics(C, size=0.01), NORMS[:, :3], (NAMES,))[1]["own:count"].item() == pytest.approx(0.003)
+
+
+def test_an_empty_batch_has_statistics_of_zero():
+    weights, statistics = weigh(WithStatistics(C, size=0.01), NORMS[:, :0], (NAMES,))
+    assert weights.shape == (1, 0)
+    assert statistics["own:count"].tolist() == [0.0]
+
+
+def test_estimated_norms_are_weighed_one_by_one_too():
+    model, x = nn.Linear(3, 2), torch.randn(5, 3)
+    found = clipped_sum(model, lambda m, x: m(x).square().sum(1), x, Projected(rule_of(FORMULAS["unclipped"]), 30))
+    assert torch.isfinite(found.tensors["weight"]).all()
+    weights, _ = weigh(Projected(rule_of(FORMULAS["unclipped"]), 30), NORMS, (NAMES,))
+    assert (weights * torch.where(NORMS.isfinite(), NORMS, 0.0) <= C).all()
+
+
+@dataclass(frozen=True)
+class Partial(Flat):
+    """A rule that forgets a parameter, or clips one twice."""
+
+    chosen: tuple[tuple[str, ...], ...] = ()
+
+    def groups(self, names):
+        return self.chosen
+
+
+@pytest.mark.parametrize(
+    "chosen", [(("0.weight",),), (("0.weight", "0.bias"), ("0.bias",)), (("0.weight", "0.bias", "1.weight"),)]
+)
+def test_groups_that_are_no_partition_are_refused(chosen):
+    with pytest.raises(InvalidArgumentError, match=r"^clipping\.groups is .*partition of the parameter names"):
+        split_groups(Partial(C, chosen), NAMES)
+
+
+@pytest.mark.parametrize("kind", NORM_RULES.values())
+def test_privets_own_rules_are_weighed_together(kind, monkeypatch):
+    asked = []
+    plain = kind.weight
+    monkeypatch.setattr(kind, "weight", lambda self, norms: asked.append(norms.shape) or plain(self, norms))
+    weigh(kind(C), NORMS, (NAMES,))
+    assert asked == [NORMS.shape]
+
+
+def test_a_foreign_rule_within_a_style_is_found():
+    asked = []
+
+    @dataclass(frozen=True)
+    class Asked(Flat):
+        def factor(self, norms):
+            asked.append(norms.numel())
+            return super().factor(norms)
+
+    for rule in (Layerwise((Asked(C), Flat(C)), by="parameter"), AdaptiveQuantile(Asked(C)), Projected(Asked(C), 30)):
+        assert isinstance(rule, Rule)
+        weigh(rule, NORMS.repeat(len(rule.groups(NAMES)), 1), rule.groups(NAMES))
+    assert set(asked) == {1}

@@ -1,0 +1,82 @@
+"""Rules and samplers that are not Privet's, in training: an example counts once, by itself, or the plan is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import privet
+from privet import clipping, sampling
+from privet.accounting import Event
+from privet.errors import InvalidArgumentError
+
+N, C = 12, 0.4
+
+
+@dataclass(frozen=True)
+class ByLongest(clipping.NormRule):
+    """Scales by the longest gradient of the batch."""
+
+    def factor(self, norms):
+        return self.bound / norms.max() * torch.ones_like(norms)
+
+
+@dataclass(frozen=True)
+class Repeating(sampling.FullBatch):
+    """Draws every example, some of them several times, and some that are not there."""
+
+    def draws(self, examples, words):
+        for draw in super().draws(examples, words):
+            yield np.concatenate([draw, draw[:3], [0, -1, examples, 10**9]])
+
+
+@dataclass(frozen=True)
+class Declared(sampling.Poisson):
+    """A Poisson sampler under another name."""
+
+    def event(self, examples, noise_multiplier, count):
+        return Event(self.rate(examples), noise_multiplier, count)
+
+
+def loss(model, batch):
+    return model(batch[0]).square().sum(1)
+
+
+def training_of(directory=None, **parts):
+    torch.manual_seed(0)
+    plan = privet.Plan(
+        examples=N, steps=1, delta=1e-3, noise=privet.noise.Gaussian(0.0, non_private=True),
+        **{"sampling": sampling.FullBatch(), "clipping": clipping.Flat(C), **parts},
+    )  # fmt: skip
+    model, data = nn.Linear(3, 2), TensorDataset(5 * torch.randn(N, 3))
+    return privet.Training(plan, model, loss, torch.optim.SGD(model.parameters(), lr=1.0), data, directory)
+
+
+def test_a_rule_that_looks_at_the_batch_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"^clipping is ByLongest.*depends on that example's norms only"):
+        training_of(tmp_path / "run", clipping=ByLongest(C))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_example_that_a_sampler_draws_twice_counts_once():
+    expected, found = training_of(), training_of(sampling=Repeating())
+    expected.run()
+    found.run()
+    for one, other in zip(expected.model.parameters(), found.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_statement_names_what_privet_does_not_define():
+    made = privet.Plan(
+        examples=N, steps=1, delta=1e-3, sampling=Declared(4), clipping=clipping.Layerwise(ByLongest(C)),
+        noise=privet.noise.Gaussian(1.3),
+    )  # fmt: skip
+    words = "ByLongest, Declared, which Privet does not define, keep no state"
+    assert sum(words in assumption for assumption in made.guarantee().assumptions) == 1
+    own = privet.Plan(examples=N, steps=1, delta=1e-3, sampling=sampling.Poisson(4), clipping=clipping.Flat(C), noise=made.noise)
+    assert not any("does not define" in assumption for assumption in own.guarantee().assumptions)
