@@ -58,7 +58,7 @@ SUBLAYERS = {
         "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
     ],
     "privet.cli": ["output", "topics", "definitions", "parts", "options", "config", "summary", "verbs", "main"],
-    "privet.data": ["classes", "dataset", "download", "formats", "sets", "catalogue", "loading"],
+    "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
     "privet_experiments": ["tangent_kernel", "tasks", "claims", "recipe", "papers", "registry", "reproduction", "cli"],
 }  # fmt: skip
 MOST_FILES = 14

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
+from privet.data.preprocessing import Preprocessing
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -26,6 +28,8 @@ class DataSet:
         provenance: one sentence on the source of the data and the checks that it passed.
         users: (N,) user of each training example, as integers or strings; None if no users are known. Private.
         pixel_range: values of a black and a white pixel, for images of a known scale; public.
+        preprocessing: the function that scaled raw arrays to these inputs; None if the inputs have no raw arrays.
+        class_names: names of the classes in order; empty for the numbers from 0.
         test_origin: origin of the test data, as a noun phrase; empty for the test split of a public data set.
         notes: sentences about the data for the privacy statement, without a full stop.
         assumptions: assumptions of the guarantee about the data, which cannot be checked.
@@ -38,6 +42,8 @@ class DataSet:
     provenance: str
     users: NDArray[np.generic] | None = None
     pixel_range: tuple[float, float] | None = None
+    preprocessing: Preprocessing | None = None
+    class_names: tuple[str, ...] = ()
     test_origin: str = ""
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from privet.data.classes import Classes, Declaration, parse_classes, require_declared
 from privet.data.dataset import DataSet, to_tensors
+from privet.data.preprocessing import Pixels, Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError
 
 _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
 _ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})
 _CONTENT = (*_TRAIN, *_TEST)
-_CHANNELS = (1, 3)
 # Exceptions that zipfile, its decompressors and numpy's header parser raise for damaged files.
 _UNREADABLE = (
     OSError, ValueError, EOFError, TypeError, KeyError, SyntaxError, MemoryError, OverflowError,
@@ -55,7 +55,8 @@ def load_npz(
             raise InvalidArgumentError("test", str(test), "left out", f"{path} already holds test data: x_test and y_test.")
         arrays |= _test_arrays(Path(test).expanduser())
         origin = f"the file {test}, provided as public test data"
-    inputs = {key: _inputs(key, arrays[key]) for key in arrays if key.startswith("x")}
+    preprocessing = Pixels() if arrays["x_train"].dtype == np.uint8 else Unchanged()
+    inputs = {key: _inputs(key, arrays[key], preprocessing) for key in arrays if key.startswith("x")}
     labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")], known) for key in arrays if key.startswith("y")}
     _check_same_kind(arrays)
     return DataSet(
@@ -66,6 +67,8 @@ def load_npz(
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
         users=users,
         pixel_range=(0.0, 1.0) if arrays["x_train"].dtype == np.uint8 else None,
+        preprocessing=preprocessing,
+        class_names=known.names,
         test_origin=origin,
         notes=(known.note(),),
         assumptions=("the shape and the type of the array of inputs are public",),
@@ -114,25 +117,14 @@ def _check_same_kind(arrays: dict[str, NDArray[np.generic]]) -> None:
         raise InvalidArgumentError("x_test", kinds["x_test"], f"like x_train: {kinds['x_train']}")
 
 
-def _inputs(key: str, array: NDArray[np.generic]) -> NDArray[np.float32]:
+def _inputs(key: str, array: NDArray[np.generic], preprocessing: Preprocessing) -> NDArray[np.float32]:
     if array.dtype.kind not in "biuf":
         raise InvalidArgumentError(key, str(array.dtype), "an array of real numbers", "Encode it as numbers first.")
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise InvalidArgumentError(key, array.shape, "a non-empty shape (N, D), (N, H, W), (N, H, W, C) or (N, C, H, W)")
-    with np.errstate(over="ignore"):  # overflow is refused below
-        inputs = array.astype(np.float32)
-    if array.dtype == np.uint8:
-        inputs /= 255
+    inputs = preprocessing(array)
     if not np.isfinite(inputs).all():
         raise InvalidArgumentError(key, "an array with NaN or infinite entries", "finite in 32-bit floating point")
-    return _channels_first(inputs)
-
-
-def _channels_first(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-    if inputs.ndim == 3:
-        return inputs[:, np.newaxis]
-    if inputs.ndim == 4 and inputs.shape[3] in _CHANNELS and inputs.shape[1] not in _CHANNELS:
-        return np.moveaxis(inputs, 3, 1)
     return inputs
 
 

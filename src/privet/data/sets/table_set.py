@@ -19,6 +19,7 @@ from privet.data.dataset import DataSet, to_tensors
 from privet.data.download.checksums import require_sha256
 from privet.data.download.packages import decompress
 from privet.data.download.published import Published
+from privet.data.preprocessing import Standardised
 from privet.data.sets.split import public_split
 
 Column = NDArray[np.float64]
@@ -105,7 +106,8 @@ class TableSet(Published[Cells]):
     def dataset(self, arrays: Cells, provenance: str) -> DataSet:
         """Return scaled inputs with labels or targets, split by position."""
         cells = arrays.cells.astype(np.float64)
-        inputs = (self.features(cells[:, :-1]) - self.centre) / self.spread
+        scale = Standardised(self.centre, self.spread)
+        inputs = scale(self.features(cells[:, :-1]))
         targets = self.target(cells[:, -1])
         train, test = public_split(sum(self.examples), self.examples[1])
         return DataSet(
@@ -114,6 +116,7 @@ class TableSet(Published[Cells]):
             test=to_tensors(inputs[test], targets[test]),
             classes=self.classes,
             provenance=provenance,
+            preprocessing=scale,
         )
 
 

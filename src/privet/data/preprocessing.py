@@ -1,0 +1,189 @@
+"""Scaling of raw arrays to the inputs of a network, by public constants only.
+
+Training and prediction use the same functions; `model.json` records which one, with its constants.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Pixels", "Preprocessing", "Standardised", "Unchanged", "preprocessing_from_dict"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.errors import InvalidArgumentError, positive, real
+
+Array = NDArray[np.generic]
+
+_CHANNELS = (1, 3)
+
+
+class Preprocessing(Protocol):
+    """A function of one example at a time, determined by public constants."""
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of numbers that it takes, as `numpy.dtype.kind` letters."""
+        ...
+
+    @property
+    def allowed(self) -> str:
+        """The allowed entries, in words."""
+        ...
+
+    def unfit(self, array: Array) -> NDArray[np.bool_]:
+        """Return which entries of an array are not allowed, in the shape of the array."""
+        ...
+
+    def __call__(self, array: Array) -> NDArray[np.float32]:
+        """Return the inputs (N, *input_shape) for raw examples (N, …)."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind and the constants as plain JSON values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Scale whole numbers from 0 to `white` to (pixel / white − mean) / std, with the channels of images first.
+
+    Args:
+        white: the value of a white pixel, > 0; black is 0.
+        mean: public mean of pixel / white.
+        std: public standard deviation of pixel / white, > 0.
+    """
+
+    white: float = 255.0
+    mean: float = 0.0
+    std: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("white", self.white)
+        real("mean", self.mean)
+        positive("std", self.std)
+
+    @property
+    def kinds(self) -> str:
+        """Integers and booleans."""
+        return "biu"
+
+    @property
+    def allowed(self) -> str:
+        """The range of a pixel."""
+        return f"a whole number from 0 to {self.white:g}"
+
+    def unfit(self, array: Array) -> NDArray[np.bool_]:
+        """Return which pixels are out of range."""
+        numbers = array.astype(np.int64, copy=False)
+        return np.asarray((numbers < 0) | (numbers > self.white))
+
+    def __call__(self, array: Array) -> NDArray[np.float32]:
+        """Return scaled images (N, C, H, W), or scaled rows (N, D)."""
+        inputs = array.astype(np.float32)
+        inputs /= self.white
+        inputs -= self.mean
+        inputs /= self.std
+        return _channels_first(inputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind and the constants."""
+        return {"kind": "pixels", "white": self.white, "mean": self.mean, "std": self.std}
+
+
+class _RealNumbers:
+    """What all functions of real numbers accept."""
+
+    @property
+    def kinds(self) -> str:
+        """All real numbers."""
+        return "biuf"
+
+    @property
+    def allowed(self) -> str:
+        """Finite numbers."""
+        return "a finite number in 32-bit floating point"
+
+    def unfit(self, array: Array) -> NDArray[np.bool_]:
+        """Return which entries are NaN or infinite."""
+        return np.asarray(~np.isfinite(_to_float32(array)))
+
+
+@dataclass(frozen=True)
+class Unchanged(_RealNumbers):
+    """Take real numbers as they are, in 32-bit floating point and with the channels of images first."""
+
+    def __call__(self, array: Array) -> NDArray[np.float32]:
+        """Return the numbers, with images as (N, C, H, W)."""
+        return _channels_first(_to_float32(array))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind."""
+        return {"kind": "unchanged"}
+
+
+@dataclass(frozen=True)
+class Standardised(_RealNumbers):
+    """Scale columns of numbers to (x − centre) / spread.
+
+    Args:
+        centre: public constant per column.
+        spread: public constant per column, > 0.
+    """
+
+    centre: tuple[float, ...]
+    spread: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "centre", tuple(real("centre", value) for value in self.centre))
+        object.__setattr__(self, "spread", tuple(positive("spread", value) for value in self.spread))
+        if len(self.centre) != len(self.spread):
+            raise InvalidArgumentError("spread", f"{len(self.spread)} numbers", f"one number per column: {len(self.centre)}")
+
+    def __call__(self, array: Array) -> NDArray[np.float32]:
+        """Return the scaled columns (N, D)."""
+        scaled = (array.astype(np.float64) - np.array(self.centre)) / np.array(self.spread)
+        return scaled.astype(np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind and the constants."""
+        return {"kind": "standardised", "centre": list(self.centre), "spread": list(self.spread)}
+
+
+_KINDS: dict[str, type[Pixels | Unchanged | Standardised]] = {
+    "pixels": Pixels,
+    "unchanged": Unchanged,
+    "standardised": Standardised,
+}
+
+
+def preprocessing_from_dict(values: Mapping[str, Any]) -> Preprocessing:
+    """Return the preprocessing that `to_dict` described.
+
+    Raises:
+        InvalidArgumentError: the kind is unknown, or its constants are missing, unknown or out of range.
+    """
+    constants = {name: value for name, value in values.items() if name != "kind"}
+    kind = _KINDS.get(str(values.get("kind")))
+    if kind is None:
+        raise InvalidArgumentError("preprocessing", values.get("kind"), f"one of {', '.join(_KINDS)}")
+    try:
+        return kind(**constants)
+    except TypeError as error:  # a constant is missing, unknown or no sequence
+        raise InvalidArgumentError("preprocessing", constants, f"the constants of {kind.__name__}", f"{error}.") from None
+
+
+def _to_float32(array: Array) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(np.float32)
+
+
+def _channels_first(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    if inputs.ndim == 3:
+        return inputs[:, np.newaxis]
+    if inputs.ndim == 4 and inputs.shape[3] in _CHANNELS and inputs.shape[1] not in _CHANNELS:
+        return np.moveaxis(inputs, 3, 1)
+    return inputs
