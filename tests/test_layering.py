@@ -18,6 +18,7 @@ SOURCE = Path(privet.__file__).parents[1]
 ORDER = [
     "errors",
     "_utils",
+    "tables",
     "accounting",
     "schedules",
     "clipping",
@@ -58,6 +59,7 @@ SUBLAYERS = {
         "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
     ],
     "privet.cli": ["output", "topics", "definitions", "parts", "options", "config", "summary", "verbs", "main"],
+    "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
     "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
     "privet_experiments": ["tangent_kernel", "tasks", "claims", "recipe", "papers", "registry", "reproduction", "cli"],
 }  # fmt: skip

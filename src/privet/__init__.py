@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         sampling,
         schedules,
         sparsification,
+        tables,
         tuning,
         units,
     )
@@ -63,6 +64,7 @@ __all__ = [
     "sampling",
     "schedules",
     "sparsification",
+    "tables",
     "tuning",
     "units",
 ]

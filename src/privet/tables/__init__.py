@@ -1,0 +1,31 @@
+"""Tables of people: a public schema that decides what every column becomes, and readers that infer nothing from rows."""
+
+from privet.tables.cells import UNDECLARED
+from privet.tables.columns import FITS, MISSING, UNFIT, Boolean, Category, Column, Ignore, Number, Text, UserId
+from privet.tables.frames import ENDINGS, Frame, read_frame
+from privet.tables.misfits import Misfits, count_misfits
+from privet.tables.schema import Schema
+from privet.tables.targets import Classification, Regression, Target
+
+__all__ = [
+    "ENDINGS",
+    "FITS",
+    "MISSING",
+    "UNDECLARED",
+    "UNFIT",
+    "Boolean",
+    "Category",
+    "Classification",
+    "Column",
+    "Frame",
+    "Ignore",
+    "Misfits",
+    "Number",
+    "Regression",
+    "Schema",
+    "Target",
+    "Text",
+    "UserId",
+    "count_misfits",
+    "read_frame",
+]

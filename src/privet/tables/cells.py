@@ -1,0 +1,115 @@
+"""Cells of one column, each read on its own: as a number, or as one of a list of values.
+
+A reading never raises and never looks at another cell, so that the encoding of a row depends on that row alone.
+"""
+
+from __future__ import annotations
+
+__all__ = ["MISSING_CELLS", "UNDECLARED", "Words", "match", "parse_numbers", "to_cells", "to_number", "to_words"]
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Label of an example whose class is not declared. torch's losses ignore it by default: such an example has loss and gradient
+# zero, so an undeclared label neither stops training nor affects the model.
+UNDECLARED = -100
+
+# What common programs write for a cell without a value.
+MISSING_CELLS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Cells as text, each distinct one stored once.
+
+    Args:
+        distinct: distinct cells without surrounding spaces; None for a cell that the source declares missing.
+        places: (N,) place of each cell among them.
+    """
+
+    distinct: tuple[str | None, ...]
+    places: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return len(self.places)
+
+
+def to_cells(values: Iterable[object]) -> Words:
+    """Return any values as text: None and NaN are missing, numbers and others are as Python writes them."""
+    known: dict[str | None, int] = {}
+    places = [known.setdefault(_text(value), len(known)) for value in values]
+    return Words(tuple(known), np.array(places, dtype=np.int32))
+
+
+def to_words(cells: Words | NDArray[np.generic]) -> Words:
+    """Return cells as text; those of an array of numbers as Python writes them, and NaN as missing."""
+    return cells if isinstance(cells, Words) else to_cells(cells.tolist())
+
+
+def to_number(text: str) -> int | float | None:
+    """Return the finite number that a string denotes, exact for integers, or None."""
+    for parse in (int, float):
+        try:
+            value = parse(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else None
+    return None
+
+
+def parse_numbers(cells: Sequence[str | None]) -> NDArray[np.float64]:
+    """Return the number of each cell, (N,); NaN for a cell that is none. A cell may be infinite."""
+    return np.array([_float(cell) for cell in cells], dtype=np.float64)
+
+
+def match(cells: Iterable[object], values: Sequence[str]) -> NDArray[np.int64]:
+    """Return the place of each cell among some values, (N,), and −1 for a cell that is none of them.
+
+    Args:
+        cells: strings, integers, or None.
+        values: distinct strings; a numeric one matches every spelling of its number, unless several have that number.
+
+    >>> match(["b", "1.0", "c", None], ["a", "b", "1"])
+    array([ 1,  2, -1, -1])
+    """
+    known = {value: place for place, value in enumerate(values)}
+    numbers: dict[int | float, int] = {}
+    for place, value in enumerate(values):
+        number = to_number(value)
+        if number is not None:
+            numbers[number] = -1 if number in numbers else place
+
+    def find(cell: object) -> int:
+        if cell is None:
+            return -1
+        found = known.get(cell) if isinstance(cell, str) else None
+        if found is None:
+            number = to_number(cell) if isinstance(cell, str) else cell
+            found = None if number is None else numbers.get(number)  # type: ignore[call-overload]
+        return -1 if found is None else found
+
+    each = list(cells)
+    table = {cell: find(cell) for cell in set(each)}
+    return np.array([table[cell] for cell in each], dtype=np.int64)
+
+
+def _text(value: object) -> str | None:
+    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+        return None
+    if isinstance(value, str):
+        return value.strip()
+    if type(value).__name__ in ("NAType", "NaTType"):  # missing cells of pandas, which is not imported here
+        return None
+    return str(value)
+
+
+def _float(cell: str | None) -> float:
+    try:
+        return math.nan if cell is None else float(cell)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,424 @@
+"""Kinds of columns: what a cell becomes, by public constants of the schema and the cell alone.
+
+Features are bounded whatever a cell holds: numbers lie in [-1, 1], categories and indicators are 0 or 1, and the features of a
+text have a Euclidean norm of at most 1.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "FITS",
+    "MISSING",
+    "SCALES",
+    "UNFIT",
+    "Boolean",
+    "Category",
+    "Column",
+    "Ignore",
+    "Number",
+    "Text",
+    "UserId",
+    "distinct_texts",
+]
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet._utils.registry import add
+from privet.errors import InvalidArgumentError, choice, count, real
+from privet.tables.cells import Words, match, parse_numbers, to_words
+
+# Whether a cell fits its column.
+FITS = 0
+MISSING = 1
+UNFIT = 2
+
+# What a missing cell can become: features of 0, or these and a feature of its own that is 1.
+_NEUTRAL, _INDICATOR = "neutral", "indicator"
+_MOST_VALUES = 10_000
+_MOST_TEXT_FEATURES = 2**20
+_WORD = re.compile(r"\w+")
+_TRUE = ("true", "t", "yes", "y", "1", "1.0")
+_FALSE = ("false", "f", "no", "n", "0", "0.0")
+
+Matrix = NDArray[np.float32]
+
+
+def _signed_log(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.sign(values) * np.log1p(np.abs(values))
+
+
+# Name → increasing transform of a number before its bounds are scaled to -1 and 1.
+SCALES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "linear": lambda values: values,
+    "log": _signed_log,
+}
+
+
+class Column:
+    """What the cells of one column become; a pure function of each cell.
+
+    Guarantee:
+        The features of a row depend on its own cells and the public schema only, and no cell raises an exception.
+    """
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the public name of each feature; "" for the column itself."""
+        return ()
+
+    @property
+    def values_with_meaning(self) -> tuple[str, ...]:
+        """Cells that are values of this column even if the schema counts such text as missing elsewhere."""
+        return ()
+
+    @property
+    def requirement(self) -> str:
+        """What a cell must be, in words that follow "is not"."""
+        return "any cell"
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return the features of each cell, (N, len(labels())) float32."""
+        return np.zeros((len(cells), 0), dtype=np.float32)
+
+    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+        """Return `FITS`, `MISSING` or `UNFIT` for each cell, (N,)."""
+        return np.zeros(len(cells), dtype=np.int8)
+
+
+@add
+@dataclass(frozen=True)
+class Number(Column):
+    """A number, scaled so that its public bounds become -1 and 1.
+
+    Args:
+        lower: lowest value that counts; public, finite.
+        upper: highest value that counts, above `lower`.
+        scale: "linear", or "log" for sign(x)·log(1 + |x|) before scaling, for very skewed numbers such as amounts of money.
+        outside: what a number out of the bounds becomes: "clip" for the nearest bound, or "missing".
+        missing: what a missing cell, or text, becomes: "neutral" for the middle of the scale, "indicator" for the middle and a
+            feature of its own, or a number within the bounds.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+
+    >>> Number(lower=0, upper=100).encode(np.array([0.0, 75.0, 900.0, np.nan])).ravel().tolist()
+    [-1.0, 0.5, 1.0, 0.0]
+    """
+
+    lower: float
+    upper: float
+    scale: str = "linear"
+    outside: str = "clip"
+    missing: str | float = _NEUTRAL
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, real(name, getattr(self, name)))
+        choice("scale", self.scale, SCALES)
+        if not self._half_range > 0:
+            raise InvalidArgumentError("upper", self.upper, f"above lower = {self.lower:g}, by more than rounding")
+        choice("outside", self.outside, ("clip", "missing"))
+        if isinstance(self.missing, str):
+            choice("missing", self.missing, (_NEUTRAL, _INDICATOR), "Or a number within the bounds.")
+        elif not self.lower <= real("missing", self.missing) <= self.upper:
+            raise InvalidArgumentError("missing", self.missing, f"from {self.lower:g} to {self.upper:g}")
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the column itself, and the indicator of missing cells if there is one."""
+        return ("", " is missing") if self.missing == _INDICATOR else ("",)
+
+    @property
+    def requirement(self) -> str:
+        """The bounds."""
+        return f"a number from {self.lower:g} to {self.upper:g}"
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return scaled numbers in [-1, 1], (N, 1), or (N, 2) with the indicator."""
+        if isinstance(cells, Words):
+            return self.encode(parse_numbers(cells.distinct))[cells.places]
+        values = self._within(cells)
+        lost = np.isnan(values)
+        if isinstance(self.missing, str):
+            scaled = np.where(lost, 0.0, self.rescale(values))
+        else:
+            scaled = self.rescale(np.where(lost, self.missing, values))
+        return _columns(scaled, lost) if self.missing == _INDICATOR else _columns(scaled)
+
+    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+        """Return whether each cell is a number within the bounds; text is `UNFIT`, as is a number out of them."""
+        if isinstance(cells, Words):
+            found = self.status(parse_numbers(cells.distinct))
+            text = np.array([cell is not None for cell in cells.distinct], dtype=bool)
+            return np.where((found == MISSING) & text, UNFIT, found).astype(np.int8)[cells.places]
+        values = cells.astype(np.float64)
+        inside = (values >= self.lower) & (values <= self.upper)
+        return np.where(np.isnan(values), MISSING, np.where(inside, FITS, UNFIT)).astype(np.int8)
+
+    def rescale(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return numbers within the bounds on the scale from -1 to 1; NaN stays NaN."""
+        low, _ = self._ends
+        return np.clip((SCALES[self.scale](values) / 2 - low / 2) / self._half_range * 2 - 1, -1.0, 1.0)
+
+    def restore(self, scaled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Return the numbers, within the bounds, that points of the scale stand for; the inverse of `rescale`."""
+        low, high = self._ends
+        share = (np.clip(np.asarray(scaled, dtype=np.float64), -1.0, 1.0) + 1) / 2
+        points = low * (1 - share) + high * share
+        values = np.sign(points) * np.expm1(np.abs(points)) if self.scale == "log" else points
+        return np.clip(values, self.lower, self.upper)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """The bounds on the transformed scale."""
+        low, high = SCALES[self.scale](np.array([self.lower, self.upper], dtype=np.float64))
+        return float(low), float(high)
+
+    @property
+    def _half_range(self) -> float:
+        low, high = self._ends
+        return high / 2 - low / 2  # halves, so that bounds near the largest float do not overflow
+
+    def _within(self, cells: NDArray[np.generic]) -> NDArray[np.float64]:
+        values = cells.astype(np.float64)
+        if self.outside == "clip":
+            return np.clip(values, self.lower, self.upper)
+        return np.where((values >= self.lower) & (values <= self.upper), values, np.nan)
+
+
+@add
+@dataclass(frozen=True)
+class Category(Column):
+    """One of a list of values: a feature for each, which is 1 for the cell's value and 0 for others.
+
+    Args:
+        values: 1 to 10,000 distinct values; public. A numeric one matches every spelling of its number.
+        missing: what a missing cell becomes: "neutral" for zeros, "indicator" for a feature of its own, or one of the values.
+        unknown: what any other cell becomes: the same, or "missing".
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+
+    >>> Category(("red", "white"), unknown="indicator").encode(to_words(np.array(["white", "pink"]))).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+
+    values: tuple[str, ...]
+    missing: str = _NEUTRAL
+    unknown: str = _NEUTRAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", distinct_texts("values", self.values, 1, _MOST_VALUES))
+        fix = "Or one of the values."
+        if self.missing not in self.values:
+            choice("missing", self.missing, (_NEUTRAL, _INDICATOR), fix)
+        if self.unknown not in self.values:
+            choice("unknown", self.unknown, (_NEUTRAL, _INDICATOR, "missing"), fix)
+
+    def labels(self) -> tuple[str, ...]:
+        """Return a label for each value, and those of the indicators."""
+        asked = [("missing", self.missing), ("unknown", self.unknown)]
+        return (*(f"={value}" for value in self.values), *(f" is {what}" for what, becomes in asked if becomes == _INDICATOR))
+
+    @property
+    def values_with_meaning(self) -> tuple[str, ...]:
+        """The values."""
+        return self.values
+
+    @property
+    def requirement(self) -> str:
+        """The number of values, as there may be many."""
+        return f"one of the {len(self.values)} values"
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return an indicator of each value, (N, values), and of missing and unknown cells if the schema asks for them."""
+        words = to_words(cells)
+        table = np.zeros((len(words.distinct), len(self.labels()) + 1), dtype=np.float32)
+        table[np.arange(len(words.distinct)), self._places(words.distinct)] = 1.0
+        return table[words.places, :-1]
+
+    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+        """Return whether each cell is one of the values."""
+        words = to_words(cells)
+        lost = np.array([cell is None for cell in words.distinct], dtype=bool)
+        found = match(words.distinct, self.values) >= 0
+        return np.where(lost, MISSING, np.where(found, FITS, UNFIT)).astype(np.int8)[words.places]
+
+    def _places(self, cells: Sequence[str | None]) -> NDArray[np.int64]:
+        """Return the feature of each cell that is 1; the last one, which is not kept, for none."""
+        labels = self.labels()
+        neutral = len(labels)
+
+        def place(becomes: str, indicator: str) -> int:
+            if becomes == _INDICATOR:
+                return labels.index(indicator)
+            return neutral if becomes == _NEUTRAL else self.values.index(becomes)
+
+        missing = place(self.missing, " is missing")
+        unknown = missing if self.unknown == "missing" else place(self.unknown, " is unknown")
+        lost = np.array([cell is None for cell in cells], dtype=bool)
+        found = match(cells, self.values)
+        return np.where(found >= 0, found, np.where(lost, missing, unknown))
+
+
+@add
+@dataclass(frozen=True)
+class Boolean(Column):
+    """Yes or no: a feature that is 1 or -1.
+
+    Args:
+        true: cells that mean yes, in any case; by default true, t, yes, y and 1.
+        false: cells that mean no; by default false, f, no, n and 0.
+        missing: what any other cell becomes: "neutral" for 0, "indicator" for 0 and a feature of its own, "true" or "false".
+
+    Raises:
+        InvalidArgumentError: a cell would mean both, or an argument is out of range.
+    """
+
+    true: tuple[str, ...] = _TRUE
+    false: tuple[str, ...] = _FALSE
+    missing: str = _NEUTRAL
+
+    def __post_init__(self) -> None:
+        for name in ("true", "false"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, distinct_texts(name, (given,) if isinstance(given, str) else given, 1, 100))
+        if both := {text.casefold() for text in self.true} & {text.casefold() for text in self.false}:
+            raise InvalidArgumentError("false", sorted(both), "different from the cells that mean true")
+        choice("missing", self.missing, (_NEUTRAL, _INDICATOR, "true", "false"))
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the column itself, and the indicator of missing cells if there is one."""
+        return ("", " is missing") if self.missing == _INDICATOR else ("",)
+
+    @property
+    def values_with_meaning(self) -> tuple[str, ...]:
+        """The cells that mean yes or no."""
+        return (*self.true, *self.false)
+
+    @property
+    def requirement(self) -> str:
+        """What the cells are."""
+        return "one of the cells that mean true or false"
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return 1 for yes and -1 for no, (N, 1), or (N, 2) with the indicator."""
+        words = to_words(cells)
+        signs = self._signs(words.distinct)
+        lost = signs == 0
+        values = np.where(lost, {"true": 1.0, "false": -1.0}.get(self.missing, 0.0), signs)
+        table = _columns(values, lost) if self.missing == _INDICATOR else _columns(values)
+        return table[words.places]
+
+    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+        """Return whether each cell means yes or no."""
+        words = to_words(cells)
+        lost = np.array([cell is None for cell in words.distinct], dtype=bool)
+        fits = self._signs(words.distinct) != 0
+        return np.where(fits, FITS, np.where(lost, MISSING, UNFIT)).astype(np.int8)[words.places]
+
+    def _signs(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
+        known = {text.casefold(): -1.0 for text in self.false} | {text.casefold(): 1.0 for text in self.true}
+        return np.array([0.0 if cell is None else known.get(cell.casefold(), 0.0) for cell in cells], dtype=np.float64)
+
+
+@add
+@dataclass(frozen=True)
+class Text(Column):
+    """Words of a text, counted in features that a public hash of each word chooses, and scaled to norm 1.
+
+    Signed feature hashing: Weinberger, Dasgupta, Langford, Smola & Attenberg 2009, "Feature hashing for large scale multitask
+    learning". No vocabulary is read off the texts. A text without words, like a missing one, has features of 0.
+
+    Args:
+        size: number of features, 1 to 2²⁰; several times the number of words that matter.
+
+    Raises:
+        InvalidArgumentError: the size is out of range.
+    """
+
+    size: int = 1024
+
+    def __post_init__(self) -> None:
+        if count("size", self.size) > _MOST_TEXT_FEATURES:
+            raise InvalidArgumentError("size", self.size, f"at most {_MOST_TEXT_FEATURES}")
+
+    def labels(self) -> tuple[str, ...]:
+        """Return a number for each feature."""
+        return tuple(f"#{place}" for place in range(self.size))
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return the counts of hashed words, (N, size), each row of norm 1 or 0."""
+        words = to_words(cells)
+        table = np.zeros((len(words.distinct), self.size), dtype=np.float32)
+        hashes: dict[str, tuple[int, float]] = {}
+        for row, text in enumerate(words.distinct):
+            for word in _WORD.findall((text or "").casefold()):
+                if word not in hashes:
+                    hashes[word] = self._hash(word)
+                place, sign = hashes[word]
+                table[row, place] += sign
+        norms = np.linalg.norm(table, axis=1, keepdims=True)
+        # The division rounds: a row must not exceed norm 1.
+        table /= np.maximum(norms, 1.0) * np.float32(1 + 1e-6)
+        return table[words.places]
+
+    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+        """Return whether there is a text; any text fits."""
+        words = to_words(cells)
+        return np.array([MISSING if cell is None else FITS for cell in words.distinct], dtype=np.int8)[words.places]
+
+    def _hash(self, word: str) -> tuple[int, float]:
+        digest = int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little")
+        return (digest >> 1) % self.size, 1.0 if digest & 1 else -1.0
+
+
+@add
+@dataclass(frozen=True)
+class UserId(Column):
+    """The person of a row, as any text or number: no feature, but the unit of privacy. A row without one is left out."""
+
+    @property
+    def requirement(self) -> str:
+        """What a cell must be."""
+        return "a user"
+
+    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+        """Return whether there is a user."""
+        words = to_words(cells)
+        return np.array([MISSING if cell is None else FITS for cell in words.distinct], dtype=np.int8)[words.places]
+
+
+@add
+@dataclass(frozen=True)
+class Ignore(Column):
+    """A column that is not used, such as an identifier."""
+
+
+def distinct_texts(name: str, values: object, least: int, most: int) -> tuple[str, ...]:
+    """Return public values, such as categories or classes, as distinct strings without surrounding spaces.
+
+    Raises:
+        InvalidArgumentError: naming the argument, if they are no sequence of `least` to `most` distinct strings or numbers.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidArgumentError(name, values, "a list of values", 'Such as ["yes", "no"].')
+    given = tuple(values)
+    if wrong := [value for value in given if isinstance(value, bool) or not isinstance(value, str | int | float)]:
+        raise InvalidArgumentError(name, wrong[0], "a list of strings or numbers", "Put it into quotes.")
+    texts = tuple(str(value).strip() for value in given)
+    if not least <= len(texts) <= most:
+        raise InvalidArgumentError(name, f"a list of {len(texts)}", f"a list of {least} to {most:,} values")
+    if "" in texts or len(set(texts)) < len(texts):
+        twice = next((text for text in texts if not text or texts.count(text) > 1), "")
+        raise InvalidArgumentError(name, twice, "a list of distinct values that are not empty", "Remove this one.")
+    return texts
+
+
+def _columns(*features: NDArray[np.generic]) -> Matrix:
+    return np.stack(features, axis=1).astype(np.float32)

@@ -1,0 +1,127 @@
+"""A table in memory, from a file or a data frame: cells as they are, from which nothing is inferred."""
+
+from __future__ import annotations
+
+__all__ = ["ENDINGS", "Frame", "read_frame"]
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.errors import InvalidArgumentError
+from privet.tables.cells import Words, to_cells
+from privet.tables.delimited import DELIMITED, Unreadable, read_delimited
+
+_ARROW = {".parquet": ("pyarrow.parquet", "read_table"), ".arrow": ("pyarrow.feather", "read_table")}
+_ARROW[".feather"] = _ARROW[".arrow"]
+# Endings of the files that are tables.
+ENDINGS = (*DELIMITED, *_ARROW)
+_EXTRA = "Install what reads it: pip install 'privet[tables]'."
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Columns of equal length.
+
+    Args:
+        columns: name → cells, as text, or as an array of numbers (integers, or floats with NaN for missing ones).
+        rows: number of rows N.
+        source: where it comes from, for messages.
+        argument: name of the argument that it was given as, for messages.
+        types: name → the type that the source declares for the column; empty for files of text, which declare none.
+        broken: number of rows with too few or too many cells, all of whose cells count as missing.
+    """
+
+    columns: Mapping[str, Words | NDArray[np.generic]]
+    rows: int
+    source: str = "a data frame"
+    argument: str = "data"
+    types: Mapping[str, str] = field(default_factory=dict)
+    broken: int = 0
+
+
+def read_frame(source: object, argument: str = "data") -> Frame:
+    """Return a table from a file or a data frame, without inferring anything from its cells.
+
+    Args:
+        source: path of a file that ends in .csv, .tsv (both also with .gz), .parquet, .arrow or .feather; a pandas, polars or
+            pyarrow table; or a mapping from column names to sequences of equal length.
+        argument: name of the argument for errors.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read, is no table, or names a column twice; the message says nothing about cells.
+    """
+    if isinstance(source, Frame):
+        return source
+    if isinstance(source, str | Path):
+        return _read_file(Path(source).expanduser(), argument)
+    if isinstance(source, Mapping):
+        return _from_mapping(source, argument)
+    return _from_native(source, "a data frame", argument)
+
+
+def _read_file(path: Path, argument: str) -> Frame:
+    ending = next((ending for ending in ENDINGS if path.name.lower().endswith(ending)), None)
+    if ending is None:
+        raise InvalidArgumentError(argument, str(path), f"the path of a table that ends in {', '.join(ENDINGS)}")
+    if ending in DELIMITED:
+        try:
+            columns, rows, broken = read_delimited(path)
+        except Unreadable as error:
+            raise InvalidArgumentError(argument, str(path), error.allowed, error.fix) from None
+        return Frame(columns, rows, str(path), argument, broken=broken)
+    module, function = _ARROW[ending]
+    try:
+        read = getattr(importlib.import_module(module), function)
+    except ImportError:
+        raise InvalidArgumentError(argument, str(path), "a file for which a reader is installed", _EXTRA) from None
+    try:
+        table = read(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are derived from these
+        allowed = f"a readable {ending} file"
+        raise InvalidArgumentError(argument, str(path), allowed, f"Check the file ({type(error).__name__}).") from None
+    return _from_native(table, str(path), argument)
+
+
+def _from_mapping(source: Mapping[str, Sequence[object]], argument: str) -> Frame:
+    columns: dict[str, Words | NDArray[np.generic]] = {}
+    for name, values in source.items():
+        numbers = isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.ndim == 1
+        columns[str(name).strip()] = values if numbers else to_cells(values)  # type: ignore[assignment]
+    lengths = {len(cells) for cells in columns.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise InvalidArgumentError(argument, "a mapping", "columns of equal length with at least one row")
+    return Frame(columns, lengths.pop(), "a mapping", argument)
+
+
+def _from_native(source: Any, name: str, argument: str) -> Frame:
+    try:
+        import narwhals as nw
+    except ImportError:
+        raise InvalidArgumentError(argument, type(source).__name__, "a table whose reader is installed", _EXTRA) from None
+    try:
+        table = nw.from_native(source, eager_only=True)
+    except TypeError:
+        allowed = "the path of a table, or a pandas, polars or pyarrow table"
+        raise InvalidArgumentError(argument, type(source).__name__, allowed, "Collect a lazy one first.") from None
+    names = [str(column).strip() for column in table.columns]
+    if len(set(names)) < len(names) or not names or not len(table):
+        raise InvalidArgumentError(argument, name, "a table with at least one row whose columns are named once each")
+    found = [table[column] for column in table.columns]
+    columns = dict(zip(names, map(_from_series, found), strict=True))
+    types = {column: str(series.dtype) for column, series in zip(names, found, strict=True)}
+    return Frame(columns, len(table), name, argument, types)
+
+
+def _from_series(series: Any) -> Words | NDArray[np.generic]:
+    # Integers with gaps stay text: as floats, long identifiers would coincide.
+    if series.dtype.is_float() or (series.dtype.is_integer() and not series.null_count()):
+        numbers = np.asarray(series.to_numpy())
+        if numbers.dtype.kind in "iuf":
+            return numbers
+    return to_cells(series.to_list())

@@ -1,0 +1,231 @@
+"""The public schema of a private table: what every column becomes, decided before any row is read."""
+
+from __future__ import annotations
+
+__all__ = ["Schema"]
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet._utils.documents import DocumentError, read_text
+from privet._utils.registry import Part, add, decode, encode
+from privet.errors import InvalidArgumentError
+from privet.tables.cells import MISSING_CELLS, Words, to_words
+from privet.tables.columns import Column, UserId
+from privet.tables.frames import Frame
+from privet.tables.targets import Classification, Target
+from privet.tables.toml import parse_schema, write_schema
+
+
+@add
+@dataclass(frozen=True)
+class Schema(Part):
+    """The columns of a table and the target, as a public declaration that no private row changes.
+
+    Args:
+        columns: name and kind of each column but the target, such as (("age", Number(17, 90)), ("id", Ignore())). Columns of a
+            table that the schema does not name are not read.
+        target: name of the column to predict.
+        task: `Classification` or `Regression`.
+        missing_cells: text that stands for a missing cell, unless it is a value of its column.
+
+    Guarantee:
+        Shapes, classes, ranges and scaling depend on the schema only. The features and the target of a row depend on that row
+        and the schema only, and no cell raises an exception. It is public only if it was written without looking at the private
+        rows, which the privacy statement says as an assumption.
+
+    Raises:
+        InvalidArgumentError: columns are named twice, none is a feature, or several hold users.
+
+    >>> from privet.tables import Category, Classification, Number, read_frame
+    >>> schema = Schema(
+    ...     columns=(("age", Number(0, 100)), ("colour", Category(("red", "white")))),
+    ...     target="good", task=Classification(("no", "yes")),
+    ... )
+    >>> schema.width, schema.feature_names
+    (3, ('age', 'colour=red', 'colour=white'))
+    >>> frame = read_frame({"age": [25, 900], "colour": ["white", None], "good": ["yes", "perhaps"]})
+    >>> schema.encode(frame).tolist()
+    [[-0.5, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    >>> schema.encode_target(frame).tolist()
+    [1, -100]
+    >>> Schema.from_toml(schema.to_toml()) == schema
+    True
+    """
+
+    columns: tuple[tuple[str, Column], ...]
+    target: str
+    task: Target
+    missing_cells: tuple[str, ...] = MISSING_CELLS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(tuple(pair) for pair in self.columns))
+        names = [name for name, _ in self.columns]
+        for name in (*names, self.target):
+            if not isinstance(name, str) or not name.strip():
+                raise InvalidArgumentError("columns", name, "named by text that is not empty")
+        if self.target in names:
+            fix = "It belongs to the section [target] only."
+            raise InvalidArgumentError(f"columns.{self.target}", "the target", "a column other than the target", fix)
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise InvalidArgumentError("columns", sorted(twice), "named once each")
+        for name, column in self.columns:
+            if not isinstance(column, Column):
+                raise InvalidArgumentError(f"columns.{name}", column, "a kind of column", "Such as Number(lower=0, upper=1).")
+        if not isinstance(self.task, Target):
+            raise InvalidArgumentError("task", self.task, "Classification(…) or Regression(…)")
+        cells = self.missing_cells
+        if isinstance(cells, str) or not all(isinstance(cell, str) for cell in cells):
+            raise InvalidArgumentError("missing_cells", cells, "a list of strings", 'Such as ["", "?", "NA"].')
+        object.__setattr__(self, "missing_cells", tuple(cells))
+        if not self.width:
+            raise InvalidArgumentError("columns", names, "at least one feature: a number, category, boolean or text")
+        if len(users := [name for name, column in self.columns if isinstance(column, UserId)]) > 1:
+            raise InvalidArgumentError("columns", users, "a single column of users", "Ignore the others.")
+
+    @cached_property
+    def width(self) -> int:
+        """Number of features."""
+        return sum(len(column.labels()) for _, column in self.columns)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Name of each feature, such as "age", "colour=red" and "age is missing"."""
+        return tuple(name + label for name, column in self.columns for label in column.labels())
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes; None for regression."""
+        return self.task.classes if isinstance(self.task, Classification) else None
+
+    @property
+    def user_column(self) -> str | None:
+        """The column of users, if there is one."""
+        return next((name for name, column in self.columns if isinstance(column, UserId)), None)
+
+    @property
+    def kinds(self) -> dict[str, Column | Target]:
+        """Column → what it holds, and the target last."""
+        return {**dict(self.columns), self.target: self.task}
+
+    def encode(self, frame: Frame) -> NDArray[np.float32]:
+        """Return the features of each row, (N, width).
+
+        Raises:
+            InvalidArgumentError: the table lacks a column of the schema.
+        """
+        table = np.zeros((frame.rows, self.width), dtype=np.float32)
+        start = 0
+        for name, column in self.columns:
+            if number := len(column.labels()):
+                table[:, start : start + number] = column.encode(self.cells(frame, name))
+                start += number
+        return table
+
+    def encode_target(self, frame: Frame) -> NDArray[np.generic]:
+        """Return the class of each row in [0, K), int64, or the target in [-1, 1], float32.
+
+        A cell that does not fit becomes `UNDECLARED` or NaN: the loss gives such a row a gradient of zero.
+
+        Raises:
+            InvalidArgumentError: the table lacks the target.
+        """
+        return self.task.encode(self.cells(frame, self.target))
+
+    def users(self, frame: Frame) -> NDArray[np.str_] | None:
+        """Return the user of each row, "" for a row without one; None if the schema has no column of users."""
+        if self.user_column is None:
+            return None
+        words = to_words(self.cells(frame, self.user_column))
+        return np.array([cell or "" for cell in words.distinct], dtype=np.str_)[words.places]
+
+    def status(self, frame: Frame, *, target: bool = True) -> dict[str, NDArray[np.int8]]:
+        """Return for each column whether its cells fit: `columns.FITS`, `MISSING` or `UNFIT`, each (N,).
+
+        Args:
+            frame: the table.
+            target: include the target, which data for prediction lack.
+        """
+        names = [name for name in self.kinds if target or name != self.target]
+        return {name: self.kinds[name].status(self.cells(frame, name)) for name in names}
+
+    def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.generic]:
+        """Return predictions in the words or units of the target, (N,), from outputs of a model (N, K) or (N,)."""
+        return self.task.decode(outputs)
+
+    def cells(self, frame: Frame, name: str) -> Words | NDArray[np.generic]:
+        """Return the cells of a column, with the text that stands for a missing cell as None.
+
+        Raises:
+            InvalidArgumentError: the table has no such column.
+        """
+        if name not in frame.columns:
+            fix = f"It has no column {name!r}: correct its header or the schema."
+            raise InvalidArgumentError(frame.argument, frame.source, "a table with the columns of its schema", fix)
+        cells = frame.columns[name]
+        if not isinstance(cells, Words):
+            return cells
+        missing = {*self.missing_cells} - {*self.kinds[name].values_with_meaning}
+        return Words(tuple(None if cell in missing else cell for cell in cells.distinct), cells.places)
+
+    def to_toml(self) -> str:
+        """Return the schema as TOML; `from_toml` gives an equal schema back."""
+        return write_schema(self.columns, self.target, self.task, self.missing_cells)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Schema:
+        """Return the schema of a TOML text.
+
+        Raises:
+            InvalidArgumentError: naming the column and the key that is wrong or not filled in.
+        """
+        return cls(**parse_schema(text))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Schema:
+        """Return the schema of a TOML file; errors as for `from_toml`, with the name of the file."""
+        try:
+            return cls.from_toml(read_text(Path(path).expanduser()))
+        except DocumentError as error:
+            raise InvalidArgumentError("schema", str(path), "a readable TOML file", f"{error}.") from None
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{path}: {error.name}", error.value, error.allowed, error.fix) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as plain JSON values, every argument included."""
+        plain: dict[str, Any] = encode(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, data: object) -> Schema:
+        """Return the schema that `to_dict` gave.
+
+        Raises:
+            InvalidArgumentError: it is not a schema, or has a kind or field that is not known.
+        """
+        found = decode("schema", data, cls)
+        if not isinstance(found, cls):
+            raise InvalidArgumentError("schema", type(data).__name__, "what Schema.to_dict returns")
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the schema: equal for equal schemas only, whatever the layout of their files."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Return the sentence about the schema in the privacy statement, without a full stop."""
+        kinds = [type(column).__name__ for _, column in self.columns]
+        task = f"{len(self.classes)} classes" if self.classes else f"{self.task.requirement}"
+        return (
+            f"A public schema (SHA-256 {self.fingerprint[:16]}…) of {len(kinds)} columns and the target {self.target!r} "
+            f"({task}) decided all shapes, classes, categories and bounds. A cell that does not fit becomes what the schema "
+            "says; a row whose target does not fit keeps its place and contributes a gradient of zero"
+        )

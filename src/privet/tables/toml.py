@@ -1,0 +1,147 @@
+"""The TOML of a schema: short enough to write by hand, with errors that name the column and the key.
+
+A file looks like this:
+
+    [target]
+    column = "income"
+    task = "classification"
+    classes = ["<=50K", ">50K"]
+
+    [columns]
+    age = { kind = "number", lower = 17, upper = 90 }
+    sex = { kind = "boolean", true = "Male", false = "Female" }
+    id = "ignore"
+"""
+
+from __future__ import annotations
+
+__all__ = ["KINDS", "OPEN", "TASKS", "parse_schema", "write_column", "write_schema", "write_value"]
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import fields
+from typing import Any
+
+from privet._utils.documents import DocumentError, from_toml
+from privet.errors import InvalidArgumentError, choice
+from privet.tables.columns import Boolean, Category, Column, Ignore, Number, Text, UserId
+from privet.tables.targets import Classification, Regression, Target
+
+# Word of the file → kind.
+KINDS: dict[str, type[Column]] = {
+    "number": Number, "category": Category, "boolean": Boolean, "text": Text, "user": UserId, "ignore": Ignore,
+}  # fmt: skip
+TASKS: dict[str, type[Target]] = {"classification": Classification, "regression": Regression}
+_WORDS: dict[type[Any], str] = {kind: word for word, kind in (KINDS | TASKS).items()}
+
+# What a draft leaves to be filled in.
+OPEN = "?"
+_FILL_IN = "Fill it in from public knowledge, not from the private rows."
+_SECTIONS = ("missing_cells", "target", "columns")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def parse_schema(text: str) -> dict[str, Any]:
+    """Return the arguments of a `Schema` that its TOML text declares.
+
+    Raises:
+        InvalidArgumentError: naming the section, the column and the key, and how to fix it.
+    """
+    try:
+        found = from_toml(text)
+    except DocumentError as error:
+        raise InvalidArgumentError("schema", "no TOML", "a TOML text", f"{error}.") from None
+    for key in found.keys() - set(_SECTIONS):
+        raise InvalidArgumentError(key, "a section", f"left out: a schema consists of {', '.join(_SECTIONS)}")
+    target = _section(found, "target")
+    column = _filled("target.column", target.get("column"))
+    if not isinstance(column, str):
+        raise InvalidArgumentError("target.column", column, "the name of a column")
+    declared = {
+        "columns": tuple((name, _column(name, value)) for name, value in _section(found, "columns").items()),
+        "target": column,
+        "task": _task({key: value for key, value in target.items() if key != "column"}),
+    }
+    return declared | ({"missing_cells": found["missing_cells"]} if "missing_cells" in found else {})
+
+
+def write_schema(columns: tuple[tuple[str, Column], ...], target: str, task: Target, missing_cells: tuple[str, ...]) -> str:
+    """Return the TOML of a schema; `parse_schema` gives an equal one back."""
+    keys = [f"column = {write_value(target)}", f"task = {write_value(_WORDS[type(task)])}", *_arguments(task)]
+    lines = [f"{_key(name)} = {write_column(column)}" for name, column in columns]
+    head = [f"missing_cells = {write_value(missing_cells)}", ""]
+    return "\n".join([*head, "[target]", *keys, "", "[columns]", *lines, ""])
+
+
+def write_column(column: Column) -> str:
+    """Return the TOML value of a column: its kind, and the arguments that are not the usual ones."""
+    kind, arguments = write_value(_WORDS[type(column)]), _arguments(column)
+    return f"{{ {', '.join([f'kind = {kind}', *arguments])} }}" if arguments else kind
+
+
+def write_value(value: object) -> str:
+    """Return a string, number or sequence of them as TOML."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(write_value, value))}]"
+    return str(value)
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else write_value(name)
+
+
+def _arguments(value: object) -> list[str]:
+    given = ((field, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+    return [f"{field.name} = {write_value(found)}" for field, found in given if found != field.default]
+
+
+def _section(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = found.get(name)
+    if not isinstance(section, Mapping):
+        raise InvalidArgumentError(name, section, "a section of the schema", f"Add the line [{name}] and what belongs to it.")
+    return section
+
+
+def _column(name: str, value: object) -> Column:
+    where = f"columns.{name}"
+    given = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(where, value, "a table", f'Such as {name} = {{ kind = "number", lower = 0, upper = 100 }}.')
+    kind = choice(f"{where}.kind", _filled(f"{where}.kind", given.get("kind")), KINDS)
+    column: Column = _construct(KINDS[kind], where, {key: item for key, item in given.items() if key != "kind"})
+    return column
+
+
+def _task(given: Mapping[str, Any]) -> Target:
+    task = choice("target.task", _filled("target.task", given.get("task")), TASKS)
+    target: Target = _construct(TASKS[task], "target", {key: item for key, item in given.items() if key != "task"})
+    return target
+
+
+def _construct(kind: type[Any], where: str, given: Mapping[str, Any]) -> Any:
+    known = {field.name: field.default for field in fields(kind)}
+    word = _WORDS[kind]
+    for key, value in given.items():
+        if key not in known:
+            allowed = f"left out: {word} has {' and '.join(', '.join(known).rsplit(', ', 1)) or 'no other keys'}"
+            raise InvalidArgumentError(f"{where}.{key}", value, allowed)
+        _filled(f"{where}.{key}", value)
+    for key, default in known.items():
+        if default is NO_DEFAULT and key not in given:
+            raise InvalidArgumentError(f"{where}.{key}", None, f"given, as {word} needs it", _FILL_IN)
+    try:
+        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{where}.{error.name}", error.value, error.allowed, error.fix) from None
+
+
+def _filled(where: str, value: object) -> Any:
+    if value == OPEN or value == [OPEN]:
+        raise InvalidArgumentError(where, value, "filled in", _FILL_IN)
+    return value
