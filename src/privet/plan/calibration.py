@@ -41,7 +41,13 @@ def calibrate(plan: Asked, epsilon: float, accountant: str | None = None) -> Ask
             "epsilon", epsilon, "left out when noise and steps are both given",
             "Leave out the noise (or its multiplier), or set steps=None; exactly one is solved for.",
         )  # fmt: skip
-    return _solve_for_steps(plan, target, accountant) if open_steps else _solve_for_noise(plan, target, accountant)
+    solved = _solve_for_steps(plan, target, accountant) if open_steps else _solve_for_noise(plan, target, accountant)
+    held_out = solved.holdout_epsilon(accountant) if isinstance(solved, Declaration) else 0.0
+    if held_out > target:
+        raise InvalidArgumentError(
+            "the ε of plan.holdout", held_out, f"at most the target, {epsilon:g}", "The larger of the two is the total."
+        )
+    return solved
 
 
 def _solve_for_steps(plan: Asked, target: float, accountant: str) -> Asked:

@@ -14,6 +14,7 @@ from privet.clipping import Projected, Rule, unbounded
 from privet.errors import InvalidArgumentError, positive
 from privet.momentum import Momentum
 from privet.plan.mechanism import PrivacyMechanism, check_type
+from privet.plan.queries import ClassCounts, Holdout
 from privet.sampling import Scheme
 from privet.schedules import Constant, Factors, Schedule
 from privet.sparsification import Sparsification, Timetable
@@ -25,6 +26,7 @@ _EXAMPLES = {
     "sparsification": "privet.sparsification.Random(final_rate=0.9)",
 }
 _OPTIONAL = ("momentum", "sparsification")
+_QUERIES: dict[str, type[Any]] = {"holdout": Holdout, "class_counts": ClassCounts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class Declaration(PrivacyMechanism):
         "momentum": Momentum,
         "sparsification": Sparsification,
         "unit": accounting.Unit,
+        **_QUERIES,
     }
 
     clipping: Rule
@@ -52,12 +55,17 @@ class Declaration(PrivacyMechanism):
     momentum: Momentum | None = None
     accept_large_delta: bool = False
     sparsification: Sparsification | None = None
+    holdout: Holdout | None = None
+    class_counts: ClassCounts | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, example in _EXAMPLES.items():
             if getattr(self, name) is not None or name not in _OPTIONAL:
                 check_type(name, getattr(self, name), self.BASES[name], example)
+        for name, kind in _QUERIES.items():
+            if getattr(self, name) is not None:
+                check_type(name, getattr(self, name), kind, f"privet.plan.{kind.__name__}.calibrate(...)")
         positive("clipping.sensitivity", self.clipping.sensitivity, "Noise is scaled to it.")
         if not isinstance(self.accept_large_delta, bool):
             raise InvalidArgumentError("accept_large_delta", self.accept_large_delta, "True or False")
@@ -71,6 +79,16 @@ class Declaration(PrivacyMechanism):
             part = getattr(self, name)
             if isinstance(part, Part):
                 part.check_beside(self)
+
+    @property
+    def people(self) -> int:
+        """Examples or users whose privacy is promised, trained on or held out."""
+        return super().people + (0 if self.holdout is None else self.holdout.examples)
+
+    @property
+    def queries(self) -> dict[str, float]:
+        """Name → noise multiplier of each query beside the steps."""
+        return {query.NAME: query.multiplier for query in (self.class_counts, self.holdout) if query is not None}
 
     @property
     def divisor(self) -> float:
@@ -115,8 +133,8 @@ class Declaration(PrivacyMechanism):
             )
         return self.multipliers() * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
 
-    def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
-        """Return what an accountant is told: the first `steps` releases (all of them by default), equal ones counted together."""
+    def step_events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
+        """Return the releases of the first `steps` steps (all of them by default), for an accountant; equal ones together."""
         events = super().events(steps)
         if not isinstance(self.clipping, Projected):
             return events
@@ -126,6 +144,28 @@ class Declaration(PrivacyMechanism):
                 "No accountant averages over the law of estimated norms for other samples.",
             )  # fmt: skip
         return tuple(replace(event, projections=self.clipping.projections) for event in events)  # type: ignore[arg-type]
+
+    def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
+        """Return all releases of training entries: the query for class counts, if any, and the first `steps` steps."""
+        counts = () if self.class_counts is None else (self.class_counts.event,)
+        return (*counts, *self.step_events(steps))
+
+    def parts(self, steps: int | None = None) -> tuple[tuple[accounting.Release, ...], ...]:
+        """Return the releases on each disjoint part of the data: those of `events`, and that on held-out entries, if any.
+
+        The total ε is the largest of any part, by the argument of `Holdout`.
+        """
+        training = self.events(steps)
+        return (training,) if self.holdout is None else (training, (self.holdout.event,))
+
+    def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
+        """Return ε at this δ after `steps` steps (all of them by default) and all queries; as for `PrivacyMechanism`."""
+        return max(super().epsilon(accountant, steps=steps), self.holdout_epsilon(accountant))
+
+    def holdout_epsilon(self, accountant: str = "pld") -> float:
+        """Return ε at this δ of the query on held-out entries alone; 0 without one."""
+        released = () if self.holdout is None else (self.holdout.event,)
+        return accounting.composed_epsilon(released, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 
     def _multipliers(self, total: int) -> Factors:
         multipliers = super()._multipliers(total)

@@ -42,6 +42,8 @@ class Plan(Declaration):
         sparsification: which coordinates a step leaves out, such as `privet.sparsification.Random(final_rate=0.9)`; or None.
         unit: whose privacy it is: "one example", "one user", that of a `privet.units.Groups`, or a `privet.units.Unit`; training
             refuses a data set of other units.
+        holdout: the query for the final model's result on held-out entries (`privet.plan.Holdout`); or None.
+        class_counts: the query for the number of training entries of each class (`privet.plan.ClassCounts`); or None.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or two do not go together.

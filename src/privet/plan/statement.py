@@ -15,7 +15,8 @@ from privet._utils.registry import foreign_kinds
 from privet.accounting.coverage import accountants_of
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.discretisation import discretisation
-from privet.accounting.guarantee.statement import Guarantee
+from privet.accounting.guarantee.statement import NOT_COVERED, NOT_COVERED_WITH_HOLDOUT, Guarantee
+from privet.accounting.rounding import format_up
 from privet.clipping import unbounded
 from privet.noise import SOURCES
 from privet.plan.declaration import Declaration
@@ -42,7 +43,8 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     number = plan.total_steps if steps is None else steps
     reasons = plan.reasons_for_no_privacy
     epsilon = plan.epsilon(accountant, steps=number)
-    events = () if reasons else plan.events(number)
+    parts = () if reasons else plan.parts(number)
+    events = () if reasons else parts[0]
     delta, adjacency = plan.delta, plan.adjacency
     return Guarantee(
         epsilon=epsilon,
@@ -52,7 +54,7 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         examples=plan.examples,
         sampling=type(plan.sampling).__name__,
         sampling_rate=plan.sampling_rate,
-        assumed=_assumed(events),
+        assumed=_assumed(() if reasons else plan.step_events(number)),
         steps=number,
         noise_multiplier=plan.noise_multiplier,
         sensitivity=plan.clipping.sensitivity,
@@ -61,10 +63,10 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
             events, delta=delta, adjacency=adjacency, accountant=accountant
         ) if math.isfinite(epsilon) else {},
         epsilon_by_accountant={name: plan.epsilon(name, steps=number) for name in _covering(plan, events)},
-        epsilon_without_sampling=math.inf if reasons else accounting.composed_epsilon(
-            _known(events), delta=delta, adjacency=adjacency, accountant=accountant
+        epsilon_without_sampling=math.inf if reasons else accounting.parallel_epsilon(
+            map(_known, parts), delta=delta, adjacency=adjacency, accountant=accountant
         ),
-        meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.meaning(events, adjacency=adjacency, delta=delta),
+        meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.parallel_meaning(parts, adjacency=adjacency, delta=delta),
         random_source=SOURCES[plan.noise.source].claim,
         reasons=reasons,
         warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),
@@ -73,6 +75,9 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         versions={name: importlib.metadata.version(name) for name in _libraries(events)},
         bounded=not unbounded(plan.clipping),
         declared=_declared(plan),
+        queries=_queries(plan),
+        held_out=0 if plan.holdout is None else plan.holdout.examples,
+        not_covered=NOT_COVERED if plan.holdout is None else NOT_COVERED_WITH_HOLDOUT,
         noised="every coordinate" if not _sparse_noise(plan) else "every coordinate that the step's public mask keeps",
     )  # fmt: skip
 
@@ -114,7 +119,7 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
     foreign = sorted(set().union(*(foreign_kinds(getattr(plan, name)) for name in (*plan.BASES, "noise"))))
     kinds = f"{', '.join(foreign)}, which Privet does not define, keep no state, and samples follow the event declared for them"
     return (
-        f"the number of {counted}s, {plan.examples:,}, is public",
+        f"the number of {counted}s, {plan.examples:,}{_and_held_out(plan)}, is public",
         "the initial parameters, the architecture, the classes and all settings do not depend on the private data; the ε of "
         "pretraining on the same people's data adds to this one",
         *several,
@@ -146,6 +151,31 @@ def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
             "sparsification). Masks are public and do not improve ε"
         )
     return (*notes, *plan.clipping.remarks)
+
+
+def _and_held_out(plan: Declaration) -> str:
+    return "" if plan.holdout is None else f" for training and {plan.holdout.examples:,} held out"
+
+
+def _queries(plan: Declaration) -> tuple[str, ...]:
+    """Return a sentence on each query: what is released, with how much noise, and how its ε enters the total."""
+    counted, sentences = accounting.unit(plan.unit).counted, []
+    if plan.class_counts is not None:
+        sentences.append(
+            f"Class counts: before the first step, the number of training {counted}s of each class is released once, with "
+            f"Gaussian noise of {plan.class_counts.multiplier:.6g} times the bound on one {counted}'s contribution. Counts and "
+            "steps use the same data; ε covers both together."
+        )
+    if plan.holdout is not None:
+        alone = format_up(plan.holdout_epsilon())
+        counted = "example" if accounting.unit(plan.unit).size > 1 else counted  # groups are made of the examples that are left
+        sentences.append(
+            f"Evaluation: {plan.holdout.examples:,} further {counted}s, chosen at random without looking at values, are held "
+            "out: no step uses them. The result of the final model on them is released once, with Gaussian noise of "
+            f"{plan.holdout.multiplier:.6g} times the bound on one {counted}'s contribution: ε = {alone} at δ = {plan.delta:g}. "
+            f"No {counted} is both trained on and held out, so the total ε is the larger of the two and not their sum."
+        )
+    return tuple(sentences)
 
 
 def _declared(plan: Declaration) -> dict[str, str]:

@@ -6,7 +6,7 @@ accountant, assumed and actual sampling, and exclusions.
 
 from __future__ import annotations
 
-__all__ = ["NOT_COVERED", "SETTING", "Guarantee", "explain_meaning"]
+__all__ = ["NOT_COVERED", "NOT_COVERED_WITH_HOLDOUT", "SETTING", "Guarantee", "explain_meaning"]
 
 import json
 import math
@@ -28,6 +28,10 @@ NOT_COVERED = (
     "timing, memory use and other side channels of the training machine",
     "an adversary who can read the memory or disk of that machine during training",
     "rounding errors within sums of floating-point gradients (the released sums themselves lie on a public grid)",
+)
+NOT_COVERED_WITH_HOLDOUT = tuple(
+    text.replace("evaluation on private data", "evaluation on private data other than the release described above", 1)
+    for text in NOT_COVERED
 )
 # What an attacker tries to tell, by adjacency.
 _QUESTIONS = {
@@ -71,6 +75,8 @@ class Guarantee:
         bounded: whether contributions are bounded; if not, `sensitivity` only scales the noise.
         noised: which coordinates get noise, in words.
         declared: field of the plan → the rule, schedule, momentum or sparsification there, as Python writes it.
+        queries: sentences on the releases beside the steps that the guarantee covers.
+        held_out: public number of entries that no step uses and that the guarantee protects too.
     """
 
     epsilon: float
@@ -101,11 +107,13 @@ class Guarantee:
     bounded: bool = True
     noised: str = "every coordinate"
     declared: Mapping[str, str] = field(default_factory=dict)
+    queries: tuple[str, ...] = ()
+    held_out: int = 0
 
     @property
     def people(self) -> int:
-        """Number of protected examples or users: more than `examples` if those are groups."""
-        return self.examples * unit(self.unit).size
+        """Number of protected examples or users, trained on or held out: more than `examples` if those are groups."""
+        return self.examples * unit(self.unit).size + self.held_out
 
     @property
     def accountant_version(self) -> str:
@@ -121,7 +129,8 @@ class Guarantee:
             f"differ in {self.unit} that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
             f"What it means: {explain_meaning(self.meaning, str(self.unit), self.adjacency)}",
             "Covered: everything that the steps of this training released, taken together, including the final and all "
-            f"intermediate parameters. Any post-processing keeps the guarantee. Setting: {SETTING}.",
+            f"intermediate parameters{_and_queries(self.queries)}. Any post-processing keeps the guarantee. Setting: {SETTING}.",
+            *self.queries,
             self._accounting(),
             self._how(),
             self._sampling(),
@@ -213,6 +222,10 @@ def explain_meaning(meaning: Meaning, protected: str, adjacency: str) -> str:
 def _format_share(share: float) -> str:
     """Return a share for a sentence: per cent below one, a factor from one on."""
     return f"{100 * share:.3g} % of" if share < 1 else f"{share:.3g} times"
+
+
+def _and_queries(queries: tuple[str, ...]) -> str:
+    return ", and the results of the queries described below" if queries else ""
 
 
 def _format_list(items: tuple[str, ...]) -> str:

@@ -17,6 +17,8 @@ __all__ = [
     "from_dict",
     "interpret",
     "meaning",
+    "parallel_meaning",
+    "parallel_profile",
     "profile",
     "true_positive_rate",
 ]
@@ -62,18 +64,35 @@ def profile(events: Iterable[Release], *, adjacency: str = "add-remove", delta: 
         adjacency: how neighbouring data sets differ.
         delta: δ in (0, 1) of the guarantee.
     """
-    given, smallest = tuple(events), min(delta, _SMALLEST_DELTA)
-    highest = composed_epsilon(given, delta=smallest, adjacency=adjacency)
+    return parallel_profile([tuple(events)], adjacency=adjacency, delta=delta)
+
+
+def parallel_profile(
+    parts: Iterable[Iterable[Release]], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA
+) -> PrivacyProfile:
+    """Return the privacy profile of releases on disjoint parts of the data: at every ε, the largest δ of any part.
+
+    Args:
+        parts: the releases on each part; see `privet.accounting.parallel_epsilon`.
+        adjacency, delta: as for `profile`.
+    """
+    given, smallest = [tuple(part) for part in parts], min(delta, _SMALLEST_DELTA)
+    ends = [composed_epsilon(part, delta=smallest, adjacency=adjacency) for part in given]
+    highest = max(ends)
     if not math.isfinite(highest):
         return PrivacyProfile(np.zeros(1), np.ones(1))
     epsilons = np.unique(highest * np.linspace(0, 1, _POINTS) ** 2)
-    found = [
-        composed_deltas(given, epsilons=epsilons, likely=likely, adjacency=adjacency)
-        for likely in {smallest, max(smallest, _LOOSE_BELOW)}
-    ]
-    deltas = np.minimum.reduce(found)
-    deltas[-1] = min(deltas[-1], smallest)
-    return PrivacyProfile(epsilons, deltas)
+
+    def deltas_of(part: tuple[Release, ...], end: float) -> Array:
+        found = [
+            composed_deltas(part, epsilons=epsilons, likely=likely, adjacency=adjacency)
+            for likely in {smallest, max(smallest, _LOOSE_BELOW)}
+        ]
+        deltas = np.minimum.reduce(found)
+        deltas[epsilons >= end] = np.minimum(deltas[epsilons >= end], smallest)
+        return deltas
+
+    return PrivacyProfile(epsilons, np.maximum.reduce([deltas_of(part, end) for part, end in zip(given, ends, strict=True)]))
 
 
 def false_negative_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike) -> Array:
@@ -173,6 +192,13 @@ def meaning(events: Iterable[Release], *, adjacency: str = "add-remove", delta: 
     0.383
     """
     return interpret(profile(events, adjacency=adjacency, delta=delta))
+
+
+def parallel_meaning(
+    parts: Iterable[Iterable[Release]], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA
+) -> Meaning:
+    """Return the limits on attacks against releases on disjoint parts of the data; arguments as for `parallel_profile`."""
+    return interpret(parallel_profile(parts, adjacency=adjacency, delta=delta))
 
 
 # For releases without private noise.

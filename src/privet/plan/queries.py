@@ -1,0 +1,109 @@
+"""Queries: noisy answers about the data beside the training steps, each paid for in the plan.
+
+A query is one Gaussian mechanism: a sum of bounded contributions, one per entry, with noise in proportion to the bound.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ClassCounts", "Holdout", "Query"]
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from privet import accounting
+from privet._utils.registry import add
+from privet.accounting.events import MULTIPLIER_RANGE
+from privet.errors import InvalidArgumentError, count, positive, real
+
+
+@dataclass(frozen=True)
+class Query:
+    """A noisy sum over the entries of one part of the data: examples, users or groups, as the plan's unit says.
+
+    Args:
+        multiplier: standard deviation of the noise over the largest norm C of one entry's contribution, in [1e-3, 1e6].
+
+    Guarantee:
+        Adding or removing an entry moves the sum by at most C; replacing one moves it by at most 2C. That is the sensitivity for
+        which accountants know `Event(1.0, multiplier)`.
+    """
+
+    NAME: ClassVar[str]  # in the ledger
+
+    multiplier: float
+
+    def __post_init__(self) -> None:
+        low, high = MULTIPLIER_RANGE
+        if not low <= real(f"{self.NAME}.multiplier", self.multiplier) <= high:
+            raise InvalidArgumentError(f"{self.NAME}.multiplier", self.multiplier, f"between {low:g} and {high:g}")
+
+    @property
+    def event(self) -> accounting.Event:
+        """The release, for the accountants."""
+        return accounting.Event(1.0, self.multiplier)
+
+    @classmethod
+    def calibrate(cls, epsilon: float, *, delta: float, adjacency: str = "add-remove", **fields: int) -> Self:
+        """Return the query with the least noise for which it alone is (ε, δ)-private.
+
+        Args:
+            epsilon: ε > 0 of the query, never exceeded.
+            delta: δ in (0, 1), the plan's.
+            adjacency: how neighbouring data sets differ, as for the plan.
+            fields: the other fields of the query.
+
+        >>> round(Holdout.calibrate(0.1, delta=1e-5, examples=500).multiplier, 1)
+        30.6
+        """
+        multiplier = accounting.composed_multiplier(
+            lambda sigma: [accounting.Event(1.0, sigma)],
+            epsilon=positive("evaluation_epsilon" if cls is Holdout else "epsilon", epsilon), delta=delta, adjacency=adjacency,
+        )  # fmt: skip
+        return cls(multiplier=multiplier, **fields)
+
+
+@add
+@dataclass(frozen=True)
+class Holdout(Query):
+    """The result of the final model on held-out entries, which no step uses; for `Plan(holdout=...)`.
+
+    Args:
+        multiplier: as for `Query`.
+        examples: public number of held-out entries, ≥ 1; those of the plan's `examples` are not among them.
+
+    Guarantee:
+        The held-out entries are a uniformly random subset of fixed public size, drawn without looking at values. So neighbouring
+        data sets can be divided alike, and differ in one part only:
+
+        * in the training part: the model satisfies the ε of the steps; the evaluation reads the model and a part that is the same
+          for both neighbours, which is post-processing of the model;
+        * in the held-out part: the model has the same distribution for both neighbours; given the model, the released result is a
+          Gaussian mechanism and satisfies the ε of the query.
+
+        For every division the total is therefore at most the larger of the two ε at the same δ, and so it is on average over
+        divisions, because the hockey-stick divergence is jointly convex (parallel composition; McSherry 2009, Theorem 4). It is
+        no sum, because no entry is in both parts. The law of the subset does not depend on the order of the entries. So this also
+        holds where adding or replacing an entry moves others to new positions, as for users sorted by name. For add-remove
+        neighbours the entry that one of them lacks leaves an empty place in its part: the numbers of entries are public, as
+        everywhere in a plan.
+    """
+
+    NAME: ClassVar[str] = "holdout"
+
+    examples: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count("holdout.examples", self.examples, fix="It is the public number of held-out entries.")
+
+
+@add
+@dataclass(frozen=True)
+class ClassCounts(Query):
+    """The number of training entries of each class, released before the first step; for `Plan(class_counts=...)`.
+
+    Guarantee:
+        Counts and steps use the same entries, so their releases are composed: the plan's ε covers both.
+    """
+
+    NAME: ClassVar[str] = "class counts"
