@@ -1,11 +1,11 @@
-"""Replay of a ledger's records: the run, its plan, and the number of spent steps."""
+"""Replay of a ledger's records: the run, its plan, the number of spent steps, and queries with their answers."""
 
 from __future__ import annotations
 
 __all__ = ["WHAT", "History", "read_history", "replay"]
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from privet.ledger.machine import Machine
 
 KIND, FORMAT = "ledger", 2
 WHAT = "the ledger"
+_NONE: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class History:
         spent: number of spent steps: all that were reserved and not returned.
         multipliers: noise multiplier of each spent step.
         sessions: number of times it was opened.
-        begun: whether any step was ever reserved, even if it was returned.
+        begun: whether anything was ever reserved, even if it was returned.
+        queries: name → noise multiplier of each query that was reserved: a release beside the steps, at most one of each name.
+        answers: name → what a reserved query released; a crash in between leaves a query that counts and has no answer.
     """
 
     run: str
@@ -40,14 +43,19 @@ class History:
     multipliers: tuple[float, ...]
     sessions: int
     begun: bool
+    queries: Mapping[str, float] = field(default_factory=dict)
+    answers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
-    def check_plan(self, plan: Mapping[str, Any], multipliers: Sequence[float], name: str) -> None:
-        """Refuse a plan other than the recorded one, and reserved steps that are not the plan's.
+    def check_plan(
+        self, plan: Mapping[str, Any], multipliers: Sequence[float], name: str, queries: Mapping[str, float] = _NONE
+    ) -> None:
+        """Refuse a plan other than the recorded one, and reserved steps or queries that are not the plan's.
 
         Args:
             plan: a plan's `to_dict()`.
             multipliers: noise multiplier of every step that the plan allows.
             name: name of the ledger in errors.
+            queries: name → noise multiplier of every query that the plan allows.
 
         Raises:
             LedgerError: names the difference.
@@ -59,6 +67,9 @@ class History:
                 )
         if self.multipliers != tuple(multipliers[: self.spent]):
             raise LedgerError(f"{name} counts {self.spent} steps that are not the first of the plan's {len(multipliers)}")
+        for query, multiplier in self.queries.items():
+            if queries.get(query) != multiplier:
+                raise LedgerError(f"{name} counts a query, {query!r}, that is not the plan's")
 
 
 def replay(records: Sequence[Record], name: str) -> History:
@@ -78,6 +89,8 @@ def replay(records: Sequence[Record], name: str) -> History:
         raise LedgerError(f"{name} does not start with the opening record of a {KIND} of format {FORMAT}")
     machine, sessions, begun = opening.get("machine"), 1, False
     multipliers: list[float] = []
+    queries: dict[str, float] = {}
+    answers: dict[str, tuple[float, ...]] = {}
     open_ended = 0  # steps of the last reservation, as long as they may still be returned
     for number, record in enumerate(records[1:], start=2):
         match record:
@@ -91,13 +104,19 @@ def replay(records: Sequence[Record], name: str) -> History:
             ):
                 del multipliers[-count:]
                 open_ended = 0
+            case {"record": "query", "query": str(query), "multiplier": float(multiplier)} if query not in queries:
+                queries[query], begun, open_ended = multiplier, True, 0
+            case {"record": "answer", "query": str(query), "values": [*values]} if query in queries and query not in answers:
+                answers[query] = tuple(map(float, values))
             case {"record": "resume", "machine": dict() as machine}:
                 sessions, open_ended = sessions + 1, 0
             case _:
                 raise LedgerError(f"line {number} of {name} contradicts the lines before it, so the ledger cannot be used")
     match opening:
         case {"run": str(run), "plan": dict() as plan, "facts": {"anchor": str() | None} as facts}:
-            return History(run, plan, facts, _machine(machine, name), len(multipliers), tuple(multipliers), sessions, begun)
+            return History(
+                run, plan, facts, _machine(machine, name), len(multipliers), tuple(multipliers), sessions, begun, queries, answers
+            )
     raise LedgerError(f"the opening record of {name} is incomplete")
 
 

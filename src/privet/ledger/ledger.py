@@ -2,7 +2,8 @@
 
     reserve (durable) → sample → clip → noise, paid for by a token → release
 
-A crash after the reservation can leave a step counted that was not taken, but never the reverse.
+A crash after the reservation can leave a step counted that was not taken, but never the reverse. A query beside the steps is
+reserved in the same way, and its answer is recorded too, so that it can be read again and never has to be drawn again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["Ledger"]
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,6 +29,8 @@ from privet.ledger.machine import Machine
 from privet.noise import Token
 
 _BLOCK = 16
+_NONE: Mapping[str, float] = {}
+_NO_ANSWERS: Mapping[str, tuple[float, ...]] = {}
 
 
 class Ledger(Unique):
@@ -40,7 +43,10 @@ class Ledger(Unique):
         run: id of the run.
         facts: further fields of the first record, including the path of the anchor.
         spent: number of steps already spent.
-        begun: whether any step was reserved before.
+        begun: whether anything was reserved before.
+        queries: name → noise multiplier of every query that the plan allows, each once.
+        reserved: names of the queries already reserved.
+        answers: name → what a reserved query released.
 
     Attributes:
         run: id of the run.
@@ -59,8 +65,12 @@ class Ledger(Unique):
         facts: Mapping[str, Any],
         spent: int,
         begun: bool,
+        queries: Mapping[str, float] = _NONE,
+        reserved: Iterable[str] = (),
+        answers: Mapping[str, tuple[float, ...]] = _NO_ANSWERS,
     ) -> None:
         self.run, self.facts = run, facts
+        self._queries, self._reserved, self._answers = queries, set(reserved), dict(answers)
         self._chain, self._multipliers, self._block, self._spent = chain, multipliers, block, spent
         self._tokens: deque[Token] = deque()
         self._anchor: Anchor | None = None
@@ -79,6 +89,7 @@ class Ledger(Unique):
         facts: Mapping[str, Any] | None = None,
         anchor: Path | None = None,
         prepare: Callable[[], object] | None = None,
+        queries: Mapping[str, float] = _NONE,
     ) -> Ledger:
         """Create the ledger of a new run.
 
@@ -90,6 +101,7 @@ class Ledger(Unique):
             facts: further fields of the first record, as plain JSON values.
             anchor: a file outside the run's directory that follows the ledger (see `Anchor`); the first record stores its path.
             prepare: called before the first record, while no other process can start a run there.
+            queries: name → noise multiplier of every query that the plan allows.
 
         Raises:
             LedgerError: the file belongs to another run, is locked by another process, or cannot be written.
@@ -105,19 +117,26 @@ class Ledger(Unique):
             chain.append({
                 "record": "open", "kind": KIND, "format": FORMAT, "run": run, "plan": plan, "facts": known, **_session()
             })  # fmt: skip
-            return cls(chain, multipliers, block, run=run, facts=known, spent=0, begun=False)
+            return cls(chain, multipliers, block, run=run, facts=known, spent=0, begun=False, queries=queries)
         except BaseException:
             chain.close()
             raise
 
     @classmethod
     def open(
-        cls, plan: Mapping[str, Any], multipliers: Sequence[float], path: Path, block: int = _BLOCK, *, adopt: bool = False
+        cls,
+        plan: Mapping[str, Any],
+        multipliers: Sequence[float],
+        path: Path,
+        block: int = _BLOCK,
+        *,
+        adopt: bool = False,
+        queries: Mapping[str, float] = _NONE,
     ) -> Ledger:
         """Open the ledger of a run that is resumed.
 
         Args:
-            plan, multipliers, path, block: as for `create`.
+            plan, multipliers, path, block, queries: as for `create`.
             adopt: accept a ledger that was last used on another machine, or before this one rebooted; the caller guarantees that
                 no other copy of the run continues.
 
@@ -130,7 +149,7 @@ class Ledger(Unique):
         journal = Journal(path, WHAT)
         try:
             history = replay(journal.records, journal.name)
-            history.check_plan(plan, multipliers, journal.name)
+            history.check_plan(plan, multipliers, journal.name, queries)
             here = Machine.here()
             if here != history.machine and not adopt:
                 raise LedgerError(
@@ -140,6 +159,7 @@ class Ledger(Unique):
             ledger = cls(
                 journal, multipliers, block,
                 run=history.run, facts=history.facts, spent=history.spent, begun=history.begun,
+                queries=queries, reserved=history.queries, answers=history.answers,
             )  # fmt: skip
             ledger._note({"record": "resume", "adopted": here != history.machine, **_session()})
             return ledger
@@ -204,6 +224,45 @@ class Ledger(Unique):
             self._tokens.extend(Token(first + i, multiplier) for i, multiplier in enumerate(reserved))
         return self._tokens.popleft()
 
+    @property
+    def answers(self) -> Mapping[str, tuple[float, ...]]:
+        """Name → what a query released."""
+        return self._answers
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Names of the queries that were reserved by a process that ended before it recorded the answer."""
+        return frozenset(self._reserved - self._answers.keys())
+
+    def reserve_query(self, name: str) -> Token:
+        """Reserve a query of the plan durably, and return its token.
+
+        Raises:
+            BudgetExhaustedError: it is no query of the plan, or was reserved before, whether or not its answer was recorded.
+            LedgerError: the write failed, the ledger was closed, or another process opened it.
+        """
+        self.check_open()
+        self.give_back()  # so that no step reserved before the query is returned after it
+        if name not in self._queries or name in self._reserved:
+            why = "was reserved before" if name in self._reserved else "is not in the plan"
+            raise BudgetExhaustedError(f"the query {name!r} {why}; a new plan is a new guarantee")
+        with self._chain.appending({"record": "query", "query": name, "multiplier": float(self._queries[name])}):
+            self._reserved.add(name)
+            self._move_anchor()
+        return Token(self._spent, self._queries[name])
+
+    def record_answer(self, name: str, values: Sequence[float]) -> None:
+        """Record durably what a reserved query released.
+
+        Raises:
+            LedgerError: it was not reserved, has an answer, or the write failed.
+        """
+        if name not in self.lost:
+            raise LedgerError(f"the query {name!r} was not reserved, or has an answer")
+        with self._chain.appending({"record": "answer", "query": name, "values": [float(value) for value in values]}):
+            self._answers[name] = tuple(map(float, values))
+            self._move_anchor()
+
     def give_back(self) -> None:
         """Return reserved steps whose tokens were never issued, so that no noise can have been drawn for them.
 
@@ -234,8 +293,11 @@ class Ledger(Unique):
         """Append a record that adds `steps` spent steps; an interruption in between makes the ledger unusable."""
         with self._chain.appending(record):
             self._spent += steps
-            if self._anchor is not None:
-                self._anchor.move(self.tip)
+            self._move_anchor()
+
+    def _move_anchor(self) -> None:
+        if self._anchor is not None:
+            self._anchor.move(self.tip)
 
 
 def _session() -> Record:
