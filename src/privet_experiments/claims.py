@@ -33,15 +33,15 @@ DIRECTIONS = ("higher", "lower", "not higher", "not lower", "always", "not alway
 CONFIDENCE = 0.95
 # The rule in words, for the pages that show its verdicts.
 RULE = (
-    "Let *d* be the difference of two means in the claimed direction, with its 95 % confidence interval by Welch's t: standard "
-    "errors are those of the runs of each arm, and a published number has none.",
-    "*reproduced*: the interval lies above 0 and, where the paper states a size, reaches half of it at least; "
-    "*half*: it lies above 0 but below half of the stated size; *contradicted*: it lies below 0; *not*: it contains 0. A claim "
-    "that something is *not worse* is reproduced unless the interval lies on the wrong side of 0. A property that a theorem "
-    "guarantees is reproduced if it holds in every run and contradicted otherwise; one that is not guaranteed is reproduced if "
-    "some run breaks it.",
-    "A row is *reproduced* if all its claims are; *half* if some are, or are half; and otherwise *contradicted* if at least half "
-    "of its claims are contradicted, else *not*.",
+    "Let *d* be the difference of two means in the claimed direction, with its 95 % confidence interval by Welch's t. Standard "
+    "errors come from the runs of each arm; a published number counts as exact.",
+    "*reproduced*: the interval lies above 0 and, if the paper states a size, reaches at least half of it. *half*: it lies "
+    "above 0 but below half of the stated size. *contradicted*: it lies below 0. *not*: it contains 0. A claim that "
+    "something is *not worse* is reproduced unless the interval lies on the wrong side of 0. A property that a theorem "
+    "guarantees is reproduced if it holds in every run, and contradicted otherwise. A property that is not guaranteed is "
+    "reproduced if some run violates it.",
+    "A row is *reproduced* if all its claims are; *half* if some are, or are half; otherwise *contradicted* if at least half "
+    "of its claims are contradicted, and else *not*.",
 )  # fmt: skip
 Arms = str | tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""Every algorithm of Privet in one setting, each with a learning rate of its own."""
+"""Every algorithm of Privet in one setting, each with its own learning rate."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ ALGORITHMS_FASHION = Recipe(
     ),
     published=(PublishedNumber(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, "flat"),),
     note=(
-        "SGD with momentum 0.9 in every arm that does not say otherwise. This is our setting, not a paper's: the claims are the "
-        "papers' orders, tried at ε = 3 in five epochs."
+        "SGD with momentum 0.9 in every arm unless its name says otherwise. The setting is ours and not from a paper: the "
+        "claims are the rankings of the papers, tested at ε = 3 in five epochs."
     ),
     remark=(
-        "Each arm's rate was searched with one seed, which is good for about a factor of two. Five seeds resolve differences of "
-        "about half a point. `algorithms.md`, beside the index, has a second, smaller setting and the details."
+        "One seed finds each arm's learning rate within about a factor of two. Five seeds resolve differences of about half a "
+        "point. `algorithms.md`, next to the index, has the details and a second, smaller setting."
     ),
     hours=2,
 )  # fmt: skip

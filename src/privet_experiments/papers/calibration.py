@@ -23,7 +23,7 @@ def _bound(bound: float, **settings: Any) -> dict[str, Any]:
     return {"plan": {"clipping": Flat(bound)}, **settings}
 
 
-_RATES_OF_NOISE = "the paper's, 0.15 / R, so that the noise of a step is the same for every bound"
+_RATES_OF_NOISE = "the paper's, 0.15 / R, which keeps the noise per step the same for every bound"
 
 
 def _regression(bound: float, small: float) -> Claim:
@@ -77,8 +77,8 @@ CALIBRATION_MNIST = Recipe(
         Chart("reliability", "reliability"),
     ),
     note=(
-        "The paper's ε = 2.32 is by GDP, which is no upper bound. 60 epochs at its σ = 1.1 give that number, so that noise is "
-        "kept; ε by PLD is larger."
+        "The paper's ε = 2.32 is by GDP, which is not an upper bound. It corresponds to 60 epochs at σ = 1.1, the noise that "
+        "we use; ε by PLD is larger."
     ),
     claims=(
         Claim("The large bound is less accurate", "accuracy", "R = 200", "lower", "R = 1", size=0.01),
@@ -95,7 +95,7 @@ CALIBRATION_MNIST = Recipe(
         PublishedNumber(0.96, "the same network, R = 1", 2.32, f"{BU}, §5.4", "R = 1"),
     ),
     rates=_RATES_OF_NOISE,
-    remark="Bounds of 10 and 50 are ours; between the paper's two bounds, 50 has the best likelihood.",
+    remark="We added bounds of 10 and 50, which lie between the paper's two; 50 has the best likelihood.",
     hours=1.2,
 )  # fmt: skip
 CALIBRATION_CALIFORNIA = Recipe(
@@ -119,14 +119,14 @@ CALIBRATION_CALIFORNIA = Recipe(
     points=20,
     charts=(Chart("training", "curve", "mean_squared_error", logarithmic=True),),
     note=(
-        "The paper's ε = 4.41 is by GDP, which is no upper bound. Its σ = 1 is kept, so ε by PLD is larger. The paper does not "
-        "give its large bounds: 10 and 100 are ours. Targets are in 100,000 dollars."
+        "The paper's ε = 4.41 is by GDP, which is not an upper bound. We use its σ = 1, so ε by PLD is larger. The paper "
+        "does not state its large bounds: 10 and 100 are ours. Targets are in units of 100,000 dollars."
     ),
     claims=tuple(_regression(bound, 1.0) for bound in (10.0, 100.0)),
     rates="the paper's, 2e-4, for every bound",
     remark=(
-        "Adam divides by its own estimate of the gradient's size, so a larger bound at the same rate does not lengthen the "
-        "steps; it adds noise. The runs have not converged after the paper's 50 epochs."
+        "Adam divides by its estimate of the gradient's size, so a larger bound at the same rate does not lengthen the "
+        "steps; it adds noise. After the paper's 50 epochs the runs have not converged."
     ),
     hours=0.5,
 )
@@ -153,9 +153,9 @@ CALIBRATION_WINE = Recipe(
     # The non-private arm starts at 7.8, where its rate has hardly moved it: the axis would flatten all others.
     charts=(Chart("training", "curve", "mean_squared_error", logarithmic=True, top=0.7),),
     note=(
-        "Every step sees every example, so the paper's ε = 4.40 by GDP is exact, and ours by PLD is the same. The paper does "
-        "not give its large bounds: 10 and 20 are ours, with learning rates that keep the noise of a step. Grades run from 3 "
-        "to 8, unscaled."
+        "Every step uses every example, so the paper's ε = 4.40 by GDP is exact and equals ours by PLD. The paper does not "
+        "state its large bounds: 10 and 20 are ours, with learning rates that keep the noise per step constant. Grades run "
+        "from 3 to 8, unscaled."
     ),
     claims=(
         *(_regression(bound, 2.0) for bound in (10.0, 20.0)),
@@ -167,10 +167,10 @@ CALIBRATION_WINE = Recipe(
             "R = 2",
         ),
     ),
-    rates="the paper's: 0.03 at R = 2 and 0.001 without privacy; at larger bounds the rate that keeps the noise of a step",
+    rates="the paper's: 0.03 at R = 2 and 0.001 without privacy; at larger bounds, rates that keep the noise per step constant",
     remark=(
-        "Non-monotone convergence is measured by the largest rise of a run's test error above its own minimum so far, at 20 "
-        "points: it is small and about the same for every bound."
+        "We measure non-monotone convergence by the largest rise of a run's test error above its previous minimum, at 20 "
+        "points. It is small and about the same for every bound."
     ),
     hours=0.5,
 )

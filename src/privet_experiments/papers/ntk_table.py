@@ -1,4 +1,4 @@
-"""Effects of clipping on gradient flow: the published table, from runs, with rows for later rules."""
+"""Effects of clipping on gradient flow: the published table computed from runs, with rows for later rules."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ NTK_TABLE = Recipe(
     seeds=len(tangent_kernel.problems()),
     charts=(Chart("verdicts", "verdicts"),),
     note=(
-        "Each run follows the gradient flow of one of three small synthetic problems, without noise; the seed is the number of "
-        "the problem. What the paper guarantees must hold in all three. What it does not guarantee must fail in at least one. "
-        "Arms that are not in the paper use the small bounds, with r = 0.5 and s = 0.9. Numbers are means ± standard "
-        "deviations over the problems: the smallest eigenvalue of the symmetric part, the smallest real part of an eigenvalue, "
-        "and the final loss over the initial loss."
+        "Each run follows the gradient flow of one of three small synthetic problems, without noise; the seed is the number "
+        "of the problem. A property that the paper guarantees must hold in all three problems. A property that it does not "
+        "guarantee must fail in at least one. Arms that are not in the paper use the small bounds, with r = 0.5 and s = 0.9. "
+        "The numbers are means ± standard deviations over the problems: the smallest eigenvalue of the symmetric part, the "
+        "smallest real part of an eigenvalue, and the ratio of the final loss to the initial loss."
     ),
     claims=tuple(
         Claim(
@@ -47,10 +47,10 @@ NTK_TABLE = Recipe(
         if kind.guaranteed is not None
         for metric, guaranteed in zip(_VERDICTS, kind.guaranteed, strict=True)
     ),
-    rates="a step of each problem's own, small enough to follow the flow",
+    rates="a step size for each problem, small enough to follow the flow",
     remark=(
-        "Three problems can break a guarantee but cannot prove one. The problems were constructed so that what is not guaranteed "
-        "fails in one of them."
+        "Three problems can refute a guarantee but cannot prove one. They were constructed so that every property that is not "
+        "guaranteed fails in one of them."
     ),
     hours=0.01,
 )

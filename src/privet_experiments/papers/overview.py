@@ -53,8 +53,8 @@ OVERVIEW_FASHION_LOGISTIC = Recipe(
         Chart("accuracy-by-privacy", "curve", "accuracy", x="epsilon", where={**_BY_NOISE, **_BY_BATCH}),
     ),
     note=(
-        "The slides show curves without numbers, and give neither epochs (10 here) nor learning rate (0.5). Their ε is by RDP; "
-        "ours by PLD is smaller for the same noise."
+        "The slides show curves without numbers and state neither epochs (10 here) nor learning rate (0.5). Their ε is by "
+        "RDP; ours by PLD is smaller at the same noise."
     ),
     claims=(
         Claim("More noise costs less privacy", "epsilon", _name(noise=3.0), "lower", _name(noise=0.5)),
@@ -62,10 +62,10 @@ OVERVIEW_FASHION_LOGISTIC = Recipe(
         Claim("Much more noise lowers the accuracy", "accuracy", _name(noise=3.0), "lower", _name(noise=0.5)),
     ),
     published=(PublishedNumber(0.897, "linear model on scattering coefficients", 3.0, TRAMER_BONEH, _name(bound=1.0)),),
-    rates="0.5 in every arm, set by hand: the slides give none",
+    rates="0.5 in every arm, set by hand: the slides state none",
     remark=(
-        "The claims are the directions that the captions and the text of the slides name. The copy at hand lacks the drawn "
-        "curves, so nothing is claimed of their shapes. Our accuracy has a best batch size and a best bound inside the ranges "
+        "The claims are the directions stated in the captions and the text of the slides. Our copy lacks the drawn curves, "
+        "so there are no claims about their shapes. The best batch size and the best bound lie inside the ranges that we "
         "tried."
     ),
     hours=0.2,

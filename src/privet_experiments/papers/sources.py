@@ -1,11 +1,11 @@
-"""Sources that several recipes cite, by the short names that their pages use."""
+"""Papers that several recipes cite, with the short names that the pages use."""
 
 __all__ = ["OVERVIEW", "SOURCES", "TRAMER_BONEH"]
 
 TRAMER_BONEH = "Tramèr and Boneh 2021, Table 1"
 BU, HUANG, ZHU, YU = "Bu et al.", "Huang et al.", "Zhu and Blaschko", "Yu et al. 2020"
 OVERVIEW = "Matthews, Foster and Sunray 2023"
-# Short name → what it stands for.
+# Short name → full citation.
 SOURCES = {
     BU: f"{BU}: “On the convergence and calibration of deep learning with differential privacy”.",
     HUANG: f"{HUANG}: “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”.",

@@ -18,15 +18,15 @@ from privet_experiments.recipe import Arm, Chart, Recipe
 _MOMENTUM = 0.6
 _BOTH = "momentum, varying bound"
 _NOTE = (
-    "The paper spends what a shrinking bound saves on more steps. Here the length is fixed and the saving is spent on less "
-    "noise: the multiplier at step t is σ·C₀/C_t, and each step is accounted for with its own. The paper divides by the "
-    "realised size of a sample, we by its expectation. It gives no number of epochs: 20 are taken. "
+    "A shrinking bound saves budget. The paper spends it on more steps, we on less noise with a fixed number of steps: the "
+    "multiplier at step t is σ·C₀/C_t, and the accountant uses each step's own multiplier. The paper divides by the realised "
+    "size of a sample, we by its expectation. It does not state the number of epochs; we use 20. "
 )
-_RATES = "the paper's, the same in every arm; none was searched, although momentum 0.6 makes steps 2.5 times as long"
+_RATES = "the paper's, the same in every arm and not searched, although momentum 0.6 makes steps 2.5 times as long"
 _REMARK = (
-    "One learning rate for all arms decides much of the outcome: momentum lengthens the steps by a factor of 2.5 and the "
-    "shrinking bound shortens them. The trend of the gradient norm (the paper's Figure 1) needs gradient studies, which the "
-    "kept runs do not have; new runs of this recipe record it and draw norm-trend.svg. "
+    "The outcome depends strongly on the common learning rate: momentum lengthens the steps by a factor of 2.5, and the "
+    "shrinking bound shortens them. The trend of the gradient norm (the paper's Figure 1) needs gradient studies, which these "
+    "runs did not record; new runs of this recipe do, and draw norm-trend.svg. "
 )
 _METRICS = ("accuracy", "negative_log_likelihood")
 
@@ -95,7 +95,7 @@ VARYING_CLIP_MNIST = Recipe(
     ),
     new_studies=("norms",),
     study_epochs=20.0,
-    note=_NOTE + "Its δ for ε = 2 is not given: 1e-5.",
+    note=_NOTE + "It does not state δ for ε = 2; we use 1e-5.",
     claims=(
         *_claims("", "Figure 2, network, ε = 2"),
         *_claims("convex: ", "Figure 2, convex model, ε = 2"),
@@ -126,9 +126,9 @@ VARYING_CLIP_COVERTYPE = Recipe(
     charts=(Chart("training", "curve", "accuracy"), Chart("norm-trend", "trace", "gradient_norm", logarithmic=True)),
     new_studies=("norms",),
     study_epochs=20.0,
-    note=_NOTE + "500,000 rows are trained on and 81,012 tested on; inputs are standardised by published constants.",
+    note=_NOTE + "There are 500,000 training rows and 81,012 test rows; inputs are standardised with published constants.",
     claims=tuple(_claims("", "", (_BOTH,))),
     rates=_RATES,
-    remark=_REMARK + "Figure 4 compares DP-SGD with both methods together only. Alone, the shrinking bound does gain here.",
+    remark=_REMARK + "Figure 4 compares DP-SGD only with both methods together. The shrinking bound alone does gain here.",
     hours=0.5,
 )  # fmt: skip

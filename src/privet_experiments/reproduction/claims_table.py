@@ -56,7 +56,7 @@ def published_section(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[
     if not recipe.published:
         return
     yield from ("", "## Published numbers", "")
-    yield line(["published", "ε", "method", "source", "ours beside it"])
+    yield line(["published", "ε", "method", "source", "ours"])
     yield line(["---"] * 5)
     for number in recipe.published:
         epsilon = "∞" if number.epsilon is None else f"{number.epsilon:g}"

@@ -32,26 +32,28 @@ _OPTIMIZERS = {
 # As many values as a cell lists before it gives their range.
 _FEW = 3
 _BEFORE = (
-    "Experiments of papers, repeated here, with what came of them. Each row is a recipe (`privet reproduce NAME`, see "
-    "[recipes](../recipes.md)). Its folder holds `runs.jsonl`, and the page and figures made from it: every arm, every claim "
-    "with its verdict, and the caveats. `make results` writes all pages and figures, and this one, from the runs alone. All "
-    "runs: torch 2.13 (CPU), two cores of a shared x86 server. ε is by PLD for Poisson samples.",
-    "[What the papers did and this project has not attempted](not-attempted.md) is listed separately. Two experiments have more "
-    "to say: [linear models on scattering coefficients](better.md) and [all algorithms in one setting](algorithms.md).",
+    "Experiments of papers, repeated with Privet. Each row is a recipe (`privet reproduce NAME`, see "
+    "[recipes](../recipes.md)). Its folder holds `runs.jsonl`, and a page and figures made from it: every arm, every claim "
+    "with its verdict, and the caveats. `make results` writes all pages and figures, including this page, from the runs "
+    "alone. All runs: torch 2.13 (CPU), two cores of a shared x86 server. ε is by PLD for Poisson sampling.",
+    "[A separate page](not-attempted.md) lists the papers' experiments that this project has not attempted. Two experiments "
+    "have pages of their own: [linear models on scattering coefficients](better.md) and [all algorithms in one "
+    "setting](algorithms.md).",
 )
 _CAUTION = (
-    "Intervals are not corrected for the number of claims: where nothing is true, about one in twenty would still be called "
-    "reproduced or contradicted. Standard errors cover initial parameters, noise and sampling of three to thirty runs; they do "
-    "not cover the choice of learning rates, nor what a paper leaves open. *Not* means that our runs do not resolve a difference."
+    "Intervals are not corrected for the number of claims: if no claim were true, about one in twenty would still be called "
+    "reproduced or contradicted. Standard errors cover initial parameters, noise and sampling of three to thirty runs. They "
+    "do not cover the choice of learning rates, or settings that a paper does not state. *Not* means that our runs do not "
+    "resolve a difference."
 )
 _COMPARED = (
-    "Our numbers are mean ± standard deviation of the arm that is named. The published ones are the strongest that we know of "
-    "at the same or a smaller ε, up to rounding, whether ours is higher or lower. A dash stands where a paper shows curves "
+    "Our numbers are the mean ± standard deviation of the named arm. The published numbers are the strongest that we know of "
+    "at the same or a smaller ε, up to rounding, whether ours is higher or lower. A dash means that the paper shows curves "
     "only."
 )
 _AFTER = (
-    "Measurements rather than experiments: [the cost of a step](gradients.md), [of momentum before the weight](momentum.md), "
-    "[of masks](sparsification.md), and [accountants](accounting.md)."
+    "These pages are measurements and not reproductions: [the cost of a private step](gradients.md), [of momentum before the "
+    "weight](momentum.md), [of random masks](sparsification.md) and [of accounting](accounting.md)."
 )
 
 
@@ -147,7 +149,7 @@ def _examples(recipe: Recipe) -> str:
 def _rates(recipe: Recipe) -> str:
     if not recipe.tuned:
         return recipe.rates or "—"
-    # As much noise adds up in a shorter run with a higher rate, so the rate that is found is scaled back by the root.
+    # A shorter run accumulates as much noise at a higher rate, so the rate found is scaled down by the root.
     shorter = f", in runs of {recipe.trial:g} of the length; full runs use {math.sqrt(recipe.trial):g} times the rate found"
     searched = "searched for each arm: doubled or halved while the test accuracy of one further seed rose"
     return searched + ("" if recipe.trial == 1 else shorter)

@@ -56,9 +56,9 @@ def _missing(charts: Sequence[Chart]) -> Iterable[str]:
     if charts:
         names = ", ".join(f"`{chart.name}.svg`" for chart in charts)
         yield from (
-            "", "## Figures that these runs cannot show", "",
+            "", "## Missing figures", "",
             *wrap(
-                f"{names}: the kept runs did not record what these figures need. New runs of the recipe record it, and the "
-                "figures are then drawn."
+                f"{names}: these runs did not record the data that the figures need. New runs of the recipe record it and draw "
+                "the figures."
             ),
         )  # fmt: skip

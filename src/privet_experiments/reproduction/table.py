@@ -129,19 +129,19 @@ def _facts(recipe: Recipe, records: Sequence[RunRecord], reduced: bool) -> Itera
     plans = [record.plan for record in records if record.plan is not None]
     yield f"Recipe `{recipe.name}`: {len(records)} runs" + (f" on {sizes} examples of {recipe.data}." if recipe.data else ".")
     if reduced:
-        yield "**Reduced**: fewer examples or epochs than the recipe's; not to be compared with the paper."
+        yield "**Reduced**: fewer examples or epochs than the recipe's; not comparable with the paper."
     yield f"{first}{f' to {last}' if last != first else ''}; {versions}; {_all(record.machine for record in records)}."
     if plans:
         sampling, neighbours = _all(plan["sampling"]["kind"] for plan in plans), _all(plan["adjacency"] for plan in plans)
         yield (
-            f"ε is an upper bound by PLD for what was sampled ({sampling}), neighbours: {neighbours}; ∞ where there is no "
-            "noise or no clipping. Mean ± standard deviation over the seeds of the initial parameters; noise and sampling are "
+            f"ε is an upper bound by PLD for the sampling used ({sampling}) and {neighbours} adjacency; ∞ without noise or "
+            "without clipping. Mean ± standard deviation over the seeds of the initial parameters; noise and sampling are "
             "not seeded."
         )
     if recipe.tuned:
         yield (
-            "Learning rates were searched by test accuracy, on a seed that is not reported. This compares arms; it is not what a "
-            "private search would find."
+            "Learning rates were searched by test accuracy, with a seed that is not in the table. This compares arms; a "
+            "private search would find other rates."
         )
     elif recipe.rates:
         yield f"Learning rates: {recipe.rates}."
@@ -182,8 +182,8 @@ def studies_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRe
     looks = _all(str(len(study["looks"])) for study in studies.values())
     yield from ("", "## Gradients", "")
     yield from wrap(
-        f"**{WARNING}**, on random batches of the training set, {looks} looks over the last {recipe.study_epochs:g} epochs of "
-        "one run of each arm: median, with the middle 80 % of the looks."
+        f"**{WARNING}**, on random batches of the training set: {looks} samples over the last {recipe.study_epochs:g} epochs "
+        "of one run per arm. Median, with the middle 80 % of the samples."
     )
     yield from ("", line(["arm", *(name.replace("_", " ") for name in names)]), line(["---"] * (len(names) + 1)))
     for row in rows:
