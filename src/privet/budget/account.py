@@ -6,11 +6,12 @@ __all__ = ["Account", "Share", "opening_record", "replay", "share_record"]
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from privet import accounting
 from privet._utils.unique import Unique
-from privet.accounting.composition.filters import filter_order, filtered_epsilon, is_filterable
+from privet.accounting.composition.filters import divergence, filter_order, filtered_epsilon, is_filterable
 from privet.budget.terms import Terms
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger.journal import Record
@@ -43,9 +44,12 @@ class Share:
     part: str | None
     order: float | None
 
-    def events(self) -> tuple[accounting.Release, ...]:
-        """Return the events for the accountant."""
-        return Plan.from_dict(self.plan).events(self.steps) if self.steps else ()
+    def parts(self) -> tuple[tuple[accounting.Release, ...], ...]:
+        """Return the releases on each disjoint part of the data that the run divided, one part if it held nothing out.
+
+        A share without counted steps is that of a run that released nothing, no query either (`Budget.settle`).
+        """
+        return Plan.from_dict(self.plan).parts(self.steps) if self.steps else ((),)
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,10 @@ class Account(Unique):
         """
         if self.terms.plans == "fixed":
             return True
-        events, order = Plan.from_dict(share.plan).events(), self.orders.get(share.part)
-        return order is not None and is_filterable(events) and _within_filter(events, self.terms, order) <= self.terms.epsilon
+        plan, order = Plan.from_dict(share.plan), self.orders.get(share.part)
+        if order is None or not is_filterable(plan.events()):
+            return False
+        return _within_filter([plan.parts()], self.terms, order) <= self.terms.epsilon
 
     def order(self, plan: Plan, part: str | None) -> float | None:
         """Return the Rényi order that this plan fixes for a part; None if it is already fixed, or unknown for the plan."""
@@ -151,14 +157,16 @@ def _share(record: Record) -> Share:
     raise TypeError(f"{record.get('record')} is not the share of a run")
 
 
-def _all_events(shares: Iterable[Share]) -> list[accounting.Release]:
-    return [event for share in shares for event in share.events()]
-
-
 def _compose_fixed(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
-    """Return ε of runs whose plans were fixed in advance: all their releases composed."""
-    accountant = accounting.DEFAULT_ACCOUNTANT
-    return accounting.composed_epsilon(_all_events(shares), delta=terms.delta, adjacency=terms.adjacency, accountant=accountant)
+    """Return ε of runs whose plans were fixed in advance.
+
+    Within one run, releases on disjoint parts do not add up. Runs divide the data independently, so an entry may be in the most
+    expensive part of each: for several runs, the releases on all parts are composed, which covers every case.
+    """
+    query: dict[str, Any] = {"delta": terms.delta, "adjacency": terms.adjacency, "accountant": accounting.DEFAULT_ACCOUNTANT}
+    if len(shares) == 1:
+        return accounting.parallel_epsilon(shares[0].parts(), **query)
+    return accounting.composed_epsilon([event for share in shares for part in share.parts() for event in part], **query)
 
 
 def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
@@ -168,16 +176,23 @@ def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None
     """
     if len(shares) < 2:
         return _compose_fixed(shares, terms, order)
-    events = _all_events(shares)
-    if order is None or not is_filterable(events):
+    parts = [share.parts() for share in shares]
+    if order is None or not all(is_filterable(part) for own in parts for part in own):
         raise InvalidArgumentError(
             "plans", "adaptive", "'fixed' for a budget with several runs, one of which has no known Rényi divergences",
             "No other composition is known to hold when plans depend on results; or use a separate budget for that run.",
         )  # fmt: skip
-    return _within_filter(events, terms, order)
+    return _within_filter(parts, terms, order)
 
 
-def _within_filter(events: Iterable[accounting.Release], terms: Terms, order: float) -> float:
+def _within_filter(runs: Iterable[Iterable[Sequence[accounting.Release]]], terms: Terms, order: float) -> float:
+    """Return ε of runs, each given as its releases on disjoint parts of the data.
+
+    A run's Rényi divergence is at most that of its most expensive part, because the divergence is jointly quasi-convex and the
+    division does not depend on values (van Erven, Harremoës 2014, "Rényi Divergence and Kullback-Leibler Divergence", Theorem 13).
+    """
+    cost = partial(divergence, order=order, adjacency=terms.adjacency)
+    events = [event for parts in runs for event in max(parts, key=cost)]
     return filtered_epsilon(events, order=order, delta=terms.delta, adjacency=terms.adjacency)
 
 

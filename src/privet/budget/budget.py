@@ -173,7 +173,9 @@ class Budget(Unique):
         with self._locked() as (journal, account):
             share = account.shares[ledger.run]
             _check_not_a_copy(share, ledger)
-            steps = ledger.spent if ledger.spent == 0 or account.returns(share) else share.steps
+            # A query that was answered before the first step counts as a step, which keeps the share.
+            spent = max(ledger.spent, 1 if ledger.queried else 0)
+            steps = spent if spent == 0 or account.returns(share) else share.steps
             journal.append(share_record(replace(share, steps=steps, settled=True, tip=ledger.tip, order=None)))
 
     def remark(self, run: str) -> str:

@@ -230,6 +230,11 @@ class Ledger(Unique):
         return self._answers
 
     @property
+    def queried(self) -> bool:
+        """Whether a query was reserved."""
+        return bool(self._reserved)
+
+    @property
     def lost(self) -> frozenset[str]:
         """Names of the queries that were reserved by a process that ended before it recorded the answer."""
         return frozenset(self._reserved - self._answers.keys())

@@ -7,7 +7,7 @@ the first release, add up even under adaptive choices.
 
 from __future__ import annotations
 
-__all__ = ["filter_order", "filtered_epsilon", "is_filterable"]
+__all__ = ["divergence", "filter_order", "filtered_epsilon", "is_filterable"]
 
 import math
 from collections.abc import Iterable
@@ -74,9 +74,15 @@ def filtered_epsilon(events: Iterable[Release], *, order: float, delta: float, a
     True
     """
     check_query(delta, adjacency)
+    spent = np.array([divergence(events, order=order, adjacency=adjacency)])
+    return float(rdp.to_epsilon(spent, delta, np.array([order]))[0])
+
+
+def divergence(events: Iterable[Release], *, order: float, adjacency: str) -> float:
+    """Return the sum of the Rényi divergences of releases; arguments as for `filtered_epsilon`."""
     place = int(np.argmin(np.abs(ORDERS - order)))
     if ORDERS[place] != order:
         raise InvalidArgumentError(
             "order", order, "one of privet.accounting.rdp.accountant.ORDERS", "Another version of Privet chose this order."
         )
-    return float(rdp.to_epsilon(curve(events, adjacency)[[place]], delta, ORDERS[[place]])[0])
+    return float(curve(events, adjacency)[place])
