@@ -41,6 +41,7 @@ ORDER = [
     "evaluation",
     "data",
     "models",
+    "artifact",
     "report",
     "runs",
     "cli",
@@ -60,6 +61,9 @@ SUBLAYERS = {
     ],
     "privet.cli": ["output", "topics", "definitions", "parts", "options", "config", "summary", "verbs", "main"],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
+    "privet.artifact": [
+        "description", "misfits", "encoding", "folder", "export", "predictor", "answers", "card",
+    ],
     "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
     "privet_experiments": ["tangent_kernel", "tasks", "claims", "recipe", "papers", "registry", "reproduction", "cli"],
 }  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privet import (
         accounting,
+        artifact,
         audit,
         clipping,
         collate,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         tuning,
         units,
     )
+    from privet.artifact import load
     from privet.budget import Budget
     from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
     from privet.plan import Plan, epochs, register
@@ -44,6 +46,7 @@ __all__ = [
     "Storage",
     "Training",
     "accounting",
+    "artifact",
     "audit",
     "clipped_sum",
     "clipping",
@@ -53,6 +56,7 @@ __all__ = [
     "epochs",
     "errors",
     "evaluation",
+    "load",
     "models",
     "momentum",
     "noise",
@@ -79,6 +83,7 @@ _PLACES = {
     "Training": "training",
     "clipped_sum": "gradients",
     "epochs": "plan",
+    "load": "artifact",
     "per_example_gradients": "gradients",
     "per_example_norms": "gradients",
     "register": "plan",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NAMES", "build"]
+__all__ = ["NAMES", "build", "is_pretrained"]
 
 import inspect
 from collections.abc import Callable
@@ -79,6 +79,11 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     built = network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
     of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
     return built.to(memory_format=torch.channels_last) if of_images else built  # type: ignore[call-overload]
+
+
+def is_pretrained(name: str) -> bool:
+    """Return whether a network is built with pretrained weights, which come with another package."""
+    return _NETWORKS[choice("name", name, NAMES)].shape is not None
 
 
 def _shape_error(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:

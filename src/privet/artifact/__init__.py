@@ -1,0 +1,39 @@
+"""The model that a run leaves for use: a folder that is complete by itself, and what loads it and predicts with it.
+
+The folder holds the weights (safetensors), their description (`model.json`: architecture, preprocessing or schema, target and
+guarantee) and a model card (`README.md`). Loading reads JSON and safetensors only: it executes no code from the folder.
+"""
+
+from privet.artifact.answers import ENDINGS, check_destination, list_columns, write_predictions
+from privet.artifact.card import PublicMetric, format_card
+from privet.artifact.description import Architecture, GuaranteeSummary, ModelDescription
+from privet.artifact.encoding import MISFITS
+from privet.artifact.export import FORMATS, choose_format
+from privet.artifact.folder import FOLDER, find_weights, write_folder, write_weights
+from privet.artifact.misfits import FoundMisfits, Misfit, MisfitError
+from privet.artifact.predictor import Predictions, Predictor, load
+
+__all__ = [
+    "ENDINGS",
+    "FOLDER",
+    "FORMATS",
+    "MISFITS",
+    "Architecture",
+    "FoundMisfits",
+    "GuaranteeSummary",
+    "Misfit",
+    "MisfitError",
+    "ModelDescription",
+    "Predictions",
+    "Predictor",
+    "PublicMetric",
+    "check_destination",
+    "choose_format",
+    "find_weights",
+    "format_card",
+    "list_columns",
+    "load",
+    "write_folder",
+    "write_predictions",
+    "write_weights",
+]

@@ -1,0 +1,187 @@
+"""The model card: what a reader of the folder needs to know, in Markdown with the metadata of a model hub.
+
+Layout: Mitchell et al. 2019, "Model cards for model reporting". The metadata are those of Hugging Face's hub.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PublicMetric", "format_card"]
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privet.artifact.description import ModelDescription
+from privet.artifact.export import FORMATS
+from privet.tables import Schema
+
+_TAGS = ("differential-privacy", "dp-sgd", "privet")
+# Number of columns or classes that the card lists; model.json has them all.
+_LISTED = 60
+
+
+@dataclass(frozen=True)
+class PublicMetric:
+    """A number on the quality of the model that may be published.
+
+    Args:
+        name: identifier on the hub, such as "accuracy" or "rmse".
+        label: name for people, with the unit, such as "Accuracy".
+        value: the number.
+        interval: 95 % interval; None without one.
+        source: the data, and why the number may be published, as a noun phrase such as "360 public test examples".
+    """
+
+    name: str
+    label: str
+    value: float
+    interval: tuple[float, float] | None
+    source: str
+
+
+def format_card(description: ModelDescription, metrics: Sequence[PublicMetric] = (), license: str | None = None) -> str:
+    """Return the text of a model card.
+
+    Guarantee:
+        It contains public facts only: the description, whose every part is public, and the metrics that the caller vouches for.
+
+    Args:
+        description: the model.
+        metrics: numbers on public test data, or released under the guarantee.
+        license: identifier of the model's licence, such as "apache-2.0"; left out if None.
+    """
+    sections = [
+        _front_matter(description, metrics, license),
+        f"# {_title(description)}",
+        f"{_summary(description)} It was trained with differential privacy: {description.guarantee}",
+        "## Intended use",
+        "> **To be completed by the owner of the model:** what it is for, who may use it, and what it must not be used for.",
+        "## Use",
+        _usage(description),
+        "## Training data",
+        _training_data(description),
+        "## Privacy guarantee",
+        _guarantee(description),
+        "## What an attacker can learn",
+        _attacks(description),
+        "## Evaluation",
+        _evaluation(metrics),
+        "## Files",
+        "- `model.safetensors`: the weights.\n"
+        "- `model.json`: architecture, encoding of the inputs, meaning of the outputs, and guarantee.\n"
+        "- `README.md`: this card.",
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in description.versions.items()) + ".",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _title(description: ModelDescription) -> str:
+    where = f" on {description.data_set}" if description.data_set else ""
+    return f"{description.architecture.name} for {description.target}{where}"
+
+
+def _task(description: ModelDescription) -> str:
+    images = description.schema is None and len(description.architecture.input_shape) == 3
+    return f"{'image' if images else 'tabular'}-{'classification' if description.classes else 'regression'}"
+
+
+def _front_matter(description: ModelDescription, metrics: Sequence[PublicMetric], license: str | None) -> str:
+    task = _task(description)
+    found: dict[str, Any] = {} if license is None else {"license": license}
+    found |= {"library_name": "privet", "pipeline_tag": task, "tags": [*_TAGS]}
+    if metrics:
+        results = [{"type": one.name, "value": one.value, "name": one.label} for one in metrics]
+        data = {"name": description.data_set or metrics[0].source, "type": description.data_set or "private"}
+        found["model-index"] = [
+            {"name": _title(description), "results": [{"task": {"type": task}, "dataset": data, "metrics": results}]}
+        ]
+    # JSON is YAML, and needs no rules on when to quote.
+    return "\n".join(["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in found.items()), "---"])
+
+
+def _summary(description: ModelDescription) -> str:
+    network = f"This model, a network of the kind `{description.architecture.name}`, predicts `{description.target}`"
+    if description.classes is None:
+        return f"{network}, {description.task.requirement}."
+    names = ", ".join(f"`{name}`" for name in description.classes[:_LISTED])
+    more = ", …" if len(description.classes) > _LISTED else ""
+    return f"{network}, one of {len(description.classes)} classes: {names}{more}."
+
+
+def _usage(description: ModelDescription) -> str:
+    rows = '"rows.csv"' if description.schema is not None else '"examples.npz"'
+    shape = ", ".join(map(str, description.architecture.input_shape))
+    takes = (
+        "It takes a table (CSV, TSV, parquet, or a data frame) with the columns below. Rows with values that do not fit are "
+        "refused, each with the reason."
+        if description.schema is not None
+        else f"It takes an array that gives inputs of the shape (N, {shape})"
+        + (f", whose entries are each {description.preprocessing.allowed}." if description.preprocessing else ".")
+    )
+    proba = "" if description.classes is None else f"\nprobabilities = model.predict_proba({rows})"
+    code = (
+        f'```python\nimport privet\n\nmodel = privet.load("path/to/this/folder")\npredictions = model.predict({rows}){proba}\n```'
+    )
+    other = " or ".join(f"`privet export FOLDER --to {name}`" for name in FORMATS)
+    return f"{code}\n\n{takes} {other} writes the network for other programs."
+
+
+def _training_data(description: ModelDescription) -> str:
+    guarantee = description.guarantee
+    data = (
+        f"the public data set {description.data_set}" if description.data_set else "private data, which is not described further"
+    )
+    size = f"{guarantee.examples:,} units of privacy, each being {guarantee.unit}" if guarantee.unit != "one example" else (
+        f"{guarantee.examples:,} examples"
+    )  # fmt: skip
+    first = f"The model was trained on {data}: {size}. Only facts that are public are given here."
+    return first if description.schema is None else f"{first}\n\n{_columns(description.schema)}"
+
+
+def _columns(schema: Schema) -> str:
+    features = [(name, column) for name, column in schema.columns if column.labels()]
+    rows = [f"| {_cell(name)} | {type(column).__name__.lower()} | {_cell(column.requirement)} |" for name, column in features]
+    more = [f"| … | | {len(rows) - _LISTED} further columns are in model.json |"] if len(rows) > _LISTED else []
+    return "\n".join(["| column | kind | a cell that fits |", "|---|---|---|", *rows[:_LISTED], *more])
+
+
+def _guarantee(description: ModelDescription) -> str:
+    guarantee = description.guarantee
+    return (
+        f"{guarantee} ε was computed by the accountant `{guarantee.accountant}`. The guarantee covers the weights and everything "
+        "that is computed from them, predictions included, for the training data. It does not protect the rows that somebody "
+        "predicts.\n\n"
+        f"Assumed, as it cannot be checked:\n\n{_list(guarantee.assumptions)}\n\n"
+        f"Not covered:\n\n{_list(guarantee.not_covered)}"
+    )
+
+
+def _attacks(description: ModelDescription) -> str:
+    attacks = description.guarantee.attacks
+    if not attacks:
+        return "Nothing is bounded: the weights may reveal any training example."
+    return (
+        f"About {description.guarantee.unit} of the training data: {attacks}\n\n"
+        "Facts about the whole population are learned on purpose, and may let somebody infer things about people who "
+        "are not in the training data."
+    )
+
+
+def _evaluation(metrics: Sequence[PublicMetric]) -> str:
+    if not metrics:
+        return "No number was measured on public test data or released under the guarantee."
+    rows = [
+        f"| {_cell(one.label)} | {one.value:.4g} | {'' if one.interval is None else '{:.4g} to {:.4g}'.format(*one.interval)} "
+        f"| {_cell(one.source)} |"
+        for one in metrics
+    ]
+    return "\n".join(["| metric | value | 95 % interval | measured on |", "|---|---|---|---|", *rows])
+
+
+def _list(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items) or "- nothing"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", r"\|").split())

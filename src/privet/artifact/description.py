@@ -1,0 +1,241 @@
+"""The description of a model, as `model.json` holds it: how to build it, what goes in, what comes out, and its guarantee."""
+
+from __future__ import annotations
+
+__all__ = ["FORMAT", "Architecture", "GuaranteeSummary", "ModelDescription"]
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from privet import models
+from privet._utils.registry import decode, encode
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.guarantee.statement import Guarantee, explain_meaning
+from privet.accounting.rounding import format_up
+from privet.data.preprocessing import Preprocessing, preprocessing_from_dict
+from privet.errors import InvalidArgumentError, choice, count
+from privet.tables import Classification, Schema, Target
+
+# Version of the layout of `model.json`. It grows whenever an older Privet would misread a newer file.
+FORMAT = 1
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network of `privet.models`, without its weights.
+
+    Args:
+        name: one of `privet.models.NAMES`.
+        input_shape: shape of one input.
+        outputs: number of outputs, ≥ 1.
+        options: further arguments of the network, as plain JSON values.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    outputs: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        choice("name", self.name, models.NAMES, "A network of a newer Privet needs that Privet.")
+        object.__setattr__(self, "input_shape", tuple(count("input_shape", side) for side in self.input_shape))
+        count("outputs", self.outputs)
+        if not all(isinstance(option, str) for option in self.options):
+            raise InvalidArgumentError("options", self.options, "names with values")
+
+    def build(self) -> nn.Module:
+        """Return the network with initial values; torch's random state stays as it was."""
+        with torch.random.fork_rng(devices=[]):
+            return models.build(self.name, self.input_shape, self.outputs, **self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuaranteeSummary:
+    """The guarantee of a run in a few values; the run's guarantee.md is the whole statement.
+
+    Args:
+        epsilon: ε at `delta`; infinity if there is no privacy.
+        delta: δ.
+        unit: whose data is protected, such as "one example".
+        adjacency: how neighbouring data sets differ.
+        examples: public size N of the training data, in units that are sampled and clipped.
+        accountant: the accountant that computed ε.
+        attacks: limits on membership attacks, in sentences; empty if there are none.
+        assumptions: conditions of the guarantee that cannot be checked, in sentences.
+        not_covered: what the guarantee excludes, in phrases.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    adjacency: str
+    examples: int
+    accountant: str
+    attacks: str = ""
+    assumptions: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+        if not self.epsilon >= 0 or not 0 <= self.delta <= 1:
+            raise InvalidArgumentError("guarantee", (self.epsilon, self.delta), "ε of at least 0 and δ from 0 to 1")
+        choice("adjacency", self.adjacency, ADJACENCIES)
+        count("examples", self.examples)
+        for name in ("assumptions", "not_covered"):
+            object.__setattr__(self, name, tuple(map(str, getattr(self, name))))
+
+    def __str__(self) -> str:
+        """Return the guarantee in a sentence."""
+        if math.isinf(self.epsilon):
+            return "NO PRIVACY (ε = ∞): the model may reveal any training example."
+        return (
+            f"({format_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, where neighbouring data sets "
+            f"differ in {self.unit} that is {ADJACENCIES[self.adjacency]}."
+        )
+
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> GuaranteeSummary:
+        """Return the summary of a run's statement."""
+        unit, private = str(guarantee.unit), math.isfinite(guarantee.epsilon)
+        return cls(
+            epsilon=guarantee.epsilon,
+            delta=guarantee.delta,
+            unit=unit,
+            adjacency=guarantee.adjacency,
+            examples=guarantee.examples,
+            accountant=guarantee.accountant,
+            attacks=explain_meaning(guarantee.meaning, unit, guarantee.adjacency) if private else "",
+            assumptions=guarantee.assumptions,
+            not_covered=guarantee.not_covered,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDescription:
+    """All that is needed to use a model's weights. Everything in it is public.
+
+    Args:
+        architecture: the network.
+        target: name of what the model predicts, such as the column of a table.
+        task: the classes in the order of the outputs, or the bounds of a number.
+        schema: columns of the table that the model takes; None for arrays.
+        preprocessing: function from raw arrays to inputs; None for tables, and for inputs that no raw array gives.
+        guarantee: summary of the guarantee.
+        data_set: name of the public data set that the model was trained on; None for private data.
+        weights: SHA-256 of `model.safetensors`.
+        versions: library → version that trained the model.
+
+    Raises:
+        InvalidArgumentError: the parts contradict each other.
+    """
+
+    architecture: Architecture
+    target: str
+    task: Target
+    schema: Schema | None
+    preprocessing: Preprocessing | None
+    guarantee: GuaranteeSummary
+    data_set: str | None
+    weights: str
+    versions: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.task.outputs != self.architecture.outputs:
+            raise InvalidArgumentError("outputs", self.architecture.outputs, f"{self.task.outputs}, as the task says")
+        if self.schema is not None and (self.target, self.task) != (self.schema.target, self.schema.task):
+            raise InvalidArgumentError("target", self.target, f"the target of the schema, {self.schema.target!r}, and its task")
+        if self.schema is not None and self.architecture.input_shape != (self.schema.width,):
+            shape = self.architecture.input_shape
+            raise InvalidArgumentError("input_shape", shape, f"({self.schema.width},), the width of the schema")
+        if not _SHA256.fullmatch(self.weights):
+            raise InvalidArgumentError("weights", self.weights, "a SHA-256 in hexadecimal digits")
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes in the order of the outputs; None for regression."""
+        return self.task.classes if isinstance(self.task, Classification) else None
+
+    def to_json(self) -> str:
+        """Return the text of `model.json`."""
+        epsilon = self.guarantee.epsilon
+        values = {
+            "format": FORMAT,
+            "architecture": asdict(self.architecture),
+            "target": self.target,
+            "task": encode(self.task),
+            "schema": None if self.schema is None else self.schema.to_dict(),
+            "preprocessing": None if self.preprocessing is None else self.preprocessing.to_dict(),
+            "guarantee": asdict(self.guarantee) | {"epsilon": "inf" if math.isinf(epsilon) else epsilon},
+            "data_set": self.data_set,
+            "weights": self.weights,
+            "versions": dict(self.versions),
+        }
+        return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_dict(cls, values: object) -> ModelDescription:
+        """Return the description that `to_json` wrote, from its parsed JSON.
+
+        Raises:
+            InvalidArgumentError: the format is unknown, a field is missing or unknown, or a value is out of its range.
+        """
+        found = _mapping("model.json", values)
+        if found.get("format") != FORMAT:
+            fix = "A newer Privet may have written it: upgrade Privet."
+            raise InvalidArgumentError("format", found.get("format"), str(FORMAT), fix)
+        names = {field.name for field in fields(cls)}
+        if found.keys() - {"format"} != names:
+            given = sorted(found.keys() - {"format"})
+            raise InvalidArgumentError("model.json", given, f"made of the fields {', '.join(sorted(names))}")
+        schema, scaling, data_set = found["schema"], found["preprocessing"], found["data_set"]
+        return cls(
+            architecture=_construct(Architecture, found["architecture"]),
+            target=_text("target", found["target"]),
+            task=_task(found["task"]),
+            schema=None if schema is None else Schema.from_dict(_mapping("schema", schema)),
+            preprocessing=None if scaling is None else preprocessing_from_dict(_mapping("preprocessing", scaling)),
+            guarantee=_construct(GuaranteeSummary, found["guarantee"]),
+            data_set=None if data_set is None else _text("data_set", data_set),
+            weights=_text("weights", found["weights"]),
+            versions={str(name): str(version) for name, version in _mapping("versions", found["versions"]).items()},
+        )
+
+
+def _task(values: object) -> Target:
+    task = decode("task", _mapping("task", values), Target)
+    assert isinstance(task, Target)  # no other kind is derived from it
+    return task
+
+
+def _construct(kind: type[Any], values: object) -> Any:
+    try:
+        return kind(**_mapping(kind.__name__, values))
+    except InvalidArgumentError:
+        raise
+    except (TypeError, ValueError) as error:  # a field is missing, unknown or no number
+        raise InvalidArgumentError(kind.__name__, values, "complete", f"{error}.") from None
+
+
+def _mapping(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(name, type(value).__name__, "a JSON object")
+    return value
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidArgumentError(name, value, "text that is not empty")
+    return value

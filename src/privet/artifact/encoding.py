@@ -1,0 +1,99 @@
+"""Rows to predict: from a table, a file of arrays or an array to the inputs of a network."""
+
+from __future__ import annotations
+
+__all__ = ["MISFITS", "encode_rows"]
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privet.artifact.description import ModelDescription
+from privet.artifact.misfits import FoundMisfits, MisfitError, find_array_misfits, find_table_misfits
+from privet.data.formats.npz import read_arrays
+from privet.data.preprocessing import Preprocessing, Unchanged
+from privet.errors import InvalidArgumentError, choice
+from privet.tables import read_frame
+
+# What to do with cells that do not fit the schema.
+MISFITS = ("refuse", "as-schema")
+
+_ARRAY_FILES = (".npz", ".npy")
+# Names of the array to predict in an .npz file with several, best first.
+_NAMES = ("x", "x_test")
+
+
+def encode_rows(
+    rows: object, description: ModelDescription, *, misfits: str = "refuse", encoded: bool = False
+) -> tuple[NDArray[np.float32], FoundMisfits]:
+    """Return the inputs of the network for rows to predict, and the places that did not fit.
+
+    Args:
+        rows: for a model of tables: path of a table, a data frame, or a mapping from column names to sequences, with the columns
+            of the schema in any order; others are not read, nor is the target. For a model of arrays: an array (N, …), or the
+            path of an .npy or .npz file; an .npz file holds one array, or one named x or x_test.
+        description: the model.
+        misfits: "refuse" to raise an exception if a cell does not fit the schema, or "as-schema" to encode it as the schema says,
+            as in training.
+        encoded: the rows are inputs of the network already, (N, *input_shape).
+
+    Returns:
+        Inputs (N, *input_shape), finite.
+
+    Raises:
+        MisfitError: rows do not fit, and `misfits` is "refuse"; or entries of an array do not fit, for which there is no rule.
+        InvalidArgumentError: the rows cannot be read, lack a column, or have another shape or type.
+    """
+    choice("misfits", misfits, MISFITS)
+    if description.schema is None or encoded:
+        preprocessing = Unchanged() if encoded else description.preprocessing
+        if preprocessing is None:
+            fix = "Encode the rows as for training, and say so with encoded=True."
+            raise InvalidArgumentError("encoded", encoded, "True for a model without known preprocessing", fix)
+        return _encode_array(rows, description, preprocessing)
+    frame = read_frame(rows, "rows")
+    found = find_table_misfits(frame, description.schema)
+    if found.places and misfits == "refuse":
+        raise MisfitError(found, 'Correct them, or encode them as the schema says with misfits="as-schema".')
+    return description.schema.encode(frame), found
+
+
+def _encode_array(
+    rows: object, description: ModelDescription, preprocessing: Preprocessing
+) -> tuple[NDArray[np.float32], FoundMisfits]:
+    shape = description.architecture.input_shape
+    array = _read_array(rows)
+    if array.dtype.kind not in preprocessing.kinds:
+        allowed = f"an array whose entries are each {preprocessing.allowed}"
+        fix = "If it holds inputs of the network already, say so with encoded=True."
+        raise InvalidArgumentError("rows", f"an array of {array.dtype}", allowed, fix)
+    if array.ndim < 2 or not len(array):
+        fix = "For a single example, add a first dimension of 1."
+        raise InvalidArgumentError("rows", f"an array of shape {array.shape}", f"of a shape such as (N, {_words(shape)})", fix)
+    if preprocessing(array[:1]).shape[1:] != shape:
+        raise InvalidArgumentError("rows", f"an array of shape {array.shape}", f"of the shape (N, {_words(shape)})")
+    found = find_array_misfits(array, preprocessing)
+    if found.places:
+        raise MisfitError(found, "Correct them: for arrays, no rule says what such an entry becomes.")
+    return preprocessing(array), found
+
+
+def _read_array(rows: object) -> NDArray[np.generic]:
+    if isinstance(rows, Tensor):
+        return np.asarray(rows.detach().cpu().numpy())
+    if isinstance(rows, np.ndarray):
+        return rows
+    if not isinstance(rows, str | Path) or not str(rows).lower().endswith(_ARRAY_FILES):
+        given = str(rows) if isinstance(rows, str | Path) else type(rows).__name__
+        raise InvalidArgumentError("rows", given, f"an array, or the path of a file that ends in {' or '.join(_ARRAY_FILES)}")
+    arrays = read_arrays(Path(rows).expanduser(), "rows")
+    name = next((name for name in (*_NAMES, *arrays) if name in arrays), None)
+    if name is None or (name not in _NAMES and len(arrays) > 1):
+        raise InvalidArgumentError("rows", sorted(arrays), "one array, or an array named x or x_test", "Rename it.")
+    return arrays[name]
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))

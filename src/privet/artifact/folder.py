@@ -1,0 +1,134 @@
+"""The folder of a model: written whole, and read without executing anything from it."""
+
+from __future__ import annotations
+
+__all__ = ["FOLDER", "find_folder", "find_weights", "load_module", "read_description", "write_folder", "write_weights"]
+
+import hashlib
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from privet import models
+from privet._utils.documents import DocumentError, from_json, read_text
+from privet._utils.files import write_atomically, write_text
+from privet.artifact.description import Architecture, ModelDescription
+from privet.errors import InvalidArgumentError
+
+# Name of the folder in the directory of a run.
+FOLDER = "model"
+
+_WEIGHTS, _DESCRIPTION, _CARD = "model.safetensors", "model.json", "README.md"
+
+
+def write_weights(folder: Path, module: nn.Module) -> str:
+    """Write the weights of a network and return their SHA-256."""
+    path = folder / _WEIGHTS
+    write_atomically(path, lambda temporary: safetensors.torch.save_model(module, str(temporary), {"format": "pt"}))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_folder(folder: Path, description: ModelDescription, card: str) -> None:
+    """Write description and model card beside the weights; the description last, as it makes the folder complete."""
+    write_text(folder / _CARD, card)
+    write_text(folder / _DESCRIPTION, description.to_json())
+
+
+def find_weights(run: Path) -> Path | None:
+    """Return the file with the weights of a run; None before its end. Runs before version 0.2 have no folder for the model."""
+    places = (run / FOLDER / _WEIGHTS, run / _WEIGHTS)
+    return next((place for place in places if place.exists()), None)
+
+
+def find_folder(path: Path) -> Path:
+    """Return the folder of a model, given itself or the directory of its run.
+
+    Raises:
+        InvalidArgumentError: there is none; the message says how to get one.
+    """
+    for folder in (path, path / FOLDER):
+        if (folder / _DESCRIPTION).is_file():
+            return folder
+    allowed = f"the directory of a finished run, or its folder {FOLDER}"
+    if (path / _WEIGHTS).is_file():
+        fix = f"It is older than the folder {FOLDER}: train again, or read model.safetensors with safetensors."
+    elif (path / "plan.json").is_file():
+        fix = f"The run is not finished: privet train --resume {path}."
+    else:
+        fix = f"It has no {_DESCRIPTION}."
+    raise InvalidArgumentError("the model", str(path), allowed, fix)
+
+
+def read_description(folder: Path) -> ModelDescription:
+    """Return the description of the model in a folder.
+
+    Raises:
+        InvalidArgumentError: `model.json` is damaged, or of another format.
+    """
+    path = folder / _DESCRIPTION
+    try:
+        return ModelDescription.from_dict(from_json(read_text(path)))
+    except DocumentError as error:
+        raise _damaged(path, str(error)) from None
+    except InvalidArgumentError as error:
+        raise _damaged(path, f"{error.name} is {error.value!r:.200}; it must be {error.allowed}", error.fix) from None
+
+
+def load_module(folder: Path, description: ModelDescription) -> nn.Module:
+    """Return the network with the weights in a folder, in evaluation mode on the CPU.
+
+    The file is parsed as safetensors, which hold numbers and names only. Names, shapes and types are compared with the network
+    before it takes any memory.
+
+    Raises:
+        InvalidArgumentError: the weights are damaged, are not those that the description names, or do not fit the network.
+    """
+    path = folder / _WEIGHTS
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _damaged(path, f"{error.strerror or error}") from None
+    if hashlib.sha256(content).hexdigest() != description.weights:
+        raise _damaged(path, f"its SHA-256 is not the one in {_DESCRIPTION}", "Copy the whole folder again.")
+    try:
+        weights = safetensors.torch.load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise _damaged(path, f"it is no file of safetensors ({error})") from None
+    architecture = description.architecture
+    if not models.is_pretrained(architecture.name):  # those load weights while they are built
+        with torch.device("meta"):
+            _check_shapes(path, _build(folder, architecture), weights)
+    module = _build(folder, architecture)
+    _check_shapes(path, module, weights)
+    module.load_state_dict(weights)
+    return module.eval()
+
+
+def _build(folder: Path, architecture: Architecture) -> nn.Module:
+    try:
+        return architecture.build()
+    except InvalidArgumentError as error:
+        why = f"{error.name} is {error.value!r}; it must be {error.allowed}"
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # raised by torch for numbers that are too large
+        why = f"the network cannot be built ({error})"
+    raise _damaged(folder / _DESCRIPTION, why)
+
+
+def _check_shapes(path: Path, module: nn.Module, weights: dict[str, Tensor]) -> None:
+    expected = {name: (tuple(value.shape), value.dtype) for name, value in module.state_dict().items()}
+    found = {name: (tuple(value.shape), value.dtype) for name, value in weights.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            have, want = (_describe(values.get(name)) for values in (found, expected))
+            raise _damaged(path, f"the tensor {name!r} is {have}, and the network has {want}")
+
+
+def _describe(kind: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return "absent" if kind is None else f"{kind[1]} of shape {kind[0]}".removeprefix("torch.")
+
+
+def _damaged(path: Path, why: str, fix: str = "") -> InvalidArgumentError:
+    return InvalidArgumentError("the file", str(path), "as privet train wrote it", f"{why.rstrip('.')}. {fix}".strip())

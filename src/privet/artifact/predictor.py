@@ -1,0 +1,146 @@
+"""A loaded model, which takes rows as they are and answers in the words or units of its target."""
+
+from __future__ import annotations
+
+__all__ = ["Predictions", "Predictor", "load"]
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from privet.artifact.description import GuaranteeSummary, ModelDescription
+from privet.artifact.encoding import encode_rows
+from privet.artifact.export import export_module
+from privet.artifact.folder import find_folder, load_module, read_description
+from privet.artifact.misfits import FoundMisfits
+from privet.errors import PrivetError
+from privet.tables import Schema
+
+# Rows that go through the network at once.
+_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The answers to some rows.
+
+    Args:
+        values: (N,) names of classes, or numbers in the target's units.
+        probabilities: (N, K) probability of each class, which sum to 1 in every row; None for regression.
+        misfits: places that did not fit the schema and were encoded as it says.
+    """
+
+    values: NDArray[np.generic]
+    probabilities: NDArray[np.float64] | None
+    misfits: FoundMisfits
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A trained model with all that it needs to predict.
+
+    Args:
+        module: the network, in evaluation mode, on `device`.
+        description: architecture, schema or preprocessing, target and guarantee.
+        device: torch device of the network.
+
+    Guarantee:
+        Predictions are post-processing of the trained model: they keep its guarantee for the *training* data, however many are
+        made. The rows to predict have no guarantee: whoever sees the predictions learns about them.
+    """
+
+    module: nn.Module
+    description: ModelDescription
+    device: str = "cpu"
+
+    @property
+    def schema(self) -> Schema | None:
+        """The columns of the table that the model takes; None for a model of arrays."""
+        return self.description.schema
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes in the order of the probabilities; None for regression."""
+        return self.description.classes
+
+    @property
+    def guarantee(self) -> GuaranteeSummary:
+        """The guarantee for the training data."""
+        return self.description.guarantee
+
+    def predict(self, rows: object, *, misfits: str = "refuse", encoded: bool = False) -> NDArray[np.generic]:
+        """Return the class of each row by name, or the number in the target's units, (N,).
+
+        Args:
+            rows: a table, for a model with a schema: path, data frame or mapping from column names to sequences. Otherwise an
+                array (N, …) of raw examples, such as bytes of pixels, or the path of an .npy or .npz file.
+            misfits: "refuse" rows that do not fit the schema, or encode them "as-schema", as in training.
+            encoded: the rows are inputs of the network already, (N, *input_shape).
+
+        Raises:
+            MisfitError: some rows do not fit; it names them, with the reasons.
+            InvalidArgumentError: the rows cannot be read, or are of another kind than the model takes.
+        """
+        return self.answer(rows, misfits=misfits, encoded=encoded).values
+
+    def predict_proba(self, rows: object, *, misfits: str = "refuse", encoded: bool = False) -> NDArray[np.float64]:
+        """Return the probability of each class, (N, K), in the order of `classes`; arguments and errors as for `predict`.
+
+        Raises:
+            PrivetError: the model predicts a number.
+        """
+        found = self.answer(rows, misfits=misfits, encoded=encoded).probabilities
+        if found is None:
+            raise PrivetError(f"the model predicts the number {self.description.target!r}, which has no classes: use predict")
+        return found
+
+    def answer(self, rows: object, *, misfits: str = "refuse", encoded: bool = False) -> Predictions:
+        """Return predictions, probabilities and misfits at once; arguments and errors as for `predict`."""
+        inputs, found = encode_rows(rows, self.description, misfits=misfits, encoded=encoded)
+        with torch.inference_mode():
+            parts = [self.module(part.to(self.device)).double().cpu() for part in torch.from_numpy(inputs).split(_AT_ONCE)]
+        outputs = torch.cat(parts)
+        if not outputs.isfinite().all():
+            raise PrivetError("the outputs of the model are not finite: its training diverged; train again with a lower rate")
+        if self.classes is None:
+            return Predictions(self.description.task.decode(outputs.numpy()), None, found)
+        probabilities = outputs.softmax(dim=1).numpy()
+        return Predictions(self.description.task.decode(probabilities), probabilities, found)
+
+    def export(self, path: str | Path, to: str | None = None) -> Path:
+        """Write the network in a format of other programs and return the path.
+
+        The file maps encoded inputs (N, *input_shape) to outputs (N, K), for any N, and carries the text of `model.json`, which
+        says how to encode rows and what the outputs mean.
+
+        Args:
+            path: a new file; one that exists is replaced.
+            to: "onnx" or "torch-export"; by default by the ending, .onnx or .pt2.
+
+        Raises:
+            InvalidArgumentError: the format is unknown.
+            PrivetError: the package that writes the format is not installed.
+        """
+        return export_module(self.module, self.description, Path(path), to)
+
+
+def load(path: str | Path, *, device: str = "cpu") -> Predictor:
+    """Return the model of a finished run.
+
+    Only JSON and safetensors are read: nothing in the folder is executed.
+
+    Args:
+        path: directory of the run, or its folder `model`, which may be copied to another place.
+        device: torch device for the network, such as "cpu" or "cuda".
+
+    Raises:
+        InvalidArgumentError: there is no model, its format is unknown, a file is damaged, or weights and network do not fit.
+        PrivetError: the network is a pretrained one, and the package that it comes with is not installed.
+    """
+    folder = find_folder(Path(path).expanduser())
+    description = read_description(folder)
+    return Predictor(load_module(folder, description).to(device), description, device)
