@@ -3,7 +3,8 @@
 from privet.evaluation.bins import BinTable, binary, class_wise, equal_mass, equal_width, tabulate, top_label
 from privet.evaluation.classifier import evaluate
 from privet.evaluation.displays import ConfidenceDisplay, ReliabilityDisplay, TrueClassDisplay
-from privet.evaluation.interval import bootstrap_interval, wilson_interval
+from privet.evaluation.held_out import HeldOutEstimate
+from privet.evaluation.interval import bootstrap_interval, noisy_interval, wilson_interval
 from privet.evaluation.regression import evaluate_regression
 from privet.evaluation.result import Evaluation, GroupAccuracy, RegressionEvaluation
 
@@ -12,6 +13,7 @@ __all__ = [
     "ConfidenceDisplay",
     "Evaluation",
     "GroupAccuracy",
+    "HeldOutEstimate",
     "RegressionEvaluation",
     "ReliabilityDisplay",
     "TrueClassDisplay",
@@ -22,6 +24,7 @@ __all__ = [
     "equal_width",
     "evaluate",
     "evaluate_regression",
+    "noisy_interval",
     "tabulate",
     "top_label",
     "wilson_interval",

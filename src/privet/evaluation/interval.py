@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bootstrap_interval", "wilson_interval"]
+__all__ = ["bootstrap_interval", "noisy_interval", "wilson_interval"]
 
 import math
 from collections.abc import Callable
@@ -39,6 +39,38 @@ def wilson_interval(proportion: float, examples: int, confidence: float = 0.95) 
     spread = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
     scale = 1 + z**2 / n
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def noisy_interval(mean: float, examples: int, deviation: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the score interval of the expectation of a quantity in [0, 1], from a mean that was released with Gaussian noise.
+
+    It is the Wilson interval with the variance of the noise added: all p with (mean − p)² ≤ z²·(p(1 − p)/N + deviation²). For any
+    quantity in [0, 1], p(1 − p) is the largest variance, so the interval is conservative for others than yes or no.
+
+    Args:
+        mean: released mean, clipped to [0, 1].
+        examples: number N ≥ 1 of independent examples in the mean.
+        deviation: standard deviation of the noise on the mean, ≥ 0; without noise, this is `wilson_interval`.
+        confidence: coverage probability, in (0, 1).
+
+    Returns:
+        The lower and upper ends, both in [0, 1].
+
+    Raises:
+        InvalidArgumentError: an argument is outside its range.
+
+    >>> [round(end, 3) for end in noisy_interval(0.8, 1000, 0.01)]
+    [0.767, 0.83]
+    """
+    centre, n = real("mean", mean), count("examples", examples)
+    if not 0 <= centre <= 1:
+        raise InvalidArgumentError("mean", mean, "from 0 to 1", "Clip the released mean.")
+    if real("deviation", deviation) < 0:
+        raise InvalidArgumentError("deviation", deviation, "at least 0")
+    z = NormalDist().inv_cdf((1 + between("confidence", confidence, 0, 1)) / 2)
+    leading, linear, constant = 1 + z**2 / n, 2 * centre + z**2 / n, centre**2 - (z * deviation) ** 2
+    root = math.sqrt(linear**2 - 4 * leading * constant)
+    return max(0.0, (linear - root) / (2 * leading)), min(1.0, (linear + root) / (2 * leading))
 
 
 def bootstrap_interval(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Evaluation", "GroupAccuracy", "Intervals", "RegressionEvaluation"]
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self
@@ -72,6 +73,13 @@ class Evaluation:
             raise InvalidArgumentError("examples", self.examples, "the sum of the confusion matrix")
 
     @property
+    def balanced_accuracy(self) -> float:
+        """Mean over the classes that have examples of the fraction classified correctly: it weights rare classes like others."""
+        totals = [sum(row) for row in self.confusion]
+        hits = [row[label] / total for label, (row, total) in enumerate(zip(self.confusion, totals, strict=True)) if total]
+        return sum(hits) / len(hits)
+
+    @property
     def expected_calibration_error(self) -> float | None:
         """ECE, the mean gap between confidence and accuracy: `BinTable.expected_error` of the calibration."""
         return None if self.calibration is None else self.calibration.expected_error
@@ -87,8 +95,8 @@ class Evaluation:
         return None if self.calibration is None else self.calibration.root_mean_square_error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return values for standard JSON, from which `from_dict` restores an equal evaluation."""
-        return {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
+        """Return values for standard JSON, with the task, from which `from_dict` restores an equal evaluation."""
+        return {"task": "classification", **{field.name: _encode(getattr(self, field.name)) for field in fields(self)}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -112,16 +120,30 @@ class RegressionEvaluation:
         mean_absolute_error: mean of |output − target|, in the unit of the target.
         examples: number of examples, ≥ 1.
         intervals: as for `Evaluation`.
+        r_squared: R², the fraction of the targets' variance that the outputs explain, at most 1 and negative for outputs worse
+            than the mean target; None if all targets are equal, and for files without it.
     """
 
     mean_squared_error: float
     mean_absolute_error: float
     examples: int
     intervals: Intervals = field(default_factory=dict, hash=False)
+    r_squared: float | None = None
+
+    @property
+    def root_mean_squared_error(self) -> float:
+        """Square root of the mean squared error, in the unit of the target."""
+        return math.sqrt(self.mean_squared_error)
+
+    @property
+    def error_interval(self) -> tuple[float, float] | None:
+        """The interval of the root mean squared error, if requested."""
+        ends = self.intervals.get("mean_squared_error")
+        return None if ends is None else (math.sqrt(ends[0]), math.sqrt(ends[1]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return values for standard JSON, from which `from_dict` restores an equal evaluation."""
-        return {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
+        """Return values for standard JSON, with the task, from which `from_dict` restores an equal evaluation."""
+        return {"task": "regression", **{field.name: _encode(getattr(self, field.name)) for field in fields(self)}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

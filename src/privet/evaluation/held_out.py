@@ -1,0 +1,195 @@
+"""Contributions of held-out private entries to a paid estimate, and the estimate that the noised sum gives.
+
+Every entry (example or user) contributes a vector of scores in [0, 1] minus 1/2: centring halves the largest norm of a
+contribution, and with it the noise for neighbours that differ by an added or removed entry.
+"""
+
+from __future__ import annotations
+
+__all__ = ["HeldOutEstimate", "Scores", "classification_scores", "estimate", "regression_scores", "score_entries"]
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from privet.errors import InvalidArgumentError, between, count, positive
+from privet.evaluation.interval import noisy_interval
+from privet.evaluation.outputs import iterate_outputs
+from privet.evaluation.result import Intervals
+from privet.units import Users
+
+_USERS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What is measured on each held-out example.
+
+    Args:
+        names: names of the scores.
+        score: (outputs (B, K), targets (B,)) → (B, d) scores, which are clipped to [0, 1]. What is not a number becomes `worst`.
+        worst: the worst value of each score, 0 or 1.
+    """
+
+    names: tuple[str, ...]
+    score: Callable[[Tensor, Tensor], Tensor]
+    worst: tuple[float, ...]
+
+    @property
+    def bound(self) -> float:
+        """Largest L2 norm of one entry's contribution: √d/2, because every score minus 1/2 lies in [−1/2, 1/2]."""
+        return math.sqrt(len(self.names)) / 2
+
+
+def classification_scores() -> Scores:
+    """Return whether the largest output is that of the label; a label that is none of the classes counts as wrong."""
+    return Scores(("accuracy",), _correct, (0.0,))
+
+
+def regression_scores(restore: Callable[[NDArray[np.float64]], NDArray[np.float64]], width: float) -> Scores:
+    """Return the absolute error over the width of the target's bounds, and its square.
+
+    Args:
+        restore: scaled outputs or targets (N,) → numbers in the target's units, within its bounds.
+        width: upper minus lower bound, > 0. Outputs and targets are within the bounds, so that no error is larger, and clipping
+            loses nothing. A missing target counts as an error of the whole width.
+    """
+
+    positive("width", width)
+
+    def score(outputs: Tensor, targets: Tensor) -> Tensor:
+        found, expected = (
+            torch.from_numpy(restore(given.double().reshape(len(targets)).numpy())) for given in (outputs, targets)
+        )
+        error = (found - expected).abs() / positive("width", width)
+        return torch.stack((error, error.square()), dim=1)
+
+    return Scores(("absolute", "squared"), score, (1.0, 1.0))
+
+
+def _correct(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(1) == targets).double()[:, None]
+
+
+def score_entries(model: nn.Module, entries: Dataset[Any], scores: Scores, device: torch.device | str | None = None) -> Tensor:
+    """Return the contribution of every held-out entry, (N, d) float64 on the CPU, each within `scores.bound` in L2 norm.
+
+    Args:
+        model: evaluated without gradients and not changed.
+        entries: examples as a `TensorDataset` of inputs and targets, or `Users`, whose score is the mean over their examples.
+        scores: what is measured.
+        device: device of the model; None for that of its parameters.
+
+    Guarantee:
+        All shapes depend on public numbers only, and nothing raises because of a value. An entry's contribution depends on that
+        entry and the model alone, as batches have public sizes and torch computes each row of a batch from that row alone.
+    """
+    if isinstance(entries, Users):
+        return _score_users(model, entries, scores, device) - 0.5
+    if not isinstance(entries, TensorDataset):
+        raise InvalidArgumentError("entries", type(entries).__name__, "a TensorDataset or Users")
+    return _score_examples(model, entries, scores, device) - 0.5
+
+
+def _score_examples(model: nn.Module, examples: TensorDataset, scores: Scores, device: torch.device | str | None) -> Tensor:
+    worst = torch.tensor(scores.worst, dtype=torch.float64)
+    found = []
+    for outputs, targets in iterate_outputs(model, examples, 1024, device):
+        given = scores.score(outputs, targets)
+        found.append(torch.where(given.isfinite(), given, worst).clamp(0, 1))
+    return torch.cat(found)
+
+
+def _score_users(model: nn.Module, users: Users, scores: Scores, device: torch.device | str | None) -> Tensor:
+    means = []
+    for start in range(0, len(users), _USERS_AT_ONCE):
+        places = torch.arange(start, min(len(users), start + _USERS_AT_ONCE)).numpy()
+        (inputs, targets), mask = users.read(places)
+        rows = TensorDataset(inputs.flatten(0, 1), targets.flatten(0, 1))
+        scored = _score_examples(model, rows, scores, device).view(*mask.shape, -1)
+        weights = mask.double()[:, :, None]  # a user's missing examples are copies, which do not count
+        means.append((scored * weights).sum(1) / weights.sum(1))
+    return torch.cat(means)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutEstimate:
+    """The released result of the final model on held-out private entries.
+
+    Args:
+        task: "classification" or "regression".
+        metrics: metric → estimate: "accuracy", or "mean_absolute_error" and "root_mean_squared_error" in the target's units.
+        intervals: metric → 95 % interval, for sampling and noise together.
+        examples: public number of held-out entries.
+        unit: what they are: "example" or "user".
+        epsilon: ε of this release alone, at `delta`.
+        delta: δ.
+        noise_multiplier: standard deviation of the noise over the bound on one entry's contribution.
+    """
+
+    task: str
+    metrics: Mapping[str, float]
+    intervals: Intervals = field(default_factory=dict)
+    examples: int
+    unit: str
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return values for standard JSON, from which `from_dict` restores an equal estimate."""
+        values = asdict(self)
+        return {**values, "intervals": {name: list(ends) for name, ends in self.intervals.items()}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> HeldOutEstimate:
+        """Return the estimate from the result of `to_dict`."""
+        intervals = {name: (float(low), float(high)) for name, (low, high) in values["intervals"].items()}
+        return cls(**{**values, "intervals": intervals})
+
+
+def estimate(
+    task: str, noised: Sequence[float], *, examples: int, noise_multiplier: float, width: float = 1.0, confidence: float = 0.95
+) -> tuple[dict[str, float], Intervals]:
+    """Return metrics and their intervals from the noised sum of contributions: post-processing, which costs nothing.
+
+    Args:
+        task: "classification" or "regression", whose errors are over the width of the target's bounds.
+        noised: (d,) the released sum.
+        examples: public number of held-out entries, ≥ 1.
+        noise_multiplier: standard deviation of the noise over the bound on one entry's contribution.
+        width: for regression: upper minus lower bound of the target.
+        confidence: coverage probability of each interval, in (0, 1).
+
+    Returns:
+        As `HeldOutEstimate.metrics` and `.intervals`.
+
+    >>> metrics, intervals = estimate("classification", [40.0], examples=100, noise_multiplier=2.0)
+    >>> metrics, [round(end, 3) for end in intervals["accuracy"]]
+    ({'accuracy': 0.9}, [0.823, 0.948])
+    """
+    bound = math.sqrt(len(noised)) / 2
+    deviation = positive("noise_multiplier", noise_multiplier) * bound / count("examples", examples)
+    z = NormalDist().inv_cdf((1 + between("confidence", confidence, 0, 1)) / 2)
+    means = [min(1.0, max(0.0, 0.5 + total / examples)) for total in noised]
+    ends = [noisy_interval(mean, examples, deviation, confidence) for mean in means]
+    if task == "classification":
+        return {"accuracy": means[0]}, {"accuracy": ends[0]}
+    # The two means bound the spread of the absolute errors more tightly than their range does.
+    spread = z * math.sqrt(max(0.0, ends[1][1] - max(0.0, means[0] - z * deviation) ** 2) / examples + deviation**2)
+    absolute = max(ends[0][0], means[0] - spread), min(ends[0][1], means[0] + spread)
+    return (
+        {"mean_absolute_error": width * means[0], "root_mean_squared_error": width * math.sqrt(means[1])},
+        {
+            "mean_absolute_error": (width * absolute[0], width * absolute[1]),
+            "root_mean_squared_error": (width * math.sqrt(ends[1][0]), width * math.sqrt(ends[1][1])),
+        },
+    )
