@@ -22,15 +22,15 @@ def _check_fraction(name: str, value: object, fix: str) -> None:
 
 
 class Momentum(Part, ABC):
-    """What training asks of a momentum; a kind of momentum overrides what is different for it.
+    """Interface of momenta; a kind of momentum overrides what differs.
 
     A momentum either adds an example's gradients at past parameter sets (`coefficients`) and accumulates releases
     (`accumulates`, `accumulate`), all of it public and saved; or it averages the gradients of every example over the steps
     (`averaging`), which is private and never saved.
 
     Guarantee:
-        Whatever these return: gradients at past parameters, and averages of one example's own gradients, are functions of that
-        example and of released values, so that weighting bounds them; what is accumulated was released.
+        Gradients at past parameters, and averages of one example's own gradients, are functions of that
+        example and of released values, so clipping bounds them; accumulated values were released.
     """
 
     @property
@@ -40,15 +40,15 @@ class Momentum(Part, ABC):
 
     @property
     def accumulates(self) -> bool:
-        """Whether the optimizer is handed what `accumulate` returns, in place of the release."""
+        """Whether the optimizer receives the result of `accumulate` instead of the release."""
         return False
 
     def accumulate(self, before: Tensor | None, released: Tensor) -> Tensor:
-        """Return what the optimizer is handed for a parameter in this step.
+        """Return the gradient of a parameter that the optimizer receives in this step.
 
         Args:
-            before: what it was handed in the last step; None in the first one.
-            released: what this step released, divided by the plan's divisor; same shape.
+            before: the gradient that it received in the last step; None in the first.
+            released: release of this step, divided by the plan's divisor; same shape.
         """
         return released
 
@@ -62,8 +62,8 @@ class Momentum(Part, ABC):
         """Bytes that the averages of all examples may take; training refuses more by name."""
         return 2**30
 
-    def check_beside(self, plan: Any) -> None:
-        """Refuse averages of examples that skip steps, and what they cannot be combined with."""
+    def check_combination(self, plan: Any) -> None:
+        """Refuse sampling, rules and momenta that per-example averages cannot be combined with."""
         if self.averaging is None:
             return
         if plan.sampling_rate < 1:
@@ -74,7 +74,7 @@ class Momentum(Part, ABC):
         if isinstance(plan.clipping, Projected):
             raise InvalidArgumentError(
                 "clipping", plan.clipping,
-                f"a rule of exact norms with momentum.{type(self).__name__}, which has every gradient at hand",
+                f"a rule of exact norms with momentum.{type(self).__name__}, which stores every gradient",
             )  # fmt: skip
         if self.coefficients or self.accumulates:
             raise InvalidArgumentError(

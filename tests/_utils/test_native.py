@@ -132,7 +132,7 @@ def test_a_folder_of_somebody_else_is_refused(folder, source, monkeypatch, tmp_p
 def test_where_nobody_tells_who_can_write_to_a_folder_nothing_is_kept(folder, source, monkeypatch, tmp_path):
     compiler(tmp_path / "bin", monkeypatch, "exit 0")
     monkeypatch.delattr(os, "geteuid", raising=False)
-    with pytest.raises(native.UnavailableError, match="does not tell whether others can write"):
+    with pytest.raises(native.UnavailableError, match="does not show whether others can write"):
         native.compiled_library(source)
 
 

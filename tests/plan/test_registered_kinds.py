@@ -259,8 +259,8 @@ def test_averages_and_what_is_saved_are_not_one_momentum():
 def test_a_part_may_refuse_what_stands_beside_it():
     @dataclass(frozen=True)
     class Careful(Halved):
-        def check_beside(self, plan):
-            super().check_beside(plan)
+        def check_combination(self, plan):
+            super().check_combination(plan)
             if plan.adjacency != "zero-out":
                 raise InvalidArgumentError("adjacency", plan.adjacency, "'zero-out' with Careful")
 

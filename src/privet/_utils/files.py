@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and the folder for what can be fetched or made again."""
+"""Atomic and durable file writes, and the cache directory."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def cache_directory() -> Path:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path | None = None) -> Path:
-    """Let `write` fill a temporary file beside `path`, make it durable, and put it in place in one move.
+    """Let `write` fill a temporary file in the same folder, make it durable, and rename it to `path`.
 
-    A reader sees the old file or the new one, and two writers do no harm.
+    Readers see the old file or the new one, and concurrent writers are safe.
 
     Args:
-        path: where the file is to be; missing folders are made.
+        path: the file; missing folders are created.
         write: called with the temporary path.
-        keep: where the file that is replaced goes, in the same folder; a crash in between leaves it there and `path` missing.
+        keep: path in the same folder to which the old file is moved; a crash in between leaves it there and `path` missing.
 
     Returns:
         `path`.
 
     Raises:
-        OSError: the place cannot be written; nothing is left behind.
+        OSError: the file cannot be written; no temporary file remains.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         write(temporary)
-        with temporary.open("r+b") as file:  # Windows synchronises only what may be written to
+        with temporary.open("r+b") as file:  # Windows synchronises only files that are open for writing
             synchronise(file.fileno())
         if keep is not None and path.exists():
             path.replace(keep)
@@ -58,21 +58,21 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path 
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a text file whole or not at all."""
+    """Write a text file atomically."""
     return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8", newline="\n"))
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what writers of `path` left that were killed; only for whoever keeps others from writing it."""
+    """Remove temporary files of killed writers of `path`; the caller must hold the lock that prevents others from writing it."""
     for left in path.parent.glob(f".{path.name}.*"):
         left.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, each durable in the one above.
+    """Create a folder and its missing parents durably.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,21 +81,21 @@ def make_folder(folder: Path) -> None:
 
 
 def synchronise(descriptor: int) -> None:
-    """Return when everything written to the file is on the disk.
+    """Block until everything written to the file is on the disk.
 
     Raises:
-        OSError: it is not, and the state of the file is unknown: the same descriptor must not be tried again.
+        OSError: that failed, and the state of the file is unknown; do not retry with the same descriptor.
     """
-    if hasattr(fcntl, "F_FULLFSYNC"):  # elsewhere fsync waits for the disk itself; there it does not
+    if hasattr(fcntl, "F_FULLFSYNC"):  # on macOS, fsync does not wait for the disk
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     else:
         os.fsync(descriptor)
 
 
 def synchronise_folder(folder: Path) -> None:
-    """Return when names that were put into the folder are on the disk; errors as for `synchronise`.
+    """Block until the folder's entries are on the disk; errors as for `synchronise`.
 
-    On Windows there is nothing to ask for: folders cannot be opened, and NTFS keeps a log of their changes by itself.
+    Does nothing on Windows, where folders cannot be opened and NTFS journals their changes.
     """
     if not hasattr(os, "O_DIRECTORY"):
         return

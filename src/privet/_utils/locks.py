@@ -1,4 +1,4 @@
-"""Locks of files, which end with their process however it ends."""
+"""File locks, which are released when their process ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ try:
 except ImportError:  # as on Windows
     fcntl = None  # type: ignore[assignment]
 
-# What flock says when somebody else has the lock, rather than that there are no locks.
+# Errors of flock if another process holds the lock; other errors mean that the file system has no locks.
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _SUFFIX = ".lock"
-# Seconds in which filelock finds out that whoever left a lock behind is dead, where the system does not free it.
+# Seconds in which filelock detects a stale lock of a dead process, on systems that do not release it.
 _PATIENCE = 0.5
 
 
 def lock(descriptor: int, path: Path, *, wait: bool) -> Callable[[], None]:
-    """Take the exclusive lock of an open file, and return what gives it back.
+    """Acquire the exclusive lock of an open file, and return the function that releases it.
 
-    With flock, the lock is on the descriptor itself: whoever inherits it in a fork shares the lock, which is given back when the
-    last copy is closed. Elsewhere it is filelock's, on a file beside this one: Windows keeps others from reading what is locked.
+    With flock, the lock belongs to the open file: a forked process shares it, and closing the last copy of the descriptor
+    releases it. Without flock, filelock locks a separate file, because on Windows other processes cannot read a locked file.
 
     Args:
-        descriptor: of the file, open for writing.
-        path: of the file.
-        wait: for whoever has the lock, instead of refusing.
+        descriptor: descriptor of the file, open for writing.
+        path: path of the file.
+        wait: whether to wait until the lock is free, instead of raising.
 
     Raises:
-        BlockingIOError: somebody else has it.
+        BlockingIOError: another process holds the lock.
         OSError: the file system has no locks.
     """
     if fcntl is None:
-        return _lock_beside(path, wait)
+        return _lock_separate_file(path, wait)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         if error.errno in _TAKEN:
             raise BlockingIOError(error.errno, os.strerror(error.errno), str(path)) from None
         raise
-    return _with_the_descriptor
+    return _release_with_descriptor
 
 
-def _with_the_descriptor() -> None:
-    """Do nothing: the lock is given back when the descriptor is closed."""
+def _release_with_descriptor() -> None:
+    """Do nothing: closing the descriptor releases the lock."""
 
 
-def _lock_beside(path: Path, wait: bool) -> Callable[[], None]:
+def _lock_separate_file(path: Path, wait: bool) -> Callable[[], None]:
     import filelock
 
-    # For all threads: a journal is closed by whichever is there at the end.
-    beside = filelock.FileLock(f"{path.absolute()}{_SUFFIX}", thread_local=False)
+    # Not thread-local: another thread may close the journal.
+    separate = filelock.FileLock(f"{path.absolute()}{_SUFFIX}", thread_local=False)
     try:
-        beside.acquire(timeout=-1 if wait else _PATIENCE)
+        separate.acquire(timeout=-1 if wait else _PATIENCE)
     except filelock.Timeout:
         raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), str(path)) from None
 
-    def give_back() -> None:
+    def release() -> None:
         with contextlib.suppress(OSError):
-            beside.release()
+            separate.release()
 
-    return give_back
+    return release

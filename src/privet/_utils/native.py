@@ -1,9 +1,9 @@
-"""Compiled C++: from the wheel, or compiled on first use if there is a compiler, and kept for the next time.
+"""Compiled C++ kernels: from the wheel, or compiled on first use if there is a compiler, and cached.
 
-Compiled code is never needed: who uses it has the same function in torch, and says which of the two is in use. A platform
-wheel carries libraries for several kinds of processor, each under a name with the hash of its source. A file that is compiled
-here is kept under a name that holds the hash of all that it was made from and the hash of itself, so what is stale, half
-written or damaged is not loaded, and processes that build the same thing at once do each other no harm.
+Compiled code is optional: every caller has an equivalent function in torch and reports which of the two it uses. A platform
+wheel contains libraries for several kinds of processor, each named with the hash of its source. The name of a cached library
+contains the hash of everything it was built from and the hash of its content. So stale, partial or damaged files are not
+loaded, and processes may build the same library concurrently.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from privet._utils.files import cache_directory, write_atomically
 
 SWITCH = "PRIVET_KERNELS"
 _COMPILERS = ("g++", "clang++")
-# No -ffast-math: the kernels' rounding is meant.
+# No -ffast-math: it would change the kernels' rounding.
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared")
 _PATIENCE = 60  # seconds
-# What torch finds in the processor → the wheel's libraries that use no more than that, the fastest first (CMakeLists.txt).
+# CPU capability found by torch → the wheel's libraries that run on it, fastest first (see CMakeLists.txt).
 _VARIANTS = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
 
 Form = TypeVar("Form")
 
 
 class UnavailableError(Exception):
-    """There is no compiled code to be had here; the message says why."""
+    """No compiled code is available; the message gives the reason."""
 
 
 def shipped_library(source: Path) -> ctypes.CDLL:
-    """Return the shared library that the wheel brought beside a C++ file, the fastest that this processor can run.
+    """Return the wheel's shared library for a C++ file, the fastest that this processor can run.
 
     Args:
-        source: the C++ file as it is installed.
+        source: the installed C++ file.
 
     Raises:
-        UnavailableError: it is switched off (`PRIVET_KERNELS=0`), none was made from this source, or it cannot be loaded.
+        UnavailableError: kernels are switched off (`PRIVET_KERNELS=0`), none was built from this source, or it cannot be loaded.
     """
     _check_switch()
     stem = f"{source.stem}-{_digest(source.read_bytes())}"
@@ -62,13 +62,13 @@ def shipped_library(source: Path) -> ctypes.CDLL:
 
 
 def compiled_library(source: Path) -> ctypes.CDLL:
-    """Return the shared library made from a C++ file on this machine, compiled now or earlier.
+    """Return the shared library of a C++ file, compiled on this machine now or earlier.
 
     Args:
-        source: one file that needs nothing but the standard library.
+        source: a file that uses only the standard library.
 
     Raises:
-        UnavailableError: it is switched off (`PRIVET_KERNELS=0`), there is no compiler, or it cannot be built, kept or loaded.
+        UnavailableError: kernels are switched off (`PRIVET_KERNELS=0`), there is no compiler, or building or loading fails.
     """
     _check_switch()
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
@@ -79,20 +79,20 @@ def compiled_library(source: Path) -> ctypes.CDLL:
         stem = f"{source.stem}-{_key(source, compiler)}"
         kept = next(filter(_intact, folder.glob(f"{stem}-*.so")), None)
         return ctypes.CDLL(str(kept or _build(source, compiler, folder, stem)))
-    except (OSError, RuntimeError) as error:  # RuntimeError: nobody knows where home is
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
         raise UnavailableError(f"{error}") from error
 
 
 def trusted(in_torch: Form, source: Path, bound: Callable[[ctypes.CDLL], Form], agree: Callable[[Form], bool]) -> Form:
-    """Return the compiled form of some functions, or the one in torch, which then says why.
+    """Return compiled functions if they agree with those in torch, else those in torch with the reason in `description`.
 
-    The wheel's library comes first; where there is none, or it is wrong, one is compiled.
+    The wheel's library is tried first, then one compiled on this machine.
 
     Args:
         in_torch: a dataclass of functions, with a field `description`.
         source: the C++ file.
-        bound: library → the same functions, compiled.
-        agree: whether a form computes what the one in torch does.
+        bound: function from a library to the compiled functions.
+        agree: function that tells whether the compiled functions compute the same as those in torch.
     """
     reason = ""
     for library in (shipped_library, compiled_library):
@@ -113,18 +113,18 @@ def _check_switch() -> None:
 
 
 def _own_folder(folder: Path) -> Path:
-    """Make the folder, refusing one into which somebody else could put code for us to run."""
+    """Create the folder; refuse one to which other users can write, because we execute code from it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if not hasattr(os, "geteuid"):
-        raise UnavailableError("this system does not tell whether others can write to a folder")
+        raise UnavailableError("this system does not show whether others can write to a folder")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise UnavailableError(f"{folder} belongs to or can be written by others")
     return folder
 
 
 def _key(source: Path, compiler: str) -> str:
-    """Return a hash of all that decides what the compiler writes."""
+    """Return a hash of everything that determines the compiler's output."""
     binary = Path(compiler).resolve()
     status = binary.stat()
     made_from = [source.read_bytes(), _FLAGS, str(binary), status.st_size, status.st_mtime_ns, platform.machine(), _cpu()]
@@ -132,7 +132,7 @@ def _key(source: Path, compiler: str) -> str:
 
 
 def _cpu() -> str:
-    """Return what the processor can do: `-march=native` compiles for exactly that."""
+    """Return the processor's features, for which `-march=native` compiles."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -145,12 +145,12 @@ def _digest(content: bytes) -> str:
 
 
 def _intact(path: Path) -> bool:
-    """Return whether a file still has the hash that its name ends in."""
+    """Return whether the file's content has the hash at the end of its name."""
     return path.stem.rpartition("-")[2] == _digest(path.read_bytes())
 
 
 def _build(source: Path, compiler: str, folder: Path, stem: str) -> Path:
-    """Compile, and put the result in the folder whole or not at all."""
+    """Compile, and write the result to the folder atomically."""
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "library.so"
         command = [compiler, *_FLAGS, "-o", str(made), str(source)]

@@ -25,7 +25,7 @@ def progress_bar(*columns: ProgressColumn | str, shown: bool = True) -> Iterator
 
     Args:
         columns: columns between the percentage and the times; strings are task formats such as "ε {task.fields[epsilon]}".
-        shown: whether to draw it at all.
+        shown: whether to draw it.
     """
     ends = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())

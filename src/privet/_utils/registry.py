@@ -1,6 +1,6 @@
-"""Kinds of frozen values that plans are made of: one table of them all, by which their JSON is written and read.
+"""Registry of the kinds of frozen values in a plan; their JSON is written and read by it.
 
-Privet's own kinds and everybody else's join it alike, by `register`.
+Privet's own kinds are in it; `register` adds a user's.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from typing import Any, TypeVar
 
 from privet.errors import InvalidArgumentError, choice
 
-# Name → kind. It is complete once `privet.plan` is imported, which imports all that a plan can be made of.
+# Name → kind. Complete once `privet.plan` is imported, which imports every kind of part.
 PARTS: dict[str, type[Any]] = {}
 _PACKAGE = __name__.partition(".")[0]
 _NONE: Mapping[str, type[Any]] = {}
-_FIX = "A kind that is not Privet's has to be registered in every program that reads the plan: privet.register(Kind)."
+_FIX = "Register your own kind in every program that reads the plan: privet.register(Kind)."
 
 Kind = TypeVar("Kind", bound=type)
 
 
 class Part:
-    """A value that a plan is made of: what clipping rules, sampling schemes, schedules and the like are derived from."""
+    """Base class of the parts of a plan: clipping rules, sampling schemes, schedules, momenta, sparsifications and units."""
 
-    def check_beside(self, plan: Any) -> None:
-        """Refuse a plan whose other parts do not go with this one. Every new plan asks each of its parts.
+    def check_combination(self, plan: Any) -> None:
+        """Refuse a plan with other parts that cannot be combined with this one. Every new plan calls this for each part.
 
         Args:
-            plan: a `privet.Plan`, each field of which is of its type and in its range.
+            plan: a `privet.Plan` whose fields have the right types and ranges.
 
         Raises:
-            InvalidArgumentError: naming the part that is to be changed, and how.
+            InvalidArgumentError: the message names the part to change, and how.
         """
 
 
 def register(kind: Kind) -> Kind:
-    """Make a kind of values known to plans, their files, budgets and `Training.resume`; usable as a decorator.
+    """Register a kind of part for plans, plan files, budgets and `Training.resume`; usable as a decorator.
 
-    It has to be registered in every program that reads such a plan, before it does so.
+    Every program that reads such a plan must register the kind first.
 
     Args:
         kind: a frozen dataclass that is a clipping rule, sampling scheme, schedule, momentum, sparsification or privacy unit.
@@ -46,10 +46,10 @@ def register(kind: Kind) -> Kind:
         The kind.
 
     Guarantee:
-        None beyond what the kind itself keeps: sensitivity, weights and events are its own statement.
+        None beyond that of the kind itself, which declares its sensitivity, weights and events.
 
     Raises:
-        InvalidArgumentError: it is something else, or another kind has its name.
+        InvalidArgumentError: it is not such a dataclass, or another kind has its name.
 
     >>> from dataclasses import dataclass
     >>> import privet
@@ -71,7 +71,7 @@ def register(kind: Kind) -> Kind:
             "momentum.Momentum, sparsification.Sparsification or units.Unit", "Decorate it with @dataclass(frozen=True).",
         )  # fmt: skip
     known = PARTS.get(kind.__name__)
-    # A notebook's cell that runs again defines the same kind again.
+    # Running a notebook cell again defines the same kind again.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise InvalidArgumentError(
             "kind", kind.__name__, "a name that no other kind has", f"{known.__module__} has it; rename it."
@@ -80,18 +80,18 @@ def register(kind: Kind) -> Kind:
 
 
 def add(kind: Kind) -> Kind:
-    """Put one of Privet's own kinds into the table; beside parts, those that nobody else may define, such as the noise."""
+    """Add one of Privet's own kinds: a part, or a kind that users cannot define, such as the noise."""
     PARTS[kind.__name__] = kind
     return kind
 
 
 def kinds_of(base: type[Any]) -> dict[str, type[Any]]:
-    """Return name → kind for all known kinds that are derived from a class, those that were registered first coming first."""
+    """Return name → kind for all known kinds derived from a class, in order of registration."""
     return {name: kind for name, kind in PARTS.items() if issubclass(kind, base)}
 
 
 def foreign_kinds(value: object) -> set[str]:
-    """Return the names of the kinds in a value, itself and the parts that it holds, that are not Privet's own.
+    """Return the names of kinds that are not Privet's own, in a value and all parts within it.
 
     >>> from privet.clipping import Flat, Layerwise
     >>> foreign_kinds(Layerwise(Flat(bound=0.5)))
@@ -106,19 +106,19 @@ def foreign_kinds(value: object) -> set[str]:
 
 
 def is_own(value: object) -> bool:
-    """Return whether a value and every part that it holds are of Privet's own kinds."""
+    """Return whether a value and all parts within it are of Privet's own kinds."""
     return not foreign_kinds(value)
 
 
 def check_registered(name: str, value: object) -> None:
-    """Refuse a value that is, or holds, a dataclass which would be read back as nothing, or as another kind of its name.
+    """Refuse a value with a dataclass that is not registered, so that its JSON could not be read back.
 
     Args:
-        name: what errors call it.
+        name: name of the value, for errors.
         value: made of dataclasses, tuples, numbers and text.
 
     Raises:
-        InvalidArgumentError: naming the kind.
+        InvalidArgumentError: the message names the kind.
     """
     if isinstance(value, list | tuple):
         for item in value:
@@ -144,15 +144,15 @@ def encode(value: object) -> Any:
 
 
 def decode(name: str, value: object, base: type[Any] = object) -> Any:
-    """Return the value that `encode` was given.
+    """Return the value that `encode` encoded.
 
     Args:
-        name: what errors call it.
+        name: name of the value, for errors.
         value: plain JSON value.
-        base: what its kind has to be derived from, if it has one.
+        base: required base class of the kind, if the value is a dataclass.
 
     Raises:
-        InvalidArgumentError: a kind, or a field of one, is not known, or a value is out of its range.
+        InvalidArgumentError: a kind or a field is unknown, or a value is out of range.
     """
     if isinstance(value, list):
         return tuple(decode(name, item) for item in value)
@@ -168,9 +168,9 @@ def construct(kind: type, name: str, values: Mapping[str, object], bases: Mappin
 
     Args:
         kind: the dataclass.
-        name: what errors call the value.
+        name: name of the value, for errors.
         values: field → plain JSON value.
-        bases: field → what its value's kind has to be derived from, if it has one.
+        bases: field → required base class of its value.
 
     Raises:
         InvalidArgumentError: as for `decode`.

@@ -1,4 +1,4 @@
-"""Objects that cannot be copied, because they spend privacy or hold secrets, and a copy would do so without being counted."""
+"""Objects that cannot be copied: they spend privacy or hold secrets, and nothing would account for a copy."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Rule(Part, ABC):
         super().__init_subclass__()
         cls.adaptive = cls.adapt is not Rule.adapt
 
-    def check_beside(self, plan: Any) -> None:
+    def check_combination(self, plan: Any) -> None:
         """Refuse schedules and noise that do not go with a bound that moves by itself."""
         if self.adaptive and not isinstance(plan.bound_schedule, Constant):
             raise InvalidArgumentError(

@@ -43,7 +43,7 @@ def split_groups(rule: Rule, names: Sequence[str]) -> tuple[tuple[str, ...], ...
 
 
 def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Return the weights of a batch, and what the rule releases beside the gradients.
+    """Return the weights of a batch, and the statistics that the rule releases with the gradients.
 
     Args:
         rule: the clipping rule.

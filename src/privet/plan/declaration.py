@@ -78,7 +78,7 @@ class Declaration(PrivacyMechanism):
         for name in self.BASES:
             part = getattr(self, name)
             if isinstance(part, Part):
-                part.check_beside(self)
+                part.check_combination(self)
 
     @property
     def people(self) -> int:

@@ -33,7 +33,7 @@ class Sparsification(Part, ABC):
         )
         count("sparsification.refresh", self.refresh, fix="It is the number of masks per epoch; 1 is usual.")
 
-    def check_beside(self, plan: Any) -> None:
+    def check_combination(self, plan: Any) -> None:
         """Refuse norms that are estimated."""
         if isinstance(plan.clipping, Projected):
             raise InvalidArgumentError(

@@ -46,7 +46,7 @@ class Grid:
         tail: probability per release that may count as an infinite loss.
         tilt: θ > 0, the exponent of the tilted distribution.
         period: W, with which losses repeat; a multiple of an eighth of a power of two.
-        frequencies: K, number of frequencies beside zero: 2πk/W for k = 0, …, K.
+        frequencies: K, number of frequencies besides zero: 2πk/W for k = 0, …, K.
         start: start of the far losses, if they are summed separately; a loss is far with a probability that grows from 0 to 1
             around it, so that no transform has an edge to resolve. None for one sum of all losses.
         scale: approximate expected number of far losses under the tilt, a power of two, in the sum of what far losses add; None
