@@ -106,8 +106,8 @@ def test_classes_in_a_file_are_a_number_a_text_or_a_list(capsys, tmp_path, class
     code, _, error = run(capsys, "--config", tmp_path / "options.toml", "--out", tmp_path / "run")
     assert code == 0, error
     kept = runs.read_setup(tmp_path / "run").classes
-    assert len(parse_classes(kept, "own.npz")) == 2
-    assert ("no, yes" in parse_classes(kept, "own.npz").names) == classes.startswith('["')
+    assert parse_classes(kept, "own.npz").outputs == 2
+    assert ("no, yes" in parse_classes(kept, "own.npz").classes) == classes.startswith('["')
 
 
 @pytest.mark.parametrize(

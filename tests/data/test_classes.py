@@ -3,6 +3,7 @@ import pytest
 
 from privet.data.classes import UNDECLARED, parse_classes
 from privet.errors import InvalidArgumentError
+from privet.tables.cells import to_cells
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from privet.errors import InvalidArgumentError
     ids=str,
 )
 def test_classes_are_a_number_or_their_names_in_order(classes, names):
-    assert parse_classes(classes, "mine.csv").names == names
+    assert parse_classes(classes, "mine.npz").classes == names
 
 
 @pytest.mark.parametrize(
@@ -35,18 +36,18 @@ def test_classes_are_a_number_or_their_names_in_order(classes, names):
 )  # fmt: skip
 def test_invalid_classes_are_refused(classes):
     with pytest.raises(InvalidArgumentError, match=r"^classes is"):
-        parse_classes(classes, "mine.csv")
+        parse_classes(classes, "mine.npz")
 
 
 def test_a_label_is_compared_only_with_the_declaration():
-    classes = parse_classes(["cat", "7", "2.50"], "mine.csv")
+    classes = parse_classes(["cat", "7", "2.50"], "mine.npz")
     labels = ["cat", "Cat", "7", "7.0", "07", "2.5", "25e-1", "nan", "inf", "", "1" * 5000, "9007199254740993"]
-    found = classes.encode(labels)
+    found = classes.encode(to_cells(labels))
     assert found.tolist() == [0, UNDECLARED, 1, 1, 1, 2, 2, *[UNDECLARED] * 5]
     for label, one in zip(labels, found, strict=True):
-        assert classes.encode([label]).tolist() == [one]
+        assert classes.encode(to_cells([label])).tolist() == [one]
 
 
 def test_large_whole_numbers_are_not_rounded():
     classes = parse_classes([2**53, 0], "mine.npz")
-    assert classes.encode([2**53, 2**53 + 1]).tolist() == [0, UNDECLARED]
+    assert classes.encode(to_cells([2**53, 2**53 + 1])).tolist() == [0, UNDECLARED]

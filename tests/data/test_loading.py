@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 
-from privet import data
+from privet import data, tables
 from privet.data import loading
 from privet.errors import InvalidArgumentError
 
@@ -15,16 +15,17 @@ def test_a_name_of_the_catalogue_takes_a_folder(tmp_path, monkeypatch):
     assert str(folder) in data.load("mnist", folder=folder).provenance
 
 
-@pytest.mark.parametrize("ending", [".csv", ".CSV"])
+@pytest.mark.parametrize("ending", [".csv", ".CSV", ".tsv"])
 def test_a_path_may_be_text_or_a_path(tmp_path, ending):
     path = tmp_path / f"rows{ending}"
-    path.write_text("a,y\n1,0\n2,1\n3,0\n")
-    assert data.load(str(path), target="y", classes="2").classes == data.load(path, target="y", classes=2).classes == 2
+    path.write_text("a,y\n1,0\n2,1\n3,0\n".replace(",", "\t" if ending == ".tsv" else ","))
+    schema = tables.Schema(columns=(("a", tables.Number(0, 9)),), target="y", task=tables.Classification(("0", "1")))
+    assert data.load(str(path), schema=schema).classes == data.load(path, schema=schema).classes == 2
 
 
-@pytest.mark.parametrize("source", ["cifar", "rows.parquet", "mnist.gz"])
+@pytest.mark.parametrize("source", ["cifar", "rows.xlsx", "mnist.gz"])
 def test_an_unknown_source_is_refused_with_the_known_ones(source):
-    with pytest.raises(InvalidArgumentError, match=r"source is .*mnist, fashion-mnist, digits, .*\.npz, \.csv, \.csv\.gz"):
+    with pytest.raises(InvalidArgumentError, match=r"source is .*mnist, fashion-mnist, digits, .*\.npz, \.csv, .*\.parquet"):
         data.load(source)
 
 
@@ -34,15 +35,20 @@ def test_an_unknown_source_is_refused_with_the_known_ones(source):
         ("mnist", {"target": "y"}, "target"),
         ("digits", {"classes": 10}, "classes"),
         ("digits", {"test": "mine.csv"}, "test"),
-        ("arrays.npz", {"classes": 2, "scaling": "raw"}, "scaling"),
+        ("arrays.npz", {"classes": 2, "schema": "schema.toml"}, "schema"),
         ("arrays.npz", {"classes": 2, "folder": "somewhere"}, "folder"),
         ("mnist", {"user_column": "who"}, "user_column"),
-        ("rows.csv", {"target": "y", "folder": "somewhere"}, "folder"),
+        ("rows.csv", {"schema": "schema.toml", "folder": "somewhere"}, "folder"),
     ],
 )
 def test_an_option_that_does_not_apply_is_refused(source, options, culprit):
     with pytest.raises(InvalidArgumentError, match=f"^{culprit} is .* it must be left out for '{source}'"):
         data.load(source, **options)
+
+
+def test_test_data_of_arrays_are_a_file():
+    with pytest.raises(InvalidArgumentError, match=r"^test is 'dict'; it must be the path of a file"):
+        data.load("arrays.npz", classes=2, test={"x_test": []})
 
 
 def test_an_npz_file_is_loaded_by_its_ending(tmp_path):

@@ -40,6 +40,7 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
     if options.get("format") == FORMAT:
         context.obj = Plan.from_dict(options)
         options = asdict(runs.read_setup(path.parent)) if (path.parent / "run.json").exists() else {}
+        options.pop("schema", None)  # the plan holds its content
     elif "plan" in options:
         plan = options.pop("plan")
         if not isinstance(plan, dict):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
 from privet.data.preprocessing import Preprocessing
+from privet.tables import Schema
 
 
 @dataclass(frozen=True)
@@ -21,18 +22,20 @@ class DataSet:
     Args:
         name: name in reports.
         train: inputs (N, *input_shape) float32, or UTF-8 bytes (N, length) uint8 of texts, and labels (N,) int64 in [0, classes),
-            or targets (N,) float32. In a user's file, a label outside the declared classes is `privet.data.UNDECLARED`, which
-            torch's losses ignore.
-        test: the same for test examples, which are public and have declared labels only; or None.
+            or targets (N,) float32, which a schema scales to [-1, 1]. In a user's file, a label outside the declared classes is
+            `privet.data.UNDECLARED`, which torch's losses ignore, and a missing target of a regression is NaN.
+        test: the same for test examples, which are public and have declared targets only; or None.
         classes: public number of classes, ≥ 2; None for regression.
         provenance: one sentence on the source of the data and the checks that it passed.
         users: (N,) user of each training example, as integers or strings; None if no users are known. Private.
         pixel_range: values of a black and a white pixel, for images of a known scale; public.
         preprocessing: the function that scaled raw arrays to these inputs; None if the inputs have no raw arrays.
+        schema: the public schema of a table; None for other data.
         class_names: names of the classes in order; empty for the numbers from 0.
         test_origin: origin of the test data, as a noun phrase; empty for the test split of a public data set.
         notes: sentences about the data for the privacy statement, without a full stop.
         assumptions: assumptions of the guarantee about the data, which cannot be checked.
+        target_bounds: public bounds of a regression target in its unit, for data without a schema; None for others.
     """
 
     name: str
@@ -43,10 +46,12 @@ class DataSet:
     users: NDArray[np.generic] | None = None
     pixel_range: tuple[float, float] | None = None
     preprocessing: Preprocessing | None = None
+    schema: Schema | None = None
     class_names: tuple[str, ...] = ()
     test_origin: str = ""
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    target_bounds: tuple[float, float] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

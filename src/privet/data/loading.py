@@ -14,8 +14,9 @@ from privet.data.classes import Declaration
 from privet.data.dataset import DataSet
 from privet.data.download import published
 from privet.data.formats.npz import load_npz
-from privet.data.formats.table import load_csv
+from privet.data.formats.table import describe_source, load_table, without_schema
 from privet.errors import InvalidArgumentError
+from privet.tables import ENDINGS, Schema
 
 
 @dataclass(frozen=True)
@@ -24,49 +25,63 @@ class _Loader:
     options: frozenset[str]  # names of its options
 
 
-_CSV = _Loader(load_csv, frozenset({"target", "classes", "scaling", "test", "user_column"}))
-_FILES = {".npz": _Loader(load_npz, frozenset({"classes", "test", "user_column"})), ".csv": _CSV, ".csv.gz": _CSV}
+# What takes the place of an option for a table.
+_FIXES = {
+    "classes": "The schema of a table declares the classes.",
+    "user_column": 'The schema of a table declares the users: a column of the kind "user".',
+}
+_TABLE = _Loader(load_table, frozenset({"schema", "target", "test"}))
+_FILES = {".npz": _Loader(load_npz, frozenset({"classes", "test", "user_column"})), **dict.fromkeys(ENDINGS, _TABLE)}
 
 
 def load(
-    source: str | Path,
+    source: object,
     *,
     folder: str | Path | None = None,
+    schema: Schema | str | Path | None = None,
     target: str | None = None,
     classes: Declaration | None = None,
-    scaling: str | None = None,
-    test: str | Path | None = None,
+    test: object = None,
     user_column: str | None = None,
 ) -> DataSet:
-    """Load a data set of the catalogue or from a file; options that do not apply to the source are refused.
+    """Load a data set of the catalogue, a table or a file of arrays; options that do not apply to the source are refused.
 
     Args:
-        source: a name of `catalogue()`, such as "mnist", which is fetched into the cache if necessary; or the path of an .npz
-            file (arrays x_train, y_train and optionally x_test, y_test), or of a .csv or .csv.gz file.
+        source: a name of `catalogue()`, such as "mnist", which is fetched into the cache if necessary; the path of a table that
+            ends in .csv, .tsv (both also with .gz), .parquet, .arrow or .feather; a pandas, polars or pyarrow table; or the path
+            of an .npz file (arrays x_train, y_train and optionally x_test, y_test).
         folder: for the catalogue: folder to search first, with `source`.npz or the published files.
-        target: for CSV: the label column.
-        classes: for files, required: the number of classes K for the labels 0 to K − 1, or the labels in order, as a sequence or
-            as one string with commas. Classes are never inferred from private rows; the loss ignores an example with any other
-            label, which keeps its place.
-        scaling: for CSV: "log" (default) for sign(x)·log(1+|x|), or "raw"; never computed from the data.
-        test: for files: file of public test data in the same format: the same columns (CSV), or x_test and y_test (.npz).
-        user_column: for files: column (CSV) or array (.npz) with the user of each training example.
-    Errors: InvalidArgumentError for an unknown source, an option that does not apply or a file of the wrong format;
-        DataUnavailableError if no source provides a data set of the catalogue.
+        schema: for tables, required: a `privet.tables.Schema`, or the path of its TOML file. Nothing is inferred from private
+            rows. Its column of users, if it has one, is the unit of privacy.
+        target: for tables: the column to predict, which must be that of the schema.
+        classes: for arrays, required: the number of classes K for the labels 0 to K − 1, or the labels in order, as a sequence or
+            as one string with commas. The loss ignores an example with any other label, which keeps its place.
+        test: public test data in the same format: a table with the same columns, or an .npz file with x_test and y_test.
+        user_column: for arrays: the array with the user of each training example.
+
+    Raises:
+        InvalidArgumentError: the source is unknown, an option does not apply, a table has no schema, or a file has the wrong
+            format.
+        DataUnavailableError: no source provides a data set of the catalogue.
     """
     options = {
-        "folder": folder, "target": target, "classes": classes, "scaling": scaling, "test": test, "user_column": user_column,
+        "folder": folder, "schema": schema, "target": target, "classes": classes, "test": test, "user_column": user_column,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     loader = _loader(source)
+    if "schema" in loader.options and schema is None:
+        raise without_schema(source, target)
     for name in sorted(given.keys() - loader.options):
-        raise InvalidArgumentError(name, given[name], f"left out for {str(source)!r}", "It does not apply to this source.")
-    if not isinstance(test, str | Path | None):
-        raise InvalidArgumentError("test", test, "the path of a file")
+        fix = _FIXES[name] if "schema" in loader.options and name in _FIXES else "It does not apply to this source."
+        raise InvalidArgumentError(name, given[name], f"left out for {describe_source(source)}", fix)
+    if "schema" not in loader.options and not isinstance(test, str | Path | None):
+        raise InvalidArgumentError("test", type(test).__name__, "the path of a file")
     return loader.call(**given)
 
 
-def _loader(source: str | Path) -> _Loader:
+def _loader(source: object) -> _Loader:
+    if not isinstance(source, str | Path):
+        return _Loader(partial(_TABLE.call, source), _TABLE.options)
     if str(source) in SETS:
         return _Loader(partial(published.load, SETS[str(source)]), frozenset({"folder"}))
     for ending, loader in _FILES.items():

@@ -18,14 +18,16 @@ from privet.plan.queries import ClassCounts, Holdout
 from privet.sampling import Scheme
 from privet.schedules import Constant, Factors, Schedule
 from privet.sparsification import Sparsification, Timetable
+from privet.tables import Schema
 
 _EXAMPLES = {
     "clipping": "privet.clipping.Flat(bound=1.0)",
     "bound_schedule": "privet.schedules.Geometric()",
     "momentum": "privet.momentum.InnerOuter(0.9, 0.1, 2)",
     "sparsification": "privet.sparsification.Random(final_rate=0.9)",
+    "schema": "privet.tables.Schema.read('schema.toml')",
 }
-_OPTIONAL = ("momentum", "sparsification")
+_OPTIONAL = ("momentum", "sparsification", "schema")
 _QUERIES: dict[str, type[Any]] = {"holdout": Holdout, "class_counts": ClassCounts}
 
 
@@ -47,6 +49,7 @@ class Declaration(PrivacyMechanism):
         "momentum": Momentum,
         "sparsification": Sparsification,
         "unit": accounting.Unit,
+        "schema": Schema,
         **_QUERIES,
     }
 
@@ -57,6 +60,7 @@ class Declaration(PrivacyMechanism):
     sparsification: Sparsification | None = None
     holdout: Holdout | None = None
     class_counts: ClassCounts | None = None
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

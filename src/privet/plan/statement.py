@@ -34,6 +34,7 @@ _ASSUMED = {
 _FULL_BATCH = "every record joins every step"
 # Longer descriptions of a part, such as a schedule with a number for every step, are cut to its kind.
 _LONGEST = 300
+_PUBLIC_SCHEMA = "the schema of the table is public: it was written without looking at the private rows"
 _LIBRARIES = ("privet", "torch", "numpy", "scipy")
 
 
@@ -129,6 +130,7 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         "model, loss and data set keep no state where Privet does not look: objects with slots or state in C, classes, "
         "attributes and caches of functions, global names of the model's code or of other modules, files, other processes",
         "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",
+        *((_PUBLIC_SCHEMA,) if plan.schema is not None else ()),
         *((kinds,) if foreign else ()),
         "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
     )
@@ -150,6 +152,8 @@ def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
             f"A step drops up to {plan.sparsification.final_rate:.2%} of the coordinates ({type(plan.sparsification).__name__} "
             "sparsification). Masks are public and do not improve ε"
         )
+    if plan.schema is not None:
+        notes.append(plan.schema.describe())
     return (*notes, *plan.clipping.remarks)
 
 

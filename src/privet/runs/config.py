@@ -20,6 +20,7 @@ from privet.errors import InvalidArgumentError, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
 from privet.optim import SGLD, AdamBC, GaussianPrior, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
+from privet.tables import Schema
 from privet.units import Groups, Users, augmentation, averaged, grouped
 
 
@@ -28,7 +29,7 @@ class Setup:
     """The settings of a run that do not affect its guarantee, as stored in `run.json`.
 
     Args:
-        data: name in the catalogue, or a path to an .npz or CSV file.
+        data: name in the catalogue, or a path to a table or an .npz file.
         model: name of one of Privet's networks.
         learning_rate: > 0.
         optimizer: one of `OPTIMIZERS`.
@@ -40,12 +41,12 @@ class Setup:
         seed: seed of the initial parameters, which are public.
         physical_batch_size: largest number of examples that go through the model at once.
         folder: folder with the files of the data set, instead of fetching them.
-        target: label column, for a CSV file.
-        classes: for a file: the number of classes, or their names in order, separated by commas.
+        schema: path to the schema of a table, as it was given; a resumed run takes the schema of its plan instead.
+        classes: for an .npz file: the number of classes, or their names in order, separated by commas.
         test: path to a file of public test data, for a file.
-        user_column: column of a CSV file, or array of an .npz file, with the user of each example; then the user is the unit of
-            privacy, which is sampled and clipped as a whole.
-        user_cap: largest number of examples used per user, ≥ 1; with `user_column`.
+        user_column: array of an .npz file with the user of each example; then the user is the unit of privacy, which is sampled
+            and clipped as a whole, as it is with a column of users in a schema.
+        user_cap: largest number of examples used per user, ≥ 1; with users.
         group_size: number of examples that are sampled and clipped as one unit, ≥ 1; for "replace-one" adjacency.
         views: number of augmented views of an example, averaged before clipping, ≥ 1; with `augment`.
         augment: names from `privet.units.AUGMENTATIONS`, separated by commas.
@@ -63,7 +64,7 @@ class Setup:
     seed: int = 0
     physical_batch_size: int = 256
     folder: str | None = None
-    target: str | None = None
+    schema: str | None = None
     classes: str | None = None
     test: str | None = None
     user_column: str | None = None
@@ -90,23 +91,31 @@ class Setup:
         for name in ("user_cap", "group_size", "views"):
             if getattr(self, name) is not None:
                 count(name, getattr(self, name))
-        for name, other in (("user_column", "user_cap"), ("views", "augment")):
-            if (getattr(self, name) is None) != (getattr(self, other) is None):
-                missing, given = (name, other) if getattr(self, name) is None else (other, name)
-                raise InvalidArgumentError(missing, None, f"given with {given}", f"Set both or neither of {name} and {other}.")
-        if self.user_column is not None and self.group_size is not None:
+        if (self.views is None) != (self.augment is None):
+            missing, given = ("views", "augment") if self.views is None else ("augment", "views")
+            raise InvalidArgumentError(missing, None, f"given with {given}", "Set both or neither of views and augment.")
+        if self.user_cap is not None and self.group_size is not None:
             raise InvalidArgumentError(
-                "group_size", self.group_size, "left out with user_column", "The unit is either a user or a group."
+                "group_size", self.group_size, "left out with user_cap", "The unit is either a user or a group."
             )
 
-    def load_data(self) -> DataSet:
-        """Return the data set, after fetching it if necessary."""
+    def load_data(self, schema: Schema | None = None) -> DataSet:
+        """Return the data set, after fetching it if necessary.
+
+        Args:
+            schema: the schema of the plan, which takes the place of the file.
+        """
         return data.load(
-            self.data, folder=self.folder, target=self.target, classes=self.classes, test=self.test, user_column=self.user_column
-        )
+            self.data, folder=self.folder, schema=schema or self.schema, classes=self.classes, test=self.test,
+            user_column=self.user_column,
+        )  # fmt: skip
 
     def entries(self, dataset: DataSet) -> Dataset[Any]:
         """Return the data set of units that are sampled and clipped as a whole: training examples, users or groups."""
+        if (dataset.users is None) != (self.user_cap is None):
+            allowed = "left out for data without users" if dataset.users is None else "given for data with users"
+            fix = 'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.'
+            raise InvalidArgumentError("user_cap", self.user_cap, allowed, fix)
         if dataset.users is not None and self.user_cap is not None:
             return Users(dataset.train, dataset.users, self.user_cap)
         return dataset.train if self.group_size is None else Groups(dataset.train, self.group_size)

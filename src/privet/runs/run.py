@@ -1,6 +1,7 @@
 """Execution of a run: train, evaluate and report, in a directory that is complete or marked as unfinished.
 
-During training: plan.json, run.json, manifest.json, ledger, checkpoint.pt, checkpoint-previous.pt, metrics.jsonl.
+During training: plan.json, run.json, manifest.json, ledger, checkpoint.pt, checkpoint-previous.pt, metrics.jsonl; for tables,
+schema.toml.
 At the end: model.safetensors, evaluation.json, guarantee.json, guarantee.md, report.html, figures/.
 With an optimizer that samples from a posterior, also samples.safetensors.
 """
@@ -25,7 +26,7 @@ from privet._utils.files import write_atomically, write_text
 from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
-from privet.errors import LedgerError
+from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation import Evaluation, evaluate
 from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
@@ -81,6 +82,8 @@ def start(
     """
     if budget is not None:
         budget.check_data(setup.data)
+    if plan.schema != dataset.schema:
+        raise InvalidArgumentError("plan.schema", plan.schema and plan.schema.fingerprint, "the schema of the data set")
     model = setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = Training(
@@ -89,7 +92,7 @@ def start(
         setup.build_loss(),
         optimizer,
         setup.entries(dataset),
-        Storage(directory, budget=budget, files={"run.json": json.dumps(asdict(setup), indent=2) + "\n"}),
+        Storage(directory, budget=budget, files=_files(setup, plan)),
         physical_batch_size=setup.entries_at_once,
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
@@ -111,9 +114,9 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> O
     setup = read_setup(directory)
     if state(directory) == "complete":
         raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
-    dataset = setup.load_data()
-    model = setup.build_model(dataset)
     plan = read_plan(directory)
+    dataset = setup.load_data(plan.schema)
+    model = setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = Training.resume(
         directory,
@@ -127,6 +130,12 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> O
         average=setup.build_average(model),
     )
     return _finish(setup, dataset, training, progress)
+
+
+def _files(setup: Setup, plan: Plan) -> dict[str, str]:
+    """Return name → content of the files that a run is begun with."""
+    files = {"run.json": json.dumps(asdict(setup), indent=2) + "\n"}
+    return files if plan.schema is None else files | {"schema.toml": plan.schema.to_toml()}
 
 
 def read_setup(directory: Path) -> Setup:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privet.tables.cells import UNDECLARED
 from privet.tables.columns import MISSING, UNFIT
 from privet.tables.frames import Frame
 from privet.tables.schema import Schema
@@ -45,6 +46,6 @@ def count_misfits(frame: Frame, schema: Schema) -> Misfits:
     status = schema.status(frame)
     counts = {name: (int((found == MISSING).sum()), int((found == UNFIT).sum())) for name, found in status.items()}
     targets = schema.encode_target(frame)
-    lost = np.isnan(targets) if targets.dtype.kind == "f" else targets < 0
+    lost = np.isnan(targets) if targets.dtype.kind == "f" else targets == UNDECLARED
     unused = tuple(name for name in frame.columns if name not in schema.kinds)
     return Misfits(frame.rows, counts, int(lost.sum()), frame.broken, unused)

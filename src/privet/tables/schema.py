@@ -228,4 +228,5 @@ class Schema(Part):
             f"A public schema (SHA-256 {self.fingerprint[:16]}…) of {len(kinds)} columns and the target {self.target!r} "
             f"({task}) decided all shapes, classes, categories and bounds. A cell that does not fit becomes what the schema "
             "says; a row whose target does not fit keeps its place and contributes a gradient of zero"
+            + (f"; a row without a user in {self.user_column!r} is left out" if self.user_column else "")
         )

@@ -112,7 +112,8 @@ class Classification(Target):
 
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.str_]:
         """Return the class with the highest of K scores or probabilities, outputs (N, K)."""
-        return np.array(self.classes)[np.asarray(outputs).argmax(axis=1)]
+        found: NDArray[np.str_] = np.array(self.classes, dtype=np.str_)[np.asarray(outputs).argmax(axis=1)]
+        return found
 
 
 @add

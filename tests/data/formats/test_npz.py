@@ -123,7 +123,7 @@ BAD = {
     "one-hot labels": ({"x_train": X, "y_train": np.eye(4, dtype=int)}, r"y_train is \(4, 4\)"),
     "a test label that is not declared": (
         {"x_train": X, "y_train": LABELS, "x_test": X, "y_test": LABELS + 1},
-        "y_test is .*labels are all among the declared classes. Row 2",
+        "y_test is .*targets are all as declared. Row 2",
     ),
     "another shape": (
         {"x_train": X, "y_train": LABELS, "x_test": X[:, :1], "y_test": LABELS},

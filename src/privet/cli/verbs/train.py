@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["train"]
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,7 @@ from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.reading.batches import check_map_style, privacy_unit
 from privet.runs.config import AVERAGES, OPTIMIZERS
+from privet.tables import Schema
 
 # With per-example clipping, SGD depends only on the product of learning rate and bound: one default serves every bound.
 _RATE_TIMES_BOUND = {"sgd": 0.2, "nesterov": 0.2}
@@ -46,10 +48,16 @@ def train(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Data set by name (mnist, fashion-mnist, digits), or path to an .npz or CSV file.", rich_help_panel=DATA
+            help="Data set by name (mnist, fashion-mnist, digits), or path to a table or an .npz file.", rich_help_panel=DATA
         ),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Label column of a CSV file.", rich_help_panel=DATA)] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(help="Public schema of a table, a TOML file; see privet schema draft.", rich_help_panel=DATA),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column to predict; it must be that of the schema.", rich_help_panel=DATA)
+    ] = None,
     classes: options.Classes = None,
     test: options.Test = None,
     folder: Annotated[
@@ -157,12 +165,12 @@ def train(
     The run's directory holds plan.json, model.safetensors, ledger, metrics.jsonl, guarantee.md, report.html and figures/.
 
     The guarantee covers the training set. Test data is assumed to be public: the test split of a public data set, x_test and
-    y_test of an .npz file, or the file of --test. Rows of a private table are never used for testing, and the classes of a file
-    are declared, never inferred.
+    y_test of an .npz file, or the file of --test. Rows of a private table are never used for testing. The columns of a table are
+    declared by its schema, and the classes of an .npz file by --classes; nothing is inferred from rows.
 
     Example: privet train --data mnist --model cnn --epsilon 3 --delta 1e-5 --out runs/mnist
 
-    Table: privet train --data iris.csv --target species --classes setosa,versicolor,virginica --epsilon 3
+    Table: privet train --data adult.csv --schema adult.toml --epsilon 3 (after: privet schema draft adult.csv --target income)
 
     Repeat: privet train --config runs/mnist/plan.json --out runs/again
     """
@@ -182,7 +190,8 @@ def train(
     private_momentum = parts.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
     schedule = parts.schedule(bound_schedule)
     place = None if folder is None else str(folder)
-    dataset = load(data, folder=place, target=target, classes=classes, test=test, user_column=user_column)
+    public = _choose_schema(schema, plan)
+    dataset = load(data, folder=place, schema=public, target=target, classes=classes, test=test, user_column=user_column)
     planned = (rule, private_momentum) if plan is None else (plan.clipping, plan.momentum)
     setup = runs.Setup(
         data=data,
@@ -196,7 +205,7 @@ def train(
         seed=seed,
         physical_batch_size=physical_batch_size,
         folder=place,
-        target=target,
+        schema=schema,
         classes=classes,
         test=test,
         user_column=user_column,
@@ -227,10 +236,20 @@ def train(
             sparsification=parts.sparsification(sparsify, refresh, sparsify_ranked),
             unit=privacy_unit(entries),
         )  # fmt: skip
+    plan = replace(plan, schema=dataset.schema)
     plan = plan if epsilon is None else plan.calibrate(epsilon)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), budget=shared, progress=not quiet)
     _print_outcome(outcome, json, full, quiet)
+
+
+def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
+    """Return the schema of the file, or of the plan, which has to agree with the file."""
+    found = None if given is None else Schema.read(given)
+    kept = None if plan is None else plan.schema
+    if found is not None and kept is not None and found != kept:
+        raise InvalidArgumentError("--schema", given, "the schema of the plan", "Leave it out, or change the plan.")
+    return found or kept
 
 
 def _choose_learning_rate(given: float | None, optimizer: str, bound: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["load_npz"]
+__all__ = ["load_npz", "read_arrays"]
 
 import lzma
 import struct
@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.classes import Classes, Declaration, parse_classes, require_declared
+from privet.data.classes import Declaration, describe_classes, parse_classes, require_targets
 from privet.data.dataset import DataSet, to_tensors
 from privet.data.preprocessing import Pixels, Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError
+from privet.tables import Classification
+from privet.tables.cells import to_cells
 
 _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
 _ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})
@@ -62,22 +64,22 @@ def load_npz(
     return DataSet(
         name=path.stem,
         train=to_tensors(inputs["x_train"], labels["y_train"]),
-        test=to_tensors(inputs["x_test"], require_declared(labels["y_test"], "y_test", origin)) if origin else None,
-        classes=len(known),
+        test=to_tensors(inputs["x_test"], require_targets(labels["y_test"], "y_test", origin)) if origin else None,
+        classes=known.outputs,
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
         users=users,
         pixel_range=(0.0, 1.0) if arrays["x_train"].dtype == np.uint8 else None,
         preprocessing=preprocessing,
-        class_names=known.names,
+        class_names=known.classes,
         test_origin=origin,
-        notes=(known.note(),),
+        notes=(describe_classes(known),),
         assumptions=("the shape and the type of the array of inputs are public",),
     )
 
 
 def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.generic] | None]:
     """Return the arrays of inputs and labels, and the array of users if requested."""
-    arrays, users = _read(path, "source"), None
+    arrays, users = read_arrays(path, "source"), None
     if user_column is not None:
         if user_column in _CONTENT or user_column not in arrays:
             further = sorted(arrays.keys() - set(_CONTENT))
@@ -93,7 +95,7 @@ def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArra
 
 
 def _test_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    arrays = _read(path, "test")
+    arrays = read_arrays(path, "test")
     if set(arrays) != set(_TEST):
         raise InvalidArgumentError(
             "test", sorted(arrays), "the arrays x_test and y_test", "Rename them, and remove other arrays."
@@ -101,10 +103,16 @@ def _test_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     return arrays
 
 
-def _read(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
+def read_arrays(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays of an .npz file by name, or the one of an .npy file by the name of the file; no pickle is read.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read, or holds something else; the message names the argument.
+    """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            return dict(stored)
+        with open(path, "rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            return {path.stem: stored} if isinstance(stored, np.ndarray) else dict(stored)
     except _UNREADABLE as error:
         fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
         raise InvalidArgumentError(argument, str(path), "an .npz file of plain arrays", fix) from error
@@ -128,9 +136,9 @@ def _inputs(key: str, array: NDArray[np.generic], preprocessing: Preprocessing) 
     return inputs
 
 
-def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic], classes: Classes) -> NDArray[np.int64]:
+def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic], task: Classification) -> NDArray[np.int64]:
     if labels.dtype.kind not in "iuU":
         raise InvalidArgumentError(key, str(labels.dtype), "an array of integers or strings")
     if labels.shape != inputs.shape[:1]:
         raise InvalidArgumentError(key, labels.shape, f"of shape {inputs.shape[:1]}: one label per input")
-    return classes.encode(labels.tolist())
+    return task.encode(to_cells(labels.tolist()))
