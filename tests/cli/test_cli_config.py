@@ -220,7 +220,7 @@ def test_optimizer_options_are_kept(capsys, tmp_path, optimizer, options):
     samples = tmp_path / "first" / "samples.safetensors"
     assert samples.exists() == (optimizer == "sgld")
     if samples.exists():  # of the steps 3, 5 and 7 the latest two are kept, and the last one is the model
-        kept, model = load_file(samples), load_file(tmp_path / "first" / "model.safetensors")
+        kept, model = load_file(samples), load_file(tmp_path / "first" / "model" / "model.safetensors")
         assert {name: tuple(value.shape) for name, value in kept.items()} == {
             name: (2, *value.shape) for name, value in model.items()
         }
@@ -284,7 +284,7 @@ def test_the_average_is_saved_and_evaluated(capsys, tmp_path):
     code, _, error = run(capsys, *arguments, "--out", tmp_path / "run")
     assert code == 0, error
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
-    kept = load_file(tmp_path / "run" / "model.safetensors")
+    kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for name, value in kept.items():
         assert torch.equal(value, state["average"][f"module.{name}"])
         assert not torch.equal(value, state["model"][name])

@@ -39,7 +39,7 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     run = tmp_path / "run"
     assert {path.name for path in run.iterdir()} == {
         "plan.json", "run.json", "manifest.json", "ledger", "checkpoint.pt", "checkpoint-previous.pt", "metrics.jsonl",
-        "model.safetensors", "evaluation.json",
+        "model", "evaluation.json",
         "guarantee.json", "guarantee.md", "report.html", "figures", "status.json",
     }  # fmt: skip
     plan = Plan.from_json((run / "plan.json").read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     assert lines[-1]["epsilon"] == found["epsilon"]
     assert lines[-1]["test_accuracy"] == found["test_accuracy"] > 0.5
     model = models.build("mlp", (1, 8, 8), 10)
-    model.load_state_dict(load_file(run / "model.safetensors"))
+    model.load_state_dict(load_file(run / "model" / "model.safetensors"))
     assert "(8.000, 1e-05)-differential privacy" in (run / "guarantee.md").read_text(encoding="utf-8")
 
 
@@ -152,7 +152,7 @@ def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
     for path in (kept, changed):
         run = tmp_path / path.stem
         found = train(capsys, f"--data {path} --target bigger --classes no,yes --steps 2 --out {run} {QUICK}")
-        states.append({name: value.shape for name, value in load_file(run / "model.safetensors").items()})
+        states.append({name: value.shape for name, value in load_file(run / "model" / "model.safetensors").items()})
         notes.append((found["epsilon"], found["steps"], (run / "guarantee.md").read_text()))
     assert states[0] == states[1]
     assert states[0]["output.weight"][0] == 2
@@ -289,7 +289,7 @@ def test_a_killed_run_is_unfinished_and_can_be_resumed(capsys, tmp_path):
     assert status == -signal.SIGKILL
     assert (run / "checkpoint-previous.pt").exists()
     assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
-    assert not (run / "model.safetensors").exists()
+    assert not (run / "model" / "model.safetensors").exists()
     found = train(capsys, f"--resume {run} --quiet --json")
     assert found["epsilon"] <= 8
     assert found["steps"] == 300
@@ -322,7 +322,7 @@ def test_the_seed_is_of_the_initial_parameters_only(capsys, tmp_path):
     for name in "ab":
         train(capsys, f"--data digits --model logistic --seed 7 --steps 2 --out {tmp_path}/{name} {QUICK}")
     assert torch.equal(torch.get_rng_state(), state)
-    one, other = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
+    one, other = (load_file(tmp_path / name / "model" / "model.safetensors") for name in "ab")
     assert not torch.equal(one["output.weight"], other["output.weight"])
 
 

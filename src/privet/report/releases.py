@@ -43,7 +43,7 @@ class Release:
 
 _WEIGHTS = "Model weights, and the noisy gradient of each step"
 # A checkpoint holds released parameters and optimizer states computed from them, and no random state.
-_MODEL_FILES = ("model.safetensors", "checkpoint.pt", "checkpoint-previous.pt")
+_MODEL_FILES = ("model.safetensors", "model/model.safetensors", "checkpoint.pt", "checkpoint-previous.pt")
 
 _FILES = (
     Release(
@@ -69,6 +69,12 @@ _FILES = (
         ("run.json", "manifest.json"),
         ReleaseStatus.PUBLIC,
         "Chosen before training, except for the training time: see below.",
+    ),
+    Release(
+        "Description and card of the model",
+        ("model/model.json", "model/README.md"),
+        ReleaseStatus.PUBLIC,
+        "Repeat settings, schema and guarantee; the card also repeats the test results, if there are any: see below.",
     ),
     Release("State of the run", ("status.json",), ReleaseStatus.PUBLIC, "Counts steps, not examples."),
     Release(

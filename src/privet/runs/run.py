@@ -2,7 +2,7 @@
 
 During training: plan.json, run.json, manifest.json, ledger, checkpoint.pt, checkpoint-previous.pt, metrics.jsonl; for tables,
 schema.toml.
-At the end: model.safetensors, evaluation.json, guarantee.json, guarantee.md, report.html, figures/.
+At the end: model/, evaluation.json, guarantee.json, guarantee.md, report.html, figures/.
 With an optimizer that samples from a posterior, also samples.safetensors.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file, save_model
+from safetensors.torch import save_file
 
 from privet import report
 from privet._utils.documents import DocumentError, from_json, read_text
@@ -32,6 +32,7 @@ from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
+from privet.runs.model_folder import write_model
 from privet.training import Storage, Training, read_plan
 
 # Number of evaluations on the test set during training.
@@ -189,7 +190,7 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
         if dataset.test is not None:
             evaluation = evaluate(model, dataset.test, device=setup.device, resamples=_RESAMPLES)
         guarantee = _add_data_facts(training.guarantee(), dataset)
-    write_atomically(directory / "model.safetensors", lambda temporary: save_model(model, str(temporary)))
+    write_model(directory, model, setup, dataset, guarantee, evaluation)
     _save_samples(training)
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")

@@ -102,8 +102,10 @@ def read_plan_file(path: Path) -> Plan:
 
 def _parameter_names(run: Path) -> list[str] | None:
     """Return the names of the run's parameters, which a clipping rule may refer to; None if the run has saved no model."""
-    path = run / "model.safetensors"
-    if not path.exists():
+    from privet.artifact import find_weights
+
+    path = find_weights(run)
+    if path is None:
         return None
     try:
         with safe_open(str(path), framework="pt") as file:

@@ -1,0 +1,77 @@
+"""`privet predict`: predictions of a trained model for a file."""
+
+from __future__ import annotations
+
+__all__ = ["predict"]
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privet import artifact, data
+from privet.artifact import ENDINGS, MISFITS, Predictions, Predictor
+from privet.cli.destination import check_destination
+from privet.cli.output import Json, answer
+from privet.data.catalogue import SETS
+from privet.errors import InvalidArgumentError, choice
+
+Model = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run, or the folder of its model.")]
+
+
+def predict(
+    run: Model,
+    rows: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            help="Rows to predict: a table; an .npz or .npy file for a model of arrays; or the name of the data set that it was "
+            "trained on, for its test split.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help=f"File for the predictions, which ends in {', '.join(ENDINGS)}.")],
+    misfits: Annotated[
+        str,
+        typer.Option(help="Values that do not fit the schema: refuse them, or encode them as-schema, as in training."),
+    ] = MISFITS[0],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
+    device: Annotated[str, typer.Option(help="Torch device: cpu, cuda, …")] = "cpu",
+    json: Json = False,
+) -> None:
+    """Write the predictions of a trained model for the rows of a file.
+
+    The file has a line for every row: its number, the class and the probability of each class; or the number, in the units of
+    the target. A table needs the columns of the schema, in any order; the target is not read.
+
+    Rows that do not fit are refused, with row, column and reason, and nothing is written.
+
+    Predictions keep the guarantee for the training data. The rows to predict have none.
+
+    Example: privet predict runs/adult --data people.csv --out predictions.csv
+    """
+    choice("--misfits", misfits, MISFITS)
+    check_destination(out, ENDINGS, force=force, source=Path(rows))
+    artifact.check_ending(out)
+    model = artifact.load(run, device=device)
+    found = _answer_public_set(model, rows) if rows in SETS else model.answer(rows, misfits=misfits)
+    columns = artifact.list_columns(found, model.description)
+    artifact.write_predictions(out, columns)
+    lines = [f"Predictions for {len(found.values):,} rows: {out}", f"Columns: {', '.join(columns)}"]
+    if found.misfits.places:
+        lines.append(
+            f"{found.misfits.places:,} values in {found.misfits.rows:,} rows did not fit; they became what the schema says."
+        )
+    answer(
+        json,
+        {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.places},
+        "\n".join(lines),
+    )
+
+
+def _answer_public_set(model: Predictor, name: str) -> Predictions:
+    """Return the predictions for the test split of a data set of the catalogue."""
+    dataset, description = data.load(name), model.description
+    same = (dataset.schema, dataset.preprocessing) == (description.schema, description.preprocessing)
+    if not same or dataset.test is None or description.data_set != name:
+        raise InvalidArgumentError("--data", name, "a file, or the data set that the model was trained on")
+    return model.answer(dataset.test.tensors[0], encoded=True)
