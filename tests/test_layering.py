@@ -59,7 +59,9 @@ SUBLAYERS = {
     "privet.audit": [
         "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
     ],
-    "privet.cli": ["output", "destination", "topics", "definitions", "parts", "options", "config", "summary", "verbs", "main"],
+    "privet.cli": [
+        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "config", "summary", "verbs", "main",
+    ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
     "privet.artifact": [
         "description", "misfits", "encoding", "folder", "export", "predictor", "answers", "card",

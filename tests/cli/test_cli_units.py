@@ -83,7 +83,7 @@ def test_users_of_a_table_are_the_unit_and_not_a_feature(capsys, tmp_path, table
     plan = plan_in(tmp_path / "run")
     assert (plan.unit, plan.examples) == ("one user", USERS)
     assert found["test_accuracy"] is None
-    assert load_file(tmp_path / "run" / "model.safetensors")["hidden1.weight"].shape[1] == 2
+    assert load_file(tmp_path / "run" / "model" / "model.safetensors")["hidden1.weight"].shape[1] == 2
 
 
 def test_groups_of_examples_are_the_unit(capsys, tmp_path):
@@ -117,16 +117,16 @@ def test_an_interrupted_run_on_users_and_views_resumes(capsys, tmp_path, images,
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--user-column", "user_train"], "user_cap is None; it must be given with user_column"),
-        ([], r"source is .*or name the array of users"),
-        (["--user-column", "user_train", "--user-cap", 2, "--views", 3], "augment is None; it must be given with views"),
-        (["--user-column", "user_train", "--user-cap", 2, "--augment", "flip"], "views is None; it must be given with augment"),
-        (["--user-column", "user_train", "--user-cap", 0], "user_cap is 0"),
-        (["--user-column", "user_train", "--user-cap", 2, "--group-size", 2], "group_size is 2; it must be left out with user_"),
-        (["--user-column", "x_train", "--user-cap", 2], "user_column is 'x_train'; it must be an array other than inputs and"),
-        (["--user-column", "who", "--user-cap", 2], "user_column is 'who'.* user_train"),
-        (["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "melt"], "augment is 'melt'.*flip"),
-        (["--user-column", "user_train", "--user-cap", 2, "--adjacency", "all"], "adjacency is 'all'"),
+        (["--user-column", "user_train"], "--user-cap is None; it must be given with --user-column"),
+        ([], r"--data is .*or name the array of users"),
+        (["--user-column", "user_train", "--user-cap", 2, "--views", 3], "--augment is None; it must be given with --views"),
+        (["--user-column", "user_train", "--user-cap", 2, "--augment", "flip"], "--views is None; it must be given with augment"),
+        (["--user-column", "user_train", "--user-cap", 0], "--user-cap is 0"),
+        (["--user-column", "user_train", "--user-cap", 2, "--group-size", 2], "--group-size is 2; it must be left out with --user-"),
+        (["--user-column", "x_train", "--user-cap", 2], "--user-column is 'x_train'; it must be an array other than inputs and"),
+        (["--user-column", "who", "--user-cap", 2], "--user-column is 'who'.* user_train"),
+        (["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "melt"], "--augment is 'melt'.*flip"),
+        (["--user-column", "user_train", "--user-cap", 2, "--adjacency", "all"], "--adjacency is 'all'"),
     ],
     ids=str,
 )

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 import privet
 from privet._utils import malloc
+from privet.cli.refusals import RunInterruptedError
 from privet.cli.topics import CommandByTopic
 from privet.errors import PrivetError
 
@@ -129,6 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _refuse(str(error))
     except OSError as error:  # such as a name that is too long, or a folder without read permission
         _refuse(f"{str(error.filename or '')[:200]}: {error.strerror or error}")
+    except RunInterruptedError as interruption:
+        print(f"privet: {interruption}", file=sys.stderr)
+        raise SystemExit(_INTERRUPTED) from None
     except (KeyboardInterrupt, typer.Abort):
         status = _INTERRUPTED
     except Exception as error:
@@ -136,5 +140,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         _refuse(getattr(error, "format_message", error.__str__)())
     if status == _INTERRUPTED:  # depending on its version, typer turns the interrupt into this status or into Abort
-        print("privet: interrupted; resume an unfinished run with: privet train --resume RUN", file=sys.stderr)
+        print("privet: interrupted", file=sys.stderr)
     raise SystemExit(status if isinstance(status, int) else 0)

@@ -1,4 +1,4 @@
-"""Topics under which a verb's help lists its options, in plain text."""
+"""The command behind a verb: its help lists options by topic, and its errors name options, in plain text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ __all__ = ["CLIPPING", "DATA", "MODEL", "PRIVACY", "RUN", "SAMPLING", "VARIANTS"
 from typing import Any
 
 from typer.core import TyperCommand
+
+from privet.cli.refusals import in_options
+from privet.errors import InvalidArgumentError
 
 DATA = "Data"
 PRIVACY = "Privacy"
@@ -21,7 +24,14 @@ _WIDEST_NAME = 30
 
 
 class CommandByTopic(TyperCommand):
-    """A verb whose help groups options by `rich_help_panel`, without rich's boxes and colours."""
+    """A verb whose help groups options by `rich_help_panel`, without rich's boxes and colours, and whose errors name options."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; an error about an argument of the Python interface names the option that sets it."""
+        try:
+            return super().invoke(ctx)
+        except InvalidArgumentError as error:
+            raise in_options(error, {option for parameter in self.params for option in parameter.opts}) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a list of options per topic, in order of first use and untopical options last, all with the same columns."""

@@ -175,13 +175,19 @@ def check_device(argument: str, name: str) -> None:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
-        raise InvalidArgumentError(argument, name, "a device that torch can use on this machine, such as 'cpu'") from None
+        usable = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        raise InvalidArgumentError(
+            argument, name, f"one of {', '.join(map(repr, usable))}, which torch can use on this machine", _why_unusable(name)
+        ) from None
 
 
-def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """Return the cross-entropy of each example, shape (B,); 0 for an undeclared label."""
-    inputs, labels = batch
-    return F.cross_entropy(model(inputs), labels, reduction="none", ignore_index=UNDECLARED)
+def _why_unusable(device: str) -> str:
+    """Return why torch has no CUDA device, if one was named."""
+    if not device.startswith("cuda") or torch.cuda.is_available():
+        return ""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"The installed torch {torch.__version__} is built without CUDA."
+    return "Torch finds no CUDA device; nvidia-smi shows whether the driver finds one."
 
 
 Build = Callable[[Setup, Plan, nn.Module], torch.optim.Optimizer]

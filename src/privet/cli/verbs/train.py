@@ -4,7 +4,10 @@ from __future__ import annotations
 
 __all__ = ["train"]
 
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,10 +20,11 @@ from privet.budget import Budget
 from privet.cli import options, parts
 from privet.cli.config import Config, plan_from_config
 from privet.cli.output import Json, answer
+from privet.cli.refusals import RunInterruptedError
 from privet.cli.summary import format_full, format_quiet, format_summary
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.data import DataSet, load
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation.plain import to_plain
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
@@ -28,6 +32,7 @@ from privet.plan import Plan
 from privet.reading.batches import check_map_style, privacy_unit
 from privet.runs.config import AVERAGES, OPTIMIZERS
 from privet.tables import Schema
+from privet.training.directory import check_empty
 
 # With per-example clipping, SGD depends only on the product of learning rate and bound: one default serves every bound.
 _RATE_TIMES_BOUND = {"sgd": 0.2, "nesterov": 0.2}
@@ -175,8 +180,12 @@ def train(
     Repeat: privet train --config runs/mnist/plan.json --out runs/again
     """
     if resume is not None:
-        _print_outcome(runs.resume(resume, adopt=adopt, progress=not quiet), json, full, quiet)
+        with _resumable(resume):
+            outcome = runs.resume(resume, adopt=adopt, progress=not quiet)
+        _print_outcome(outcome, json, full, quiet)
         return
+    if out is not None:
+        _check_out(out)
     if data is None:
         raise InvalidArgumentError("--data", None, "given", "Try: privet train --data mnist --epsilon 3 --delta 1e-5.")
     plan = plan_from_config(context, _OF_THE_PLAN)
@@ -239,8 +248,35 @@ def train(
     plan = replace(plan, schema=dataset.schema)
     plan = plan if epsilon is None else plan.calibrate(epsilon)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
-    outcome = runs.start(setup, plan, dataset, out or _new_directory(setup), budget=shared, progress=not quiet)
+    directory = out or _new_directory(setup)
+    with _resumable(directory):
+        outcome = runs.start(setup, plan, dataset, directory, budget=shared, progress=not quiet)
     _print_outcome(outcome, json, full, quiet)
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a directory that holds a run or other files, or cannot be created, before any work."""
+    try:
+        check_empty(out, "--out")
+    except LedgerError:
+        raise InvalidArgumentError(
+            "--out", str(out), "a new or empty directory",
+            f"It holds a run: resume it with privet train --resume {out}, or choose another directory.",
+        ) from None  # fmt: skip
+    nearest = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InvalidArgumentError("--out", str(out), "a directory that can be created", f"Nothing can be written to {nearest}.")
+
+
+@contextmanager
+def _resumable(directory: Path) -> Iterator[None]:
+    """Name the run in the error that follows Ctrl-C, once it has begun."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not (directory / "plan.json").exists():
+            raise
+        raise RunInterruptedError(directory) from None
 
 
 def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
