@@ -4,7 +4,7 @@ The folder holds the weights (safetensors), their description (`model.json`: arc
 guarantee) and a model card (`README.md`). Loading reads JSON and safetensors only: it executes no code from the folder.
 """
 
-from privet.artifact.answers import ENDINGS, check_destination, list_columns, write_predictions
+from privet.artifact.answers import ENDINGS, check_ending, list_columns, write_predictions
 from privet.artifact.card import PublicMetric, format_card
 from privet.artifact.description import Architecture, GuaranteeSummary, ModelDescription
 from privet.artifact.encoding import MISFITS
@@ -27,7 +27,7 @@ __all__ = [
     "Predictions",
     "Predictor",
     "PublicMetric",
-    "check_destination",
+    "check_ending",
     "choose_format",
     "find_weights",
     "format_card",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ENDINGS", "check_destination", "list_columns", "write_predictions"]
+__all__ = ["ENDINGS", "check_ending", "list_columns", "write_predictions"]
 
 import csv
 import importlib
@@ -22,21 +22,19 @@ _PARQUET = ".parquet"
 ENDINGS = (*_DELIMITERS, _PARQUET)
 
 
-def check_destination(path: Path, *, force: bool) -> None:
-    """Check, before any work, that predictions can be written to a file.
+def check_ending(path: Path) -> str:
+    """Return the ending of a file of predictions.
 
     Raises:
-        InvalidArgumentError: its ending is unknown, or it exists and `force` is not set.
-        PrivetError: the package that writes its format is not installed.
+        InvalidArgumentError: it is not one of `ENDINGS`.
+        PrivetError: the package that writes such files is not installed.
     """
-    if path.suffix.lower() not in ENDINGS:
-        raise InvalidArgumentError("--out", str(path), f"a file that ends in {', '.join(ENDINGS)}")
-    if path.is_dir():
-        raise InvalidArgumentError("--out", str(path), "a file, not a directory")
-    if path.exists() and not force:
-        raise InvalidArgumentError("--out", str(path), "a new file", "Add --force to replace it.")
-    if path.suffix.lower() == _PARQUET:
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise InvalidArgumentError("path", str(path), f"a file that ends in {', '.join(ENDINGS)}")
+    if ending == _PARQUET:
         _parquet()
+    return ending
 
 
 def list_columns(predictions: Predictions, description: ModelDescription) -> dict[str, Sequence[object]]:
@@ -57,8 +55,11 @@ def list_columns(predictions: Predictions, description: ModelDescription) -> dic
 
 
 def write_predictions(path: Path, columns: dict[str, Sequence[object]]) -> None:
-    """Write columns of equal length as CSV, TSV or parquet, by the ending of the file; whole or not at all."""
-    ending = path.suffix.lower()
+    """Write columns of equal length as CSV, TSV or parquet, by the ending of the file; errors as for `check_ending`.
+
+    The file is written whole or not at all, and replaces one that exists.
+    """
+    ending = check_ending(path)
     if ending == _PARQUET:
         arrow, parquet = _parquet()
         write_atomically(path, lambda temporary: parquet.write_table(arrow.table(columns), temporary))

@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = ["PublicMetric", "format_card"]
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from privet.artifact.description import ModelDescription
 from privet.artifact.export import FORMATS
 from privet.tables import Schema
 
-_TAGS = ("differential-privacy", "dp-sgd", "privet")
+_PRIVATE_TAGS = ("differential-privacy", "dp-sgd")
 # Number of columns or classes that the card lists; model.json has them all.
 _LISTED = 60
 
@@ -54,7 +55,7 @@ def format_card(description: ModelDescription, metrics: Sequence[PublicMetric] =
     sections = [
         _front_matter(description, metrics, license),
         f"# {_title(description)}",
-        f"{_summary(description)} It was trained with differential privacy: {description.guarantee}",
+        f"{_summary(description)} Its guarantee: {description.guarantee}",
         "## Intended use",
         "> **To be completed by the owner of the model:** what it is for, who may use it, and what it must not be used for.",
         "## Use",
@@ -89,7 +90,8 @@ def _task(description: ModelDescription) -> str:
 def _front_matter(description: ModelDescription, metrics: Sequence[PublicMetric], license: str | None) -> str:
     task = _task(description)
     found: dict[str, Any] = {} if license is None else {"license": license}
-    found |= {"library_name": "privet", "pipeline_tag": task, "tags": [*_TAGS]}
+    private = math.isfinite(description.guarantee.epsilon)
+    found |= {"library_name": "privet", "pipeline_tag": task, "tags": [*(_PRIVATE_TAGS if private else ()), "privet"]}
     if metrics:
         results = [{"type": one.name, "value": one.value, "name": one.label} for one in metrics]
         data = {"name": description.data_set or metrics[0].source, "type": description.data_set or "private"}
