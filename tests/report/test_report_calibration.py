@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from privet import report
@@ -17,9 +19,12 @@ TABLES = {
 
 def test_numbers_and_figure_are_in_their_section(report_of):
     source = report_of(evaluation=TABLES)
-    section = source[source.index("<h2>Calibration</h2>") :].split("</section>")[0]
-    assert "0.0312 (0.0302 to 0.0322)" in section
-    assert "2.15\N{NO-BREAK SPACE}% (1.90 to 2.41)" in section
+    table, section = source[source.index("<h2>Test set</h2>") :].split("</section>")[:2]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", table[table.index("Brier") :])[:2] == ["0.0312", "0.0302 to 0.0322"]
+    assert "2.15\N{NO-BREAK SPACE}%" in table
+    assert "1.90 to 2.41\N{NO-BREAK SPACE}%" in table
+    assert "<h2>Calibration</h2>" in section
+    assert section.count("<svg") == 3
     assert "Reliability diagram" in section
     assert "10,000 test examples" in section
 

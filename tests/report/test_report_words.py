@@ -33,14 +33,26 @@ def test_delta_is_shown_exactly(value, shown):
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(60000, "60,000"), (1e-5, "1e-05"), (True, "yes"), (None, "—"), ("x", "x"), ([1, "a"], "1, a"), ([], "—")],
+    [
+        (60000, "60,000"),
+        (128.0, "128"),
+        (1.401659574547237, "1.40166"),
+        (1e-5, "10⁻⁵"),
+        (0.0, "0"),
+        (True, "yes"),
+        (None, "none"),
+        ("x", "x"),
+        ([1, "a"], "1, a"),
+        ([], "none"),
+    ],
 )
-def test_setting_is_shown_with_all_its_digits(value, shown):
+def test_setting_is_shown_with_at_most_six_digits(value, shown):
     assert numbers.format_value(value) == shown
 
 
-def test_settings_are_flattened_with_kinds_as_values():
-    nested = {"noise": {"kind": "Gaussian", "multiplier": 1.1}, "groups": [{"bound": 1}, {"bound": 2}], "kind": "x"}
+def test_settings_are_flattened_with_kinds_as_values_and_without_what_is_off():
+    off = {"format": 1, "momentum": None, "average": False, "options": {}, "views": [], "folder": ""}
+    nested = {"noise": {"kind": "Gaussian", "multiplier": 1.1}, "groups": [{"bound": 1}, {"bound": 2}], "kind": "x"} | off
     assert list(setting_rows.flatten(nested)) == [
         ("noise", "Gaussian"),
         ("noise · multiplier", "1.1"),
@@ -48,6 +60,14 @@ def test_settings_are_flattened_with_kinds_as_values():
         ("groups · 2 · bound", "2"),
         ("kind", "x"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.68, "0.7 s"), (2.0, "2.0 s"), (59.4, "59 s"), (120.0, "2 min"), (3599.9, "1 h"), (7500, "2 h 5 min")],
+)
+def test_times_have_their_two_largest_units(seconds, shown):
+    assert numbers.format_duration(seconds) == shown
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.rounding import format_percent_up, format_up
-from privet.evaluation import Evaluation
-from privet.report.figures import reliability
+from privet.evaluation import Evaluation, RegressionEvaluation
+from privet.report.estimates import Estimate, headline, list_estimates
 from privet.runs.run import Outcome
 
 _MOST_WARNINGS = 3
@@ -53,11 +53,14 @@ def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
     )
 
 
-def _accuracy_line(evaluation: Evaluation | None) -> str:
+def _accuracy_line(evaluation: Evaluation | RegressionEvaluation | None) -> str:
     if evaluation is None:
         return _UNTESTED
-    name, value, _ = next(iter(reliability.list_metrics(evaluation)))
-    return f"{name} {value} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
+    return f"{_format(headline(evaluation))} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
+
+
+def _format(estimate: Estimate, width: int = 0) -> str:
+    return f"{estimate.name:{width}} {estimate.with_interval}"
 
 
 def _warning_lines(guarantee: Guarantee) -> Iterator[str]:
@@ -67,10 +70,10 @@ def _warning_lines(guarantee: Guarantee) -> Iterator[str]:
         yield f"Warning: {len(guarantee.warnings) - _MOST_WARNINGS} more in the full statement"
 
 
-def _format_table(evaluation: Evaluation, test_data: str | None) -> str:
+def _format_table(evaluation: Evaluation | RegressionEvaluation, test_data: str | None) -> str:
     """Return the numbers of the report with their intervals, one per line, below a line that names the test data."""
-    rows = [(name, value) for name, value, _ in reliability.list_metrics(evaluation)]
-    width = max(len(name) for name, _ in rows)
+    found = list_estimates(evaluation)
+    width = max(len(estimate.name) for estimate in found) + 1
     origin = f" ({test_data})" if test_data else ""
-    head = f"On the {evaluation.examples:,} test examples{origin}, with 95\u00a0% bootstrap intervals:"
-    return "\n".join((head, *(f"  {name:{width}}  {value}" for name, value in rows)))
+    head = f"On the {evaluation.examples:,} test examples{origin}, with 95\u00a0% intervals:"
+    return "\n".join((head, *(f"  {_format(estimate, width)}" for estimate in found)))

@@ -1,6 +1,6 @@
 """HTML reports of runs: self-contained pages with the results and the privacy statement."""
 
-from privet.report.comparison import draw_comparison
+from privet.report.figures.accountant_curves import draw_comparison
 from privet.report.writing import write
 
 __all__ = ["draw_comparison", "write"]

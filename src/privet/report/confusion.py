@@ -34,7 +34,7 @@ def to_markup(confusion: Sequence[Sequence[int]]) -> Markup:
         for label in classes
     )
     content = element("table", element("thead", head), element("tbody", *body), class_="confusion")
-    return element("div", content, class_="scroll")
+    return element("div", content, class_="scroll", role="region", aria_label="Confusion matrix", tabindex="0")
 
 
 def _cell(count: int, total: int, *, correct: bool) -> Markup:
@@ -45,4 +45,4 @@ def _cell(count: int, total: int, *, correct: bool) -> Markup:
 
 
 def _recall(row: Sequence[int], label: int) -> str:
-    return f"{100 * row[label] / sum(row):.1f}" if sum(row) else "—"
+    return f"{100 * row[label] / sum(row):.1f}" if sum(row) else "n/a"

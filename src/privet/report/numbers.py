@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["format_epsilon", "format_percent", "format_power_of_ten", "format_value"]
+__all__ = ["format_duration", "format_epsilon", "format_percent", "format_power_of_ten", "format_value"]
 
 import math
 from decimal import Decimal
@@ -35,16 +35,34 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.2f}\N{NO-BREAK SPACE}%"
 
 
+def format_duration(seconds: float) -> str:
+    """Format a time with its two largest units.
+
+    >>> format_duration(2.17), format_duration(130.2), format_duration(7500)
+    ('2.2 s', '2 min 10 s', '2 h 5 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
+
+
 def format_value(value: Any) -> str:
-    """Format a JSON value for a table: integers with thousands separators, other numbers with all their digits."""
+    """Format a JSON value for a table: thousands separators, and at most six significant digits."""
     match value:
         case None:
-            return "—"
+            return "none"
         case bool():
             return "yes" if value else "no"
         case int():
             return f"{value:,}"
+        case float():
+            small = 0 < abs(value) < 1e-3
+            return format_power_of_ten(float(f"{value:.4g}")) if small else f"{value:,.6g}"
         case list():
-            return ", ".join(map(format_value, value)) or "—"
+            return ", ".join(map(format_value, value)) or "none"
         case _:
             return str(value)

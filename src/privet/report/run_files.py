@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Measurement", "Run", "Status", "StoredGuarantee", "T", "read"]
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any, TypeVar
 from privet._utils.documents import from_json, read_text
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.tradeoff import Meaning
+from privet.artifact.folder import FOLDER
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation, studies
+from privet.evaluation import Evaluation, RegressionEvaluation, studies
 
 T = TypeVar("T")
 
@@ -43,11 +45,12 @@ class StoredGuarantee:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A line of `metrics.jsonl`: values after a step; None if not measured."""
+    """A line of `metrics.jsonl`: values after a step; None if not measured. `test_error` is a root mean squared error."""
 
     step: int
     epsilon: float | None
     test_accuracy: float | None
+    test_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Run:
         evaluation: `evaluation.json`, the evaluation of the final model on the test set.
         setup: `run.json`.
         status: `status.json`.
+        schema: text of `schema.toml`, the public schema of a table; empty without one.
         observations: `study.json`, the observations of a gradient study; not private.
         files: names of the visible entries of the directory, sorted.
     """
@@ -81,9 +85,10 @@ class Run:
     guarantee: StoredGuarantee | None
     measurements: tuple[Measurement, ...]
     recorded: frozenset[str]
-    evaluation: Evaluation | None
+    evaluation: Evaluation | RegressionEvaluation | None
     setup: Mapping[str, Any]
     status: Status | None
+    schema: str
     observations: tuple[studies.Observation, ...]
     files: tuple[str, ...]
 
@@ -112,12 +117,21 @@ def read(directory: Path) -> Run:
         guarantee=_load(directory / "guarantee.json", _guarantee),
         measurements=measurements,
         recorded=recorded,
-        evaluation=_load(directory / "evaluation.json", Evaluation.from_dict),
+        evaluation=_load(directory / "evaluation.json", _evaluation),
         setup=_load(directory / "run.json", _mapping) or {},
         status=_load(directory / "status.json", _status),
+        schema=_load(directory / "schema.toml", str, decode=str) or "",
         observations=_load(directory / studies.FILE, studies.read_observations) or (),
-        files=tuple(sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))),
+        files=_list_files(directory),
     )
+
+
+def _list_files(directory: Path) -> tuple[str, ...]:
+    """Return the names of files and folders; the folder of the model, whose files differ in what they release, by its files."""
+    entries = [entry for entry in directory.iterdir() if entry.name != FOLDER]
+    inside = [entry for entry in (directory / FOLDER).glob("*") if not entry.name.startswith(".")]
+    names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    return tuple(sorted([*names, *(f"{FOLDER}/{entry.name}" for entry in inside)]))
 
 
 def _load(path: Path, parse: Callable[[Any], T], decode: Callable[[str], Any] = from_json) -> T | None:
@@ -163,7 +177,17 @@ def _guarantee(value: Any) -> StoredGuarantee:
 
 
 def _measurement(value: Any) -> Measurement:
-    return Measurement(int(value["step"]), _optional(value.get("epsilon")), _optional(value.get("test_accuracy")))
+    squared = _optional(value.get("test_mean_squared_error"))
+    return Measurement(
+        int(value["step"]),
+        _optional(value.get("epsilon")),
+        _optional(value.get("test_accuracy")),
+        None if squared is None else math.sqrt(squared),
+    )
+
+
+def _evaluation(value: Any) -> Evaluation | RegressionEvaluation:
+    return RegressionEvaluation.from_dict(value) if "mean_squared_error" in value else Evaluation.from_dict(value)
 
 
 def _status(value: Any) -> Status:

@@ -26,12 +26,12 @@ def report(
 
     Compare: privet report runs/small runs/large --out runs/compared
     """
-    from privet.report import side_by_side, write
+    from privet.report import comparison, write
 
     if len(runs) == 1:
         if out is not None:
             raise InvalidArgumentError("--out", str(out), "left out for one run", "Its report goes into its own directory.")
         path = write(runs[0])
     else:
-        path = side_by_side.write(runs, out or Path("comparison"))
+        path = comparison.write(runs, out or Path("comparison"))
     answer(json, {"report": str(path), "directory": str(path.parent)}, f"Report: {path.resolve().as_uri()}")

@@ -20,6 +20,8 @@ class AccountantLabel:
         direction: relation of its ε to the true ε, in two or three words.
         meaning: the same in a sentence.
         is_bound: whether its ε is never too small.
+        is_textbook: whether it is a composition theorem that is many times too large for a training; a chart on a linear axis
+            leaves it to the table.
     """
 
     name: str
@@ -27,25 +29,26 @@ class AccountantLabel:
     direction: str
     meaning: str
     is_bound: bool
+    is_textbook: bool = False
 
     def show(self, epsilon: float | None) -> str:
-        """Return its ε for display: with ≈ unless it is a bound, and a dash if there is none."""
+        """Return its ε for display: with ≈ unless it is a bound, and words if there is none."""
         if epsilon is None:
-            return "—"
+            return "no answer"
         about = "" if self.is_bound or math.isinf(epsilon) else "≈\N{NO-BREAK SPACE}"
         return about + numbers.format_epsilon(epsilon)
 
 
-def _bound(name: str, full_name: str) -> AccountantLabel:
-    return AccountantLabel(name, full_name, "upper bound", "The true ε is at most this.", is_bound=True)
+def _bound(name: str, full_name: str, *, is_textbook: bool = False) -> AccountantLabel:
+    return AccountantLabel(name, full_name, "upper bound", "The true ε is at most this.", is_bound=True, is_textbook=is_textbook)
 
 
 _KNOWN = {
     "pld": _bound("PLD", "privacy loss distribution"),
     "rdp": _bound("RDP", "Rényi differential privacy"),
     "moments": _bound("Moments", "moments accountant"),
-    "strong": _bound("Strong", "strong composition"),
-    "basic": _bound("Basic", "basic composition"),
+    "strong": _bound("Strong", "strong composition", is_textbook=True),
+    "basic": _bound("Basic", "basic composition", is_textbook=True),
     "gdp": AccountantLabel(
         "GDP",
         "Gaussian differential privacy",

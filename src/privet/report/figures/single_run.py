@@ -1,4 +1,4 @@
-"""Figures of the report of one run."""
+"""Figures of the report of one run: its quality and ε during training, what attacks can reach, and ε by accountant."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ __all__ = ["draw"]
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.rounding import format_percent_up
-from privet.evaluation import wilson_interval
+from privet.evaluation import Evaluation, wilson_interval
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
 from privet.report import numbers
+from privet.report.estimates import headline
 from privet.report.figures import accountants, gradient_study, reliability
-from privet.report.figures.svg import WIDTH, Figure, render
-from privet.report.run_files import Run
+from privet.report.figures.svg import PANEL, Figure, render
+from privet.report.run_files import Measurement, Run, StoredGuarantee
+
+_HEIGHT = 2.6  # inches
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """A panel of the progress figure: a quantity against steps, with the labels of its axis and of its last point."""
+    """A quantity against steps, with the label of its last point, intervals of all points, and that of the last."""
 
-    title: str
+    steps: Sequence[int]
+    values: Sequence[float]
     axis: str
-    points: Sequence[tuple[int, float]]
     last: str
     colour: str
     from_zero: bool = False
     band: Sequence[tuple[float, float]] = ()
-    band_meaning: str = ""
+    end: tuple[float, float] | None = None
 
 
 def draw(run: Run) -> tuple[Figure, ...]:
@@ -44,141 +47,145 @@ def draw(run: Run) -> tuple[Figure, ...]:
         run: contents of a run directory.
 
     Returns:
-        `progress` (ε and test accuracy against steps), `meaning` (trade-off curve and δ against ε), `accountants` (ε by
-        accountant), `calibration` and `gradients`, without those that lack data.
+        `quality`, `epsilon`, `attack`, `profile` and `accountants`, the figures of calibration, and those of a gradient study.
     """
-    own = (*_draw_progress(run), *_draw_meaning(run), *_draw_accountants(run))
-    return (*own, *reliability.draw(run.evaluation), *gradient_study.draw(run.observations))
+    own = (*_draw_quality(run), *_draw_epsilon(run), *_draw_attack(run.guarantee), *_draw_accountants(run.guarantee))
+    calibrated = reliability.draw(run.evaluation) if isinstance(run.evaluation, Evaluation) else ()
+    return (*own, *calibrated, *gradient_study.draw(run.observations))
 
 
-def _draw_progress(run: Run) -> Iterator[Figure]:
-    examples = run.evaluation.examples if run.evaluation else None
-    curves = [curve for curve in (_epsilon_curve(run), _accuracy_curve(run, examples)) if curve.points]
-    if not curves:
-        return
-
-    def drawing(canvas: Canvas) -> None:
-        panels = canvas.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, curve in zip(panels, curves, strict=True):
-            _draw_curve(axes, curve)
-        panels[-1].set_xlabel("training step")
-        # The axis of an unfinished run extends to the end of its plan.
-        panels[-1].set_xlim(left=0, right=run.status.steps_planned if run.status and not run.status.complete else None)
-
-    titles = " and ".join(curve.title for curve in curves)
-    sentences = [f"{titles[0].upper()}{titles[1:]} during training.", *(curve.band_meaning for curve in curves)]
-    ends = "; ".join(f"{curve.title} is {curve.last} after step {curve.points[-1][0]:,}" for curve in curves)
-    yield Figure(
-        "progress",
-        render("progress", drawing, (WIDTH, 0.5 + 1.75 * len(curves))),
-        f"Line chart of {titles} against the training step; {ends}.",
-        " ".join(filter(None, sentences)),
-    )
-
-
-def _epsilon_curve(run: Run) -> _Curve:
-    points = [(m.step, m.epsilon) for m in run.measurements if m.epsilon is not None and math.isfinite(m.epsilon)]
-    last = numbers.format_epsilon(points[-1][1]) if points else ""
-    return _Curve("privacy loss ε", "ε spent", points, last, BLUE, from_zero=True)
-
-
-def _accuracy_curve(run: Run, examples: int | None) -> _Curve:
+def _draw_quality(run: Run) -> Iterator[Figure]:
     shares = [(m.step, m.test_accuracy) for m in run.measurements if m.test_accuracy is not None]
-    points = [(step, 100 * share) for step, share in shares]
-    last = numbers.format_percent(shares[-1][1]) if shares else ""
-    curve = _Curve("test accuracy", "test accuracy in %", points, last, ORANGE)
-    if examples is None or not shares:
-        return curve
-    intervals = [wilson_interval(share, examples) for _, share in shares]
-    return replace(
-        curve,
-        band=[(100 * low, 100 * high) for low, high in intervals],
-        band_meaning=f"Band: 95 % Wilson interval from {examples:,} test examples; "
-        "it does not include the variation between repeated runs.",
-    )
+    errors = [(m.step, m.test_error) for m in run.measurements if m.test_error is not None]
+    if shares:
+        steps, values = zip(*shares, strict=True)
+        examples = run.evaluation.examples if run.evaluation else None
+        intervals = [wilson_interval(value, examples) for value in values] if examples else []
+        curve = _Curve(
+            steps, [100 * value for value in values], "test accuracy in %", numbers.format_percent(values[-1]), ORANGE,
+            band=[(100 * low, 100 * high) for low, high in intervals],
+        )  # fmt: skip
+        words = f"Band: 95 % interval from {examples:,} test examples, without the variation between runs." if examples else ""
+        yield _draw_curve(run, "quality", "Test accuracy", curve, words)
+    elif errors:
+        steps, values = zip(*errors, strict=True)
+        end = headline(run.evaluation).interval if run.evaluation else None
+        curve = _Curve(steps, values, "root mean squared error", f"{values[-1]:.4g}", ORANGE, from_zero=True, end=end)
+        words = f"Bar: 95 % interval from {run.evaluation.examples:,} test examples." if run.evaluation and end else ""
+        yield _draw_curve(run, "quality", "Test error", curve, words)
 
 
-def _draw_curve(axes: Axes, curve: _Curve) -> None:
-    steps, values = zip(*curve.points, strict=True)
-    if curve.band:
-        low, high = zip(*curve.band, strict=True)
-        axes.fill_between(steps, low, high, color=curve.colour, alpha=0.22, linewidth=0)
-    axes.plot(steps, values, color=curve.colour, linewidth=1.4)
-    axes.plot(steps[-1:], values[-1:], color=curve.colour, marker="o", markersize=4)
-    axes.annotate(curve.last, (steps[-1], values[-1]), (7, 0), textcoords="offset points", va="center", annotation_clip=False)
-    axes.set_ylabel(curve.axis)
-    axes.set_ylim(bottom=0 if curve.from_zero else None)
-    axes.grid(axis="y")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+def _draw_epsilon(run: Run) -> Iterator[Figure]:
+    found = [(m.step, m.epsilon) for m in run.measurements if _is_finite(m)]
+    if found:
+        steps, values = zip(*found, strict=True)
+        curve = _Curve(steps, values, "ε spent", numbers.format_epsilon(values[-1]), BLUE, from_zero=True)
+        yield _draw_curve(run, "epsilon", "Privacy loss", curve)
 
 
-def _draw_meaning(run: Run) -> Iterator[Figure]:
-    claimed = run.guarantee
+def _is_finite(measurement: Measurement) -> bool:
+    return measurement.epsilon is not None and math.isfinite(measurement.epsilon)
+
+
+def _draw_curve(run: Run, name: str, title: str, curve: _Curve, caption: str = "") -> Figure:
+    def drawing(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        if curve.band:
+            low, high = zip(*curve.band, strict=True)
+            axes.fill_between(curve.steps, low, high, color=curve.colour, alpha=0.22, linewidth=0)
+        if curve.end:
+            axes.vlines(curve.steps[-1:], *curve.end, color=curve.colour, linewidth=1.2)
+        axes.plot(curve.steps, curve.values, color=curve.colour, linewidth=1.6)
+        axes.plot(curve.steps[-1:], curve.values[-1:], color=curve.colour, marker="o", markersize=4.5, clip_on=False)
+        axes.set(xlabel="training step", ylabel=curve.axis)
+        axes.set_ylim(bottom=0 if curve.from_zero else None)
+        # The axis of an unfinished run extends to the end of its plan.
+        axes.set_xlim(left=0, right=run.status.steps_planned if run.status and not run.status.complete else None)
+        axes.grid(axis="y")
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+
+    ends = f"{curve.axis} is {curve.last} after step {curve.steps[-1]:,}"
+    label = f"Line chart of the {title.lower()} against the training step; {ends}."
+    return Figure(name, f"{title} by step", render(name, drawing, (PANEL, _HEIGHT)), label, caption)
+
+
+def _draw_attack(claimed: StoredGuarantee | None) -> Iterator[Figure]:
     if claimed is None or claimed.meaning is None or not math.isfinite(claimed.epsilon):
         return
     known, privacy = claimed.meaning, claimed.meaning.profile
     alarms = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400)])
-    missed = tradeoff.false_negative_rate(privacy, alarms)
+    found = tradeoff.true_positive_rate(privacy, alarms)
 
-    def drawing(canvas: Canvas) -> None:
-        curve, slack = canvas.subplots(1, 2)
-        curve.plot([0, 1], [1, 0], color=INK, linewidth=0.8, linestyle="--")
-        curve.annotate("guessing", (0.5, 0.5), (3, 3), textcoords="offset points")
-        curve.plot(alarms, missed, color=BLUE, linewidth=1.4)
-        curve.fill_between(alarms, missed, color=BLUE, alpha=0.12, linewidth=0)
-        curve.set_xlabel("false positive rate")
-        curve.set_ylabel("false negative rate")
-        curve.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        slack.plot(privacy.epsilons, privacy.deltas, color=BLUE, linewidth=1.4)
-        slack.plot([claimed.epsilon], [claimed.delta], color=BLUE, marker="o", markersize=4)
-        slack.annotate(
-            f"ε = {numbers.format_epsilon(claimed.epsilon)}", (claimed.epsilon, claimed.delta), (-6, 0),
-            textcoords="offset points", ha="right", va="center",
-        )  # fmt: skip
-        slack.set_yscale("log")
-        slack.yaxis.set_major_formatter(lambda value, _: numbers.format_power_of_ten(float(f"{value:.6g}")))
-        slack.yaxis.set_minor_formatter(NullFormatter())
-        slack.set_xlim(left=0)
-        slack.set_xlabel("ε")
-        slack.set_ylabel("δ")
-        slack.grid()
+    def roc(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        axes.fill_between(100 * alarms, 100 * alarms, 100 * found, color=BLUE, alpha=0.14, linewidth=0)
+        axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.plot(100 * alarms, 100 * found, color=BLUE, linewidth=1.6)
+        axes.annotate("out of reach", (4, 94), color=INK, va="top")
+        axes.annotate("guessing", (97, 66), color=INK, ha="right")
+        axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="false positives in %", ylabel="members found in %")
+        axes.set(xticks=range(0, 101, 25), yticks=range(0, 101, 25))
+
+    def pairs(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        axes.plot(privacy.epsilons, privacy.deltas, color=BLUE, linewidth=1.6)
+        axes.plot([claimed.epsilon], [claimed.delta], color=BLUE, marker="o", markersize=4.5, clip_on=False)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: numbers.format_power_of_ten(float(f"{value:.6g}")))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(left=0)
+        axes.set(xlabel="ε", ylabel="δ")
+        axes.grid()
 
     hits = format_percent_up(known.found_at_one_in_a_hundred)
     yield Figure(
-        "meaning",
-        render("meaning", drawing, (WIDTH, 2.9)),
-        f"Two line charts. False negative rate against false positive rate of the best membership attack, whose true positive "
-        f"rate exceeds its false positive rate by at most {format_percent_up(known.advantage)} and is at most {hits} at 1 % "
-        f"false positives; and δ against ε, down to {numbers.format_power_of_ten(claimed.delta)} at "
-        f"{numbers.format_epsilon(claimed.epsilon)}.",
-        "Left: no membership attack can reach the shaded area; the dashed line is random guessing. "
-        "Right: all pairs (ε, δ) on the curve hold; the dot is the stated guarantee.",
+        "attack",
+        "Best possible membership attack",
+        render("attack", roc, (PANEL, _HEIGHT)),
+        "Line chart of the true positive rate of the best membership attack against its false positive rate. It exceeds the "
+        f"false positive rate by at most {format_percent_up(known.advantage)} and is at most {hits} at 1 % false positives.",
+        "No attack lies above the solid line, whatever the attacker knows.",
+    )
+    yield Figure(
+        "profile",
+        "All pairs (ε, δ) that hold",
+        render("profile", pairs, (PANEL, _HEIGHT)),
+        f"Line chart of δ against ε, down to δ = {numbers.format_power_of_ten(claimed.delta)} at "
+        f"ε = {numbers.format_epsilon(claimed.epsilon)}.",
+        "The dot is the stated guarantee.",
     )
 
 
-def _draw_accountants(run: Run) -> Iterator[Figure]:
-    claimed = run.guarantee.epsilon_by_accountant if run.guarantee else {}
-    bars = [(accountants.describe(key), value) for key, value in claimed.items() if value is not None and math.isfinite(value)]
+def _draw_accountants(claimed: StoredGuarantee | None) -> Iterator[Figure]:
+    known = [(accountants.describe(key), value) for key, value in claimed.epsilon_by_accountant.items()] if claimed else []
+    finite = [(accountant, value) for accountant, value in known if value is not None and math.isfinite(value)]
+    bars = [(accountant, value) for accountant, value in finite if not accountant.is_textbook] or finite
     if not bars:
         return
 
     def drawing(canvas: Canvas) -> None:
-        axes = canvas.subplots()
+        axes: Axes = canvas.subplots()
         for place, (accountant, value) in enumerate(bars):
             sure = accountant.is_bound
-            axes.barh(place, value, 0.6, facecolor=BLUE if sure else PAPER, edgecolor=BLUE, hatch="" if sure else "/////")
+            axes.barh(place, value, 0.36, facecolor=BLUE if sure else PAPER, edgecolor=BLUE, hatch="" if sure else "/////")
             axes.annotate(accountant.show(value), (value, place), (5, 0), textcoords="offset points", va="center", color=INK)
-        axes.set_yticks(range(len(bars)), [f"{accountant.name}\n{accountant.direction}" for accountant, _ in bars])
-        axes.tick_params(axis="y", length=0)
-        axes.invert_yaxis()
-        axes.margins(x=0.12)
+            axes.annotate(f"{accountant.name}: {accountant.direction}", (0, place - 0.24), (1, 1), textcoords="offset points")
+        axes.set_ylim(len(bars) - 0.65, -0.75)
+        axes.set_yticks([])
+        axes.margins(x=0.16)
         axes.set_xlim(left=0)
         axes.set_xlabel("ε of the whole run")
 
-    shown = (f"{known.name} {known.show(value)} ({known.direction})" for known, value in bars)
+    shown = (f"{accountant.name} {accountant.show(value)} ({accountant.direction})" for accountant, value in bars)
+    left_out = [accountant.name.lower() for accountant, _ in finite if accountant.is_textbook and len(bars) < len(finite)]
+    caption = "Solid: upper bounds on the true ε. Hatched: approximations that can be too small."
+    if left_out:
+        caption += f" The much larger values of {' and '.join(left_out)} composition are in the table."
     yield Figure(
         "accountants",
-        render("accountants", drawing, (WIDTH, 0.65 + 0.45 * len(bars))),
+        "ε of this run by accountant",
+        render("accountants", drawing, (PANEL, 0.55 + 0.46 * len(bars))),
         f"Bar chart of ε by accountant: {', '.join(shown)}.",
-        "Solid bars are upper bounds on the true ε. Hatched bars are approximations that can be too small.",
+        caption,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["WIDTH", "Figure", "extract_numbers", "inline", "render"]
+__all__ = ["PANEL", "Figure", "extract_numbers", "inline", "render"]
 
 import io
 import json
@@ -64,24 +64,28 @@ _TO_INLINE = (
 _IDENTIFIERS = re.compile(r'(\bid="|url\(#|href="#)')
 
 
-WIDTH = 6.4  # inches; the same for all figures, so that their text has the same size on the page
+# Width of every figure of a page in inches. A page scales a figure to its column: on a phone, 8.5 points become 12 pixels, and
+# where there is room, figures stand side by side.
+PANEL = 3.6
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A rendered figure.
+    """A rendered figure with one drawing.
 
     Args:
         name: its file name without extension.
+        title: what is shown, in a few words.
         svg: the text of the SVG file.
         label: alternative text for screen readers.
-        caption: caption.
+        caption: what a reader needs to read it; empty if the axes say everything.
     """
 
     name: str
+    title: str
     svg: str
     label: str
-    caption: str
+    caption: str = ""
 
 
 def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, float]) -> str:

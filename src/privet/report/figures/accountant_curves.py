@@ -20,6 +20,7 @@ from privet.report.figures import accountants
 from privet.report.figures.svg import render
 
 _POINTS = 24
+_SIZE = (6.4, 3.2)  # inches; a file of its own, not part of a page
 # Blue: bounds for practical use; black: textbook bounds; orange: approximations that are not bounds.
 _LINES = {
     "pld": (BLUE, "-"),
@@ -77,6 +78,6 @@ def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
         axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
 
     try:
-        return write_text(Path(path), render("comparison", drawing, (6.4, 3.2)))
+        return write_text(Path(path), render("comparison", drawing, _SIZE))
     except OSError as error:
         raise InvalidArgumentError("figure", str(path), "a file that can be written", f"{error.strerror}.") from None

@@ -1,0 +1,200 @@
+"""A comparison marks what was varied, and draws a trend only where nothing else can have caused it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from privet.cli import main
+from privet.errors import InvalidArgumentError
+from privet.evaluation import tabulate
+from privet.report import comparison
+from privet.report.comparison.points import Axis, Point
+from privet.report.comparison.several_runs import draw
+from privet.report.comparison.variation import find_variation
+from privet.report.estimates import Estimate
+from privet.report.run_files import read
+
+
+def make_point(value=0.8, name="run", share=True):
+    metric = "Accuracy" if share else "Root mean squared error"
+    quality = Estimate(metric, value, (value - 0.02, value + 0.02), "", share, higher_is_better=share)
+    return Point(name, "", quality, ((1.0, value / 2), (2.0, value)))
+
+
+def names(values, *axes):
+    points = [make_point(value, f"run-{number}") for number, value in enumerate(values)]
+    return {figure.name for figure in draw(points, [Axis(name, places) for name, places in axes])}
+
+
+def test_a_trend_needs_one_varied_setting_and_three_of_its_values():
+    assert names([0.7, 0.8], ("batch size", (64, 256))) == {"results", "progress"}
+    assert names([0.7, 0.8, 0.9], ("batch size", (64, 64, 256))) == {"results", "progress"}
+    assert names([0.7, 0.8, 0.9], ("batch size", (64, 128, 256))) == {"results", "progress", "trend"}
+    assert names([0.7, 0.8, 0.9], ("batch size", (64, 128, 256)), ("steps", (1, 2, 3))) == {"results", "progress"}
+    assert names([0.7, 0.8, 0.9]) == {"results", "progress"}
+
+
+def test_repetitions_share_a_place_with_the_interval_of_their_mean():
+    points = [make_point(value) for value in (0.7, 0.8, 0.8, 0.9)]
+    (figure,) = (one for one in draw(points, [Axis("ε", (1.0, 2.0, 2.0, 4.0))]) if one.name == "trend")
+    assert "70 at 1; 80 at 2; 90 at 4" in figure.label
+    assert "t-interval" in figure.caption
+
+
+GRID = {"clipping bound": (0.5, 0.5, 1.0, 1.0, 2.0, 2.0), "learning rate": (1.0, 2.0, 1.0, 2.0, 1.0, 2.0)}
+
+
+def test_a_grid_needs_every_pair():
+    assert "grid" in names([0.7] * 6, *GRID.items())
+    assert "grid" not in names([0.7] * 5, *((name, places[:5]) for name, places in GRID.items()))
+    assert "grid" not in names([0.7] * 6, *GRID.items(), ("momentum", (0.9, 0.9, 0.9, 0.9, 0.9, 0.5)))
+
+
+def test_diagonal_goes_through_the_best_cell_as_the_scaling_rule_says():
+    values = [0.9 if place == (1.0, 2.0) else 0.7 for place in zip(*GRID.values(), strict=True)]
+    points = [make_point(value) for value in values]
+    (figure,) = (one for one in draw(points, [Axis(*one) for one in GRID.items()]) if one.name == "grid")
+    assert "best is 90.00 % at η = 2, C = 1" in figure.label
+    assert figure.svg.count("90.0</text>") == 1
+
+
+def test_different_metrics_have_charts_of_their_own_and_unmeasured_runs_none():
+    mixed = [make_point(), make_point(share=False)]
+    assert [figure.name for figure in draw(mixed, [])] == ["results", "results-2"]
+    assert list(draw([Point("a", "", None, ()), Point("b", "", None, ())], [])) == []
+
+
+def test_long_names_are_cut():
+    (figure, _) = draw([make_point(name="x" * 200)], [])
+    assert f">{'x' * 49}…</text>" in figure.svg
+
+
+def find(write_run, *changes):
+    return find_variation([read(write_run(**change)) for change in changes])
+
+
+def test_the_noise_of_runs_with_one_budget_is_no_cause(write_run):
+    changes = [
+        {"plan": {"steps": steps, "noise": {"kind": "Gaussian", "multiplier": noise}}} for steps, noise in ((1, 1.0), (2, 1.4))
+    ]
+    found = find(write_run, *changes)
+    assert [setting.name for setting in found.varied] == ["steps", "noise multiplier"]
+    assert [setting.name for setting in found.causes] == ["steps"]
+    assert "One setting was varied: steps. The noise multiplier follows from ε" in found.summary
+    other = [change | {"guarantee": {"epsilon": epsilon}} for change, epsilon in zip(changes, (1.0, 2.0), strict=True)]
+    assert [setting.name for setting in find(write_run, *other).causes] == ["steps", "noise multiplier"]
+
+
+def test_runs_that_differ_in_noise_alone_are_placed_by_epsilon(write_run):
+    changes = [
+        {"plan": {"noise": {"kind": "Gaussian", "multiplier": 1 / epsilon}}, "guarantee": {"epsilon": epsilon}}
+        for epsilon in (1.0, 2.0)
+    ]
+    assert find(write_run, *changes).axes == (Axis("ε", (1.0, 2.0)),)
+    infinite = [*changes, {"plan": {"noise": {"kind": "Gaussian", "multiplier": 0.0}}, "guarantee": {"epsilon": "inf"}}]
+    assert find(write_run, *infinite).axes == (Axis("noise multiplier", (1.0, 0.5, 0.0)),)
+
+
+def test_seeds_tell_repetitions_apart_and_words_are_no_axis(write_run):
+    found = find(write_run, {"run": {"seed": 1}}, {"run": {"seed": 2}})
+    assert [setting.name for setting in found.varied] == ["seed"]
+    assert found.causes == ()
+    assert "differ by chance" in found.summary
+    found = find(write_run, {"run": {"optimizer": "sgd"}}, {"run": {"optimizer": "adam"}})
+    assert [setting.name for setting in found.causes] == ["optimizer"]
+    assert found.axes == ()
+
+
+def test_settings_that_only_one_run_knows_differ_unless_they_are_off(write_run):
+    found = find(write_run, {"run": {"average": None, "views": 4}}, {})
+    assert [(setting.name, setting.shown) for setting in found.varied] == [("views", ("4", "none"))]
+    schemas = [{"plan": {"schema": {"columns": [name]}}} for name in "ab"]
+    (setting,) = find(write_run, *schemas).varied
+    assert setting.name == "schema"
+    assert len(set(setting.shown)) == 2
+
+
+@pytest.fixture
+def swept(write_run):
+    """Return the directories of three runs with different bounds."""
+    tables = {"calibration": tabulate([0.9] * 10_000, [True] * 9000 + [False] * 1000).to_dict(), "brier": 0.2}
+    return [
+        write_run(plan={"clipping": {"kind": "Flat", "bound": bound}}, evaluation=tables, status={"steps_done": 100 * number})
+        for number, bound in enumerate((0.1, 0.2, 0.4), start=1)
+    ]
+
+
+def test_page_opens_with_what_was_varied_and_the_five_numbers(swept, tmp_path):
+    source = comparison.write(swept, tmp_path / "compared").read_text(encoding="utf-8")
+    header = source[: source.index("</header>")]
+    assert "One setting was varied: clipping bound." in header
+    values = [value.replace("\N{NO-BREAK SPACE}", " ") for value in re.findall(r'class="value[^"]*">([^<]*)<', header)]
+    assert values == ["2.999", "≤ 96 %", "98.25 %", "100 to 300", "0.8937"]
+
+
+def test_table_marks_the_varied_column_and_folds_the_others(swept, tmp_path):
+    source = comparison.write(swept, tmp_path / "compared").read_text(encoding="utf-8")
+    table = source[source.index('class="runs') :].split("</table>")[0]
+    assert re.findall(r"<th scope=\"col\"( class=\"varied\")?>([^<]*)", table) == [
+        ("", "Run"), (' class="varied"', "Clipping bound"), ("", "Test accuracy"), ("", "Steps"),
+    ]  # fmt: skip
+    assert re.findall(r'<td class="varied"[^>]*>([^<]*)</td>', table) == ["0.1", "0.2", "0.4"]
+    assert re.findall(r'data-head="Steps">([^<]*)', table) == ["100", "200", "300"]
+    assert [f"<code>{directory.name}</code>" in table for directory in swept] == [True] * 3
+    folded = source[source.index("<h2>Same in all runs</h2>") :]
+    assert '<th scope="row">learning rate</th><td>2</td>' in folded
+
+
+def test_page_warns_about_selection_loads_nothing_and_is_the_same_every_time(swept, tmp_path):
+    path = comparison.write(swept, tmp_path / "compared")
+    source = path.read_text(encoding="utf-8")
+    assert "costs more than any single run" in source
+    assert not re.search(r"https?://|<script", source)
+    drawn = {one.name: one.read_bytes() for one in (path.parent / "figures").iterdir()}
+    assert set(drawn) == {"results.svg", "trend.svg", "progress.svg"}
+    assert comparison.write(swept, tmp_path / "compared").read_text(encoding="utf-8") == source
+    assert {one.name: one.read_bytes() for one in (path.parent / "figures").iterdir()} == drawn
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(write_run, tmp_path):
+    directories = [write_run().rename(tmp_path / letter) for letter in "ab"]
+    moved = []
+    for directory in directories:
+        (tmp_path / f"in-{directory.name}").mkdir()
+        moved.append(directory.rename(tmp_path / f"in-{directory.name}" / "run"))
+    source = comparison.write(moved, tmp_path / "compared").read_text(encoding="utf-8")
+    assert "<code>in-a/run</code>" in source
+    assert "<code>in-b/run</code>" in source
+
+
+def test_runs_without_evaluation_or_guarantee_can_be_compared(write_run, tmp_path):
+    bare = {"guarantee": None, "metrics": None, "evaluation": None, "run": None, "status": None}
+    source = comparison.write([write_run(**bare), write_run(**bare)], tmp_path / "bare").read_text(encoding="utf-8")
+    assert "<svg" not in source
+    source = comparison.write([write_run(**bare), write_run()], tmp_path / "mixed").read_text(encoding="utf-8")
+    assert "1 of 2 runs" in source
+    unbounded = [write_run(), write_run(guarantee={"epsilon": "inf"})]
+    assert "2.999 to ∞" in comparison.write(unbounded, tmp_path / "inf").read_text(encoding="utf-8")
+
+
+def test_one_run_and_the_directory_of_a_run_are_refused(swept, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="at least two"):
+        comparison.write(swept[:1], tmp_path / "compared")
+    with pytest.raises(InvalidArgumentError, match="holds no run"):
+        comparison.write(swept[:2], swept[2])
+
+
+def test_command_line_compares_several_and_reports_one(swept, tmp_path, capsys):
+    def answer(*arguments, status=0):
+        with pytest.raises(SystemExit) as stop:
+            main(["report", *map(str, arguments), "--json"])
+        assert stop.value.code == status
+        return capsys.readouterr()
+
+    found = json.loads(answer(*swept, "--out", tmp_path / "c").out)
+    assert found == {"report": str(tmp_path / "c" / "report.html"), "directory": str(tmp_path / "c")}
+    assert json.loads(answer(swept[0]).out)["directory"] == str(swept[0])
+    assert "left out for one run" in answer(swept[0], "--out", tmp_path / "c", status=2).err
