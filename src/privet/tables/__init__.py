@@ -2,7 +2,8 @@
 
 from privet.tables.cells import UNDECLARED
 from privet.tables.columns import FITS, MISSING, UNFIT, Boolean, Category, Column, Ignore, Number, Text, UserId
-from privet.tables.frames import ENDINGS, Frame, read_frame
+from privet.tables.drafts import draft
+from privet.tables.frames import ENDINGS, Frame, read_frame, read_types
 from privet.tables.misfits import Misfits, count_misfits
 from privet.tables.schema import Schema
 from privet.tables.targets import Classification, Regression, Target
@@ -27,5 +28,7 @@ __all__ = [
     "Text",
     "UserId",
     "count_misfits",
+    "draft",
     "read_frame",
+    "read_types",
 ]

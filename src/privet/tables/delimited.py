@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DELIMITED", "Unreadable", "read_delimited"]
+__all__ = ["DELIMITED", "Unreadable", "read_delimited", "read_names"]
 
 import csv
 import gzip
@@ -10,6 +10,7 @@ import math
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -46,19 +47,31 @@ def read_delimited(path: Path) -> tuple[dict[str, Words], int, int]:
     Raises:
         Unreadable: the file cannot be opened or decompressed, or its first line does not name each column once.
     """
+    with _opened(path) as (header, delimiter, file):
+        limit = csv.field_size_limit(_LONGEST_CELL)
+        try:
+            return _columns(header, csv.reader(file, delimiter=delimiter))
+        finally:
+            csv.field_size_limit(limit)
+
+
+def read_names(path: Path) -> list[str]:
+    """Return the names of the columns, from the first line only; errors as for `read_delimited`."""
+    with _opened(path) as (header, _, _):
+        return header
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[list[str], str, IO[str]]]:
+    """Open a file, and give the names of its columns, its delimiter, and the file at its second line."""
     ending = next(ending for ending in DELIMITED if path.name.lower().endswith(ending))
     try:
         with _OPEN.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             first = file.readline()
             delimiter = DELIMITED[ending] or max(_DELIMITERS, key=lambda mark: len(_split(first, mark)))
-            header = _header(_split(first, delimiter))
-            limit = csv.field_size_limit(_LONGEST_CELL)
-            try:
-                return _columns(header, csv.reader(file, delimiter=delimiter))
-            finally:
-                csv.field_size_limit(limit)
+            yield _header(_split(first, delimiter)), delimiter, file
     except (OSError, EOFError, csv.Error, zlib.error) as error:
-        fix = f"Check that it can be opened ({type(error).__name__})."
+        fix = f"{getattr(error, 'strerror', None) or type(error).__name__}."
         raise Unreadable("a readable table of delimited text in UTF-8, plain or .gz", fix) from None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["ENDINGS", "Frame", "read_frame"]
+__all__ = ["ENDINGS", "Frame", "read_frame", "read_types"]
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
 from privet.tables.cells import Words, to_cells
-from privet.tables.delimited import DELIMITED, Unreadable, read_delimited
+from privet.tables.delimited import DELIMITED, Unreadable, read_delimited, read_names
 
 _ARROW = {".parquet": ("pyarrow.parquet", "read_table"), ".arrow": ("pyarrow.feather", "read_table")}
 _ARROW[".feather"] = _ARROW[".arrow"]
@@ -65,15 +66,39 @@ def read_frame(source: object, argument: str = "data") -> Frame:
     return _from_native(source, "a data frame", argument)
 
 
+def read_types(source: object, argument: str = "data") -> dict[str, str | None]:
+    """Return the name of each column with the type that the source declares for it, or None; of a file of text, one line is read.
+
+    Args and errors: as for `read_frame`.
+    """
+    if isinstance(source, str | Path) and _ending(Path(source), argument) in DELIMITED:
+        with _named(Path(source), argument):
+            return dict.fromkeys(read_names(Path(source).expanduser()))
+    frame = read_frame(source, argument)
+    return {name: frame.types.get(name) for name in frame.columns}
+
+
+@contextmanager
+def _named(path: Path, argument: str) -> Iterator[None]:
+    """Name the argument and the file in errors."""
+    try:
+        yield
+    except Unreadable as error:
+        raise InvalidArgumentError(argument, str(path), error.allowed, error.fix) from None
+
+
+def _ending(path: Path, argument: str) -> str:
+    for ending in ENDINGS:
+        if path.name.lower().endswith(ending):
+            return ending
+    raise InvalidArgumentError(argument, str(path), f"the path of a table that ends in {', '.join(ENDINGS)}")
+
+
 def _read_file(path: Path, argument: str) -> Frame:
-    ending = next((ending for ending in ENDINGS if path.name.lower().endswith(ending)), None)
-    if ending is None:
-        raise InvalidArgumentError(argument, str(path), f"the path of a table that ends in {', '.join(ENDINGS)}")
+    ending = _ending(path, argument)
     if ending in DELIMITED:
-        try:
+        with _named(path, argument):
             columns, rows, broken = read_delimited(path)
-        except Unreadable as error:
-            raise InvalidArgumentError(argument, str(path), error.allowed, error.fix) from None
         return Frame(columns, rows, str(path), argument, broken=broken)
     module, function = _ARROW[ending]
     try:
@@ -84,7 +109,8 @@ def _read_file(path: Path, argument: str) -> Frame:
         table = read(path)
     except (OSError, ValueError) as error:  # pyarrow's errors are derived from these
         allowed = f"a readable {ending} file"
-        raise InvalidArgumentError(argument, str(path), allowed, f"Check the file ({type(error).__name__}).") from None
+        fix = f"{getattr(error, 'strerror', None) or type(error).__name__}."
+        raise InvalidArgumentError(argument, str(path), allowed, fix) from None
     return _from_native(table, str(path), argument)
 
 
@@ -106,10 +132,10 @@ def _from_native(source: Any, name: str, argument: str) -> Frame:
         raise InvalidArgumentError(argument, type(source).__name__, "a table whose reader is installed", _EXTRA) from None
     try:
         table = nw.from_native(source, eager_only=True)
-    except TypeError:
-        allowed = "the path of a table, or a pandas, polars or pyarrow table"
+        names = [str(column).strip() for column in table.columns]
+    except (TypeError, ValueError):  # something else, or names that occur twice
+        allowed = "the path of a table, or a pandas, polars or pyarrow table whose columns are named once each"
         raise InvalidArgumentError(argument, type(source).__name__, allowed, "Collect a lazy one first.") from None
-    names = [str(column).strip() for column in table.columns]
     if len(set(names)) < len(names) or not names or not len(table):
         raise InvalidArgumentError(argument, name, "a table with at least one row whose columns are named once each")
     found = [table[column] for column in table.columns]

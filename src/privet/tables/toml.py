@@ -15,7 +15,18 @@ A file looks like this:
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "OPEN", "TASKS", "parse_schema", "write_column", "write_schema", "write_value"]
+__all__ = [
+    "KINDS",
+    "OPEN",
+    "TASKS",
+    "kind_of",
+    "parse_schema",
+    "write_column",
+    "write_key",
+    "write_schema",
+    "write_target",
+    "write_value",
+]
 
 import json
 import re
@@ -69,15 +80,24 @@ def parse_schema(text: str) -> dict[str, Any]:
 
 def write_schema(columns: tuple[tuple[str, Column], ...], target: str, task: Target, missing_cells: tuple[str, ...]) -> str:
     """Return the TOML of a schema; `parse_schema` gives an equal one back."""
-    keys = [f"column = {write_value(target)}", f"task = {write_value(_WORDS[type(task)])}", *_arguments(task)]
-    lines = [f"{_key(name)} = {write_column(column)}" for name, column in columns]
+    lines = [f"{write_key(name)} = {write_column(column)}" for name, column in columns]
     head = [f"missing_cells = {write_value(missing_cells)}", ""]
-    return "\n".join([*head, "[target]", *keys, "", "[columns]", *lines, ""])
+    return "\n".join([*head, "[target]", f"column = {write_value(target)}", *write_target(task), "", "[columns]", *lines, ""])
+
+
+def write_target(task: Target) -> list[str]:
+    """Return the lines of the section [target] that declare the task."""
+    return [f"task = {write_value(kind_of(task))}", *_arguments(task)]
+
+
+def kind_of(value: Column | Target) -> str:
+    """Return the word for a kind of column or task."""
+    return _WORDS[type(value)]
 
 
 def write_column(column: Column) -> str:
     """Return the TOML value of a column: its kind, and the arguments that are not the usual ones."""
-    kind, arguments = write_value(_WORDS[type(column)]), _arguments(column)
+    kind, arguments = write_value(kind_of(column)), _arguments(column)
     return f"{{ {', '.join([f'kind = {kind}', *arguments])} }}" if arguments else kind
 
 
@@ -92,13 +112,18 @@ def write_value(value: object) -> str:
     return str(value)
 
 
-def _key(name: str) -> str:
+def write_key(name: str) -> str:
+    """Return the name of a column as a TOML key."""
     return name if _BARE.fullmatch(name) else write_value(name)
 
 
 def _arguments(value: object) -> list[str]:
     given = ((field, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
-    return [f"{field.name} = {write_value(found)}" for field, found in given if found != field.default]
+    return [
+        f"{field.name} = {write_value(found[0] if isinstance(value, Boolean) and len(found) == 1 else found)}"
+        for field, found in given
+        if found != field.default
+    ]
 
 
 def _section(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:

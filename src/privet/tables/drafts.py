@@ -1,0 +1,274 @@
+"""Drafts of a schema: from the names and declared types of a private table, or from the values of a public sample.
+
+A draft from a private table leaves "?" for what only its owner can say; `Schema.from_toml` refuses it until all are filled in.
+A draft from a public sample is complete.
+"""
+
+from __future__ import annotations
+
+__all__ = ["draft"]
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.errors import InvalidArgumentError
+from privet.tables.cells import MISSING_CELLS, parse_numbers, to_number, to_words
+from privet.tables.columns import Boolean, Category, Column, Ignore, Number, Text, UserId
+from privet.tables.frames import Frame
+from privet.tables.targets import Classification, Regression, Target
+from privet.tables.toml import OPEN, write_column, write_key, write_target, write_value
+
+# Line of the file, and the comment after it.
+_Line = tuple[str, str]
+
+_HEAD = """\
+# Schema of a table: what every column is, and what a model is to predict. It is public: the privacy statement quotes it.
+"""
+_BY_NAME = """\
+# Drafted from the names of the columns and their declared types; no cell was looked at. Replace every "?" by public knowledge,
+# such as a data dictionary, a questionnaire or a law, and not by what the private rows say. A column is one of:
+#   { kind = "number", lower = 0, upper = 120 }     also: scale = "log", outside = "missing", missing = "indicator"
+#   { kind = "category", values = ["a", "b"] }      also: unknown = "indicator", missing = "indicator"
+#   { kind = "boolean", true = "yes", false = "no" }
+#   { kind = "text", size = 1024 }
+#   "user"      whose privacy it is, if a person can have several rows (train with --user-cap)
+#   "ignore"    not used, such as an identifier
+"""
+_BY_SAMPLE = """\
+# Drafted from the values of a public sample; check that they are what you mean. Bounds are rounded outwards.
+"""
+_TASK = 'task = "classification" with classes = ["no", "yes"], or task = "regression" with lower = 0 and upper = 100'
+_COLUMN = "number, category, boolean, text, user or ignore"
+
+# Most distinct values of a category, of a whole number that is a category, and of classes that are whole numbers.
+_MOST_VALUES = 50
+_MOST_CODES = 6
+_MOST_NUMERIC_CLASSES = 20
+# Fewest rows that show that a column is an identifier, and rows per value that show that a whole number is a category.
+_FEW_ROWS = 20
+_ROWS_PER_CODE = 10
+_WORDS_OF_A_TEXT = 4
+# A number is very skewed from this skewness on, if the logarithm at least halves it.
+_SKEWED = 3.0
+_MARGIN = 0.1
+_TEXT_FEATURES = 1024
+_IDENTIFIER = re.compile(r"(?i:(^|[^a-z])(id|ids|uuid|guid|ssn|index|unnamed)($|[^a-z]))|[a-z](Id|ID|Uuid|UUID)$")
+_PEOPLE = "user|person|patient|customer|client|member|subject|participant"
+_PERSON = re.compile(rf"({_PEOPLE})([ _-]?(id|uuid|name|number|no|nr))?", re.IGNORECASE)
+_YES = ("true", "yes", "y", "t", "1", "male", "positive")
+
+
+def draft(types: Mapping[str, str | None], target: str, sample: Frame | None = None) -> str:
+    """Return the TOML of a schema for a table with some columns.
+
+    Args:
+        types: name → type that the table declares for the column, or None; names and types are public.
+        target: name of the column to predict.
+        sample: a public table with these columns, from whose values the schema is completed; None for no values at all.
+
+    Returns:
+        A text with comments, which `Schema.from_toml` accepts once no "?" is left.
+
+    Guarantee:
+        Without a sample, the draft depends on names and declared types only.
+
+    Raises:
+        InvalidArgumentError: there is no such target, or no other column.
+
+    >>> print(draft({"age": "Int64", "sick": None}, "sick").split("[target]")[1])
+    <BLANKLINE>
+    column = "sick"
+    task = "?"  # task = "classification" with classes = ["no", "yes"], or task = "regression" with lower = 0 and upper = 100
+    <BLANKLINE>
+    [columns]
+    age = { kind = "number", lower = "?", upper = "?" }
+    <BLANKLINE>
+    """
+    names = [name for name in types if name != target]
+    if target not in types:
+        raise InvalidArgumentError("target", target, f"one of the columns {', '.join(types)}")
+    if not names:
+        raise InvalidArgumentError("data", "a single column", "a table with a column besides the target")
+    known = {} if sample is None else {name: _present(sample, name) for name in types if name in sample.columns}
+    goal = _target_of(known[target]) if known.get(target) else _open_target(types[target])
+    lines = [_column_of(name, known[name]) if name in known else _open_column(types[name]) for name in names]
+    users = [place for place, (line, _) in enumerate(lines) if line == write_column(UserId())]
+    for place in users[1:]:
+        lines[place] = write_column(Ignore()), "another identifier of people"
+    return "\n".join(
+        [
+            _HEAD + (_BY_NAME if sample is None else _BY_SAMPLE),
+            f"missing_cells = {write_value(MISSING_CELLS)}  # what stands for a missing cell",
+            "",
+            "[target]",
+            f"column = {write_value(target)}",
+            *map(_commented, goal),
+            "",
+            "[columns]",
+            *(_commented((f"{write_key(name)} = {line}", comment)) for name, (line, comment) in zip(names, lines, strict=True)),
+            "",
+        ]
+    )
+
+
+def _commented(line: _Line) -> str:
+    return f"{line[0]}  # {line[1]}" if line[1] else line[0]
+
+
+def _open_target(declared: str | None) -> list[_Line]:
+    """Return the lines of a target of which only the declared type is known."""
+    if declared == "Boolean":
+        return [(line, "") for line in write_target(Classification(("False", "True")))]
+    if _is_number_type(declared) and declared.startswith("Float"):  # type: ignore[union-attr]
+        bounds = "the lowest and the highest value that is plausible"
+        return [('task = "regression"', ""), (f'lower = "{OPEN}"', bounds), (f'upper = "{OPEN}"', "")]
+    return [(f'task = "{OPEN}"', _TASK)]
+
+
+def _open_column(declared: str | None) -> _Line:
+    """Return the line of a column of which only the declared type is known."""
+    if declared is None:
+        return f'"{OPEN}"', _COLUMN
+    if declared == "Boolean":
+        return write_column(Boolean()), ""
+    if _is_number_type(declared):
+        return f'{{ kind = "number", lower = "{OPEN}", upper = "{OPEN}" }}', ""
+    if declared.startswith(("Categorical", "Enum")):
+        return f'{{ kind = "category", values = ["{OPEN}"] }}', ""
+    if declared.startswith(("Date", "Time", "Duration", "List", "Array", "Struct", "Binary")):
+        return write_column(Ignore()), f"{declared.partition('(')[0]} has no features; add a column of numbers instead"
+    return f'"{OPEN}"', f"{declared}: {_COLUMN}"
+
+
+def _is_number_type(declared: str | None) -> bool:
+    return declared is not None and declared.startswith(("Int", "UInt", "Float", "Decimal"))
+
+
+def _present(sample: Frame, name: str) -> list[str]:
+    """Return the cells of a column of a public table that are not missing."""
+    words = to_words(sample.columns[name])
+    cells = (words.distinct[place] for place in words.places)
+    return [cell for cell in cells if cell is not None and cell not in MISSING_CELLS]
+
+
+def _target_of(cells: list[str]) -> list[_Line]:
+    numbers = _numbers(cells)
+    distinct = set(cells)
+    if numbers is not None and (len(set(numbers)) > _MOST_NUMERIC_CLASSES or not _whole(numbers)):
+        lower, upper = _generous(numbers)
+        task: Target = Regression(lower, upper)
+        return [(line, "") for line in write_target(task)]
+    if len(distinct) < 2:
+        return [(f'task = "{OPEN}"', f"the sample has one value only; {_TASK}")]
+    if len(distinct) > 1000:
+        return [(f'task = "{OPEN}"', f"the sample has {len(distinct):,} values, too many for classes; {_TASK}")]
+    return [(line, "") for line in write_target(Classification(_ordered(distinct)))]
+
+
+def _column_of(name: str, cells: list[str]) -> _Line:
+    """Return the line of a column with known public values: the first kind that they look like."""
+    if not cells:
+        return write_column(Ignore()), "the sample has no values of it"
+    for kind in (_identifier, _boolean, _category, _number, _text):
+        if (found := kind(name, cells)) is not None:
+            return write_column(found[0]), found[1]
+    return write_column(Ignore()), f"{len(set(cells)):,} distinct values; a category or a text, if it is to be used"
+
+
+_Found = tuple[Column, str] | None
+
+
+def _identifier(name: str, cells: list[str]) -> _Found:
+    numbers = _numbers(cells)
+    unique = len(cells) >= _FEW_ROWS and len(set(cells)) == len(cells)
+    if _PERSON.fullmatch(name) and len(set(cells)) < len(cells):
+        return UserId(), "whose privacy it is: train with --user-cap"
+    if _IDENTIFIER.search(name) or _PERSON.fullmatch(name):
+        return Ignore(), 'an identifier; "user" if a person has several rows'
+    if unique and numbers is not None and _whole(numbers) and np.ptp(numbers) < 2 * len(numbers):
+        return Ignore(), "it counts the rows"
+    if unique and numbers is None and _mean_words(cells) < _WORDS_OF_A_TEXT:
+        return Ignore(), "another value in every row"
+    return None
+
+
+def _boolean(_: str, cells: list[str]) -> _Found:
+    distinct = _ordered(set(cells))
+    if len(distinct) != 2:
+        return None
+    usual = Boolean()
+    if {cell.casefold() for cell in distinct} <= {*usual.true, *usual.false}:
+        return usual, ""
+    no, yes = sorted(distinct, key=lambda cell: (cell.casefold() in _YES, distinct.index(cell)))
+    return (Boolean((yes,), (no,)), "") if yes.casefold() != no.casefold() else None
+
+
+def _category(_: str, cells: list[str]) -> _Found:
+    distinct, numbers = set(cells), _numbers(cells)
+    if numbers is None:
+        few = len(distinct) <= max(_MOST_VALUES, len(cells) // 100) and len(distinct) <= 1000
+        fits = few and 2 * len(distinct) <= len(cells)
+    else:
+        fits = _whole(numbers) and len(set(numbers)) <= _MOST_CODES and _ROWS_PER_CODE * len(distinct) <= len(cells)
+    return (Category(_ordered(distinct)), "") if fits else None
+
+
+def _number(_: str, cells: list[str]) -> _Found:
+    numbers = _numbers(cells)
+    if numbers is None:
+        return None
+    lower, upper = _generous(numbers)
+    logarithms = np.sign(numbers) * np.log1p(np.abs(numbers))
+    skewed = abs(_skewness(numbers)) > _SKEWED and 2 * abs(_skewness(logarithms)) < abs(_skewness(numbers))
+    return Number(lower, upper, scale="log" if skewed else "linear"), "very skewed" if skewed else ""
+
+
+def _text(_: str, cells: list[str]) -> _Found:
+    return (Text(_TEXT_FEATURES), "") if _mean_words(cells) >= _WORDS_OF_A_TEXT else None
+
+
+def _numbers(cells: list[str]) -> NDArray[np.float64] | None:
+    """Return the cells as numbers, if all are."""
+    numbers = parse_numbers(cells)
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _whole(numbers: NDArray[np.float64]) -> bool:
+    return bool((numbers == np.round(numbers)).all())
+
+
+def _ordered(distinct: set[str]) -> tuple[str, ...]:
+    """Return values by their number, if all have one, else by the alphabet; of two spellings of a number, the first."""
+    by_number = {to_number(cell): cell for cell in sorted(distinct, reverse=True)}
+    if None in by_number:
+        return tuple(sorted(distinct))
+    key: Callable[[int | float | None], float] = lambda number: number or 0.0  # noqa: E731
+    return tuple(by_number[number] for number in sorted(by_number, key=key))
+
+
+def _mean_words(cells: list[str]) -> float:
+    return sum(len(cell.split()) for cell in cells) / len(cells)
+
+
+def _skewness(numbers: NDArray[np.float64]) -> float:
+    centred = numbers - numbers.mean()
+    deviation = float(np.sqrt((centred**2).mean()))
+    return float(((centred / deviation) ** 3).mean()) if deviation > 0 else 0.0
+
+
+def _generous(numbers: NDArray[np.float64]) -> tuple[float, float]:
+    """Return bounds outside of the lowest and the highest number, by a tenth of the range, with two digits; 0 stays a bound."""
+    low, high = float(numbers.min()), float(numbers.max())
+    margin = _MARGIN * (high - low) or max(1.0, abs(low))
+    unit = 10.0 ** (math.floor(math.log10(high - low + 2 * margin)) - 1)
+    lower = 0.0 if low >= 0 > low - margin else math.floor((low - margin) / unit) * unit
+    upper = 0.0 if high <= 0 < high + margin else math.ceil((high + margin) / unit) * unit
+    return _tidy(lower), _tidy(upper)
+
+
+def _tidy(number: float) -> float:
+    return float(f"{number:.12g}")
