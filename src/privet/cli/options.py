@@ -8,15 +8,19 @@ __all__ = [
     "Augment",
     "BatchSize",
     "BoundSchedule",
+    "ClassCountsEpsilon",
+    "ClassPriors",
     "Classes",
     "Clipping",
     "CoupleLearningRate",
     "Cutoff",
     "Delta",
     "EpochsOption",
+    "EvaluationEpsilon",
     "FixedNoise",
     "GroupSize",
     "History",
+    "HoldoutFraction",
     "InnerMomentum",
     "OptimizerOptions",
     "OuterMomentum",
@@ -195,6 +199,37 @@ Test = Annotated[
     typer.Option(
         help="Public test data for a file, in the format of --data. Without test data, no accuracy is reported.",
         rich_help_panel=DATA,
+    ),
+]
+HoldoutFraction = Annotated[
+    float | None,
+    typer.Option(
+        "--holdout",
+        help="Fraction of the private examples (or users) to hold out; the final result on them is released with noise. Requires "
+        "--evaluation-epsilon.",
+        rich_help_panel=DATA,
+    ),
+]
+EvaluationEpsilon = Annotated[
+    float | None,
+    typer.Option(
+        help="ε of the result on held-out data. Held-out data is not trained on, so the run's ε is the larger of both, no sum.",
+        rich_help_panel=PRIVACY,
+    ),
+]
+ClassPriors = Annotated[
+    str | None,
+    typer.Option(
+        parser=_classes,
+        metavar="P,Q,…",
+        help="Public class priors in the order of the classes, such as 0.76,0.24: every class then counts alike in the loss.",
+        rich_help_panel=DATA,
+    ),
+]
+ClassCountsEpsilon = Annotated[
+    float | None,
+    typer.Option(
+        help="ε for noisy class counts that take the place of --class-priors; part of --epsilon.", rich_help_panel=PRIVACY
     ),
 ]
 UserColumn = Annotated[

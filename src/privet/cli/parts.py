@@ -6,7 +6,10 @@ __all__ = [
     "SCHEDULES",
     "SCHEMES",
     "STYLES",
+    "class_counts",
+    "class_priors",
     "clipping_rule",
+    "holdout",
     "length",
     "momentum",
     "question",
@@ -26,7 +29,7 @@ from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, P
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import Gaussian
-from privet.plan import Epochs, PrivacyMechanism
+from privet.plan import ClassCounts, Epochs, Holdout, PrivacyMechanism
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
 from privet.schedules import Constant, Geometric, Linear, Schedule
 from privet.sparsification import Random, Ranked, Sparsification
@@ -93,6 +96,40 @@ def momentum(inner: float | None, outer: float | None, history: int | None, per_
     if inner is None and outer is None:
         return None
     return InnerOuter(inner=1.0 if inner is None else inner, outer=1.0 if outer is None else outer, length=history or 0)
+
+
+def holdout(held_out: int, epsilon: float | None, delta: float, adjacency: str) -> Holdout | None:
+    """Return the query on held-out entries, or None if nothing is held out.
+
+    Args:
+        held_out: public number of held-out entries.
+        epsilon: ε of the query alone.
+        delta, adjacency: of the plan.
+
+    Raises:
+        InvalidArgumentError: only one of --holdout and --evaluation-epsilon is given.
+    """
+    if (epsilon is None) != (held_out == 0):
+        missing, given = ("--holdout", "--evaluation-epsilon") if held_out == 0 else ("--evaluation-epsilon", "--holdout")
+        raise InvalidArgumentError(missing, None, f"given with {given}", "Such as --holdout 0.2 --evaluation-epsilon 0.1.")
+    return None if epsilon is None else Holdout.calibrate(epsilon, delta=delta, adjacency=adjacency, examples=held_out)
+
+
+def class_counts(epsilon: float | None, delta: float, adjacency: str) -> ClassCounts | None:
+    """Return the query for the number of training entries of each class; None without an ε for it."""
+    return None if epsilon is None else ClassCounts.calibrate(epsilon, delta=delta, adjacency=adjacency)
+
+
+def class_priors(text: str | None) -> tuple[float, ...] | None:
+    """Return the class priors in a text such as "0.76,0.24".
+
+    Raises:
+        InvalidArgumentError: they are not numbers.
+    """
+    try:
+        return None if text is None else tuple(map(float, text.split(",")))
+    except ValueError:
+        raise InvalidArgumentError("--class-priors", text, "numbers separated by commas, such as 0.76,0.24") from None
 
 
 def clipping_rule(

@@ -9,19 +9,22 @@ from collections.abc import Iterator
 
 from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.rounding import format_percent_up, format_up
-from privet.evaluation import Evaluation, RegressionEvaluation
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.report.estimates import Estimate, headline, list_estimates
 from privet.runs.run import Outcome
 
 _MOST_WARNINGS = 3
-_UNTESTED = "No test accuracy: no public test data was given (name a file with --test)."
+_UNTESTED = (
+    "No test result: no public test data was given (--test FILE). For a result on private data with its own noise and ε: "
+    "--holdout 0.2 --evaluation-epsilon 0.1"
+)
 
 
 def format_summary(outcome: Outcome) -> str:
     """Return at most eight lines: guarantee, attack bounds, accuracy, warnings, and where report and statement are."""
     return "\n".join([
         *_guarantee_lines(outcome.guarantee),
-        _accuracy_line(outcome.evaluation),
+        *_result_lines(outcome),
         *_warning_lines(outcome.guarantee),
         f"Report: {(outcome.directory / 'report.html').resolve().as_uri()}",
         f"Full statement: privet guarantee {outcome.directory}",
@@ -30,7 +33,10 @@ def format_summary(outcome: Outcome) -> str:
 
 def format_full(outcome: Outcome) -> str:
     """Return the full statement and every number of the evaluation."""
-    measured = _UNTESTED if outcome.evaluation is None else _format_table(outcome.evaluation, outcome.test_data)
+    measured = "\n".join(_result_lines(outcome))
+    if outcome.evaluation is not None:
+        held_out = () if outcome.held_out is None else (_format_held_out(outcome.held_out),)
+        measured = "\n".join((_format_table(outcome.evaluation, outcome.test_data), *held_out))
     where = (outcome.directory / "report.html").resolve().as_uri()
     return f"{outcome.guarantee}\n\n{measured}\n\nTraining took {outcome.seconds:.0f} s. Report: {where}"
 
@@ -53,10 +59,31 @@ def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
     )
 
 
-def _accuracy_line(evaluation: Evaluation | RegressionEvaluation | None) -> str:
-    if evaluation is None:
-        return _UNTESTED
-    return f"{_format(headline(evaluation))} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
+def _result_lines(outcome: Outcome) -> Iterator[str]:
+    evaluation, held_out = outcome.evaluation, outcome.held_out
+    if evaluation is not None:
+        yield f"{_format(headline(evaluation))} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
+    if held_out is not None:
+        yield _format_held_out(held_out)
+    if evaluation is None and held_out is None:
+        yield _UNTESTED
+
+
+def _format_held_out(found: HeldOutEstimate) -> str:
+    """Return the released result on held-out data in one line."""
+    shown = ", ".join(
+        f"{name.replace('_', ' ')} {_number(name, value)} ({_number(name, found.intervals[name][0])} to "
+        f"{_number(name, found.intervals[name][1])})"
+        for name, value in found.metrics.items()
+    )
+    return (
+        f"{shown[0].upper()}{shown[1:]} on {found.examples:,} held-out private {found.unit}s (95\u00a0% interval with noise; "
+        f"ε = {format_up(found.epsilon)} for this release)"
+    )
+
+
+def _number(name: str, value: float) -> str:
+    return f"{100 * value:.2f}\u00a0%" if name == "accuracy" else f"{value:.4g}"
 
 
 def _format(estimate: Estimate, width: int = 0) -> str:

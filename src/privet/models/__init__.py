@@ -3,6 +3,6 @@
 None has batch normalisation, through which an example would change the gradients of others.
 """
 
-from privet.models.networks import NAMES, build, is_pretrained
+from privet.models.networks import FOR_TABLES, NAMES, build, check_task, is_pretrained
 
-__all__ = ["NAMES", "build", "is_pretrained"]
+__all__ = ["FOR_TABLES", "NAMES", "build", "check_task", "is_pretrained"]

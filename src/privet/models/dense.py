@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["logistic", "mlp", "regression_mlp"]
+__all__ = ["linear", "logistic", "mlp", "regression_mlp", "zero_linear"]
 
 import math
 from collections import OrderedDict
@@ -13,8 +13,18 @@ from privet.errors import count
 from privet.models.layers import activation_layer
 
 
+def zero_linear(inputs: int, outputs: int) -> nn.Linear:
+    """Return a linear layer with weights and bias zero."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return multinomial logistic regression: one linear layer, with a convex loss.
+    """Return multinomial logistic regression: one linear layer, with a convex loss, whose weights start from zero.
+
+    From random weights, training would first have to unlearn them under noise.
 
     Args:
         input_shape: shape of one input, which is flattened.
@@ -22,7 +32,12 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
     Source: the convex model of Yu et al. 2020, "Improve the gradient perturbation approach for differentially private
         optimization" (784×10 on MNIST).
     """
-    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), output=nn.Linear(math.prod(input_shape), classes)))
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), output=zero_linear(math.prod(input_shape), classes)))
+
+
+def linear(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Return linear regression: one linear layer, with a convex loss; arguments as for `regression_mlp`."""
+    return logistic(input_shape, classes)
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activation: str = "tanh") -> nn.Sequential:

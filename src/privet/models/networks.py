@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NAMES", "build", "is_pretrained"]
+__all__ = ["FOR_TABLES", "NAMES", "build", "check_task", "is_pretrained"]
 
 import inspect
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from torch import nn
 from privet.errors import InvalidArgumentError, choice, count
 from privet.models import convolutional
 from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
-from privet.models.dense import logistic, mlp, regression_mlp
+from privet.models.dense import linear, logistic, mlp, regression_mlp
 from privet.models.features import efficientnet, minilm
 from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
+from privet.models.tabular import table
 
 # Largest number of channels of an image. On a CPU, torch pools feature maps of images 3 to 11 times faster in channels-last
 # format, which is half of a small network's step; inputs with many channels gain nothing.
@@ -27,7 +28,7 @@ _CHANNELS_OF_IMAGES = 3
 class _Network:
     construct: Callable[..., nn.Module]
     smallest_side: int | None = None  # smallest side of an image in pixels; None for inputs of any shape
-    fewest_outputs: int = 2
+    task: str | None = None  # the only task; None for classification and regression
     shape: tuple[int, ...] | None = None  # the only accepted input shape
 
     def fits(self, shape: tuple[int, ...]) -> bool:
@@ -39,20 +40,24 @@ class _Network:
 
 
 _NETWORKS = {
-    "logistic": _Network(logistic),
+    "logistic": _Network(logistic, task="classification"),
+    "linear": _Network(linear, task="regression"),
     "mlp": _Network(mlp),
+    "table": _Network(table),
     "cnn": _Network(cnn, convolutional.CNN_SMALLEST_SIDE),
     "tanh-cnn": _Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
     "strided-cnn": _Network(strided_cnn, convolutional.STRIDED_CNN_SMALLEST_SIDE),
     "relu-cnn": _Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
     "scattering-cnn": _Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
-    "regression-mlp": _Network(regression_mlp, fewest_outputs=1),
+    "regression-mlp": _Network(regression_mlp, task="regression"),
     "efficientnet-last-block": _Network(efficientnet_last_block, shape=efficientnet.LAST_BLOCK_INPUT),
     "minilm-last-layer": _Network(minilm_last_layer, shape=(minilm.LENGTH, minilm.WIDTH)),
     "minilm-lora": _Network(minilm_lora, shape=(minilm.LENGTH,)),
 }
 
 NAMES: tuple[str, ...] = tuple(_NETWORKS)
+# Networks whose option `numbers` says which features are numbers scaled to [-1, 1].
+FOR_TABLES = ("table",)
 
 
 def build(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
@@ -65,9 +70,10 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
         input_shape: shape of one input: (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn"
             (5), "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3), (48, 384) and (48,) for the pretrained
             "efficientnet-last-block", "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
-        classes: number of classes, ≥ 2; for "regression-mlp" the number of targets, ≥ 1.
-        options: `width` and `activation` for "mlp", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
-            "tanh-cnn", `width` for "strided-cnn", `rank` for "minilm-lora".
+        classes: number of outputs: classes, ≥ 2, or 1 for a regression, which "logistic" refuses.
+        options: `width` and `activation` for "mlp", `numbers`, `waves`, `width` and `activation` for "table",
+            `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn", `width` for "strided-cnn", `rank`
+            for "minilm-lora".
     Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks, PrivetError
         if a package is missing, and DataUnavailableError if the weights are not available.
     """
@@ -76,7 +82,7 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     if not network.fits(shape):
         raise _shape_error(name, shape)
     _check_options(name, network, options)
-    built = network.construct(shape, count("classes", classes, minimum=network.fewest_outputs), **options)
+    built = network.construct(shape, count("classes", classes, minimum=2 if network.task == "classification" else 1), **options)
     of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
     return built.to(memory_format=torch.channels_last) if of_images else built  # type: ignore[call-overload]
 
@@ -84,6 +90,25 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
 def is_pretrained(name: str) -> bool:
     """Return whether a network is built with pretrained weights, which come with another package."""
     return _NETWORKS[choice("name", name, NAMES)].shape is not None
+
+
+def check_task(name: str, task: str) -> None:
+    """Refuse a network that is for another task.
+
+    Args:
+        name: one of `NAMES`.
+        task: "classification" or "regression".
+
+    Raises:
+        InvalidArgumentError: names the task of the network, and networks for the task that was given.
+    """
+    own = _NETWORKS[choice("name", name, NAMES)].task
+    if own not in (None, task):
+        others = ", ".join(repr(other) for other, network in _NETWORKS.items() if network.task == task)
+        raise InvalidArgumentError(
+            "model", name, f"a network for {task}, which the target asks for",
+            f"It is for {own} only; use {others}, 'mlp' or 'table'.",
+        )  # fmt: skip
 
 
 def _shape_error(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:

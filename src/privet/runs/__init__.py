@@ -2,5 +2,6 @@
 
 from privet.runs.config import Setup
 from privet.runs.run import Outcome, read_setup, resume, start
+from privet.runs.tasks import scale_targets
 
-__all__ = ["Outcome", "Setup", "read_setup", "resume", "start"]
+__all__ = ["Outcome", "Setup", "read_setup", "resume", "scale_targets", "start"]

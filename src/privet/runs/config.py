@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-__all__ = ["AVERAGES", "OPTIMIZERS", "Build", "Setup", "check_device", "cross_entropy"]
+__all__ = ["AVERAGES", "OPTIMIZERS", "Build", "Setup", "check_device"]
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import Dataset
 
 from privet import data, models
-from privet.data import UNDECLARED, DataSet
-from privet.errors import InvalidArgumentError, choice, count, positive, real
+from privet.accounting import group_unit
+from privet.data import DataSet
+from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
 from privet.optim import SGLD, AdamBC, GaussianPrior, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
+from privet.runs.division import Division, divide, sizes
+from privet.runs.tasks import Task, normalise_priors, number_features, scale_targets, task_of
 from privet.tables import Schema
-from privet.units import Groups, Users, augmentation, averaged, grouped
+from privet.units import Users, augmentation, averaged, grouped
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class Setup:
         views: number of augmented views of an example, averaged before clipping, ≥ 1; with `augment`.
         augment: names from `privet.units.AUGMENTATIONS`, separated by commas.
         device: torch device, such as "cpu" or "cuda".
+        license: identifier of the model's licence for its card, such as "apache-2.0"; None leaves it out.
+        holdout: fraction of the private examples, or users, that no step uses and on which the final model's result is released,
+            in (0, 1); the plan's `holdout` says with how much noise. None for no such release.
+        class_priors: public class priors in the order of the classes, for a loss in which every class counts alike.
     """
 
     data: str
@@ -73,6 +78,9 @@ class Setup:
     views: int | None = None
     augment: str | None = None
     device: str = "cpu"
+    license: str | None = None
+    holdout: float | None = None
+    class_priors: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         choice("model", self.model, models.NAMES)
@@ -84,6 +92,10 @@ class Setup:
             raise InvalidArgumentError("momentum", self.momentum, "at least 0 and below 1", "A typical value is 0.9.")
         count("seed", self.seed, minimum=0)
         count("physical_batch_size", self.physical_batch_size, fix="It limits memory use and does not change the result.")
+        if self.holdout is not None:
+            between("holdout", self.holdout, 0.0, 1.0, "Such as 0.2.")
+        if self.class_priors is not None:
+            object.__setattr__(self, "class_priors", normalise_priors(self.class_priors))
         self._check_units()
         check_device("device", self.device)
 
@@ -105,46 +117,76 @@ class Setup:
         Args:
             schema: the schema of the plan, which takes the place of the file.
         """
-        return data.load(
+        return scale_targets(data.load(
             self.data, folder=self.folder, schema=schema or self.schema, classes=self.classes, test=self.test,
             user_column=self.user_column,
-        )  # fmt: skip
+        ))  # fmt: skip
 
-    def entries(self, dataset: DataSet) -> Dataset[Any]:
-        """Return the data set of units that are sampled and clipped as a whole: training examples, users or groups."""
+    def _check_users(self, dataset: DataSet) -> None:
         if (dataset.users is None) != (self.user_cap is None):
             allowed = "left out for data without users" if dataset.users is None else "given for data with users"
             fix = 'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.'
             raise InvalidArgumentError("user_cap", self.user_cap, allowed, fix)
-        if dataset.users is not None and self.user_cap is not None:
-            return Users(dataset.train, dataset.users, self.user_cap)
-        return dataset.train if self.group_size is None else Groups(dataset.train, self.group_size)
 
-    def build_loss(self) -> LossFunction:
-        """Return the loss per unit: the mean over the views of each example, and over the examples of the unit."""
-        loss: LossFunction = cross_entropy
+    def sizes(self, dataset: DataSet) -> tuple[int, int]:
+        """Return the public numbers of entries that are trained on and that are held out: examples, users or groups."""
+        self._check_users(dataset)
+        return sizes(dataset, self.holdout, user_cap=self.user_cap, group_size=self.group_size)
+
+    def divide(self, dataset: DataSet, key: str) -> Division:
+        """Return the entries that are sampled and clipped as a whole, and those that are held out.
+
+        Args:
+            dataset: the result of `load_data`.
+            key: secret key of the run, from `new_key`.
+        """
+        self._check_users(dataset)
+        return divide(dataset, self.sizes(dataset)[1], key, user_cap=self.user_cap, group_size=self.group_size)
+
+    def task(self, dataset: DataSet, plan: Plan | None = None) -> Task:
+        """Return what the run learns to predict; with a plan that counts classes, its loss adopts the released priors later."""
+        return task_of(dataset, self.class_priors, counted=plan is not None and plan.class_counts is not None)
+
+    def build_loss(self, loss: LossFunction) -> LossFunction:
+        """Return the loss per unit: the mean over the views of each example, and over the examples of the unit.
+
+        Args:
+            loss: loss per example, of the task.
+        """
         if self.views is not None and self.augment is not None:
             loss = averaged(loss, augmentation(*self.augment.split(",")), self.views)
         return loss if self.user_cap is self.group_size is None else grouped(loss)
+
+    @property
+    def privacy_unit(self) -> str:
+        """The unit of privacy, for the plan."""
+        if self.user_cap is not None:
+            return Users.privacy_unit
+        return "one example" if self.group_size is None else group_unit(self.group_size)
 
     @property
     def entries_at_once(self) -> int:
         """Number of units that go through the model at once within the physical batch size."""
         return max(1, self.physical_batch_size // ((self.user_cap or self.group_size or 1) * (self.views or 1)))
 
+    def model_options(self, dataset: DataSet) -> dict[str, Any]:
+        """Return the arguments of the network that the schema determines: for tables, which features are numbers."""
+        if self.model not in models.FOR_TABLES or dataset.schema is None:
+            return {}
+        return {"numbers": list(number_features(dataset.schema))}
+
     def build_model(self, dataset: DataSet) -> nn.Module:
         """Return the network with initial parameters drawn from the seed."""
-        if dataset.classes is None:
-            raise InvalidArgumentError(
-                "data", self.data, "a data set with classes", "For regression, use a recipe: privet reproduce --list."
-            )
+        task = self.task(dataset)
+        models.check_task(self.model, task.name)
         if not dataset.train.tensors[0].is_floating_point():
             raise InvalidArgumentError(
                 "data", self.data, "a data set with numeric inputs", "For text, use a recipe: privet reproduce --list."
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            return models.build(self.model, dataset.input_shape, dataset.classes).to(self.device)
+            options = self.model_options(dataset)
+            return models.build(self.model, dataset.input_shape, task.outputs, **options).to(self.device)
 
     def build_optimizer(self, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
         """Return the optimizer over the model's parameters."""

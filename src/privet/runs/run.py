@@ -2,6 +2,7 @@
 
 During training: plan.json, run.json, manifest.json, ledger, checkpoint.pt, checkpoint-previous.pt, metrics.jsonl; for tables,
 schema.toml.
+With held-out data: holdout.key, which is private, and at the end holdout.json.
 At the end: model/, evaluation.json, guarantee.json, guarantee.md, report.html, figures/.
 With an optimizer that samples from a posterior, also samples.safetensors.
 """
@@ -27,18 +28,21 @@ from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, LedgerError
-from privet.evaluation import Evaluation, evaluate
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
+from privet.runs.division import HELD_OUT, Division, new_key
+from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
 from privet.runs.model_folder import write_model
+from privet.runs.tasks import Task
 from privet.training import Storage, Training, read_plan
 
 # Number of evaluations on the test set during training.
 _POINTS = 20
 # Outputs of a run that its guarantee does not cover.
-_EVALUATED = "accuracy, likelihood and calibration on the test set, which is assumed public: {}"
+_EVALUATED = "{} on the test set, which is assumed public: {}"
 _BESIDE = ("the training time in seconds",)
 # Bootstrap resamples of the test set for the final model's intervals.
 _RESAMPLES = 1000
@@ -54,13 +58,15 @@ class Outcome:
         evaluation: evaluation on the test set; None without one.
         test_data: description of the test set; None without one.
         seconds: training time, over all sessions of an interrupted run.
+        held_out: released result on held-out private data; None without such a release, or if it was lost.
     """
 
     directory: Path
     guarantee: Guarantee
-    evaluation: Evaluation | None
+    evaluation: Evaluation | RegressionEvaluation | None
     test_data: str | None
     seconds: float
+    held_out: HeldOutEstimate | None = None
 
 
 def start(
@@ -85,20 +91,25 @@ def start(
         budget.check_data(setup.data)
     if plan.schema != dataset.schema:
         raise InvalidArgumentError("plan.schema", plan.schema and plan.schema.fingerprint, "the schema of the data set")
+    key = new_key()
+    division = setup.divide(dataset, key)
+    check_queries(plan, setup.sizes(dataset)[1])
+    task = setup.task(dataset, plan)
     model = setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
+    private = {} if division.held_out is None else {HELD_OUT: key + "\n"}
     training = Training(
         plan,
         model,
-        setup.build_loss(),
+        setup.build_loss(task.loss),
         optimizer,
-        setup.entries(dataset),
-        Storage(directory, budget=budget, files=_files(setup, plan)),
+        division.training,
+        Storage(directory, budget=budget, files=_files(setup, plan), private=private),
         physical_batch_size=setup.entries_at_once,
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    return _finish(setup, dataset, training, progress)
+    return _finish(setup, dataset, task, division, training, progress)
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
@@ -117,20 +128,40 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> O
         raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
     plan = read_plan(directory)
     dataset = setup.load_data(plan.schema)
+    division = setup.divide(dataset, _read_key(directory, setup))
+    task = setup.task(dataset, plan)
     model = setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = Training.resume(
         directory,
         model,
-        setup.build_loss(),
+        setup.build_loss(task.loss),
         optimizer,
-        setup.entries(dataset),
+        division.training,
         adopt=adopt,
         physical_batch_size=setup.entries_at_once,
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    return _finish(setup, dataset, training, progress)
+    return _finish(setup, dataset, task, division, training, progress)
+
+
+def _read_key(directory: Path, setup: Setup) -> str:
+    """Return the secret key of the run's division; a new one if it holds nothing out.
+
+    Raises:
+        LedgerError: the file is missing or damaged.
+    """
+    if setup.holdout is None:
+        return new_key()
+    try:
+        key = read_text(directory / HELD_OUT).strip()
+        bytes.fromhex(key)
+    except (DocumentError, ValueError):
+        key = ""
+    if len(key) != 64:
+        raise LedgerError(f"{directory / HELD_OUT} is missing or damaged: it says which data the run holds out; restore it")
+    return key
 
 
 def _files(setup: Setup, plan: Plan) -> dict[str, str]:
@@ -166,34 +197,41 @@ def state(directory: Path) -> str:
         return "unknown"
 
 
-def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) -> Outcome:
+def _finish(setup: Setup, dataset: DataSet, task: Task, division: Division, training: Training, progress: bool) -> Outcome:
     """Take the remaining steps, write the results, and then mark the run as complete."""
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
     before, started = _seconds_before(directory), time.monotonic()
-    evaluation: Evaluation | None = None
+    evaluation: Evaluation | RegressionEvaluation | None = None
+    estimate: HeldOutEstimate | None = None
+    lost = []
     with training, (directory / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
+        if not adopt_priors(training, task, division.training):
+            lost.append(LOST.format("class counts"))
         for number in _evaluation_points(training, progress):
-            found = None if dataset.test is None else evaluate(model, dataset.test, device=setup.device)
+            found = None if dataset.test is None else task.evaluate(model, dataset.test, setup.device)
             spent = training.epsilon()
             line = {
                 "step": number,
                 "epsilon": spent if math.isfinite(spent) else None,
                 "seconds": before + time.monotonic() - started,
-                "test_accuracy": found and found.accuracy,
-                "test_negative_log_likelihood": found and found.negative_log_likelihood,
-                "test_expected_calibration_error": found and found.expected_calibration_error,
+                **task.measurements(found),
             }
             metrics.write(json.dumps(to_plain(line), allow_nan=False) + "\n")
             metrics.flush()
         seconds = before + time.monotonic() - started
         if dataset.test is not None:
-            evaluation = evaluate(model, dataset.test, device=setup.device, resamples=_RESAMPLES)
-        guarantee = _add_data_facts(training.guarantee(), dataset)
+            evaluation = task.evaluate(model, dataset.test, setup.device, _RESAMPLES)
+        if division.held_out is not None:
+            estimate = release_estimate(training, model, task, division.held_out, setup.device)
+            lost += [LOST.format("result on held-out data")] if estimate is None else []
+        guarantee = _add_data_facts(training.guarantee(), dataset, task, tuple(lost))
     write_model(directory, model, setup, dataset, guarantee, evaluation)
     _save_samples(training)
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")
+    if estimate is not None:
+        write_text(directory / "holdout.json", json.dumps(estimate.to_dict()) + "\n")
     write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
     write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")
     facts = {
@@ -209,14 +247,15 @@ def _finish(setup: Setup, dataset: DataSet, training: Training, progress: bool) 
     status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
     write_text(directory / "status.json", json.dumps(status) + "\n")
     report.write(directory)
-    return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds)
+    return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate)
 
 
-def _add_data_facts(guarantee: Guarantee, dataset: DataSet) -> Guarantee:
+def _add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, lost: tuple[str, ...]) -> Guarantee:
     """Return the statement with the declarations and assumptions about the data, and the measurements outside training."""
-    evaluated = () if dataset.test_data is None else (_EVALUATED.format(dataset.test_data),)
+    evaluated = () if dataset.test_data is None else (_EVALUATED.format(task.evaluated, dataset.test_data),)
     return replace(
         guarantee,
+        warnings=(*guarantee.warnings, *lost),
         notes=(*guarantee.notes, *dataset.notes),
         assumptions=(*guarantee.assumptions, *dataset.assumptions),
         beside=(*evaluated, *_BESIDE),

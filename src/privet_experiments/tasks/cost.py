@@ -1,6 +1,6 @@
-"""Cost of a private step over a plain one: time and peak memory, of clipping alone.
+"""Cost of a clipped step relative to a plain one: time and peak memory.
 
-Noise is left out, as it is the same whatever the norms come from.
+Noise is excluded, because its cost does not depend on how norms are computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privet import models
 from privet.cost import TimedStep, alternating, paired_ratio, peak_elsewhere, peak_of
 from privet.gradients import clipped_sum
 from privet.plan import Plan
-from privet.runs.config import cross_entropy
+from privet.runs.tasks import cross_entropy
 
 if TYPE_CHECKING:
     from privet.data import DataSet
@@ -29,19 +29,19 @@ _RATE = 0.01
 
 
 def time_ratio(job: Job, plan: Plan, data: DataSet, method: str) -> float:
-    """Return how many plain steps one step with the plan's clipping takes, for a batch of the expected size."""
+    """Return the time of a step with the plan's clipping, in plain steps, for a batch of the expected size."""
     described = _described(job, plan, data, method)
     steps = {kind: _step(described, private=kind == "clipped") for kind in ("clipped", "plain")}
-    # Time of the processor and not of the clock, as other runs may share the machine.
+    # CPU time, because other runs may share the machine.
     times = alternating(steps, _ROUNDS, time.process_time)
     return paired_ratio(times["clipped"], times["plain"])
 
 
 def memory_ratio(job: Job, plan: Plan, data: DataSet, method: str) -> float:
-    """Return the peak memory of a step with the plan's clipping over that of a plain step, each in a fresh process.
+    """Return the peak memory of a step with the plan's clipping relative to a plain step, each in a fresh process.
 
     Raises:
-        PrivetError: a process fails, as everywhere but on Linux.
+        PrivetError: a process fails, as on every system except Linux.
     """
     described = _described(job, plan, data, method)
     return _peak_elsewhere(described, private=True) / _peak_elsewhere(described, private=False)

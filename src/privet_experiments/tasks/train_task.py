@@ -1,4 +1,4 @@
-"""Training a network on data for a recipe, and measuring it."""
+"""Training and evaluation of a network for a recipe."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from privet.data import DataSet
 from privet.evaluation import Evaluation, evaluate, evaluate_regression
 from privet.gradients.core.losses import LossFunction
 from privet.models.features import of_sequences
-from privet.runs.config import cross_entropy
+from privet.runs.tasks import cross_entropy
 from privet.training import Training
 from privet_experiments.tasks.job import Advance, Job, TaskResult, load
 from privet_experiments.tasks.metrics import OF_THE_RUN
 from privet_experiments.tasks.studies import Watch
 
-# Examples that go through a model at once: bounds memory, and the padding of sequences.
+# Evaluation batch size; it limits memory and the padding of sequences.
 _AT_ONCE, _SEQUENCES_AT_ONCE = 512, 64
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What a network learns.
+    """Learning objective of a network.
 
     Args:
-        loss: (model, batch) → (B,).
+        loss: (model, batch) → (B,) losses.
         measure: (model, examples) → a value whose attributes are metrics.
     """
 
@@ -41,7 +41,7 @@ class Learning:
     measure: Callable[[nn.Module, TensorDataset], object]
 
     def __call__(self, job: Job, advance: Advance) -> TaskResult:
-        """Train and evaluate, and look at gradients if the job asks for it."""
+        """Train and evaluate, with gradient studies if the job requests them."""
         examples, settings = load(job.examples, job.settings.features), job.settings
         assert examples.test is not None  # `load` refuses others
         plan = settings.plan_for(len(examples.train))
@@ -86,7 +86,7 @@ class Learning:
 
 
 def squared_error(model: nn.Module, batch: Any) -> Tensor:
-    """Return the squared error of every example, (B,), of a model with one output."""
+    """Return the squared error of every example, (B,), for a model with one output."""
     inputs, targets = batch
     return F.mse_loss(model(inputs)[:, 0], targets, reduction="none")
 
@@ -96,12 +96,12 @@ REGRESSION = Learning(squared_error, evaluate_regression)
 
 
 def _confidence(evaluation: object) -> dict[str, Any] | None:
-    """Return the bin tables behind reliability diagrams and histograms of confidence, of an evaluation that has them."""
+    """Return the bin tables of an evaluation for reliability diagrams and histograms of confidence, if it has them."""
     if not isinstance(evaluation, Evaluation) or evaluation.calibration is None or evaluation.true_class is None:
         return None
     return {"predicted": evaluation.calibration.to_dict(), "true_class": evaluation.true_class.to_dict()}
 
 
 def outputs(data: DataSet) -> int:
-    """Return how many outputs a network for this data needs: one for each label, or one target."""
+    """Return the number of outputs that a network for this data needs: one per label, or one for a target."""
     return 1 if data.classes is None else data.classes

@@ -27,7 +27,8 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
 from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import LossFunction
-from privet.runs.config import check_device, cross_entropy
+from privet.runs.config import check_device
+from privet.runs.tasks import cross_entropy
 
 _NEEDED = "defines model, loss_fn and dataset (or batch)"
 _MODELS = ("logistic", "mlp", "cnn", "tanh-cnn")

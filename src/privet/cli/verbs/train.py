@@ -29,7 +29,6 @@ from privet.evaluation.plain import to_plain
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.plan import Plan
-from privet.reading.batches import check_map_style, privacy_unit
 from privet.runs.config import AVERAGES, OPTIMIZERS
 from privet.tables import Schema
 from privet.training.directory import check_empty
@@ -45,6 +44,7 @@ _OF_THE_PLAN = {
     "delta", "epochs", "steps", "batch_size", "sampling", "clipping", "bound", "stability", "scale", "cutoff", "style",
     "adaptive_quantile", "bound_schedule", "fixed_noise", "noise_multiplier", "noise_source", "adjacency", "sparsify", "refresh",
     "sparsify_ranked", "inner_momentum", "outer_momentum", "history", "per_example_momentum", "projections",
+    "evaluation_epsilon", "class_counts_epsilon",
 }  # fmt: skip
 
 
@@ -68,6 +68,10 @@ def train(
     folder: Annotated[
         Path | None, typer.Option(help="Folder with the files of the data set, instead of fetching them.", rich_help_panel=DATA)
     ] = None,
+    holdout: options.HoldoutFraction = None,
+    evaluation_epsilon: options.EvaluationEpsilon = None,
+    class_priors: options.ClassPriors = None,
+    class_counts_epsilon: options.ClassCountsEpsilon = None,
     views: options.Views = None,
     augment: options.Augment = None,
     epsilon: Annotated[float | None, typer.Option(help="Target ε; never exceeded.", rich_help_panel=PRIVACY)] = None,
@@ -161,13 +165,16 @@ def train(
     physical_batch_size: Annotated[
         int, typer.Option(help="Largest number of examples in memory at once; does not change the result.", rich_help_panel=RUN)
     ] = 256,
+    license: Annotated[
+        str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print the full privacy statement at the end.")] = False,
     quiet: Annotated[bool, typer.Option(help="Show no progress bar; print only the directory and ε.")] = False,
     json: Json = False,
 ) -> None:
     """Train a model with differential privacy, evaluate it and write a report.
 
-    The run's directory holds plan.json, model.safetensors, ledger, metrics.jsonl, guarantee.md, report.html and figures/.
+    The run's directory holds plan.json, model/, ledger, metrics.jsonl, guarantee.md, report.html and figures/.
 
     The guarantee covers the training set. Test data is assumed to be public: the test split of a public data set, x_test and
     y_test of an .npz file, or the file of --test. Rows of a private table are never used for testing. The columns of a table are
@@ -200,7 +207,9 @@ def train(
     schedule = parts.schedule(bound_schedule)
     place = None if folder is None else str(folder)
     public = _choose_schema(schema, plan)
-    dataset = load(data, folder=place, schema=public, target=target, classes=classes, test=test, user_column=user_column)
+    dataset = runs.scale_targets(
+        load(data, folder=place, schema=public, target=target, classes=classes, test=test, user_column=user_column)
+    )
     planned = (rule, private_momentum) if plan is None else (plan.clipping, plan.momentum)
     setup = runs.Setup(
         data=data,
@@ -223,10 +232,12 @@ def train(
         views=views,
         augment=augment,
         device=device,
+        license=license,
+        holdout=holdout,
+        class_priors=parts.class_priors(class_priors),
     )
-    entries = setup.entries(dataset)
+    examples, held_out = setup.sizes(dataset)
     if plan is None:
-        examples = check_map_style(entries)
         budget = epsilon is not None and noise_multiplier is not None
         usual = epochs if epochs is not None or steps is not None or budget else _EPOCHS
         plan = Plan(
@@ -243,7 +254,9 @@ def train(
             bound_schedule=schedule,
             momentum=private_momentum,
             sparsification=parts.sparsification(sparsify, refresh, sparsify_ranked),
-            unit=privacy_unit(entries),
+            unit=setup.privacy_unit,
+            holdout=parts.holdout(held_out, evaluation_epsilon, delta, adjacency),
+            class_counts=parts.class_counts(class_counts_epsilon, delta, adjacency),
         )  # fmt: skip
     plan = replace(plan, schema=dataset.schema)
     plan = plan if epsilon is None else plan.calibrate(epsilon)
@@ -299,7 +312,9 @@ def _choose_batch_size(given: float | None, sampling: str, examples: int) -> flo
 
 
 def _choose_model(dataset: DataSet) -> str:
-    """Return the name of the default network for the public input shape."""
+    """Return the name of the default network for the public input shape, or for the schema of a table."""
+    if dataset.schema is not None:
+        return "table"
     shape = dataset.input_shape
     return "cnn" if len(shape) == 3 and min(shape[1:]) >= 14 else "mlp"
 
@@ -316,10 +331,11 @@ def _print_outcome(outcome: runs.Outcome, as_json: bool, full: bool, quiet: bool
         {
             "epsilon": guarantee.epsilon,
             "delta": guarantee.delta,
-            **{f"test_{name}": to_plain(evaluation and getattr(evaluation, name)) for name in _MEASURED},
+            **{f"test_{name}": to_plain(getattr(evaluation, name, None)) for name in _MEASURED},
             "test_examples": evaluation and evaluation.examples,
             "test_data": outcome.test_data,
             "test_intervals": evaluation and to_plain(evaluation.intervals),
+            **_held_out(outcome),
             "steps": guarantee.steps,
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
@@ -328,8 +344,21 @@ def _print_outcome(outcome: runs.Outcome, as_json: bool, full: bool, quiet: bool
     )
 
 
-# Metrics in the JSON output, each as test_….
+def _held_out(outcome: runs.Outcome) -> dict[str, object]:
+    """Return the released result on held-out data for the JSON output; nothing without one."""
+    found = outcome.held_out
+    if found is None:
+        return {}
+    return {
+        **{f"holdout_{name}": value for name, value in found.metrics.items()},
+        "holdout_intervals": to_plain(found.intervals),
+        "holdout_examples": found.examples,
+        "holdout_epsilon": found.epsilon,
+    }
+
+
+# Metrics in the JSON output, each as test_…; those of the other task are null.
 _MEASURED = (
     "accuracy", "negative_log_likelihood", "brier", "expected_calibration_error", "root_mean_square_calibration_error",
-    "maximum_calibration_error",
+    "maximum_calibration_error", "balanced_accuracy", "root_mean_squared_error", "mean_absolute_error", "r_squared",
 )  # fmt: skip

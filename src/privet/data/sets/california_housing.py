@@ -53,4 +53,5 @@ CALIFORNIA_HOUSING = TableSet(
     # Means and standard deviations published by scikit-learn's course, "The California housing dataset".
     centre=(3.870671, 28.639486, 5.429000, 1.096675, 1425.476744, 3.070655, 35.631861, -119.569704),
     spread=(1.899822, 12.585558, 2.474173, 0.473911, 1132.462122, 10.386050, 2.135952, 2.003532),
+    bounds=(0.0, 5.00001),  # prices are not negative, and capped
 )

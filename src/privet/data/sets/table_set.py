@@ -51,6 +51,7 @@ class TableSet(Published[Cells]):
         target: function from the last column (rows,) to integer labels from 0, or to targets.
         centre: published constant per input.
         spread: published constant per input.
+        bounds: published lowest and highest target, for regression; None for classes.
     """
 
     columns: int
@@ -62,6 +63,7 @@ class TableSet(Published[Cells]):
     target: Callable[[Column], NDArray[np.generic]]
     centre: tuple[float, ...]
     spread: tuple[float, ...]
+    bounds: tuple[float, float] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -116,6 +118,7 @@ class TableSet(Published[Cells]):
             test=to_tensors(inputs[test], targets[test]),
             classes=self.classes,
             provenance=provenance,
+            target_bounds=self.bounds,
             preprocessing=scale,
         )
 

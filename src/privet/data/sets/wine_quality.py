@@ -52,4 +52,5 @@ WINE_QUALITY_RED = TableSet(
     centre=_MEAN,
     # A sixth of the range, which is about a standard deviation; the paper gives no standard deviations.
     spread=tuple((high - low) / 6 for low, high in zip(_LOWEST, _HIGHEST, strict=True)),
+    bounds=(3.0, 8.0),
 )

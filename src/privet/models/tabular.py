@@ -1,0 +1,84 @@
+"""A network for tables: embeddings of categories, a fixed expansion of numbers, and a small network beside a linear model."""
+
+from __future__ import annotations
+
+__all__ = ["TableNetwork", "table"]
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from privet.errors import InvalidArgumentError, count
+from privet.models.layers import activation_layer
+
+
+class TableNetwork(nn.Module):
+    """A linear model plus one hidden layer, on the features of a table.
+
+    A category comes in as one feature per value, of which one is 1. The column of a weight matrix that belongs to it is the
+    embedding of that value, so a linear layer adds up the embeddings of a row's categories and the weighted numbers.
+
+    Args:
+        features: number of features D.
+        outputs: number of outputs.
+        numbers: positions of the features that are numbers scaled to [-1, 1]; all others are used as they are.
+        waves: number of cosines per number, cos(π·k·(x + 1)/2) for k = 1 … `waves`.
+        width: number of hidden units; 0 for the linear model alone.
+        activation: "tanh" or "relu".
+    """
+
+    positions: Tensor
+    frequencies: Tensor
+
+    def __init__(self, features: int, outputs: int, numbers: Sequence[int], waves: int, width: int, activation: str) -> None:
+        super().__init__()
+        expanded = features + waves * len(numbers)
+        self.register_buffer("positions", torch.tensor(list(numbers), dtype=torch.int64), persistent=False)
+        self.register_buffer("frequencies", math.pi / 2 * torch.arange(1.0, waves + 1), persistent=False)
+        self.linear = nn.Linear(expanded, outputs)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        self.embedding = nn.Linear(expanded, width) if width else None
+        self.activation = activation_layer(activation)
+        self.output = nn.Linear(width, outputs, bias=False) if width else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return outputs (B, outputs) of features (B, D)."""
+        features = inputs.flatten(1)
+        numbers = features.index_select(1, self.positions)
+        waves = ((numbers + 1)[:, :, None] * self.frequencies).cos().flatten(1)
+        expanded = torch.cat((features, waves), dim=1)
+        linear: Tensor = self.linear(expanded)
+        if self.embedding is None or self.output is None:
+            return linear
+        hidden: Tensor = self.output(self.activation(self.embedding(expanded)))
+        return linear + hidden
+
+
+def table(
+    input_shape: tuple[int, ...],
+    classes: int,
+    *,
+    numbers: Sequence[int] | None = None,
+    waves: int = 4,
+    width: int = 64,
+    activation: str = "tanh",
+) -> TableNetwork:
+    """Return a network for tables; see `TableNetwork`.
+
+    Args:
+        input_shape: shape of one input, which is flattened.
+        classes: number of outputs: classes, or 1 for a regression.
+        numbers: positions of the flattened features that are numbers scaled to [-1, 1]; None for all features.
+        waves: number of cosines per number, ≥ 0.
+        width: number of hidden units, ≥ 0; 0 for a linear model of the expanded features.
+        activation: "tanh" or "relu".
+    """
+    features = math.prod(input_shape)
+    places = range(features) if numbers is None else numbers
+    if not all(isinstance(place, int) and 0 <= place < features for place in places):
+        raise InvalidArgumentError("numbers", numbers, f"positions of features, from 0 to {features - 1}")
+    count("waves", waves, minimum=0)
+    return TableNetwork(features, classes, tuple(places), waves, count("width", width, minimum=0), activation)

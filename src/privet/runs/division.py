@@ -1,0 +1,121 @@
+"""Division of private entries into those that are trained on and those that are held out for a paid estimate."""
+
+from __future__ import annotations
+
+__all__ = ["HELD_OUT", "Division", "divide", "new_key", "sizes"]
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, TensorDataset
+
+from privet._utils.randomness import Seeds, Words
+from privet.data import DataSet
+from privet.errors import InvalidArgumentError, between
+from privet.reading.batches import check_map_style
+from privet.sampling import Indices, distinct
+from privet.units import Groups, Users
+
+HELD_OUT = "holdout.key"  # file with the secret key of a run's division, which only its owner can read
+
+
+@dataclass(frozen=True)
+class Division:
+    """The entries of a data set, divided.
+
+    Args:
+        training: entries that steps sample and clip as a whole: examples, users or groups.
+        held_out: entries that no step uses: examples or users; None if nothing is held out.
+    """
+
+    training: Dataset[Any]
+    held_out: Dataset[Any] | None
+
+
+def sizes(dataset: DataSet, fraction: float | None, *, user_cap: int | None, group_size: int | None) -> tuple[int, int]:
+    """Return the public numbers of training entries and of held-out entries.
+
+    Args:
+        dataset: private data, of which only the numbers of rows and users are read.
+        fraction: fraction of examples, or of users, that is held out, in (0, 1); None for nothing.
+        user_cap, group_size: as for `runs.Setup`.
+
+    Raises:
+        InvalidArgumentError: the fraction is out of range, or leaves too little on one side.
+    """
+    counted = _count(dataset, user_cap)
+    held_out = 0 if fraction is None else round(between("holdout", fraction, 0.0, 1.0, "Such as 0.2.") * counted)
+    left = counted - held_out if group_size is None else -(-(counted - held_out) // group_size)
+    if fraction is not None and (held_out < 1 or left < 2):
+        raise InvalidArgumentError(
+            "holdout", fraction, f"such that 1 to {counted - 2} of the {counted} examples or users are held out"
+        )
+    return left, held_out
+
+
+def divide(dataset: DataSet, held_out: int, key: str, *, user_cap: int | None, group_size: int | None) -> Division:
+    """Divide the entries of a data set at random: a uniform subset of `held_out` of them is held out.
+
+    Args:
+        dataset: private data.
+        held_out: public number of entries to hold out, from `sizes`; 0 for nothing.
+        key: 64 hexadecimal digits, from `new_key`; the same key gives the same division. Secret.
+        user_cap, group_size: as for `runs.Setup`. Users are held out with all of their examples; groups are made of the examples
+            that are left.
+
+    Guarantee:
+        The subset depends on the key and on public numbers only, never on values. Neighbouring data sets therefore differ in one
+        of the two parts only, each of a public size (see `privet.plan.Holdout`).
+    """
+    kept, out = _subset(_count(dataset, user_cap), held_out, key)
+    if dataset.users is not None and user_cap is not None:
+        names, user = np.unique(dataset.users, return_inverse=True)
+        del names  # private
+        chosen = np.isin(user, out)
+        rows = np.flatnonzero(~chosen), np.flatnonzero(chosen)
+        train, test = (Users(_select(dataset.train, own), user[own], user_cap) if len(own) else None for own in rows)
+        assert train is not None
+        return Division(train, test)
+    left = _select(dataset.train, kept)
+    return Division(left if group_size is None else Groups(left, group_size), _select(dataset.train, out) if held_out else None)
+
+
+def new_key() -> str:
+    """Return a key for `divide` from the operating system's random generator."""
+    return secrets.token_hex(32)
+
+
+def _count(dataset: DataSet, user_cap: int | None) -> int:
+    if dataset.users is not None and user_cap is not None:
+        return len(np.unique(dataset.users))
+    return check_map_style(dataset.train)
+
+
+def _subset(population: int, size: int, key: str) -> tuple[Indices, Indices]:
+    """Return the places that are left and those of a uniform subset, both sorted."""
+    chosen = distinct(size, population, _words(key)) if size else np.empty(0, dtype=np.int64)
+    return np.setdiff1d(np.arange(population, dtype=np.int64), chosen), chosen
+
+
+def _words(key: str) -> Words:
+    """Return a source of random words that starts anew for every call of this function: AES-256-CTR under the key."""
+    seeds = Seeds(bytes.fromhex(key))
+
+    def draw(size: int) -> NDArray[np.uint64]:
+        nonlocal seeds
+        found = np.array(seeds.numbers(size), dtype=np.uint64)
+        seeds = seeds.after(size)
+        return found
+
+    return draw
+
+
+def _select(rows: TensorDataset, places: Indices) -> TensorDataset:
+    if len(places) == len(rows):
+        return rows
+    index = torch.from_numpy(places)
+    return TensorDataset(*(tensor[index] for tensor in rows.tensors))
