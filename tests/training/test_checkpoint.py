@@ -294,15 +294,16 @@ def test_leftovers_of_writes_that_were_killed_are_removed(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_a_disk_that_refuses_a_checkpoint_is_named_and_the_last_one_stays(tmp_path, monkeypatch):
     training = started(tmp_path, PLANS["plain"])
     next(iter(training))
 
-    def refuse(state, path):
-        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+    def write_to_full_disk(path, write, *, keep):
+        write(Path("/dev/full"))
 
-    monkeypatch.setattr(torch, "save", refuse)
-    with pytest.raises(LedgerError, match="could not be written"):
+    monkeypatch.setattr(checkpoint, "write_atomically", write_to_full_disk)
+    with pytest.raises(LedgerError, match=r"could not be written: No space left on device\. Free some space"):
         training.save()
     monkeypatch.undo()
     training.close()

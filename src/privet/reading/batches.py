@@ -17,8 +17,9 @@ __all__ = [
 ]
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ from privet.reading.entries import check_distinct
 from privet.sampling import Indices, Words
 
 EXAMPLE = "one example"
+# Packages whose tables are indexed by column.
+_FRAMES = ("pandas", "polars", "pyarrow")
+_MAP_STYLE = "a map-style data set, whose item i is example i, such as torch.utils.data.TensorDataset(inputs, labels)"
 
 
 class _Unreadable:
@@ -211,8 +215,18 @@ def check_map_style(dataset: object) -> int:
         raise InvalidArgumentError(
             "dataset", "a DataLoader", "the data set itself", "Sampling is the plan's; pass loader.dataset."
         )
+    package, kind = type(dataset).__module__.partition(".")[0], type(dataset).__name__
+    if package in _FRAMES:
+        raise InvalidArgumentError(
+            "dataset", f"a {package} {kind}", _MAP_STYLE,
+            "Load it by a public schema: privet.data.load(frame, schema=schema).train, or make tensors of its columns.",
+        )  # fmt: skip
+    if isinstance(dataset, str | bytes | Path):
+        raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "For the path of a file: privet.data.load(path).train.")
+    if isinstance(dataset, Mapping) and 0 not in dataset:
+        raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "Join its columns: TensorDataset(*columns.values()).")
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
-        raise InvalidArgumentError("dataset", type(dataset).__name__, "map-style: with a length and indexing by position")
+        raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "It needs a length and indexing by position.")
     return len(dataset)
 
 
@@ -240,8 +254,10 @@ def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) ->
             "Create it with privet.units, or set its attribute privacy_unit to the unit of its entries, as in Plan.unit.",
         )  # fmt: skip
     if entries != examples:
+        arrays = isinstance(dataset, tuple | list) and all(isinstance(part, Tensor | np.ndarray) for part in dataset)
         raise InvalidArgumentError(
             "dataset", f"{entries} {whose(unit).counted}s", f"of exactly the plan's size, {examples}",
-            "The guarantee is stated for that number; create the plan for this data set.",
+            "Join inputs and labels in one data set: torch.utils.data.TensorDataset(inputs, labels)." if arrays
+            else "The guarantee is stated for that number; create the plan for this data set.",
         )  # fmt: skip
     check_distinct(dataset)

@@ -59,9 +59,27 @@ def save(directory: Path, step: int, model: nn.Module, others: Mapping[str, Stat
         **{name: other.state_dict() for name, other in others.items()},
     }
     try:
-        write_atomically(directory / NAME, lambda temporary: torch.save(state, temporary), keep=directory / PREVIOUS)
-    except (OSError, RuntimeError) as error:  # torch's own writer has no other word for a full disk
-        raise LedgerError(f"the checkpoint {directory / NAME} could not be written ({error})") from None
+        write_atomically(directory / NAME, lambda temporary: _write(state, temporary), keep=directory / PREVIOUS)
+    except OSError as error:
+        raise LedgerError(
+            f"the checkpoint {directory / NAME} could not be written: {error.strerror or error}. Free some space or change the "
+            "permissions, and resume the run"
+        ) from None
+
+
+def _write(state: Mapping[str, Any], path: Path) -> None:
+    """Write the state; a full disk is an OSError, which torch's writer reports as its own broken invariant.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        with path.open("wb") as file:
+            torch.save(state, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def save_first(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> None:

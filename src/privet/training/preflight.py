@@ -13,6 +13,7 @@ __all__ = [
 ]
 
 import sys
+import traceback
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -120,6 +121,12 @@ class Preflight:
         except PrivetError:
             raise
         except Exception as error:
+            if self.rows.collate is None and _raised_in(error, "torch.utils.data"):
+                raise UnsupportedModelError(
+                    "the data set's items hold values that torch cannot put in a batch: it takes tensors, numbers, text, and "
+                    "lists and dictionaries of them. Convert them in the data set, or pass collate=, a function that turns "
+                    "[item] into a batch of one"
+                ) from None
             raise UnsupportedModelError(
                 f"one of the first three examples of the data set cannot be read: {type(error).__name__}{_place(error)}. Data "
                 "set and collate are called for one example at a time, collate([item]); a made-up item as spec= shows the "
@@ -177,6 +184,12 @@ def _same(one: Any, other: Any) -> bool:
         and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-6, equal_nan=True)
         for a, b in pairs
     )
+
+
+def _raised_in(error: BaseException, package: str) -> bool:
+    """Return whether an exception was raised by code of a package."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", "")).startswith(package)
 
 
 def _place(error: BaseException) -> str:

@@ -175,7 +175,7 @@ def test_a_head_that_makes_one_example_many_is_refused():
         x, labels = batch
         return F.cross_entropy(model(x.flatten(0, 1)), labels.flatten(), reduction="none")
 
-    with pytest.raises(InvalidArgumentError, match=r"loss_fn is \(6,\)"):
+    with pytest.raises(InvalidArgumentError, match=r"is 'a tensor of shape \(6,\)'; it must be one loss per example"):
         probe(nn.Linear(4, 3), per_position, (torch.randn(5, 6, 4), torch.randint(3, (5, 6))))
 
 
@@ -328,7 +328,7 @@ def test_gradients_that_are_not_finite_on_synthetic_numbers_are_not_blamed_on_ne
 
 
 def test_failure_on_the_synthetic_batch_is_reported():
-    with pytest.raises(UnsupportedModelError, match=r"fails on a synthetic example.*probe_batch"):
+    with pytest.raises(UnsupportedModelError, match=r"fails in loss_fn\(model, batch\) on a synthetic example.*probe_batch"):
         probe(nn.Linear(4, 3), classify, labelled(5))
 
 

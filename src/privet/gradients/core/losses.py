@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Loss", "LossFunction", "check_losses", "force_eager"]
+__all__ = ["Loss", "LossFunction", "check_loss_function", "check_losses", "force_eager"]
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,34 @@ class Loss(nn.Module):
         return self.loss_fn(self.model, batch)
 
 
+def check_loss_function(loss_fn: object) -> None:
+    """Refuse a loss that cannot be called as loss_fn(model, batch), such as torch's criteria.
+
+    Raises:
+        InvalidArgumentError: the message shows how to wrap it.
+    """
+    criterion = isinstance(loss_fn, nn.Module)
+    name = type(loss_fn).__name__ if criterion else getattr(loss_fn, "__name__", type(loss_fn).__name__)
+    called = loss_fn.forward if isinstance(loss_fn, nn.Module) else loss_fn
+    problem = "" if callable(loss_fn) else "It cannot be called."
+    if str(getattr(type(loss_fn) if criterion else loss_fn, "__module__", "")).startswith("torch.nn"):
+        problem = "It takes outputs and labels."
+    elif not problem:
+        try:
+            signature = inspect.signature(called)  # type: ignore[arg-type]
+            try:
+                signature.bind(None, None)
+            except TypeError:
+                problem = f"Its arguments are {signature}."
+        except (TypeError, ValueError):  # a function without a signature, such as one written in C
+            return
+    if problem:
+        raise InvalidArgumentError(
+            "loss_fn", name, "a function of model and batch that returns one loss per example",
+            f"{problem} Write one such as: lambda model, batch: F.cross_entropy(model(batch[0]), batch[1], reduction='none').",
+        )  # fmt: skip
+
+
 def check_losses(losses: object, examples: int) -> Tensor:
     """Return the losses, checked to be one per example.
 
@@ -36,9 +65,9 @@ def check_losses(losses: object, examples: int) -> Tensor:
         InvalidArgumentError: they are not a (B,) tensor.
     """
     if not isinstance(losses, Tensor) or losses.shape != (examples,):
-        found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        found = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
         raise InvalidArgumentError(
-            "loss_fn", found, f"a function that returns one loss per example, shape ({examples},) for this batch",
+            "loss_fn(model, batch)", found, f"one loss per example, a tensor of shape ({examples},) for this batch",
             "Use reduction='none', and average over an example's own positions only.",
         )  # fmt: skip
     return losses

@@ -21,7 +21,7 @@ from privet._utils.randomness import preserve_generators
 from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.losses import LossFunction, check_loss_function
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.core.reachable import find_modules, find_reachable
@@ -96,8 +96,9 @@ def probe(
     Raises:
         UnsupportedModelError: the loss of an example depends on others, the loss does not depend on the model, state outlives a
             pass, or the requested method gives other gradients than plain autograd. The message names the cause.
-        InvalidArgumentError: the loss function does not return one loss per example.
+        InvalidArgumentError: the loss is no function of model and batch, or does not return one loss per example.
     """
+    check_loss_function(loss_fn)
     refuse_batch_statistics(model)
     refuse_foreign_parameters(model, loss_fn)
     subject = Subject(model, loss_fn, trainable(model))
@@ -153,8 +154,8 @@ def _loop_gradients(subject: Subject, examples: Examples, seed: int = 0) -> list
         raise
     except Exception as error:
         raise UnsupportedModelError(
-            f"the model or loss fails on a synthetic example of the real shapes ({type(error).__name__}: {error}); pass "
-            "probe_batch=, a public batch that it accepts, or fix the model for a single example"
+            f"the model or loss fails in loss_fn(model, batch) on a synthetic example of the real shapes ({type(error).__name__}: "
+            f"{error}); fix them for a batch of one example, or pass a public batch that they accept as probe_batch="
         ) from error
 
 
