@@ -303,15 +303,17 @@ def test_concurrent_processes_never_overdraw(tmp_path):
 # With trainings -------------------------------------------------------------------------------------------------------
 
 
+DATA = TensorDataset(torch.randn(N, 3), torch.randn(N))
+
+
+def loss(module, batch):
+    return (module(batch[0])[:, 0] - batch[1]).square()
+
+
 def training(shared, directory=None, the_plan=None, **options):
     model = nn.Linear(3, 1)
-
-    def loss(module, batch):
-        return (module(batch[0])[:, 0] - batch[1]).square()
-
-    data = TensorDataset(torch.randn(N, 3), torch.randn(N))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    return privet.Training(the_plan or plan(), model, loss, optimizer, data, privet.Storage(directory, budget=shared), **options)
+    return privet.Training(the_plan or plan(), model, loss, optimizer, DATA, privet.Storage(directory, budget=shared), **options)
 
 
 def test_a_training_draws_spends_and_returns(tmp_path):
@@ -353,7 +355,7 @@ def test_a_resumed_training_finds_its_budget_by_itself(tmp_path):
     again = privet.Training.resume(
         tmp_path / "run",
         first.model,
-        lambda module, batch: module(batch[0])[:, 0],
+        loss,
         first.optimizer,
         first._rows.dataset,
     )
@@ -367,7 +369,7 @@ def test_a_run_cannot_change_its_budget(tmp_path):
     shared, other = budget(tmp_path), Budget.create(tmp_path / "other", epsilon=1.0, delta=DELTA, examples=N)
     first = training(shared, tmp_path / "run")
     first.close()
-    arguments = (first.model, lambda module, batch: module(batch[0])[:, 0], first.optimizer, first._rows.dataset)
+    arguments = (first.model, loss, first.optimizer, first._rows.dataset)
     with pytest.raises(LedgerError, match="not the one"):
         privet.Training.resume(privet.Storage(tmp_path / "run", budget=other), *arguments)
     moved = tmp_path / "moved"

@@ -39,7 +39,7 @@ TRAINING = """
         return (model(batch[0])[:, 0] - batch[1]).square()
     def parts():
         model = torch.nn.Linear(3, 1)
-        data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
+        data = torch.utils.data.TensorDataset(torch.ones(100, 3), torch.ones(100))
         return model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data
     def resume():
         return privet.Training.resume(sys.argv[1], *parts())
@@ -75,9 +75,9 @@ def test_a_run_is_trained_verified_and_resumed(tmp_path):
     assert ended.returncode == 0, ended.stderr
     refusal, verified, _, files = ended.stdout.splitlines()[:4]
     assert "is in use by another process" in refusal
-    assert "is whole: 6 of 6 steps count" in verified
+    assert "is intact: 6 of 6 steps count" in verified
     assert "in 2 sessions" in verified
-    assert files == str(["checkpoint-previous.pt", "checkpoint.pt", "ledger", "manifest.json", "plan.json", "status.json"])
+    assert files == str(["checkpoint-previous.pt", "checkpoint.pt", "fingerprint.json", "ledger", "manifest.json", "plan.json", "status.json"])
 
 
 def test_the_lock_ends_with_its_process_and_not_before(tmp_path):

@@ -182,7 +182,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_without_a_past
     run = training(model, sgd(model, momentum=0.9), tmp_path)
     run.close()
     (tmp_path / "checkpoint.pt").unlink()
-    arguments = (lambda m, b: m(b[0]).square(), TensorDataset(torch.randn(N, 3)))
+    arguments = (lambda m, b: m(b[0]).square(), run._rows.dataset)
     used = stepped(sgd(model, momentum=0.9), model)
     with pytest.raises(InvalidArgumentError, match="momentum_buffer"):
         privet.Training.resume(tmp_path, model, arguments[0], used, arguments[1])
@@ -220,7 +220,7 @@ def test_new_schedulers_are_stepped(make):
         (lambda o: StepLR(sgd(Net()), 1), "StepLR of another optimizer"),
         (lambda o: old(StepLR(o, 1)), "StepLR after 1 steps"),
         (lambda o: ChainedScheduler([old(StepLR(o, 1))], optimizer=o), "ChainedScheduler after 1 steps"),
-        (lambda o: ReduceLROnPlateau(o), "stepped without arguments"),
+        (lambda o: ReduceLROnPlateau(o), "needs no arguments"),
         (lambda o: object(), "LRScheduler"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_torn_end_is_told_and_does_not_count(place):
     found = verify(place / "run")
     assert found.torn
     assert found.steps_spent == TAKEN
-    assert "cut off" in str(found)
+    assert "incomplete" in str(found)
 
 
 def drop_the_last_line(run):
@@ -91,7 +91,10 @@ HARM = [
     (lambda run: (run / "ledger").unlink(), "cannot read the ledger"),
     (lambda run: (run / "ledger").write_bytes(b""), "never began"),
     (lambda run: (run / "plan.json").unlink(), "no plan.json"),
-    (lambda run: [(run / name).write_bytes(b"") for name in (checkpoint.NAME, checkpoint.PREVIOUS)], "nor any before it"),
+    (
+        lambda run: [(run / name).write_bytes(b"") for name in (checkpoint.NAME, checkpoint.PREVIOUS)],
+        "neither can the previous one",
+    ),
 ]
 
 

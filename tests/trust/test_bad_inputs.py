@@ -227,7 +227,7 @@ def test_a_checkpoint_is_never_unpickled(tmp_path):
     def poison(folder):
         (folder / "checkpoint.pt").write_bytes(pickle.dumps(Code(), protocol=2))
 
-    with pytest.warns(PrivetWarning, match="going on from the one before"):
+    with pytest.warns(PrivetWarning, match="is used instead"):
         resumed(tmp_path / "run", poison)()
     assert not tmp_path.joinpath("executed").exists()
 

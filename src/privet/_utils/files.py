@@ -62,6 +62,18 @@ def write_text(path: Path, text: str) -> Path:
     return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8", newline="\n"))
 
 
+def write_private_text(path: Path, text: str) -> Path:
+    """Write a text file that only its owner can read, whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="\n"
+        ) as file:
+            file.write(text)
+
+    return write_atomically(path, write)
+
+
 def remove_unfinished(path: Path) -> None:
     """Remove temporary files of killed writers of `path`; the caller must hold the lock that prevents others from writing it."""
     for left in path.parent.glob(f".{path.name}.*"):

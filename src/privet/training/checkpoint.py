@@ -1,7 +1,7 @@
-"""Checkpoints: the public state of a run, written whole or not at all, and tied to its ledger.
+"""Checkpoints: the public state of a run, written atomically and linked to its ledger.
 
-They hold nothing but released values (parameters, optimizer and scheduler state) and the ledger's tip; never a key of a
-random source, so a resumed run draws fresh randomness. The last two are kept. They are read without executing anything.
+They contain only released values (parameters, optimizer and scheduler state) and the ledger's tip, and no key of a random source,
+so a resumed run draws fresh randomness. The last two are kept. Reading one executes nothing.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _OWN = ("step", "ledger", "model")
 
 
 class Stateful(Protocol):
-    """What can be saved and restored: optimizers and learning-rate schedulers."""
+    """Anything whose state can be saved and restored, such as an optimizer or a learning-rate scheduler."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> object:
-        """Restore it."""
+        """Restore the state."""
 
 
 class CorruptCheckpointError(Exception):
-    """A file that is no checkpoint, or no longer."""
+    """The file is not a checkpoint, or is damaged."""
 
 
 def save(directory: Path, step: int, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> None:
-    """Write the state after `step` completed steps, keeping the checkpoint before.
+    """Write the state after `step` completed steps, and keep the previous checkpoint.
 
     Args:
-        directory: of the run.
-        step: steps whose release is in the parameters.
-        model: whose state_dict is saved.
-        others: name → optimizer or scheduler.
-        ledger: whose tip is noted.
+        directory: directory of the run.
+        step: number of steps whose release is in the parameters.
+        model: model whose state_dict is saved.
+        others: name → optimizer, scheduler or other state.
+        ledger: ledger of the run, whose tip is stored.
 
     Raises:
-        LedgerError: the disk refused; the checkpoints that were there are still there.
+        LedgerError: writing failed, such as on a full disk; the existing checkpoints are unchanged.
     """
     state = {
         "step": step,
@@ -83,10 +83,10 @@ def _write(state: Mapping[str, Any], path: Path) -> None:
 
 
 def save_first(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> None:
-    """Write the state before the first step, and see that it can be read again: later is too late to find out.
+    """Write the state before the first step, and check that it can be read again, before anything is spent.
 
     Raises:
-        LedgerError: some state cannot be read without executing what the file says.
+        LedgerError: some state cannot be read without executing code from the file.
     """
     try:
         save(directory, 0, model, others, ledger)
@@ -99,17 +99,17 @@ def save_first(directory: Path, model: nn.Module, others: Mapping[str, Stateful]
 
 
 def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> int | None:
-    """Restore the last state that can be read, and return the number of completed steps; None if there is no checkpoint yet.
+    """Restore the last readable state, and return its number of completed steps; None if there is no checkpoint yet.
 
     Args:
-        directory: of the run, whose ledger is open: nobody else writes there.
-        model: whose parameters and buffers are restored.
-        others: name → optimizer or scheduler.
-        ledger: of the run.
+        directory: directory of the run; its ledger is open, so no other process writes there.
+        model: model whose parameters and buffers are restored.
+        others: name → optimizer, scheduler or other state.
+        ledger: ledger of the run.
 
     Raises:
-        LedgerError: the ledger does not know the checkpoint (it was rolled back or belongs to another run), no checkpoint can be
-            read, or it holds other states than those asked for.
+        LedgerError: the checkpoint is not in the ledger (which was rolled back, or belongs to another run), no checkpoint can be
+            read, or it contains other states than those requested.
     """
     remove_unfinished(directory / NAME)
     path, state = latest(directory, next(model.parameters()).device)
@@ -117,47 +117,45 @@ def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledg
         return None
     if not ledger.includes(state["ledger"]):
         raise LedgerError(
-            f"the checkpoint {path} is newer than, or foreign to, the ledger {ledger.path}: spent steps would be lost"
+            f"the checkpoint {path} is newer than, or foreign to, the ledger {ledger.path}: spent steps would not be counted"
         )
     missing = [name for name in others if name not in state]
     if missing:
-        raise LedgerError(f"the checkpoint {path} holds no state for {', '.join(missing)}; resume with what the run began with")
+        raise LedgerError(f"the checkpoint {path} holds no state for {', '.join(missing)}; resume with the parts of the start")
     left_out = [name for name in state if name not in (*_OWN, *others)]
     if left_out:
-        raise LedgerError(
-            f"the checkpoint {path} also holds state for {', '.join(left_out)}; resume with what the run began with"
-        )
+        raise LedgerError(f"the checkpoint {path} also holds state for {', '.join(left_out)}; resume with the parts of the start")
     try:
         model.load_state_dict(state["model"])
         for name, other in others.items():
             other.load_state_dict(state[name])
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, PrivetError) as error:
-        raise LedgerError(f"the checkpoint {path} does not fit what it is to be resumed with ({error})") from None
+        raise LedgerError(f"the checkpoint {path} does not fit these parts ({error})") from None
     return int(state["step"])
 
 
 def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Return what a checkpoint holds, by a reader that makes tensors and plain values only.
+    """Return the content of a checkpoint, by a reader that only creates tensors and plain values.
 
     Raises:
-        CorruptCheckpointError: it is no checkpoint.
+        CorruptCheckpointError: the file is not a checkpoint.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # of damaged bytes torch's reader raises whatever comes: IndexError, AssertionError, struct.error
-        # Not in torch's words, which advise to execute what the file says.
+    except Exception as error:  # for damaged bytes, torch raises IndexError, AssertionError, struct.error, …
+        # Without torch's message, which advises to execute code from the file.
         raise CorruptCheckpointError(f"torch finds no tensors and plain values in it: {type(error).__name__}") from None
     match state:
         case {"step": int(step), "ledger": str(), "model": Mapping()} if step >= 0:
             return state
-    raise CorruptCheckpointError("it holds no state of a run")
+    raise CorruptCheckpointError("it contains no state of a run")
 
 
 def latest(directory: Path, device: torch.device | str = "cpu") -> tuple[Path, dict[str, Any] | None]:
-    """Return the newest checkpoint that can be read, and where it lies; None if there was never one.
+    """Return the path and content of the newest readable checkpoint; None as content if there is no checkpoint.
 
     Raises:
-        LedgerError: there are some, and none can be read.
+        LedgerError: there are checkpoints, and none can be read.
     """
     unreadable = ""
     for path in (directory / NAME, directory / PREVIOUS):
@@ -169,8 +167,8 @@ def latest(directory: Path, device: torch.device | str = "cpu") -> tuple[Path, d
             unreadable = f"the checkpoint {path} cannot be read ({error})"
             continue
         if unreadable:
-            warnings.warn(f"{unreadable}; going on from the one before, {path.name}", PrivetWarning, stacklevel=2)
+            warnings.warn(f"{unreadable}; the previous one, {path.name}, is used instead", PrivetWarning, stacklevel=2)
         return path, state
     if unreadable:
-        raise LedgerError(f"{unreadable}, nor any before it")
+        raise LedgerError(f"{unreadable}, and neither can the previous one")
     return directory / NAME, None

@@ -1,4 +1,4 @@
-"""What has to hold of model and optimizer before a step is taken, all of it public."""
+"""Checks of model and optimizer before each step; they look at public values only."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from privet.training.fresh import check_fresh_optimizer, wrapped
 
 @runtime_checkable
 class KnowsNoise(Protocol):
-    """An optimizer whose steps mean something only under a certain noise."""
+    """An optimizer that is made for a certain noise."""
 
     def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Refuse a plan that has another noise on these parameters."""
+        """Refuse a plan with another noise on these parameters."""
 
 
 def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Refuse a plan whose noise is not what the optimizer was made for, if it was made for one."""
+    """Refuse a plan whose noise is not the one that the optimizer was made for, if it depends on the noise."""
     if isinstance(optimizer, KnowsNoise):
         optimizer.check(plan, parameters)
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, fresh: bool) -> None:
-    """Refuse an optimizer that sees the loss, moves other parameters than the model's, or remembers earlier steps.
+    """Refuse an optimizer that evaluates the loss, changes other parameters than the model's, or holds earlier state.
 
     Args:
-        optimizer: of the training.
+        optimizer: optimizer of the training.
         parameters: name → trainable parameter of the model.
-        fresh: whether it must not have taken a step yet.
+        fresh: whether it must not have taken any step.
     """
     if not isinstance(optimizer, torch.optim.Optimizer) or any(isinstance(o, torch.optim.LBFGS) for o in wrapped(optimizer)):
         raise InvalidArgumentError(
             "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",
-            "An optimizer that evaluates the loss again (LBFGS, closures) would see the data outside the plan.",
+            "An optimizer that evaluates the loss again (LBFGS, closures) would use the data outside the plan.",
         )  # fmt: skip
     held = _moved(optimizer)
     names = {id(parameter): name for name, parameter in parameters.items()}
@@ -60,9 +60,9 @@ def _moved(optimizer: torch.optim.Optimizer) -> set[int]:
 
 
 def check_same_parameters(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Refuse a model that no longer trains exactly these parameters."""
+    """Refuse a model whose trainable parameters are no longer exactly these."""
     now = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if now.keys() != parameters.keys() or any(now[name] is not parameters[name] for name in now):
         raise UnsupportedModelError(
-            "the set of trainable parameters changed after the training was set up; make a new Training for the new set"
+            "the set of trainable parameters changed after the Training was created; create a new Training for the new set"
         )

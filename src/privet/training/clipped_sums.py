@@ -1,4 +1,4 @@
-"""From one draw of examples to its clipped sum, whatever the size of the physical batches and the groups in them."""
+"""Clipped sums of gradients over a whole draw of examples, which is read in physical batches."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _SHOW = "PRIVET_SHOW_STEP_ERRORS"
 
 
 class StepError(PrivetError):
-    """A step failed by a fault of the library, the machine or a reading process."""
+    """A step failed because of a fault in the library, the machine or a reading process."""
 
 
 class ClippedSummer:
-    """Takes clipped sums of a model's gradients over whole draws; an example whose own computation raises contributes zero.
+    """Computes clipped sums of a model's gradients over whole draws; an example whose own computation raises contributes zero.
 
     Args:
-        model, loss_fn: what is differentiated.
+        model, loss_fn: model and loss that are differentiated.
         parameters: name → trainable parameter.
         method: how per-example gradients are computed.
         words: source of random words, for projections.
-        seeds: source of random words for what the model draws.
+        seeds: source of random words for the model's own random numbers.
         iterates: past parameters whose gradients are added.
-        averages: of every example's gradients over the steps, if they are what is clipped.
+        averages: averages of each example's gradients over the steps, if those are clipped; None otherwise.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class ClippedSummer:
         self._engine.method = method
 
     def sum_draw(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]], rule: Rule, masks: Masks | None) -> ClippedSum:
-        """Return the clipped sum over one whole draw, read in physical batches; what comes after it is left unread.
+        """Return the clipped sum over one whole draw; later draws are not read.
 
         Args:
-            reading: physical batches with the groups of their examples; none for an empty one.
-            rule: of the step.
-            masks: of the step.
+            reading: physical batches with the groups of their examples; an empty batch has no groups.
+            rule: clipping rule of the step.
+            masks: masks of the step, or None.
 
         Raises:
-            StepError: something failed that is no example's own computation, such as a reading process that was killed; it tells
-                nothing of the draw.
+            StepError: something other than an example's own computation failed, such as a reading process that was killed. The
+                message does not depend on the draw.
         """
         try:
             return self._sum_draw(reading, rule, masks)
@@ -88,14 +88,13 @@ class ClippedSummer:
             if os.environ.get(_SHOW):
                 raise
             raise StepError(
-                f"the sum of a step could not be computed ({type(error).__name__}); the step counts. What else is known of it "
-                f"may hold "
-                f"private values and is not told: on data that anybody may see, {_SHOW}=1 in the environment shows it"
+                f"the sum of a step could not be computed ({type(error).__name__}), and the step counts as spent. Details may "
+                f"contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to see them"
             ) from None
 
     def _sum_draw(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]], rule: Rule, masks: Masks | None) -> ClippedSum:
         total: ClippedSum | None = None
-        # One example must not change the directions of another, so they are the step's and not those of a physical batch.
+        # The same directions for the whole step: directions per physical batch would depend on which examples share one.
         directions = Directions(self._words(4)) if isinstance(rule, Projected) else None
         with preserve_generators():
             for physical, groups in reading:
@@ -103,7 +102,7 @@ class ClippedSummer:
                 total = summed if total is None else total.join(summed)
                 if physical.last:
                     return total
-        raise LedgerError("the reader of the data set ended early; the step is counted")
+        raise LedgerError("the reader of the data set ended early; the step counts as spent")
 
     def _sum_batch(
         self, physical: PhysicalBatch, groups: list[Group], rule: Rule, masks: Masks | None, directions: Directions | None

@@ -1,8 +1,8 @@
-"""The directory of a run: what stands there before the first step, and how far it says the run came."""
+"""The directory of a run: the files that it has before the first step, and the status of its progress."""
 
 from __future__ import annotations
 
-__all__ = ["claim", "forget", "prepare", "read_plan", "write_status"]
+__all__ = ["OWN_FILES", "check_empty", "claim", "forget", "prepare", "read_plan", "write_status"]
 
 import json
 import math
@@ -11,57 +11,90 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from privet._utils.documents import DocumentError, read_text
-from privet._utils.files import make_folder, write_text
+from privet._utils.files import make_folder, write_private_text, write_text
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.training import checkpoint
+from privet.training.manifest.differences import NAME as MANIFEST
+from privet.training.manifest.fingerprint import FINGERPRINT
 
 LEDGER, PLAN, STATUS = "ledger", "plan.json", "status.json"
+OWN_FILES = (LEDGER, PLAN, STATUS, MANIFEST, FINGERPRINT, checkpoint.NAME, checkpoint.PREVIOUS)
+
+
+def check_empty(directory: Path, name: str = "directory") -> None:
+    """Refuse a directory that a new run cannot have for itself, without creating or changing anything.
+
+    Args:
+        directory: a path that need not exist. A directory in which a run failed before its first record is accepted, and hidden
+            files are ignored.
+        name: name of the argument in errors.
+
+    Raises:
+        LedgerError: it contains a run.
+        InvalidArgumentError: it contains other files, or is not a directory.
+    """
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise InvalidArgumentError(name, str(directory), "a new or empty directory", "There is a file of this name.")
+    _check_no_run(directory)
+    found = sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))
+    if found and LEDGER not in found:
+        listed = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+        raise InvalidArgumentError(name, str(directory), "a new or empty directory", f"It contains {listed}; choose another one.")
 
 
 def claim(directory: Path) -> None:
     """Make the directory of a new run.
 
     Raises:
-        LedgerError: it holds a run.
-        InvalidArgumentError: it cannot be made.
+        LedgerError: it contains a run.
+        InvalidArgumentError: it cannot be created.
     """
     try:
         make_folder(directory)
     except OSError as error:
-        raise InvalidArgumentError("directory", str(directory), "a folder that can be made", f"{error.strerror}.") from None
+        raise InvalidArgumentError("directory", str(directory), "a directory that can be created", f"{error.strerror}.") from None
+    _check_no_run(directory)
+
+
+def _check_no_run(directory: Path) -> None:
     saved = directory / checkpoint.NAME
-    if _began(directory / LEDGER) or (saved.exists() and saved.stat().st_size):
+    if _has_record(directory / LEDGER) or (saved.exists() and saved.stat().st_size):
         raise LedgerError(f"{directory} holds a run already; resume it (Training.resume) or choose another directory")
 
 
-def _began(ledger: Path) -> bool:
-    """Return whether a ledger holds a whole record: a process that is killed in the first leaves part of a line, and no run."""
+def _has_record(ledger: Path) -> bool:
+    """Return whether a ledger contains a complete record: a process killed while writing the first leaves part of a line."""
     if not ledger.exists():
         return False
     with ledger.open("rb") as file:
         return file.readline().endswith(b"\n")
 
 
-def prepare(directory: Path, plan: Plan, files: Mapping[str, str]) -> None:
-    """Write what resuming needs beside ledger and checkpoint, and that the run is not finished.
+def prepare(directory: Path, plan: Plan, files: Mapping[str, str], private: Mapping[str, str]) -> None:
+    """Write the files that resuming needs besides ledger and checkpoint, and the status of an unfinished run.
 
     Args:
-        directory: of the run.
-        plan: of the run.
-        files: name → text of what else is to stand there from the beginning.
+        directory: directory of the run.
+        plan: its plan.
+        files: name → text of the other files.
+        private: name → text of files that only their owner can read.
     """
     for name, text in {PLAN: plan.to_json(indent=2) + "\n", **files}.items():
         write_text(directory / name, text)
+    for name, text in private.items():
+        write_private_text(directory / name, text)
     write_status(directory, done=0, spent=0, planned=plan.total_steps)
 
 
 def forget(directory: Path, files: Iterable[str]) -> None:
-    """Remove a run that was refused before its first step, so that its directory has room for another.
+    """Remove a run that was refused before its first step, so that another can use its directory.
 
     Args:
-        directory: of the run, whose ledger is locked by this process.
-        files: names of what else `prepare` wrote.
+        directory: directory of the run, whose ledger is locked by this process.
+        files: names of the other files that `prepare` wrote.
     """
     for name in (checkpoint.NAME, STATUS, PLAN, *files, LEDGER):
         (directory / name).unlink(missing_ok=True)
@@ -72,11 +105,11 @@ def read_plan(directory: Path) -> Plan:
 
     Raises:
         LedgerError: there is none, or it cannot be read.
-        InvalidArgumentError: it is no plan.
+        InvalidArgumentError: the file is not a plan.
     """
     path = directory / PLAN
     if not path.exists():
-        raise LedgerError(f"{directory} holds no run to resume: there is no {PLAN}")
+        raise LedgerError(f"{directory} holds no run: there is no {PLAN}")
     try:
         return Plan.from_json(read_text(path))
     except DocumentError as error:
@@ -84,10 +117,10 @@ def read_plan(directory: Path) -> Plan:
 
 
 def write_status(directory: Path, *, done: int, spent: int, planned: int) -> None:
-    """Say how far the run came, for people and for the report; nothing is decided by it.
+    """Write the progress of a run, for people and for the report; nothing is decided by it.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         done: steps whose release is in the parameters.
         spent: steps that count.
         planned: steps of the plan.

@@ -1,8 +1,8 @@
-"""What a new run may start from: optimizer, scheduler and average without a past, whose data they would carry along."""
+"""Checks that a new run starts with a new optimizer, scheduler and average: earlier state would carry its data into the run."""
 
 from __future__ import annotations
 
-__all__ = ["check_average", "check_fresh_optimizer", "check_scheduler", "wrapped"]
+__all__ = ["check_average", "check_fresh_optimizer", "check_scheduler", "is_blank", "wrapped"]
 
 import inspect
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -16,12 +16,12 @@ from torch.optim.swa_utils import AveragedModel
 
 from privet.errors import InvalidArgumentError, real
 
-_FIX = "State from elsewhere would carry the data behind it along; make a new optimizer over the model as it is now."
+_FIX = "Earlier state would carry the data behind it into this run; create a new optimizer over the model as it is now."
 _PUBLIC = ("state", "param_groups", "defaults")
 
 
 def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]:
-    """Yield an optimizer and those that it holds as attributes, at any depth: what its steps may step in turn."""
+    """Yield an optimizer, and the optimizers that it holds as attributes at any depth: its steps may step those in turn."""
     seen: set[int] = set()
     waiting = [optimizer]
     while waiting:
@@ -35,18 +35,18 @@ def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]
 
 
 def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Refuse an optimizer that is not as its constructor would leave it.
+    """Refuse an optimizer that is not in the state that its constructor leaves.
 
-    State, and tensors in attributes, must be blank (zeros, no steps) or those of a new optimizer of the same class, made with the
-    same options over copies of the parameters. Options may be numbers, which are settings, and no tensors. Hooks are allowed:
-    what they see is released already.
+    State, and tensors in attributes, must be blank (zeros, no steps) or equal those of a new optimizer of the same class and
+    options over copies of the parameters. Options may be numbers, which are settings, but not tensors. Hooks are allowed: they
+    only see released values.
 
     Args:
-        optimizer: of a new run; what it wraps is looked at, too.
+        optimizer: optimizer of a new run; optimizers that it wraps are checked too.
         parameters: name → trainable parameter of the model.
 
     Raises:
-        InvalidArgumentError: naming what it holds, and of which parameter.
+        InvalidArgumentError: names the state and its parameter.
     """
     names = {id(parameter): name for name, parameter in parameters.items()}
     for each in wrapped(optimizer):
@@ -56,10 +56,10 @@ def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[
 
 
 def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *, fresh: bool) -> None:
-    """Refuse a scheduler of another optimizer, one whose steps need more than their number, or, if `fresh`, one with a past.
+    """Refuse a scheduler of another optimizer, one whose steps need arguments, or, if `fresh`, one that has taken steps.
 
     Raises:
-        InvalidArgumentError: saying which.
+        InvalidArgumentError: says which.
     """
     kind = type(scheduler).__name__
     if not isinstance(scheduler, LRScheduler):
@@ -68,7 +68,7 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *,
         inspect.signature(scheduler.step).bind()
     except TypeError:
         raise InvalidArgumentError(
-            "scheduler", kind, "one that is stepped without arguments",
+            "scheduler", kind, "one whose step() needs no arguments",
             "A metric of the training data would not be private; choose a schedule that is known in advance.",
         ) from None  # fmt: skip
     for each in (scheduler, *getattr(scheduler, "_schedulers", ())):
@@ -77,38 +77,40 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *,
         if fresh and getattr(each, "last_epoch", 0) > 0:
             raise InvalidArgumentError(
                 "scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0",
-                "It counts the steps of the run; make it anew, with a schedule that begins where yours is to begin.",
+                "It counts the steps of the run; create a new one, with a schedule that starts at the first step.",
             )  # fmt: skip
 
 
 def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> None:
-    """Refuse an average of something else than the model, or, if `fresh`, of earlier steps.
+    """Refuse an average of another model, or, if `fresh`, one that already contains steps.
 
     Raises:
-        InvalidArgumentError: saying which.
+        InvalidArgumentError: says which.
     """
     if not isinstance(average, AveragedModel):
         raise InvalidArgumentError(
             "average", type(average).__name__, "a torch.optim.swa_utils.AveragedModel",
-            "AveragedModel(model) averages uniformly; multi_avg_fn=get_ema_multi_avg_fn(0.999) exponentially.",
+            "AveragedModel(model) is a uniform average; with multi_avg_fn=get_ema_multi_avg_fn(0.999), it is exponential.",
         )  # fmt: skip
     own, averaged = dict(model.named_parameters()), dict(average.module.named_parameters())
     if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in averaged.items()}:
-        raise InvalidArgumentError("average", "of another model", "made from the model that is trained")
+        raise InvalidArgumentError("average", "of another model", "made from the trained model")
     if not fresh:
         return
     if int(average.n_averaged) > 0:
-        raise InvalidArgumentError("average", "of earlier steps", "new", "Non-private parameters would carry their data along.")
+        raise InvalidArgumentError(
+            "average", "of earlier steps", "new", "Parameters of earlier steps would carry their data into this run."
+        )
     for name, value in own.items():
         if not torch.equal(value.detach(), averaged[name].detach().to(value)):
             raise InvalidArgumentError(
                 "average", f"with another value of {name} than the model", "made from the model as it is now",
-                "Make the average after the model has its parameters: AveragedModel(model).",
+                "Create the average after the model has its initial parameters: AveragedModel(model).",
             )  # fmt: skip
 
 
 def _check_groups(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse tensors among the options, which steps may use; constructors may leave arrays of settings in the defaults."""
+    """Refuse tensors among the options; constructors may keep arrays of settings in the defaults."""
     named = {f"group {number}": group for number, group in enumerate(optimizer.param_groups)}
     for where, options in {**named, "the defaults": optimizer.defaults}.items():
         for key, value in options.items():
@@ -124,9 +126,12 @@ def _check_groups(optimizer: torch.optim.Optimizer) -> None:
 def _check_state(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
     if foreign := _foreign(optimizer):
         raise InvalidArgumentError(
-            "optimizer", f"with state for {foreign}, which it does not move", "one with state for its own parameters only", _FIX
+            "optimizer",
+            f"with state for {foreign}, which is not its parameter",
+            "one with state for its own parameters only",
+            _FIX,
         )
-    if all(_blank(state) for state in optimizer.state.values()):
+    if all(is_blank(state) for state in optimizer.state.values()):
         return
     twin = _twin(optimizer)
     clones = {} if twin is None else dict(zip(_members(optimizer), _members(twin), strict=True))
@@ -144,14 +149,14 @@ def _check_attributes(optimizer: torch.optim.Optimizer, names: Mapping[int, str]
 
 
 def _check_same(found: Any, expected: Any, whose: str) -> None:
-    if _blank(found) or _equal(found, expected):
+    if is_blank(found) or _equal(found, expected):
         return
-    named = next((path for path, leaf in _leaves(found) if path and not _blank(leaf)), "values")
+    named = next((path for path, leaf in _leaves(found) if path and not is_blank(leaf)), "values")
     raise InvalidArgumentError("optimizer", f"with state from earlier steps ({named}{whose})", "new", _FIX)
 
 
 def _twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
-    """Return a new optimizer of the same class and options over copies of the parameters; None if it cannot be made."""
+    """Return a new optimizer of the same class and options over copies of the parameters; None if that fails."""
     kind: Callable[..., torch.optim.Optimizer] = type(optimizer)
     groups = [
         {**group, "params": [nn.Parameter(member.detach().clone(), member.requires_grad) for member in group["params"]]}
@@ -163,7 +168,7 @@ def _twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
         known = {each.name for each in accepted}
         twin = kind(groups, **{key: value for key, value in optimizer.defaults.items() if everything or key in known})
         alike = len(_members(twin)) == len(_members(optimizer))
-    except Exception:  # a constructor of somebody else's, with arguments of its own
+    except Exception:  # a constructor outside torch, with other arguments
         return None
     return twin if alike else None
 
@@ -173,14 +178,14 @@ def _members(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _foreign(optimizer: torch.optim.Optimizer) -> str:
-    """Return the first tensor beside the parameters that state is kept for, in words; "" if there is none."""
+    """Return, in words, the first tensor with state that is not a parameter; "" if there is none."""
     own = {id(member) for member in _members(optimizer)}
     found = (key for key in optimizer.state if isinstance(key, Tensor) and id(key) not in own)
     return next((f"a tensor of shape {tuple(key.shape)}" for key in found), "")
 
 
 def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return what containers hold, each with the keys that lead to it."""
+    """Return the values within nested containers, each with the path of its keys."""
     if isinstance(value, Mapping):
         return [leaf for key, item in value.items() for leaf in _leaves(item, f"{path}.{key}".lstrip("."))]
     if isinstance(value, list | tuple | set | frozenset):
@@ -192,12 +197,12 @@ def _holds_tensors(value: Any, own: Container[int]) -> bool:
     return any(isinstance(leaf, Tensor | np.ndarray) and id(leaf) not in own for _, leaf in _leaves(value))
 
 
-def _blank(value: Any) -> bool:
-    """Return whether a value says nothing: None, zero, False, text, or made of such."""
+def is_blank(value: Any) -> bool:
+    """Return whether a value holds no information about steps: None, zero, False, text, or containers of these."""
     if isinstance(value, Tensor | np.ndarray):
         return not bool((value != 0).any())
     if isinstance(value, Mapping | list | tuple | set | frozenset):
-        return all(_blank(leaf) for _, leaf in _leaves(value))
+        return all(is_blank(leaf) for _, leaf in _leaves(value))
     return value is None or isinstance(value, str) or (isinstance(value, int | float) and value == 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Training"]
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.guarantee.statement import Guarantee
+from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, LedgerError, choice, count
@@ -35,9 +36,11 @@ from privet.training.checks import check_optimizer, check_plan_suits, check_same
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
 from privet.training.fresh import check_average, check_scheduler
+from privet.training.manifest.description import Parts
 from privet.training.options import Reading, Storage
 from privet.training.preflight import NOT_PROBED, Preflight, advance_parametrizations
 from privet.training.progress import Step, track
+from privet.training.queries import answer_query
 from privet.training.reading import DrawReader
 from privet.training.record import RunRecorder
 from privet.training.state.training_state import TrainingState
@@ -117,7 +120,7 @@ class Training(Unique):
             fresh=True,
         )  # fmt: skip
         self.directory, self._checkpoint_every = storage.folder, storage.checkpoint_every
-        self._record = RunRecorder.begin(plan, storage, self._state, loss_fn)
+        self._record = RunRecorder.begin(plan, storage, self._state, self._parts)
 
     @classmethod
     def resume(
@@ -161,7 +164,7 @@ class Training(Unique):
             fresh=False,
         )  # fmt: skip
         training.directory, training._checkpoint_every = folder, storage.checkpoint_every
-        training._record = RunRecorder.resume(plan, folder, training._state, budget=storage.budget, adopt=adopt)
+        training._record = RunRecorder.resume(plan, folder, training._state, training._parts, budget=storage.budget, adopt=adopt)
         return training
 
     def _assemble(
@@ -200,6 +203,7 @@ class Training(Unique):
             check_scheduler(scheduler, optimizer, fresh=fresh)
         if average is not None:
             check_average(average, model, fresh=fresh)
+        self._parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
         self._state = TrainingState(plan, model, self._parameters, optimizer, scheduler, average)
         averages = Averages.of(plan.momentum, plan.examples, self._parameters)
         self._preflight: Preflight | None = None
@@ -255,6 +259,21 @@ class Training(Unique):
         if self._preflight is None:
             return replace(guarantee, warnings=(*guarantee.warnings, NOT_PROBED))
         return replace(guarantee, notes=(*guarantee.notes, self._preflight.note))
+
+    def answer(self, name: str, compute: Callable[[], ClippedSum]) -> tuple[float, ...] | None:
+        """Return what a query of the plan releases: recorded in the ledger, else computed, paid for, noised and recorded.
+
+        Args:
+            name: "holdout", after the last step, or "class counts", before the first.
+            compute: returns the sum over the entries that the query is about, with its sensitivity. Called at most once.
+
+        Returns:
+            The noised sum, one tensor after another; None if a process that was killed had paid for it: it is never drawn again.
+
+        Raises:
+            BudgetExhaustedError: it is no query of the plan.
+        """
+        return answer_query(self._record.ledger, name, compute, self._plan.noise.make_source())
 
     def run(self, *, progress: bool = False) -> None:
         """Take all remaining steps.

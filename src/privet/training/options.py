@@ -11,10 +11,7 @@ from typing import Any
 
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, count
-from privet.training import checkpoint, manifest
-from privet.training.directory import LEDGER, PLAN, STATUS
-
-_OWN_FILES = (LEDGER, PLAN, STATUS, manifest.NAME, checkpoint.NAME, checkpoint.PREVIOUS)
+from privet.training.directory import OWN_FILES
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,7 @@ class Storage:
         checkpoint_every: steps between checkpoints, ≥ 1.
         files: name → text of files of your own that are to be in the directory from the beginning, such as a configuration.
             They are written before anything is spent, and removed if the run is refused.
+        private: the same for files that only their owner can read.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or needs a directory.
@@ -43,6 +41,7 @@ class Storage:
     anchor: str | Path | None = None
     checkpoint_every: int = 100
     files: Mapping[str, str] = field(default_factory=dict)
+    private: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.directory, str | Path | None):
@@ -52,15 +51,15 @@ class Storage:
         if not isinstance(self.anchor, str | Path | None):
             raise InvalidArgumentError("anchor", self.anchor, "the path of a file outside the directory, or None")
         count("checkpoint_every", self.checkpoint_every, fix="It is the number of steps from one checkpoint to the next.")
-        for name in self.files:
-            if not name or Path(name).name != name or name in _OWN_FILES:
+        for name in (*self.files, *self.private):
+            if not name or Path(name).name != name or name in OWN_FILES:
                 raise InvalidArgumentError(
-                    "files", name, f"a file name without a folder, and none of {', '.join(_OWN_FILES)}", "Rename it."
+                    "files", name, f"a file name without a folder, and none of {', '.join(OWN_FILES)}", "Rename it."
                 )
         if self.directory is None and self.anchor is not None:
             raise InvalidArgumentError("anchor", str(self.anchor), "left out without a directory", "It follows the ledger there.")
-        if self.directory is None and self.files:
-            raise InvalidArgumentError("files", sorted(self.files), "left out without a directory")
+        if self.directory is None and (self.files or self.private):
+            raise InvalidArgumentError("files", sorted({**self.files, **self.private}), "left out without a directory")
 
     @classmethod
     def of(cls, place: str | Path | Storage | None) -> Storage:

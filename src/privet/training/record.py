@@ -1,4 +1,4 @@
-"""What a run writes down: its ledger, what it draws from a budget, its checkpoints, and how far it came."""
+"""The record of a run: its ledger, its share of a budget, its checkpoints and its status."""
 
 from __future__ import annotations
 
@@ -13,57 +13,54 @@ from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import Ledger
 from privet.plan import Plan
-from privet.training import checkpoint, manifest
+from privet.training import checkpoint
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
+from privet.training.manifest import differences
+from privet.training.manifest.description import Parts
 from privet.training.options import Storage
 from privet.training.state.training_state import TrainingState
 
 
 class RunRecorder(Unique):
-    """The record of one run; made by `begin` or `resume`, which leave nothing but the first step to be refused.
+    """The record of one run; use `begin` or `resume`, after which the first step can be taken.
 
     Args:
-        plan: of the run.
-        directory: of the run; None for one whose ledger is in memory.
-        ledger: open.
-        budget: that the run draws from, or None.
-        state: what checkpoints hold.
+        plan: plan of the run.
+        directory: directory of the run; None if its ledger is in memory.
+        ledger: open ledger of the run.
+        budget: budget that pays for the run, or None.
+        state: state that checkpoints hold.
 
     Attributes:
         ledger: as given.
         budget: as given.
-        completed: steps whose release is in the state.
+        completed: number of steps whose release is in the state.
+        saved: number of checkpoints that this session has written.
     """
 
     no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
 
     def __init__(self, plan: Plan, directory: Path | None, ledger: Ledger, budget: Budget | None, state: TrainingState) -> None:
         self._total, self._directory, self._state = plan.total_steps, directory, state
-        self.ledger, self.budget, self.completed = ledger, budget, 0
+        self.ledger, self.budget, self.completed, self.saved = ledger, budget, 0, 0
         if directory is not None:
             completed = checkpoint.load(directory, state.model, state.parts, ledger)
             if completed is None:
-                state.check_fresh()  # also of a run that is resumed, but was killed before its first checkpoint
+                state.check_fresh()  # also for a resumed run that was killed before its first checkpoint
                 checkpoint.save_first(directory, state.model, state.parts, ledger)
             self.completed = completed or 0
-        # Last: whatever is refused until here has drawn nothing.
+        # Last, so that a run that was refused above has drawn nothing.
         if budget is not None:
             budget.draw(ledger, plan)
 
     @classmethod
-    def begin(
-        cls,
-        plan: Plan,
-        storage: Storage,
-        state: TrainingState,
-        loss: object,
-    ) -> RunRecorder:
-        """Return the record of a new run; if it is refused, its directory has room for another.
+    def begin(cls, plan: Plan, storage: Storage, state: TrainingState, parts: Parts) -> RunRecorder:
+        """Return the record of a new run. If it is refused, another run can use its directory.
 
         Args:
             plan, state: as for the class.
-            storage: where the run persists.
-            loss: of the training, whose name the manifest notes.
+            storage: where the run is stored.
+            parts: parts of the training, for the manifest.
         """
         directory, budget = storage.folder, storage.budget
         if directory is not None or budget is not None:
@@ -74,35 +71,40 @@ class RunRecorder(Unique):
         }
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
-            return cls(plan, None, Ledger.create(*promise, None, facts=facts), budget, state)
-        files = {manifest.NAME: manifest.to_text(state.described(), loss), **storage.files}
+            return cls(plan, None, Ledger.create(*promise, None, facts=facts, queries=plan.queries), budget, state)
+        public, private = differences.to_files(parts)
+        files, private = {**public, **storage.files}, {**private, **storage.private}
         anchor = None if storage.anchor is None else Path(storage.anchor)
         claim(directory)
         ledger = Ledger.create(
-            *promise, directory / LEDGER, facts=facts, anchor=anchor, prepare=lambda: prepare(directory, plan, files)
-        )
+            *promise, directory / LEDGER, facts=facts, anchor=anchor, prepare=lambda: prepare(directory, plan, files, private),
+            queries=plan.queries,
+        )  # fmt: skip
         try:
             return cls(plan, directory, ledger, budget, state)
         except BaseException:
             try:
-                forget(directory, files)
-            except PermissionError:  # Windows removes no file that is open, whoever has it open
+                forget(directory, (*files, *private))
+            except PermissionError:  # Windows does not remove open files
                 ledger.close()
-                forget(directory, files)
+                forget(directory, (*files, *private))
             ledger.close()
             raise
 
     @classmethod
-    def resume(cls, plan: Plan, directory: Path, state: TrainingState, *, budget: Budget | None, adopt: bool) -> RunRecorder:
-        """Return the record of a run that is gone on with, its state restored.
+    def resume(
+        cls, plan: Plan, directory: Path, state: TrainingState, parts: Parts, *, budget: Budget | None, adopt: bool
+    ) -> RunRecorder:
+        """Return the record of a resumed run, after restoring its state.
 
         Args:
             plan, directory, state: as for the class.
-            budget: where its file lies now, if it has moved.
+            parts: parts of the training, which are compared with the manifest first.
+            budget: the run's budget, if its file has moved.
             adopt: as for `Ledger.open`.
         """
-        manifest.check(directory, state.described())
-        ledger = Ledger.open(plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt)
+        differences.check(directory, parts)
+        ledger = Ledger.open(plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries)
         try:
             return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state)
         except BaseException:
@@ -111,7 +113,7 @@ class RunRecorder(Unique):
 
     @property
     def steps_left(self) -> int:
-        """Steps that may still be taken."""
+        """Number of steps that may still be taken."""
         upcoming = self.ledger.next_step
         return 0 if upcoming is None else self._total - upcoming + 1
 
@@ -119,30 +121,31 @@ class RunRecorder(Unique):
         """Write a checkpoint.
 
         Raises:
-            LedgerError: the run was closed, so that another process may have gone on with it, or the disk refused.
+            LedgerError: the run was closed, so that another process may have resumed it, or the disk is full or fails.
         """
         if self._directory is None:
             return
         if not self.ledger.held:
-            raise LedgerError(f"the run in {self._directory} was closed; resume it to go on")
+            raise LedgerError(f"the run in {self._directory} was closed; resume it to continue")
         checkpoint.save(self._directory, self.completed, self._state.model, self._state.parts, self.ledger)
+        self.saved += 1
         self._write_status()
 
     def pause(self) -> None:
-        """Give back what was reserved and not used, and write a checkpoint, unless the run is not this process's any more."""
-        if sys.is_finalizing():  # nothing can be imported any more; as after a crash, the ledger and the last checkpoint go on
+        """Return reserved steps that were not used, and write a checkpoint, if this process still holds the run."""
+        if sys.is_finalizing():  # nothing can be imported now; the run resumes as after a crash
             return
         self.ledger.give_back()
         if self.ledger.held:
             self.save()
 
     def close(self) -> None:
-        """Give back what was reserved and not used, and what was drawn from a budget and not spent; release the ledger."""
+        """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""
         if not self.ledger.held:
             return
         try:
             self.ledger.give_back()
-            # Under the ledger's lock: were the run resumed in between, what it spends then would be given back too.
+            # While the ledger is locked: a process that resumed the run in between could spend what is returned here.
             if self.budget is not None and self.ledger.refusal is None:
                 self.budget.settle(self.ledger)
             self._write_status()

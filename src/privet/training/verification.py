@@ -1,4 +1,4 @@
-"""Whether the files of a run fit together: every line of its ledger, its plan, checkpoints, anchor and budget."""
+"""Check that the files of a run are consistent: ledger, plan, checkpoints, anchor and budget."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from privet.training.directory import LEDGER
 
 @dataclass(frozen=True)
 class Verified:
-    """What a run's ledger shows, after everything was checked.
+    """The content of a run's ledger, after all checks.
 
     Args:
         run: id of the run.
-        steps_spent: steps that count.
-        steps_planned: of the plan.
+        steps_spent: number of steps that count.
+        steps_planned: number of steps of the plan.
         epsilon: ε at `delta` of the steps that count.
-        delta: the plan's.
-        tip: SHA-256 of the ledger's last line: to be noted elsewhere, as nothing in a copied directory shows that it is one.
-        sessions: how often the run was begun or gone on with.
-        torn: whether the last line was cut off: a crash, or a write that is going on.
-        completed: steps in the newest checkpoint that can be read; None without one.
+        delta: δ of the plan.
+        tip: SHA-256 of the ledger's last line. Keep it elsewhere: nothing within a directory shows that it is a copy.
+        sessions: number of times that the run was started or resumed.
+        torn: whether the last line is incomplete, because of a crash or a write in progress.
+        completed: number of steps in the newest readable checkpoint; None without one.
     """
 
     run: str
@@ -45,33 +45,33 @@ class Verified:
     def __str__(self) -> str:
         saved = "no checkpoint" if self.completed is None else f"{self.completed:,} in the checkpoint"
         return (
-            f"The ledger of run {self.run} is whole: {self.steps_spent:,} of {self.steps_planned:,} steps count ({saved}), "
+            f"The ledger of run {self.run} is intact: {self.steps_spent:,} of {self.steps_planned:,} steps count ({saved}), "
             f"ε = {format_up(self.epsilon)} at δ = {self.delta:g}, in {self.sessions} session{'s' * (self.sessions != 1)}."
-            + " Its last line was cut off, and does not count." * self.torn
+            + " Its last line is incomplete and does not count." * self.torn
             + f"\nTip: {self.tip}"
         )
 
 
 def verify(directory: Path) -> Verified:
-    """Check the files of a run against each other, without changing or locking any.
+    """Check the files of a run against each other, without changing or locking them.
 
     Args:
-        directory: of the run, which may be going on.
+        directory: directory of the run, which may be in progress.
 
     Returns:
-        What the ledger shows.
+        The content of the ledger.
 
     Raises:
-        LedgerError: there is no run, or something is damaged or does not belong; the message says what.
+        LedgerError: there is no run, or a file is damaged or belongs to another run; the message says which.
 
     Guarantee:
         A ledger that passes counts at least the steps whose results are in the checkpoint, in one unbroken chain, each with the
-        noise of the plan that stands beside it. That its end was not cut off, with the checkpoints that would show it, is what
-        the tip shows to whoever noted it.
+        noise of the plan in the directory. Whether the end of the ledger was cut off, together with the checkpoints that would
+        show it, can only be told by comparing the tip with one that was kept elsewhere.
     """
     plan, path = read_plan(directory), directory / LEDGER
     history, tips, torn = read_history(path)
-    history.check_plan(plan.to_dict(), plan.multipliers().tolist(), f"the ledger {path}")
+    history.check_plan(plan.to_dict(), plan.multipliers().tolist(), f"the ledger {path}", plan.queries)
     completed = _completed(directory, history, tips)
     if history.facts.get("anchor") is not None:
         verify_anchor(Path(history.facts["anchor"]), history.run, tips.__contains__)
@@ -91,12 +91,12 @@ def verify(directory: Path) -> Verified:
 
 
 def _completed(directory: Path, history: History, tips: tuple[str, ...]) -> int | None:
-    """Return the steps in the newest checkpoint, after checking that the ledger knows it and counts them."""
+    """Return the number of steps in the newest checkpoint, after checking that the ledger contains it and counts them."""
     path, state = checkpoint.latest(directory)
     if state is None:
         return None
     if state["ledger"] not in tips or state["step"] > history.spent:
-        raise LedgerError(f"the checkpoint {path} is newer than, or foreign to, the ledger: spent steps would be lost")
+        raise LedgerError(f"the checkpoint {path} is newer than, or foreign to, the ledger: spent steps would not be counted")
     return int(state["step"])
 
 

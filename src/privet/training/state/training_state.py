@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ["TrainingState"]
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,6 @@ from torch.optim.swa_utils import AveragedModel
 from privet.clipping import Rule
 from privet.plan import Plan
 from privet.sparsification import Masks
-from privet.training import manifest
 from privet.training.checkpoint import Stateful
 from privet.training.fresh import check_average, check_fresh_optimizer, check_scheduler, wrapped
 from privet.training.state.clipping import ClippingState
@@ -69,10 +67,6 @@ class TrainingState:
             "momentum": None if momentum is None else self.iterates,
         }
         self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
-
-    def described(self) -> dict[str, Any]:
-        """Return which classes these are, for the run's manifest."""
-        return manifest.describe(self.model, self._optimizer, self._scheduler, self._average)
 
     def check_fresh(self) -> None:
         """Refuse optimizer, scheduler and average that have a past, as they are to be a run's beginning.

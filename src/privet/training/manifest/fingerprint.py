@@ -1,0 +1,126 @@
+"""Fingerprint of a run's data under a secret key, so that a resumed run can tell other data without keeping any.
+
+The key and the digests are in one file that only its owner can read. No published file holds either, so published files tell
+nothing about the data. Who can read this file can test a guess of all compared entries at once; keep it like the data.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FINGERPRINT", "Fingerprint", "tensor_rows"]
+
+import hmac
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from privet._utils.documents import DocumentError, from_json
+from privet.errors import LedgerError
+from privet.reading.entries import Positions, iter_pieces
+
+FINGERPRINT, _FORMAT = "fingerprint.json", 1
+# Bytes of the data that are compared, in entries spread evenly over the data set: 10 ms, and all of a small data set.
+_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Keyed digests of what a run must not begin to publish: the contents of its data, and numbers within its loss function.
+
+    Args:
+        key: 32 random bytes, for this run alone.
+        data: HMAC-SHA256 of the compared entries; None if the data set does not consist of tensors.
+        numbers: HMAC-SHA256 of the numbers that the loss function was built with.
+
+    Guarantee:
+        Without the key, the digests are indistinguishable from random bytes, so no guess of the data can be tested with them.
+    """
+
+    key: bytes
+    data: str | None
+    numbers: str
+
+    @classmethod
+    def of(cls, dataset: Any, numbers: Sequence[float], key: bytes | None = None) -> Fingerprint:
+        """Return the fingerprint of a data set, without calling any code of its items.
+
+        The contents are compared where a data set consists of plain tensors: a `TensorDataset`, also through torch's wrappers and
+        Privet's users and groups. Of any other, only type and length are known (see the manifest).
+
+        Args:
+            dataset: map-style data set.
+            numbers: numbers that the loss function was built with.
+            key: key of an earlier fingerprint; a new random one if None.
+        """
+        key = secrets.token_bytes(32) if key is None else key
+        return cls(key, _digest_data(key, dataset), _digest_text(key, json.dumps([float(number) for number in numbers])))
+
+    @classmethod
+    def from_text(cls, text: str, place: object) -> Fingerprint:
+        """Return the fingerprint in the text of a file.
+
+        Args:
+            text: content of the file.
+            place: its path, for errors.
+
+        Raises:
+            LedgerError: it is no fingerprint.
+        """
+        try:
+            match from_json(text):
+                case {"format": 1, "key": str(key), "data": str() | None as data, "numbers": str(numbers)}:
+                    return cls(bytes.fromhex(key), data, numbers)
+        except (DocumentError, ValueError):
+            pass
+        raise LedgerError(f"{place} is damaged; restore it, or remove it to resume without a comparison of the data")
+
+    def to_text(self) -> str:
+        """Return the text of the file."""
+        return json.dumps({"format": _FORMAT, "key": self.key.hex(), "data": self.data, "numbers": self.numbers}) + "\n"
+
+
+def tensor_rows(dataset: Any) -> Iterator[tuple[tuple[Tensor, ...], Positions]]:
+    """Yield the tensors that a data set consists of, each with the rows that its entries use; nothing for other data sets."""
+    for piece in iter_pieces(dataset):
+        base = piece.base
+        if type(base) is TensorDataset and base.tensors and all(map(_is_plain, base.tensors)):
+            yield base.tensors, piece.index
+
+
+def _digest_data(key: bytes, dataset: Any) -> str | None:
+    found, compared = hmac.new(key, digestmod="sha256"), False
+    parts = list(tensor_rows(dataset))
+    for tensors, index in parts:
+        rows = torch.from_numpy(_spread(index, _BYTES // len(parts) // max(1, _row_bytes(tensors))))
+        for tensor in tensors:
+            found.update(f"{tensor.dtype} {tuple(tensor.shape[1:])} {len(index)};".encode())
+            chosen = tensor.detach()[rows.to(tensor.device)].contiguous().cpu()
+            if chosen.numel():
+                found.update(memoryview(chosen.view(torch.uint8).numpy()).cast("B"))  # type: ignore[arg-type]
+        compared = True
+    return found.hexdigest() if compared else None
+
+
+def _digest_text(key: bytes, text: str) -> str:
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+def _spread(index: Positions, most: int) -> Positions:
+    """Return all rows, or about as many as are allowed, evenly spread, with the first and the last."""
+    if len(index) <= most:
+        return index
+    return index[np.linspace(0, len(index) - 1, max(2, most)).astype(np.int64)]
+
+
+def _row_bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor[:1].numel() * tensor.element_size() for tensor in tensors)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor) is Tensor and tensor.layout is torch.strided and tensor.dim() > 0 and not tensor.is_quantized
