@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from privet._utils.devices import check_device
 from privet.artifact.description import GuaranteeSummary, ModelDescription
 from privet.artifact.encoding import encode_rows
 from privet.artifact.export import export_module
@@ -138,9 +139,11 @@ def load(path: str | Path, *, device: str = "cpu") -> Predictor:
         device: torch device for the network, such as "cpu" or "cuda".
 
     Raises:
-        InvalidArgumentError: there is no model, its format is unknown, a file is damaged, or weights and network do not fit.
+        InvalidArgumentError: there is no model, its format is unknown, a file is damaged, weights and network do not fit, or
+            torch cannot use the device.
         PrivetError: the network is a pretrained one, and the package that it comes with is not installed.
     """
+    check_device("device", device)
     folder = find_folder(Path(path).expanduser())
     description = read_description(folder)
     return Predictor(load_module(folder, description).to(device), description, device)

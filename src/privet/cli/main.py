@@ -25,6 +25,8 @@ from privet.errors import PrivetError
 # Command → its function or group of commands as "module:name", and its line in `privet --help`.
 VERBS = {
     "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy and evaluate it."),
+    "predict": ("privet.cli.verbs.predict:predict", "Write the predictions of a trained model for the rows of a file."),
+    "export": ("privet.cli.verbs.export:export", "Write the network of a trained model for other programs."),
     "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε of a training run."),
     "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier for a target ε."),
     "steps": ("privet.cli.verbs.privacy:steps", "Find the number of steps that a privacy budget allows."),
@@ -35,6 +37,7 @@ VERBS = {
     "report": ("privet.cli.verbs.report:report", "Write the HTML report of a run, or compare runs."),
     "budget": ("privet.cli.verbs.budget:app", "Share one privacy budget among runs on the same data."),
     "data": ("privet.cli.verbs.data:app", "List and fetch data sets."),
+    "schema": ("privet.cli.verbs.schema:app", "Draft and check the public schema of a table."),
     "ledger": ("privet.cli.verbs.ledger:app", "Show what a run has spent, and verify its files."),
 }
 # typer uses the installed click or its own copy; usage errors of both have this base class.

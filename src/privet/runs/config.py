@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AVERAGES", "OPTIMIZERS", "Build", "Setup", "check_device"]
+__all__ = ["AVERAGES", "OPTIMIZERS", "Build", "Setup"]
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from privet import data, models
+from privet._utils.devices import check_device
 from privet.accounting import group_unit
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
@@ -206,30 +207,6 @@ class Setup:
     def build_average(self, model: nn.Module) -> AveragedModel | None:
         """Return the average of the model's parameters, or None."""
         return None if self.average is None else AVERAGES[self.average](model)
-
-
-def check_device(argument: str, name: str) -> None:
-    """Check that torch can use a device on this machine.
-
-    Raises:
-        InvalidArgumentError: it cannot; the message names the argument.
-    """
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
-        usable = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-        raise InvalidArgumentError(
-            argument, name, f"one of {', '.join(map(repr, usable))}, which torch can use on this machine", _why_unusable(name)
-        ) from None
-
-
-def _why_unusable(device: str) -> str:
-    """Return why torch has no CUDA device, if one was named."""
-    if not device.startswith("cuda") or torch.cuda.is_available():
-        return ""
-    if torch.version.cuda is None and torch.version.hip is None:
-        return f"The installed torch {torch.__version__} is built without CUDA."
-    return "Torch finds no CUDA device; nvidia-smi shows whether the driver finds one."
 
 
 Build = Callable[[Setup, Plan, nn.Module], torch.optim.Optimizer]

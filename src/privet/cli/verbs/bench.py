@@ -18,6 +18,7 @@ import typer
 from torch import nn
 
 from privet import cost, models
+from privet._utils.devices import check_device
 from privet.cli import options, parts
 from privet.cli.definitions import load_definitions
 from privet.cli.output import Json, answer
@@ -27,7 +28,6 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
 from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import LossFunction
-from privet.runs.config import check_device
 from privet.runs.tasks import cross_entropy
 
 _NEEDED = "defines model, loss_fn and dataset (or batch)"

@@ -10,11 +10,13 @@ from typing import Annotated
 import typer
 
 from privet import artifact, data
-from privet.artifact import ENDINGS, MISFITS, Predictions, Predictor
+from privet.artifact import ENDINGS, MISFITS, MisfitError, Predictions, Predictor
 from privet.cli.destination import check_destination
 from privet.cli.output import Json, answer
 from privet.data.catalogue import SETS
 from privet.errors import InvalidArgumentError, choice
+
+_FIX = "Correct them, or encode them as the schema says with --misfits as-schema."
 
 Model = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run, or the folder of its model.")]
 
@@ -53,14 +55,15 @@ def predict(
     check_destination(out, ENDINGS, force=force, source=Path(rows))
     artifact.check_ending(out)
     model = artifact.load(run, device=device)
-    found = _answer_public_set(model, rows) if rows in SETS else model.answer(rows, misfits=misfits)
+    try:
+        found = _answer_public_set(model, rows) if rows in SETS else model.answer(rows, misfits=misfits)
+    except MisfitError as error:
+        raise MisfitError(error.found, _FIX if model.schema else error.fix) from None
     columns = artifact.list_columns(found, model.description)
     artifact.write_predictions(out, columns)
     lines = [f"Predictions for {len(found.values):,} rows: {out}", f"Columns: {', '.join(columns)}"]
     if found.misfits.places:
-        lines.append(
-            f"{found.misfits.places:,} values in {found.misfits.rows:,} rows did not fit; they became what the schema says."
-        )
+        lines.append(f"Values that did not fit, and became what the schema says: {found.misfits.places:,}")
     answer(
         json,
         {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.places},
@@ -70,8 +73,7 @@ def predict(
 
 def _answer_public_set(model: Predictor, name: str) -> Predictions:
     """Return the predictions for the test split of a data set of the catalogue."""
-    dataset, description = data.load(name), model.description
-    same = (dataset.schema, dataset.preprocessing) == (description.schema, description.preprocessing)
-    if not same or dataset.test is None or description.data_set != name:
+    dataset = data.load(name) if model.description.data_set == name else None
+    if dataset is None or dataset.test is None:
         raise InvalidArgumentError("--data", name, "a file, or the data set that the model was trained on")
     return model.answer(dataset.test.tensors[0], encoded=True)
