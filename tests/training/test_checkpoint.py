@@ -278,7 +278,7 @@ def test_a_refused_run_leaves_room_where_open_files_cannot_be_removed(tmp_path, 
 
 def test_a_run_is_not_resumed_with_other_parts_than_at_its_start(tmp_path):
     stopped(started(tmp_path, PLANS["plain"]))
-    with pytest.raises(LedgerError, match="scheduler: none → .*CosineAnnealingLR"):
+    with pytest.raises(LedgerError, match=r"scheduler: none → .*CosineAnnealingLR"):
         resumed(tmp_path, PLANS["plain"], "sgd", "cosine")
     (tmp_path / checkpoint.PREVIOUS).unlink()
     (tmp_path / "manifest.json").unlink()

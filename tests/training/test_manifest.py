@@ -185,7 +185,8 @@ WRONG = {
     ),
     "another kind of data set": ({}, {"data": Items(N)}, r"data: .*TensorDataset → .*Items\n"),
     "other columns": (
-        {}, {"data": TensorDataset(DATA.tensors[0], torch.ones(N))}, r"data\.items\[0\]: float32 \(3,\) → float32 \(3,\) and float32 \(\)\n",
+        {}, {"data": TensorDataset(DATA.tensors[0], torch.ones(N))},
+        r"data\.items\[0\]: float32 \(3,\) → float32 \(3,\) and float32 \(\)\n",
     ),
 }  # fmt: skip
 
