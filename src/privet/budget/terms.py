@@ -29,7 +29,7 @@ class Terms:
         delta: δ in (0, 1).
         adjacency: how neighbouring data sets differ; the runs' plans must agree.
         unit: the privacy unit; the runs' plans must agree.
-        examples: public number of examples of every run's plan (with parts: an upper bound); or None.
+        examples: public number of examples of every run's plan, held-out ones included (with parts: an upper bound); or None.
         data: public name of the data set, such as "mnist"; or None.
         parts: names of parts of the data declared to be disjoint; every run then names its part. Spending on different parts does
             not add up. Not for "replace-one": a replaced example could move from one part to another.
@@ -96,8 +96,9 @@ class Terms:
         for name in ("adjacency", "unit"):
             if getattr(plan, name) != getattr(self, name):
                 raise InvalidArgumentError(f"plan.{name}", getattr(plan, name), f"the budget's, {getattr(self, name)!r}")
-        if self.examples is not None and (plan.examples > self.examples if self.parts else plan.examples != self.examples):
+        examples = plan.examples + (0 if plan.holdout is None else plan.holdout.examples)
+        if self.examples is not None and (examples > self.examples if self.parts else examples != self.examples):
             allowed = f"{'at most ' if self.parts else ''}the budget's, {self.examples}"
-            raise InvalidArgumentError("plan.examples", plan.examples, allowed, "Use a separate budget for another data set.")
+            raise InvalidArgumentError("plan.examples", examples, allowed, "Use a separate budget for another data set.")
         if math.isinf(plan.epsilon()):
             raise InvalidArgumentError("plan", "without a finite ε", "private", "A budget cannot cover a run without privacy.")

@@ -106,8 +106,10 @@ def replay(records: Sequence[Record], name: str) -> History:
                 open_ended = 0
             case {"record": "query", "query": str(query), "multiplier": float(multiplier)} if query not in queries:
                 queries[query], begun, open_ended = multiplier, True, 0
-            case {"record": "answer", "query": str(query), "values": [*values]} if query in queries and query not in answers:
-                answers[query] = tuple(map(float, values))
+            case {"record": "answer", "query": str(query), "values": [*values]} if (
+                query in queries and query not in answers and all(isinstance(value, float) for value in values)
+            ):
+                answers[query] = tuple(values)
             case {"record": "resume", "machine": dict() as machine}:
                 sessions, open_ended = sessions + 1, 0
             case _:
