@@ -81,7 +81,7 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 def _header(names: list[str]) -> list[str]:
     # Without a header, the first line is a private row, which must not appear in a message or a draft as column names.
-    if len(set(names)) < len(names) or "" in names or _looks_like_data(names):
+    if not names or len(set(names)) < len(names) or "" in names or _looks_like_data(names):
         raise Unreadable("a table whose first line names each column once", "Add or correct the header.")
     return names
 

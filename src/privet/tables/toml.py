@@ -71,9 +71,9 @@ def parse_schema(text: str) -> dict[str, Any]:
     if not isinstance(column, str):
         raise InvalidArgumentError("target.column", column, "the name of a column")
     declared = {
-        "columns": tuple((name, _column(name, value)) for name, value in _section(found, "columns").items()),
         "target": column,
         "task": _task({key: value for key, value in target.items() if key != "column"}),
+        "columns": tuple((name, _column(name, value)) for name, value in _section(found, "columns").items()),
     }
     return declared | ({"missing_cells": found["missing_cells"]} if "missing_cells" in found else {})
 

@@ -47,7 +47,9 @@ def test_regression_has_no_classes_and_marks_a_missing_target(tmp_path):
 
 def test_a_schema_may_be_a_file(tmp_path):
     path = saved(tmp_path, PETS.to_toml(), "pets.toml")
-    assert data.load(saved(tmp_path, ROWS), schema=path).schema == data.load(saved(tmp_path, ROWS), schema=str(path)).schema == PETS
+    assert (
+        data.load(saved(tmp_path, ROWS), schema=path).schema == data.load(saved(tmp_path, ROWS), schema=str(path)).schema == PETS
+    )
 
 
 @pytest.mark.parametrize("name", ["my pets.csv", "pets.tsv", "pets.parquet"])

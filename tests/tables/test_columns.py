@@ -1,0 +1,104 @@
+import math
+
+import numpy as np
+import pytest
+from frames_of_users import numbers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.errors import InvalidArgumentError
+from privet.tables import FITS, MISSING, UNFIT, Boolean, Category, Classification, Number, Regression, Text
+from privet.tables.cells import match, to_cells
+
+
+def encoded(column, *cells):
+    return column.encode(to_cells(cells)).tolist()
+
+
+def test_bounds_become_minus_one_and_one():
+    column = Number(10, 20)
+    assert encoded(column, "10", "15", "20", "9", "1e9", "-inf", None, "ten") == [[-1], [0], [1], [-1], [1], [-1], [0], [0]]
+    assert column.status(to_cells(["10", "9", None, "ten", "nan"])).tolist() == [FITS, UNFIT, MISSING, UNFIT, UNFIT]
+
+
+def test_out_of_bounds_can_count_as_missing_and_missing_can_be_a_number_or_an_indicator():
+    assert encoded(Number(0, 10, outside="missing", missing="indicator"), "10", "11", None) == [[1, 0], [0, 1], [0, 1]]
+    assert encoded(Number(0, 10, missing=2.5), "x", 0) == [[-0.5], [-1]]
+
+
+def test_the_log_scale_separates_small_from_large_amounts():
+    column = Number(0, 99_999, scale="log")
+    small, large = encoded(column, "100", "10000")
+    assert small[0] == pytest.approx(2 * math.log1p(100) / math.log1p(99_999) - 1)
+    assert large[0] > 0.5
+
+
+@given(numbers(), st.lists(st.floats(allow_nan=False), min_size=2, max_size=2).map(sorted))
+def test_scaling_keeps_the_order(column, pair):
+    column = Number(column.lower, column.upper, column.scale)
+    low, high = encoded(column, *pair)
+    assert low <= high
+
+
+@given(numbers(), st.floats(0, 1))
+def test_restoring_inverts_scaling(column, share):
+    value = column.lower + share * (column.upper - column.lower)
+    again = column.restore(column.rescale(np.array([value])))[0]
+    assert again == pytest.approx(value, abs=1e-6 * (column.upper - column.lower), rel=1e-6)
+    assert column.lower <= again <= column.upper
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (1, 0), (0, 5e-324), (1e300, 1e300), (-math.inf, 0), (0, math.nan), ("0", 1)])
+def test_bounds_that_leave_no_range_are_refused(bounds):
+    for kind in (Number, Regression):
+        with pytest.raises(InvalidArgumentError, match=r"^(lower|upper) is"):
+            kind(*bounds)
+
+
+def test_the_largest_bounds_do_not_overflow():
+    assert encoded(Number(-1.7e308, 1.7e308), "0", "1.7e308", "-inf") == [[0], [1], [-1]]
+
+
+def test_a_category_is_one_hot_and_says_what_missing_and_unknown_become():
+    usual = Category(("red", "7"))
+    assert encoded(usual, "red", "7.0", 7, "blue", None, "Red") == [[1, 0], [0, 1], [0, 1], [0, 0], [0, 0], [0, 0]]
+    asked = Category(("red", "7"), missing="indicator", unknown="indicator")
+    assert asked.labels() == ("=red", "=7", " is missing", " is unknown")
+    assert encoded(asked, "blue", None) == [[0, 0, 0, 1], [0, 0, 1, 0]]
+    assert encoded(Category(("red", "other"), unknown="other", missing="red"), "x", None) == [[0, 1], [1, 0]]
+    assert encoded(Category(("red",), unknown="missing", missing="indicator"), "x") == [[0, 1]]
+
+
+def test_of_two_spellings_of_a_number_only_the_exact_one_matches():
+    assert match(["01", "1", "1.0", 1], ("01", "1")).tolist() == [0, 1, -1, -1]
+
+
+def test_a_boolean_is_one_or_minus_one():
+    assert encoded(Boolean(), "TRUE", "no", 1, 0.0, True, "maybe", None) == [[1], [-1], [1], [-1], [1], [0], [0]]
+    assert encoded(Boolean(true="M", false="F", missing="indicator"), "m", "f", "true") == [[1, 0], [-1, 0], [0, 1]]
+    assert encoded(Boolean(missing="false"), None) == [[-1]]
+
+
+def test_texts_with_the_same_words_are_alike_and_others_are_not():
+    column = Text(4096)
+    first, again, other, empty = np.array(encoded(column, "good wine, good price", "PRICE good Wine good", "bad plot", "!?"))
+    assert np.array_equal(first, again)
+    assert first @ first == pytest.approx(1, abs=1e-5)
+    assert abs(first @ other) < 1e-6
+    assert not empty.any()
+
+
+def test_hashes_are_the_same_in_every_process():
+    """Features of a text must not depend on Python's seed of hashes, or a model would not predict elsewhere."""
+    assert np.flatnonzero(encoded(Text(64), "wine")).tolist() == [40]
+    assert encoded(Text(64), "wine")[0][40] > 0.99
+
+
+def test_numbers_beyond_floats_are_compared_exactly():
+    task = Classification((str(2**53), "0"))
+    assert task.encode(to_cells([2**53, 2**53 + 1, "0.0"])).tolist() == [0, -100, 1]
+
+
+def test_predictions_are_in_the_words_and_units_of_the_target():
+    assert Classification(("no", "yes")).decode(np.array([[1.0, 0.0], [0.0, 2.0]])).tolist() == ["no", "yes"]
+    assert Regression(100, 300).decode(np.array([[-1.0], [0.0], [7.0]])).tolist() == [100, 200, 300]

@@ -1,0 +1,182 @@
+import gzip
+import io
+
+import numpy as np
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from frames_of_users import NAMES, tables
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privet.errors import InvalidArgumentError
+from privet.tables import Category, Classification, Frame, Number, Regression, Schema, Text, read_frame, read_types
+from privet.tables.cells import Words
+
+SCHEMA = Schema(
+    columns=(("age", Number(0, 100, missing="indicator")), ("colour", Category(("red", "7"))), ("note", Text(16))),
+    target="sick",
+    task=Classification(("False", "True")),
+)
+ROWS = {
+    "age": [25.0, None, 900.0, 50.0], "colour": ["red", "7", None, "blue"], "note": ["a b", "", None, "b"],
+    "sick": [True, False, None, True],
+}  # fmt: skip
+
+
+def as_text(delimiter=",", rows=ROWS):
+    lines = [delimiter.join(rows)]
+    lines += [delimiter.join("" if cell is None else str(cell) for cell in row) for row in zip(*rows.values(), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def encoded(frame):
+    return SCHEMA.encode(frame).tolist(), SCHEMA.encode_target(frame).tolist()
+
+
+WRITERS = {
+    "rows.csv": lambda path: path.write_text(as_text()),
+    "semicolon.csv": lambda path: path.write_text(as_text(";")),
+    "byte order mark.csv": lambda path: path.write_text("\ufeff" + as_text("|")),
+    "rows.csv.gz": lambda path: path.write_bytes(gzip.compress(as_text().encode())),
+    "rows.tsv": lambda path: path.write_text(as_text("\t")),
+    "ROWS.TSV.GZ": lambda path: path.write_bytes(gzip.compress(as_text("\t").encode())),
+    "rows.parquet": lambda path: pyarrow.parquet.write_table(pyarrow.table(ROWS), path),
+    "rows.arrow": lambda path: pyarrow.feather.write_feather(pyarrow.table(ROWS), path),
+    "rows.feather": lambda path: pyarrow.feather.write_feather(pyarrow.table(ROWS), path),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_file_gives_the_same_rows(tmp_path, name):
+    WRITERS[name](tmp_path / name)
+    frame = read_frame(tmp_path / name)
+    assert (frame.rows, frame.source) == (4, str(tmp_path / name))
+    assert encoded(frame) == encoded(read_frame(ROWS))
+    assert [*read_types(tmp_path / name)] == [*ROWS]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_every_data_frame_gives_the_same_rows(library):
+    module = pytest.importorskip(library)
+    frame = module.table(ROWS) if library == "pyarrow" else module.DataFrame(ROWS)
+    found = read_frame(frame)
+    assert encoded(found) == encoded(read_frame(ROWS))
+    assert found.types["age"] == "Float64"
+
+
+def test_a_data_frame_of_mixed_objects_is_read_cell_by_cell():
+    pandas = pytest.importorskip("pandas")
+    frame = read_frame(pandas.DataFrame({"o": ["x", 3, None, 2.5]}))
+    assert isinstance(frame.columns["o"], Words)
+    assert frame.columns["o"].distinct == ("x", "3", None, "2.5")
+
+
+def test_long_identifiers_with_gaps_stay_apart():
+    ids = [2**60, 2**60 + 1, None]
+    cells = read_frame(pyarrow.table({"who": ids})).columns["who"]
+    assert cells.distinct == (str(2**60), str(2**60 + 1), None)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.binary(max_size=60).filter(lambda body: body.strip(b"\r\n")), ending=st.sampled_from(["csv", "tsv"]))
+def test_whatever_the_rows_hold_reading_does_not_fail(tmp_path, body, ending):
+    path = tmp_path / f"any.{ending}"
+    path.write_bytes("age;b\n".replace(";", "\t").encode() + body)
+    schema = Schema((("age", Number(0, 1)),), "b", Regression(0, 1))
+    frame = read_frame(path)
+    assert schema.encode(frame).shape == (frame.rows, 1)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=tables())
+def test_a_file_says_what_its_data_frame_says(tmp_path, drawn):
+    schema, cells = drawn
+    names = list(schema.kinds)
+    if any(name.isdecimal() for name in names):
+        return
+    texts = {name: ["" if cell is None else str(cell) for cell in column] for name, column in cells.items()}
+    pyarrow.parquet.write_table(pyarrow.table(texts), tmp_path / "t.parquet")
+    by_file, by_mapping = read_frame(tmp_path / "t.parquet"), read_frame(texts)
+    np.testing.assert_array_equal(schema.encode(by_file), schema.encode(by_mapping))
+
+
+def test_a_row_with_too_few_or_too_many_cells_keeps_its_place_and_is_missing(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n1\n\n1,2,3\n3,4\n")
+    frame = read_frame(tmp_path / "rows.csv")
+    assert (frame.rows, frame.broken) == (4, 2)
+    schema = Schema((("a", Number(1, 3)),), "b", Regression(2, 4))
+    assert schema.encode(frame).tolist() == [[-1], [0], [0], [1]]
+    np.testing.assert_array_equal(schema.encode_target(frame), np.array([-1, np.nan, np.nan, 1], dtype=np.float32))
+
+
+def test_a_cell_of_any_length_is_read(tmp_path):
+    (tmp_path / "rows.csv").write_text(f"a,b\n{'9' * 200_000},2\n")
+    assert len(read_frame(tmp_path / "rows.csv").columns["a"].distinct[0]) == 200_000
+
+
+HEADS = [
+    "",
+    "\n",
+    "a,a\n1,2\n",
+    "a,\n1,2\n",
+    "1,2\n3,4\n",
+    "39, State-gov, 77516, <=50K\n50, x, 83311, <=50K\n",
+    "a,b,1.5\n1,2,3\n",
+]
+
+
+@pytest.mark.parametrize("text", HEADS)
+def test_a_file_without_a_header_is_refused_and_its_first_line_is_not_shown(tmp_path, text):
+    (tmp_path / "rows.csv").write_text(text)
+    for read in (read_frame, read_types):
+        with pytest.raises(InvalidArgumentError, match="whose first line names each column once") as caught:
+            read(tmp_path / "rows.csv")
+        assert not [cell for cell in ("State", "77516", "39", "1.5") if cell in str(caught.value).replace(str(tmp_path), "")]
+
+
+def test_names_may_count_the_columns(tmp_path):
+    (tmp_path / "rows.csv").write_text("0,1,y\n5,6,0\n")
+    assert [*read_types(tmp_path / "rows.csv")] == ["0", "1", "y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent.csv", None, "a readable table of delimited text in UTF-8, plain or .gz. No such file"),
+        ("rows.csv.gz", b"no gzip", "a readable table of delimited text"),
+        ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99)[:30], "a readable table of delimited text"),
+        ("rows.csv", b"a,b\n", "a table with at least one row below its header"),
+        ("rows.parquet", b"PAR1 no", "a readable .parquet file"),
+        ("rows.xlsx", b"", "the path of a table that ends in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .arrow, .feather"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=rf"^data is '.*{name}'; it must be {message}"):
+        read_frame(tmp_path / name)
+
+
+@pytest.mark.parametrize("source", [5, [1], None, io.BytesIO(b"a,b\n1,2\n"), {}, {"a": []}, {"a": [1], "b": [1, 2]}])
+def test_something_else_is_no_table(source):
+    with pytest.raises(InvalidArgumentError, match=r"^data is"):
+        read_frame(source)
+
+
+def test_names_that_occur_twice_in_a_frame_are_refused():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InvalidArgumentError, match="named once each"):
+        read_frame(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+@given(st.lists(NAMES.filter(lambda name: not name.isdecimal()), min_size=1, max_size=4, unique=True))
+def test_names_are_kept(names):
+    assert [*read_types({name: ["x"] for name in names})] == names
+
+
+def test_a_frame_is_read_once():
+    frame = read_frame({"a": [1]})
+    assert isinstance(frame, Frame)
+    assert read_frame(frame) is frame
