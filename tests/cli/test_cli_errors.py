@@ -1,6 +1,9 @@
 """Every bad argument gets one clear line on standard error and exit status 2, and nothing is written."""
 
+import re
+
 import pytest
+import torch
 
 from privet.cli import main
 
@@ -16,6 +19,9 @@ def changed(command, option, value):
         return words
     return [*words, *option.split(), value]
 
+
+# Calls, keyword arguments and names of the Python interface, which a user of the command line cannot type.
+PYTHON = re.compile(r"\w\(|\w=\w|\bprivet\.\w|\bPlan\b|\bTraining\b|\bTrue\b")
 
 CASES = [
     (["dance"], "No such command"),
@@ -110,8 +116,43 @@ def test_refused_in_one_line(arguments, says, capsys, monkeypatch, tmp_path):
     assert says in err
     assert err.startswith("privet: error: ")
     assert err.count("\n") == 1
+    assert not PYTHON.search(err)
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_device_that_this_torch_cannot_use_is_refused_with_the_reason(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["train", "--data", "digits", "--epsilon", "3", "--device", "cuda", "--out", str(tmp_path / "run")])
+    error = capsys.readouterr().err
+    assert "--device is 'cuda'; it must be one of 'cpu', which torch can use on this machine." in error
+    assert "built without CUDA" in error or "finds no CUDA device" in error
+
+
+@pytest.mark.parametrize("made", ["a file of the user", "a run", "a file", "a place that cannot be written"])
+def test_out_is_refused_before_the_data_are_loaded(made, capsys, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    if made == "a file of the user":
+        out.mkdir()
+        (out / "thesis.txt").write_text("mine", encoding="utf-8")
+    elif made == "a run":
+        out.mkdir()
+        (out / "ledger").write_text("{}\n", encoding="utf-8")
+    elif made == "a file":
+        out.write_text("mine", encoding="utf-8")
+    else:
+        out = tmp_path / "file" / "run"
+        (tmp_path / "file").write_text("mine", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr("privet.cli.verbs.train.load", None)  # what is not called cannot fail
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--data", "digits", "--epsilon", "3", "--out", str(out)])
+    error = capsys.readouterr().err
+    assert (stop.value.code, error.count("\n")) == (2, 1)
+    assert "--out is" in error
+    assert ("privet train --resume" in error) == (made == "a run")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_operating_system_error_is_one_line(capsys):

@@ -302,7 +302,7 @@ def test_a_killed_run_is_unfinished_and_can_be_resumed(capsys, tmp_path):
 def test_an_interrupted_run_prints_how_to_resume(tmp_path):
     status, errors = interrupted(tmp_path / "run", signal.SIGINT)
     assert status == 130
-    assert errors.strip().splitlines()[-1].endswith("privet train --resume RUN")
+    assert errors.strip().splitlines()[-1].endswith(f"privet train --resume {tmp_path / 'run'}")
     assert "Traceback" not in errors
     assert json.loads((tmp_path / "run" / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
 
