@@ -1,7 +1,7 @@
-"""Experiments of papers as data, and what carries them out.
+"""Experiments of papers, as recipes, and their reproduction.
 
-A recipe says what to train, on what, in which arms, and which numbers the paper reports; `reproduce` does the runs that are not
-there yet and writes a table and figures.
+A recipe states data, models, arms and the numbers that the paper reports. `reproduce` makes the missing runs and writes a table
+and figures.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "spell_nonfinite",
 ]
 
-# Imported when they are first used, so that `privet --help` can name the verb without PyTorch.
+# Imported on first use, so that `privet --help` can list the verb without importing PyTorch.
 _PLACES = {
     "RECIPES": "registry",
     "Arm": "recipe",

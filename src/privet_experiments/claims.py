@@ -1,4 +1,4 @@
-"""Claims of papers as data, and the rule that turns the runs of a recipe into verdicts on them."""
+"""Claims of papers as data, and the rule that computes verdicts on them from a recipe's runs."""
 
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ class Claim:
     """A statement about arms that runs confirm or contradict.
 
     Args:
-        statement: what is claimed, in one sentence without numbers of ours.
-        metric: one of the recipe's, or a name in `OF_THE_CURVE`.
-        arm: whose mean is compared; of several names, the arm with the best mean.
-        direction: "higher" or "lower" than the baseline; "not higher" or "not lower"; or, for properties, which are 1 where they
-            held and 0 elsewhere, "always" or "not always".
-        baseline: arm to compare with, of several names the one with the best mean; or a published number. "always" has none.
+        statement: the claim, in one sentence without our numbers.
+        metric: a metric of the recipe, or a name in `OF_THE_CURVE`.
+        arm: the arm whose mean is compared; of several names, the one with the best mean.
+        direction: "higher", "lower", "not higher" or "not lower" than the baseline; for properties, whose metric is 1 where they
+            hold and 0 elsewhere, "always" or "not always".
+        baseline: the arm to compare with (of several names, the one with the best mean), or a published number; None for a
+            property.
         size: the difference that the paper states, > 0, in the metric's unit; None if it states none.
-        beyond: arm and baseline of a second difference; what is compared is then the first difference less the second.
-        row: which row of the index the claim belongs to, where a recipe has several.
+        beyond: arm and baseline of a second difference, which is subtracted from the first.
+        row: row of the index that the claim belongs to, if a recipe has several.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
@@ -75,7 +76,7 @@ class Claim:
     row: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("arm", "baseline", "beyond"):  # files have lists
+        for name in ("arm", "baseline", "beyond"):  # TOML files contain lists
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(value))
         choice("claim.direction", self.direction, DIRECTIONS)
@@ -88,32 +89,32 @@ class Claim:
 
     @property
     def of_a_property(self) -> bool:
-        """Whether it says in how many runs something holds."""
+        """Whether the claim is about a property, which holds in a run or does not."""
         return self.direction in ("always", "not always")
 
     @property
     def sign(self) -> int:
-        """1 if more of the metric speaks for the claim, −1 if less does."""
+        """1 if a higher metric supports the claim, −1 if a lower one does."""
         return 1 if self.direction in ("higher", "not lower") else -1
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Names of all arms that it is about."""
+        """Names of all arms in the claim."""
         sides = (self.arm, self.baseline if isinstance(self.baseline, str | tuple) else ())
         return (*(name for side in sides for name in _names(side)), *(self.beyond or ()))
 
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """A published number to stand beside ours, whether higher or lower.
+    """A published number for comparison, whether it is higher or lower than ours.
 
     Args:
-        value: in the metric's own unit (an accuracy of 98.7 % is 0.987).
+        value: the number, in the metric's unit (an accuracy of 98.7 % is 0.987).
         method: model and features.
-        epsilon: at which it was reached; None if it was without privacy.
+        epsilon: ε of the published training; None without privacy.
         source: paper and table.
-        arm: of the recipe, whose mean stands beside it.
-        metric: what it is.
+        arm: the recipe's arm to compare it with.
+        metric: the metric.
     """
 
     value: float
@@ -131,15 +132,16 @@ class PublishedNumber:
 
 @dataclass(frozen=True)
 class Finding:
-    """What runs say of a claim.
+    """The verdict of runs on a claim.
 
     Args:
         claim: the claim.
         verdict: one of `VERDICTS`; None if an arm has too few runs.
-        difference: of the means, arm less baseline, in the metric's unit; for a property the number of runs in which it held.
-        low: lower end of its confidence interval.
+        difference: difference of the means, arm minus baseline, in the metric's unit; for a property, the number of runs in
+            which it held.
+        low: lower end of the difference's confidence interval.
         high: upper end.
-        runs: number of runs of the arm that was compared.
+        runs: number of runs of the compared arm.
     """
 
     claim: Claim
@@ -153,24 +155,25 @@ class Finding:
 def judge(claim: Claim, records: Iterable[RunRecord]) -> Finding:
     """Return the verdict of runs on a claim.
 
-    With d the difference of the means, arm less baseline, times −1 where "lower" is claimed, and [l, h] its 95 % confidence
-    interval (Welch's t with the degrees of freedom of Welch and Satterthwaite; a published number counts as exact):
+    Let d be the difference of the means, arm minus baseline, times −1 if "lower" is claimed, and [l, h] its 95 % confidence
+    interval (Welch's t with the degrees of freedom of Welch and Satterthwaite; a published number counts as exact). The verdict
+    is
 
     - reproduced: l > 0, and h ≥ size / 2 if the paper states a size;
     - half: l > 0 and h < size / 2;
     - contradicted: h < 0;
-    - not: otherwise, as the interval contains 0.
+    - not otherwise, because the interval contains 0.
 
     "not higher" and "not lower" are contradicted if the interval lies on the wrong side of 0, and reproduced otherwise. "always"
     is reproduced if the metric is 1 in every run of the arm, and contradicted otherwise; "not always" is reproduced if it is 0 in
     some run, and "not" otherwise.
 
     Args:
-        claim: to judge.
-        records: runs of the recipe, those of the search left out.
+        claim: the claim.
+        records: runs of the recipe, without those of the search.
 
     Returns:
-        The finding; its verdict is None if an arm that is compared has fewer than two runs, or none where a property is counted.
+        The finding; its verdict is None if a compared arm has fewer than two runs, or for a property no run.
     """
     samples = {name: [_value(one, claim.metric) for one in found] for name, found in _by_arm(records, claim.arms).items()}
     if claim.of_a_property:
@@ -193,8 +196,8 @@ def judge(claim: Claim, records: Iterable[RunRecord]) -> Finding:
 def overall(verdicts: Sequence[str | None]) -> str | None:
     """Return the verdict on a row of several claims.
 
-    Reproduced if all claims are; half if one is reproduced or half; contradicted if none is and at least half of them are
-    contradicted; else not. None if there are no claims, or runs are missing.
+    Reproduced if all claims are; half if one is reproduced or half; contradicted if none is and at least half are
+    contradicted; otherwise not. None if there are no claims or runs are missing.
 
     >>> overall(["reproduced", "not"]), overall(["contradicted", "not"]), overall(["contradicted", "not", "not"])
     ('half', 'contradicted', 'not')
@@ -212,7 +215,7 @@ def contrast(sides: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float
     """Return a signed sum of means with its confidence interval.
 
     Args:
-        sides: pairs of a sign and a sample; a sample of one value is taken as exact.
+        sides: pairs of a sign and a sample; a sample of one value counts as exact.
 
     Returns:
         The sum and the ends of its 95 % interval by Welch's t; all NaN if a value is not finite.
@@ -234,7 +237,7 @@ def _verdict(claim: Claim, low: float, high: float) -> str:
         return CONTRADICTED if high < 0 else REPRODUCED
     if high < 0:
         return CONTRADICTED
-    if not low > 0:  # a NaN decides nothing
+    if not low > 0:  # also if it is NaN
         return NOT
     return HALF if claim.size is not None and high < claim.size / 2 else REPRODUCED
 
@@ -249,7 +252,7 @@ def _judge_property(claim: Claim, samples: Mapping[str, Sequence[float]]) -> Fin
 
 
 def _best(names: Arms, samples: Mapping[str, Sequence[float]], sign: int) -> str:
-    # Both sides of a comparison get the rate that suits them best, so "best" is what the claim's arm is praised for.
+    # Both sides of a comparison get their best learning rate, in the direction of the claim.
     return max(_names(names), key=lambda name: sign * float(np.mean(samples[name])))
 
 
@@ -274,5 +277,5 @@ def _largest_rise(record: RunRecord) -> float:
     return max(loss - lowest for loss, lowest in zip(losses, accumulate(losses, min), strict=True))
 
 
-# Metric → how it is read off the course of a run.
+# Metric → function that computes it from the curve of a run.
 OF_THE_CURVE: Mapping[str, Callable[[RunRecord], float]] = {"largest rise of the mean squared error": _largest_rise}

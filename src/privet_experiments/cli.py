@@ -1,4 +1,4 @@
-"""`privet reproduce`: carry out an experiment of a paper, and compare."""
+"""`privet reproduce`: repeat an experiment of a paper, and compare the results."""
 
 from __future__ import annotations
 
@@ -14,31 +14,35 @@ import privet_experiments as experiments
 from privet.cli.output import Json, answer
 from privet.errors import InvalidArgumentError
 
-# Where a recipe's directory is, unless the user says so.
+# Default parent of the recipes' directories.
 _USUAL = Path("reproduced")
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Name in the list, or a TOML file with a recipe.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Say what recipes there are, what they cost and what is there.")] = False,
+    name: Annotated[str | None, typer.Argument(help="A name in --list, or a TOML file with a recipe.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the recipes, their duration and their finished runs.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Directory of runs, table and figures; default: reproduced/NAME. With --list: where such directories are."
+            help="Directory of runs, table and figures; default: reproduced/NAME. With --list: parent of these directories."
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of each arm; default: the recipe's number.")] = None,
-    arm: Annotated[list[str] | None, typer.Option(help="Only this arm; may be given several times.")] = None,
-    examples: Annotated[int | None, typer.Option(help="Train on the first examples only: to try, not to compare.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Train for so long: to try, not to compare.")] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 1,
-    folder: Annotated[Path | None, typer.Option(help="Where the data set lies, if it is not to be fetched.")] = None,
-    quiet: Annotated[bool, typer.Option(help="Show no progress bar.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Runs per arm; default: the recipe's number.")] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="Run only this arm; can be repeated.")] = None,
+    examples: Annotated[
+        int | None, typer.Option(help="Train on the first N examples only, as a trial; not comparable with the paper.")
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Train for this many epochs, as a trial; not comparable with the paper.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Number of parallel runs, each in its own process.")] = 1,
+    folder: Annotated[Path | None, typer.Option(help="Folder with the data set; default: fetch it.")] = None,
+    quiet: Annotated[bool, typer.Option(help="Hide the progress bar.")] = False,
     json: Json = False,
 ) -> None:
-    """Do the runs of a recipe that are not there yet, and write table.md, table.csv and figures/ of all of them.
+    """Make the missing runs of a recipe, and write table.md, table.csv and figures/ from all its runs.
 
-    Stopping loses the runs under way; the same command goes on with the others.
+    If you stop it, the same command continues; only runs that have not finished start again.
 
     Example: privet reproduce psasc-mnist --seeds 5 --jobs 2 --out reproduced/psasc-mnist
     """

@@ -1,4 +1,4 @@
-"""Recipes: experiments of papers as data, with the numbers and the claims that the papers state."""
+"""Recipes: experiments of papers as data, with the published numbers and claims."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from privet_experiments.tasks.metrics import OF_THE_RUN
 from privet_experiments.tasks.studies import STUDIES, numbers_of
 
 CHARTS = ("arms", "sweep", "panels", "curve", "histogram", "trace", "reliability", "verdicts")
-# Those of numbers that studies keep, and those that have no metric of their own.
+# Kinds of charts that show numbers from gradient studies, and kinds without a metric.
 _OF_STUDIES, _WITHOUT_METRIC = ("histogram", "trace"), ("reliability", "verdicts")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One line of the table: what sets it apart from the others.
+    """An arm of an experiment: one row of its table.
 
     Args:
-        name: as the table has it.
-        settings: fields of `ArmConfig` that differ from the recipe's; those of `plan` are merged one by one.
-        reported: metric → the paper's number, in the metric's own unit (an accuracy of 98.37 % is 0.9837).
-        at: coordinate → where the arm stands in charts, such as {"final rate": 0.9}.
-        seeds: number of its runs, if it is another than the recipe's.
+        name: its name in the table.
+        settings: fields of `ArmConfig` that differ from the recipe's; fields of `plan` are merged one by one.
+        reported: metric → the paper's number, in the metric's unit (an accuracy of 98.37 % is 0.9837).
+        at: coordinates of the arm in charts, such as {"final rate": 0.9}.
+        seeds: number of runs, if it differs from the recipe's.
     """
 
     name: str
@@ -57,20 +57,20 @@ class Chart:
     """A figure of the results.
 
     Args:
-        name: of its file, a word.
-        kind: "arms", the final metric of every arm beside the paper's; "sweep", against a coordinate of the arms; "panels", a
-            sweep with axes of its own for each series; "curve", during training; "histogram", of a number that the recipe's
-            studies keep, overlaid; "trace", the same during training; "reliability", reliability diagrams above histograms of
-            the confidence and of the probability of the true class; or "verdicts", of every arm and metric.
-        metric: one of the recipe's, or "epsilon"; for "histogram" and "trace" a number that its studies keep; left out for
+        name: name of its file, a single word.
+        kind: "arms" (final metric of every arm, with the paper's), "sweep" (against a coordinate of the arms), "panels" (a sweep
+            with separate axes for each series), "curve" (during training), "histogram" (overlaid histograms of a number from
+            gradient studies), "trace" (the same number during training), "reliability" (reliability diagrams above histograms of
+            the confidence and of the probability of the true class), or "verdicts" (of every arm and metric).
+        metric: a metric of the recipe, or "epsilon"; for "histogram" and "trace" a number from its gradient studies; omitted for
             "reliability" and "verdicts".
-        x: the coordinate of a sweep or of panels; "step" or "epsilon" for a curve.
+        x: coordinate on the horizontal axis of a sweep or of panels; "step" or "epsilon" for a curve.
         series: coordinate whose values are the lines of a sweep, or the panels; None draws one line.
-        where: coordinates that an arm must have, with these values, to be shown; of several values, one of them.
-        logarithmic: whether the x of a sweep is, or the metric of arms, curves, histograms and traces.
-        against: arm that every panel of a histogram shows beside one other; None overlays all arms.
-        bottom: lower end of the metric's axis, for arms and curves; what lies below is named in the figure. None shows all.
-        top: upper end, likewise.
+        where: coordinate → value, or possible values, of the arms to show.
+        logarithmic: whether the axis is logarithmic: the horizontal one of a sweep, the metric's one of other kinds.
+        against: arm that every panel of a histogram compares with one other; None overlays all arms.
+        bottom: lower end of the metric's axis, for arms and curves; the figure names arms below it. None shows all.
+        top: upper end of the metric's axis, as for `bottom`.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Chart:
                 real(f"chart.{name}", getattr(self, name))
 
     def shows(self, arm: Arm) -> bool:
-        """Return whether the arm has all coordinates that the chart asks for."""
+        """Return whether the arm has the coordinates that `where` requires."""
         needed = [name for name in (self.x, self.series) if name is not None] if self.kind in ("sweep", "panels") else []
         asked = ((arm.at.get(name), value) for name, value in self.where.items())
         return all(name in arm.at for name in needed) and all(
@@ -104,37 +104,35 @@ class Chart:
 
 @dataclass(frozen=True)
 class Recipe:
-    """An experiment: data, model, task, the arms to compare, and what to make of their runs.
+    """An experiment: data, task, arms to compare, charts to draw, and published claims.
 
     Args:
-        name: a word.
+        name: a single word.
         title: one line.
         source: paper and table or figure.
-        data: name in the catalogue, or a path to an .npz file, which has a test part; None for a task that trains on none.
+        data: name in the catalogue, or path of an .npz file with test data; None for a task without data.
         task: one of `TASKS`.
         common: fields of `ArmConfig` that all arms share.
-        arms: at least one, of different names.
-        metrics: names of numbers that the task's evaluation has, or that `tasks.metrics.OF_THE_RUN` measures; accuracy first if
-            the recipe is tuned.
-        seeds: number of runs of each arm, of different initial parameters.
-        note: what to know when reading the table: what the paper leaves open, and where its accounting differs.
-        examples: how many of the training set are used, the first ones; None takes all.
-        classes: of an .npz file: their number, or their labels in order with commas between them; None for the catalogue's.
-        tuned: whether each arm searches for its own learning rate first, on a seed that is not among the others. The search uses
-            the test set, so the table compares arms and is not what a private search would find.
-        trial: part of a run's length, in (0, 1], that a run of the search has; it is calibrated to the same ε, and its learning
-            rate is the one that is asked about over the root of the part, so that as much noise adds up.
-        points: how often a run is evaluated, at equal distances; 1 is at the end only.
+        arms: at least one; names must differ.
+        metrics: metrics of the task's evaluation or of `tasks.metrics.OF_THE_RUN`; accuracy first if the recipe is tuned.
+        seeds: number of runs per arm, with different initial parameters.
+        note: settings that the paper does not state, and differences in accounting; shown above the table.
+        examples: number of training examples to use, from the first; None uses all.
+        classes: classes of an .npz file: their number, or labels in order separated by commas; None for catalogue data.
+        tuned: whether to search for each arm's learning rate first, with a seed that no run uses. The search uses the test set,
+            so the table compares arms; a private search would find other rates.
+        trial: length of a search run as a fraction of a full run, in (0, 1]. Search runs are calibrated to the same ε, and their
+            learning rate is divided by the root of the fraction, so that the same noise accumulates.
+        points: number of evaluations of a run, at equal distances; 1 evaluates only at the end.
         charts: figures to draw.
-        studies: names in `privet_experiments.tasks.studies.STUDIES`: what is observed of the gradients of each
-            arm's first seed. NOT PRIVATE.
-        new_studies: the same, of new runs only: finished runs count without them, and their charts wait for runs that have them.
-        study_epochs: how many of the last epochs are studied, > 0.
-        hours: what all runs took, or are estimated to take, on two cores; None if unknown.
-        claims: of the paper, for the runs to confirm or contradict.
-        published: the strongest published numbers that ours compare with.
-        rates: how the learning rates were chosen, where the recipe is not tuned.
-        remark: what the verdicts do not say: the caveats under which to read them.
+        studies: gradient studies of each arm's first seed, names in `privet_experiments.tasks.studies.STUDIES`. NOT PRIVATE.
+        new_studies: studies of new runs only. Finished runs without them count; charts need runs with them.
+        study_epochs: number of epochs to study, at the end of a run, > 0.
+        hours: measured or estimated duration of all runs on two cores; None if unknown.
+        claims: claims of the paper, which the runs confirm or contradict.
+        published: the strongest published numbers, for comparison.
+        rates: origin of the learning rates, for a recipe that is not tuned.
+        remark: caveats about the verdicts.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or two arms or charts share a name.
@@ -208,7 +206,7 @@ class Recipe:
             self._check_studies(arm, self.settings(arm))
 
     def settings(self, arm: Arm) -> TaskConfig:
-        """Return how an arm does its task."""
+        """Return the settings of an arm."""
         plan = {**table("common.plan", self.common.get("plan", {})), **table("arms.settings.plan", arm.settings.get("plan", {}))}
         merged = {**self.common, **arm.settings, **({"plan": plan} if TASKS[self.task].trains else {})}
         made: TaskConfig = _build(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
@@ -216,11 +214,11 @@ class Recipe:
 
     @property
     def runs(self) -> int:
-        """How many there are, without the search."""
+        """Number of runs, without those of the search."""
         return sum(map(self.runs_of, self.arms))
 
     def runs_of(self, arm: Arm) -> int:
-        """Return how many of them are an arm's."""
+        """Return the number of runs of an arm."""
         return arm.seeds or self.seeds
 
     def _drawable(self, kind: str) -> tuple[str, ...]:
@@ -241,15 +239,15 @@ class Recipe:
 
     def _check_studies(self, arm: Arm, settings: TaskConfig) -> None:
         if (self.studies or self.new_studies) and settings.adaptive:
-            fix = "Nobody knows its bound ahead; leave the arm or the studies out."
+            fix = "Its bound is not known in advance; leave out the arm or the studies."
             raise InvalidArgumentError("studies", arm.name, "of arms whose rule does not adapt its bound", fix)
 
 
 def read(path: Path) -> Recipe:
-    """Return the recipe of a TOML file, whose keys are the fields of `Recipe`, `Arm`, `Chart`, `Claim` and `PublishedNumber`.
+    """Return the recipe in a TOML file, whose keys are the fields of `Recipe`, `Arm`, `Chart`, `Claim` and `PublishedNumber`.
 
     Raises:
-        InvalidArgumentError: the file cannot be read, does not parse, or has fields that recipes have not.
+        InvalidArgumentError: the file cannot be read, does not parse, or has unknown fields.
     """
     try:
         content = from_toml(read_text(path))

@@ -1,4 +1,4 @@
-"""The recipes that Privet knows by name."""
+"""Recipes by name."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ RECIPES = {
 
 
 def find(name: str) -> Recipe:
-    """Return the recipe with this name, or that of the TOML file at this path.
+    """Return the recipe with this name, or the recipe in the TOML file at this path.
 
     Raises:
-        InvalidArgumentError: there is no such recipe, or the file is none.
+        InvalidArgumentError: there is no such recipe, or the file is not a recipe.
     """
     if name in RECIPES:
         return RECIPES[name]

@@ -1,1 +1,1 @@
-"""Reproduction of a recipe: the runs that are missing, and tables and figures of all of them."""
+"""Reproduction of a recipe: its missing runs, and tables and figures of all runs."""

@@ -12,8 +12,10 @@ from privet_experiments.reproduction.index import write_index
 from privet_experiments.reproduction.pages import rebuild
 
 
-def main(root: Annotated[Path, typer.Argument(help="Folder with a folder for each recipe, which holds runs.jsonl.")]) -> None:
-    """Write table.md, table.csv, figures/ and the index README.md from the runs there; train nothing and load no data."""
+def main(
+    root: Annotated[Path, typer.Argument(help="Folder with a subfolder for each recipe, which contains runs.jsonl.")],
+) -> None:
+    """Write table.md, table.csv, figures/ and the index README.md from the existing runs, without training or loading data."""
     for recipe in RECIPES.values():
         if (root / recipe.name / "runs.jsonl").exists():
             rebuild(recipe, root / recipe.name)

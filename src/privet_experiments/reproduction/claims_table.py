@@ -1,4 +1,4 @@
-"""Tables of claims with their verdicts, and of published numbers beside ours, as lines of Markdown."""
+"""Tables of claims with their verdicts, and of published numbers and ours, in Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = dict[str, tuple[Finding, ...]]
 
 
 def findings(recipe: Recipe, records: Sequence[RunRecord]) -> Rows:
-    """Return row of the index → the findings on its claims, in the recipe's order; one row "" where the recipe names none."""
+    """Return row of the index → findings on its claims, in the recipe's order; a single row "" if the recipe names none."""
     found: dict[str, list[Finding]] = {}
     for claim in recipe.claims:
         found.setdefault(claim.row, []).append(judge(claim, records))
@@ -26,7 +26,7 @@ def findings(recipe: Recipe, records: Sequence[RunRecord]) -> Rows:
 
 
 def verdict_of(some: Sequence[Finding]) -> str:
-    """Return the verdict on a row in bold, with how many of its claims have which."""
+    """Return the verdict on a row in bold, with the count of each verdict on its claims."""
     verdicts = [finding.verdict for finding in some]
     whole = overall(verdicts)
     if whole is None:
@@ -52,7 +52,7 @@ def claims_section(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str
 
 
 def published_section(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
-    """Yield the lines of the published numbers that ours stand beside."""
+    """Yield the lines of the table of published numbers and ours."""
     if not recipe.published:
         return
     yield from ("", "## Published numbers", "")

@@ -29,7 +29,7 @@ _BREAK = "<br>"
 _OPTIMIZERS = {
     "sgd": "SGD", "nesterov": "Nesterov", "adam": "Adam", "adam-bc": "Adam with the noise's variance subtracted",
 }  # fmt: skip
-# As many values as a cell lists before it gives their range.
+# Largest number of values that a cell lists; for more it shows their range.
 _FEW = 3
 _BEFORE = (
     "Experiments of papers, repeated with Privet. Each row is a recipe (`privet reproduce NAME`, see "
@@ -61,8 +61,8 @@ def write_index(recipes: Iterable[Recipe], root: Path) -> None:
     """Write README.md of a folder of results.
 
     Args:
-        recipes: those of the index; a recipe without claims, such as an ablation, has no row.
-        root: with a folder for each recipe, which holds its runs.jsonl.
+        recipes: the recipes; one without claims, such as an ablation, has no row.
+        root: folder with a subfolder for each recipe, which contains its runs.jsonl.
     """
     write_text(root / "README.md", index(recipes, root))
 

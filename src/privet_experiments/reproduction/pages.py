@@ -1,4 +1,4 @@
-"""The folder of a reproduction: its page, its numbers and its figures, written from the runs alone."""
+"""The folder of a reproduction: page, table and figures, written from the runs alone."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from privet_experiments.tasks.run_record import Records, RunRecord
 def write(
     recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], directory: Path, *, reduced: bool = False
 ) -> tuple[Row, ...]:
-    """Write table.md, table.csv and figures/ of some runs, and return the table's rows.
+    """Write table.md, table.csv and figures/ of runs, and return the table's rows.
 
     Args:
-        recipe: that was carried out.
-        arms: of the recipe, in its order.
-        records: the runs, those of the search left out.
-        directory: where to.
-        reduced: whether the runs are smaller than the recipe's, which then say nothing of its claims.
+        recipe: the recipe.
+        arms: arms of the recipe, in its order.
+        records: the runs, without those of the search.
+        directory: the folder.
+        reduced: whether the runs are smaller than the recipe's; the page then has no verdicts.
     """
     rows = summary(recipe, arms, records)
     missing = draw(recipe, arms, records, directory / "figures")
@@ -43,7 +43,7 @@ def write(
 
 
 def rebuild(recipe: Recipe, directory: Path) -> tuple[Row, ...]:
-    """Write a recipe's page and figures from the finished runs in its runs.jsonl; trains nothing and loads no data."""
+    """Write a recipe's page and figures from the finished runs in its runs.jsonl, without training or loading data."""
     return write(recipe, recipe.arms, finished_runs(recipe, Records(directory / "runs.jsonl")), directory)
 
 

@@ -1,4 +1,4 @@
-"""Reproduce a recipe: find the runs that are missing, do them, and write pages and figures of all."""
+"""Reproduce a recipe: make the missing runs, and write pages and figures from all runs."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from privet_experiments.reproduction.workers import performing
 from privet_experiments.tasks.job import Job, TaskExamples, read
 from privet_experiments.tasks.run_record import Records, RunRecord
 
-# Of the runs that look for a learning rate: none of those that are reported.
+# Seed of the learning-rate search, which no reported run uses.
 TUNING_SEED = 100
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a recipe to carry out.
+    """The part of a recipe to run.
 
     Args:
-        seeds: runs of each arm; None for the recipe's number.
-        arms: names of the arms; none stands for all.
-        examples: of the training set; None for the recipe's number. Batches do not shrink with it, unless it is below their size.
-        epochs: in place of each arm's length; None keeps it.
+        seeds: number of runs per arm; None for the recipe's number.
+        arms: names of the arms; empty for all.
+        examples: number of training examples; None for the recipe's number. Batches larger than this shrink to it.
+        epochs: length of every run; None for each arm's own.
     """
 
     seeds: int | None = None
@@ -52,17 +52,17 @@ class Extent:
 
     @property
     def reduced(self) -> bool:
-        """Whether runs differ from the recipe's."""
+        """Whether runs are shorter or smaller than the recipe's."""
         return self.examples is not None or self.epochs is not None
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a recipe came to.
+    """The result of a reproduction.
 
     Args:
-        directory: with runs.jsonl, table.md, table.csv and figures/.
-        rows: one an arm, in the recipe's order, of the arms that have runs.
+        directory: folder with runs.jsonl, table.md, table.csv and figures/.
+        rows: one row for each arm with runs, in the recipe's order.
     """
 
     directory: Path
@@ -78,22 +78,22 @@ def reproduce(
     jobs: int = 1,
     progress: bool = False,
 ) -> Reproduction:
-    """Do the runs of a recipe that its directory does not hold yet, and write table and figures of all of them.
+    """Make the missing runs of a recipe, and write table and figures from all its runs.
 
-    A run that was interrupted is done again from its beginning; runs that are finished stay.
+    Finished runs are kept; an interrupted run starts again.
 
     Args:
-        recipe: what to do.
-        directory: for runs.jsonl, table.md, table.csv and figures/; may hold finished runs, also of other extents.
-        extent: how much of it.
-        folder: where the data set lies, if it is not to be fetched.
-        jobs: runs at a time, each in a process of its own; 1 runs in this one.
-        progress: show a progress bar on standard error.
+        recipe: the recipe.
+        directory: folder for runs.jsonl, table.md, table.csv and figures/; may contain finished runs, also of other extents.
+        extent: part of the recipe to run.
+        folder: folder with the data set; None fetches it.
+        jobs: number of parallel runs, each in its own process; 1 uses this process.
+        progress: whether to show a progress bar on standard error.
 
     Raises:
-        InvalidArgumentError: the recipe has no arm of a name, or an argument is out of range.
-        DataUnavailableError: no place has the data.
-        PrivetError: an arm asks for features that need something that is not installed.
+        InvalidArgumentError: the recipe has no such arm, or an argument is out of range.
+        DataUnavailableError: no source provides the data.
+        PrivetError: an arm needs features from a package that is not installed.
     """
     count("jobs", jobs)
     for name in extent.arms:
@@ -124,11 +124,11 @@ def reproduce(
                 shown.expect(sum(job.steps for job in jobs if there(job) is None))
 
         def prepare(features: str) -> None:
-            # Before the first run that needs them, and once: runs in other processes then find them on the disk.
+            # Once, before the first run that needs them: runs in other processes then read them from the disk.
             with preparing:
                 if features not in {AS_THEY_ARE, *prepared}:
                     prepared.add(features)
-                    with shown.beside(f"features: {features}", read(examples).examples) as advance:
+                    with shown.preparation(f"features: {features}", read(examples).examples) as advance:
                         extracted(read(examples), features, advance)
 
         def record(wanted: Job) -> RunRecord:
@@ -141,7 +141,7 @@ def reproduce(
             return found
 
         def tried(arm: Arm, rate: float) -> float:
-            # As much noise adds up in a shorter run with a higher rate: η²T is the same.
+            # A shorter run with a higher rate accumulates the same noise: η²T is the same.
             trial = job(arm, rate / math.sqrt(recipe.trial), TUNING_SEED, recipe.trial)
             expect([trial])
             return record(trial).metrics[recipe.metrics[0]]
@@ -152,7 +152,7 @@ def reproduce(
 
         rates = dict(zip((arm.name for arm in arms), each(rate, arms), strict=True))
         runs = {arm.name: extent.seeds or recipe.runs_of(arm) for arm in arms}
-        # All arms with one seed before any with the next, so that an early stop leaves a table to compare in.
+        # All arms with one seed before the next seed, so that the arms are comparable after an early stop.
         each_seed = itertools.product(range(1, max(runs.values()) + 1), arms)
         wanted = [job(arm, rates[arm.name], seed) for seed, arm in each_seed if seed <= runs[arm.name]]
         expect(wanted)
@@ -161,7 +161,7 @@ def reproduce(
 
 
 def highest(score: Callable[[float], float], start: float) -> float:
-    """Return the rate at which doubling, or else halving, stops to raise the score.
+    """Return the rate at which doubling, or else halving, no longer raises the score.
 
     >>> highest(lambda rate: -abs(rate - 0.3), start=1.0)
     0.25

@@ -1,4 +1,4 @@
-"""Progress of a reproduction: steps of all runs, and what comes before them."""
+"""Progress of a reproduction: steps of all runs, and preparations before them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privet._utils.progress import progress_bar
 
 
 class RunProgress:
-    """A progress bar over the steps of all runs that are known to be wanted."""
+    """A progress bar over the steps of all expected runs."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -21,13 +21,13 @@ class RunProgress:
         self._total = 0
 
     def expect(self, steps: int) -> None:
-        """Count steps as wanted."""
+        """Add steps to the total."""
         self._total += steps
         self._progress.update(self._task, total=self._total)
 
     @contextmanager
-    def beside(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a second bar for something that comes before runs; yield what advances it."""
+    def preparation(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show a second bar for a preparation; yield the function that advances it."""
         task = self._progress.add_task(what, total=total)
         try:
             yield lambda number: self._progress.update(task, advance=number)
@@ -35,12 +35,12 @@ class RunProgress:
             self._progress.remove_task(task)
 
     def advance(self, steps: int) -> None:
-        """Count steps as taken."""
+        """Count finished steps."""
         self._progress.advance(self._task, steps)
 
 
 @contextmanager
 def track_runs(shown: bool) -> Iterator[RunProgress]:
-    """Yield the progress of a reproduction, drawn if it is to be shown and there is a terminal."""
+    """Yield the progress of a reproduction, drawn on a terminal if `shown`."""
     with progress_bar("{task.completed:,.0f}/{task.total:,.0f}", shown=shown) as progress:
         yield RunProgress(progress)

@@ -1,4 +1,4 @@
-"""Selection of runs: those that a recipe asks for, and those of them that are finished."""
+"""Selection of runs: the runs of a recipe, and the finished ones among them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privet_experiments.tasks.arm_config import TaskConfig
 from privet_experiments.tasks.job import Job, TaskExamples
 from privet_experiments.tasks.run_record import Records, RunRecord
 
-# The seed whose gradients are studied, where a recipe asks for studies: they take time, and one run per arm illustrates.
+# The seed whose gradients are studied, if a recipe has studies: they take time, and one run per arm is an illustration.
 _STUDIED_SEED = 1
 
 
@@ -20,13 +20,13 @@ def job_of(
     """Return the run of an arm with this seed.
 
     Args:
-        recipe: that asks for it.
-        arm: one of the recipe's.
-        settings: of the arm, perhaps with another length.
-        examples: what to train on.
-        size: how many examples that is.
-        rate: learning rate; None where there is no choice of it.
-        seed: of the initial parameters.
+        recipe: the recipe.
+        arm: an arm of the recipe.
+        settings: settings of the arm, possibly with another length.
+        examples: the training examples.
+        size: number of examples.
+        rate: learning rate; None if the task has none.
+        seed: seed of the initial parameters.
     """
     studies, new_studies = (recipe.studies, recipe.new_studies) if seed == _STUDIED_SEED else ((), ())
     return Job(
@@ -36,9 +36,9 @@ def job_of(
 
 
 def finished_runs(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
-    """Return the runs of a recipe of the catalogue that there are, by seed; the search and reduced runs are left out.
+    """Return the finished runs of a recipe, by seed, without those of the search and without reduced runs.
 
-    A run of a tuned recipe counts with whatever learning rate it has: which one a search would find is not asked.
+    A run of a tuned recipe counts with any learning rate; the search is not repeated.
     """
     size = recipe.examples or sum(entry.train for entry in catalogue() if entry.name == recipe.data)
     examples = TaskExamples(recipe.data, None, recipe.examples, recipe.classes)

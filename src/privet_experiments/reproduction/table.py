@@ -1,4 +1,4 @@
-"""Tables of a reproduction: mean, standard deviation and number of runs, with the paper's number beside them."""
+"""Tables of a reproduction: mean, standard deviation, number of runs, and the paper's number."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Summary:
     """A metric over the runs of an arm.
 
     Args:
-        mean: over the runs.
-        deviation: sample standard deviation; None with one run.
-        reported: the paper's number; None if it has none.
+        mean: mean over the runs.
+        deviation: sample standard deviation; None for one run.
+        reported: the paper's number; None if it states none.
     """
 
     mean: float
@@ -42,13 +42,13 @@ class Row:
     """The runs of an arm.
 
     Args:
-        arm: its name.
+        arm: name of the arm.
         metrics: name → summary.
-        runs: how many there are.
-        epsilon: ε of a run, infinite without privacy; None where nothing was trained on data.
-        delta: δ; None likewise.
-        rate: learning rate; None where there is no choice of it.
-        seconds: mean over the runs.
+        runs: number of runs.
+        epsilon: largest ε of the runs, infinite without privacy; None for a task without data.
+        delta: δ; None for a task without data.
+        rate: learning rate; None if the task has none.
+        seconds: mean duration of a run.
     """
 
     arm: str
@@ -61,12 +61,12 @@ class Row:
 
 
 def summary(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord]) -> tuple[Row, ...]:
-    """Return a row for each arm that has runs, in their order."""
+    """Return a row for each arm with runs, in order of the arms."""
     return tuple(_row(recipe, arm, found) for arm in arms if (found := [record for record in records if record.arm == arm.name]))
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return mean and sample standard deviation, None of one value; not finite if a value is not."""
+    """Return mean and sample standard deviation (None for one value); not finite if a value is not."""
     with np.errstate(invalid="ignore"):
         return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
 
@@ -85,12 +85,12 @@ def _row(recipe: Recipe, arm: Arm, records: Sequence[RunRecord]) -> Row:
 
 
 def results_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], *, reduced: bool) -> Iterable[str]:
-    """Yield the lines of a page's title, what the runs have in common, and the table of the arms.
+    """Yield the lines of a page's title, its common facts, and the table of the arms.
 
     Args:
-        recipe: that was carried out.
-        rows: of its arms.
-        records: of all its runs.
+        recipe: the recipe.
+        rows: rows of its arms.
+        records: all its runs.
         reduced: whether the runs are smaller than the recipe's.
     """
     trained = any(row.delta is not None for row in rows)
@@ -108,7 +108,7 @@ def results_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRe
 
 
 def wrap(text: str, bullet: str = "") -> list[str]:
-    """Return a paragraph as lines of Markdown that can be read in an editor."""
+    """Return a paragraph as lines of Markdown of limited width."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet), break_long_words=False, break_on_hyphens=False
     )
@@ -174,7 +174,7 @@ def _reported(metric: str, number: float | None) -> str:
 
 
 def studies_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord]) -> Iterable[str]:
-    """Yield the lines of what the gradient studies saw, under their warning."""
+    """Yield the lines of the results of the gradient studies, with their warning."""
     studies = {record.arm: record.study for record in records if record.study is not None}
     if not studies:
         return
@@ -193,7 +193,7 @@ def studies_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRe
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Return the numbers of all arms, unrounded, as comma-separated values."""
+    """Return the unrounded numbers of all arms as comma-separated values."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(

@@ -1,4 +1,4 @@
-"""Runs in this process or in several."""
+"""Execution of runs in this process or in several."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Run = Callable[[Job, Advance], RunRecord]
 
 @contextmanager
 def performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
-    """Yield what does one run, and a map over what asks for runs, `jobs` at a time; one at a time stays in this process."""
+    """Yield a function that makes one run, and a map that makes `jobs` runs at a time; one at a time stays in this process."""
     if jobs == 1:
         yield perform, map
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    # Started anew rather than forked: a fork would share threads' locks and torch's state.
+    # Spawned, not forked: a fork would share threads' locks and torch's state.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin, initargs=(threads,))
 
     def run(job: Job, advance: Advance) -> RunRecord:
@@ -41,10 +41,10 @@ def performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
 
 
 def _begin(threads: int) -> None:
-    """Prepare another process for runs."""
+    """Prepare a worker process."""
     torch.set_num_threads(threads)
     malloc.keep_freed_memory()
 
 
 def _unheard(steps: int) -> None:
-    """Take no notice of steps: in another process, the bar hears of a run when it is done."""
+    """Ignore steps: in another process, the bar advances when a run is finished."""

@@ -1,4 +1,4 @@
-"""The tangent kernel: what clipping does to the convergence of gradient flow. Nothing here is private."""
+"""The tangent kernel: effects of clipping on the convergence of gradient flow. NOT PRIVATE."""
 
 from privet_experiments.tangent_kernel.claims import KINDS, PROPERTIES, ClippingTable, Kind, Verdict, clipping_table, flow_of
 from privet_experiments.tangent_kernel.flow import Flow, gradient_flow

@@ -1,4 +1,4 @@
-"""Batch clipping: one factor for a whole batch, to study what clipping does to training; it gives no privacy."""
+"""Batch clipping: one factor for a whole batch, to study the effects of clipping; it gives no privacy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from privet.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class BatchClipping(Rule):
-    """Weigh all examples alike, by one factor of the batch: c = min(1, C/maxᵢ‖gᵢ‖).
+    """Give all examples of a batch the same weight c = min(1, C/maxᵢ‖gᵢ‖).
 
-    A factor that is the same for all leaves the tangent kernel symmetric and positive, which weights of each example's own do
-    not: this is what they are compared with.
+    A common factor keeps the tangent kernel symmetric and positive, unlike separate weights; this rule is the baseline for them.
 
     Args:
         bound: C, in [1e-12, 1e12].
 
     Guarantee:
-        None. Every contribution is bounded, but the factor depends on the whole batch: one long gradient shrinks everybody
-        else's, which moves the sum by up to the number of examples times C. It has no sensitivity, and plans refuse it.
+        None. Every contribution is bounded, but the factor depends on the whole batch: one large gradient shrinks all others,
+        which moves the sum by up to the number of examples times C. It has no sensitivity, and plans refuse it.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Table 1.
@@ -42,14 +41,14 @@ class BatchClipping(Rule):
 
     @property
     def sensitivity(self) -> float:
-        """There is none.
+        """Raise: there is none.
 
         Raises:
             InvalidArgumentError: always.
         """
         raise InvalidArgumentError(
-            "clipping", self, "a rule that bounds what one example changes",
-            "Its factor depends on the whole batch, so one example changes everybody's contribution.",
+            "clipping", self, "a rule that bounds the effect of one example",
+            "Its factor depends on the whole batch, so one example changes all contributions.",
         )  # fmt: skip
 
     def scale_bound(self, factor: float) -> BatchClipping:

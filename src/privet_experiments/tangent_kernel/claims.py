@@ -1,4 +1,4 @@
-"""What clipping guarantees of gradient flow, and whether runs agree."""
+"""Properties of gradient flow that clipping guarantees, checked by runs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 from privet_experiments.tangent_kernel.flow import Flow, gradient_flow
 from privet_experiments.tangent_kernel.problems import Problem, problems
 
-# A loss counts as zero below this part of what it was at the start.
+# A loss below this fraction of the initial loss counts as zero.
 _ZERO = 1e-3
 _LARGE = 1e6
 _LOOKS = 6
-# Of the rules that have such parameters.
+# Parameters of the rules that have them.
 _STABILITY, _SCALE, _SLOWER = 0.5, 0.9, 8
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a property of the flow is guaranteed, and in how many of the runs it held.
+    """Whether a property of the flow is guaranteed, and the number of runs in which it held.
 
     Args:
-        guaranteed: by the theorems.
-        held: in this many runs, at every look.
-        runs: how many there were.
+        guaranteed: whether the theorems guarantee it.
+        held: number of runs in which it held at every look.
+        runs: number of runs.
     """
 
     guaranteed: bool
@@ -39,7 +39,7 @@ class Verdict:
 
     @property
     def agrees(self) -> bool:
-        """Whether the runs say what the theorem says: always where it is guaranteed, and not always where it is not."""
+        """Whether the runs agree with the theorems: the property always holds exactly if it is guaranteed."""
         return (self.held == self.runs) == self.guaranteed
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class ClippingTable(NonPrivate):
-    """Kinds of clipping against properties of the flow; printed, a table in Markdown.
+    """Table of kinds of clipping and properties of the flow; prints as Markdown.
 
     Args:
         verdicts: kind of clipping → property → verdict.
@@ -86,9 +86,9 @@ class Kind:
     """A kind of clipping.
 
     Args:
-        rule: for a problem; None clips nothing.
-        guaranteed: which of the properties the theorems guarantee, in their order; None where the published table has no row.
-        slower: how many steps each of a problem's is divided into: weights above 1 would leave the flow's path otherwise.
+        rule: function from a problem to its rule; None for no clipping.
+        guaranteed: for each property in order, whether the theorems guarantee it; None without a row in the published table.
+        slower: number of steps into which each step of a problem is divided, so that weights above 1 stay on the flow's path.
     """
 
     rule: Callable[[Problem], Rule | None]
@@ -97,12 +97,12 @@ class Kind:
 
 
 def _with(make: Callable[[float], NormRule]) -> Callable[[Problem], Rule]:
-    """Return for a problem the rule with the bound of its flat one."""
+    """Return a function from a problem to the rule with the bound of its flat rule."""
     return lambda problem: make(problem.flat.bound)
 
 
 def _within(make: Callable[[float], NormRule]) -> Callable[[Problem], Rule]:
-    """Return for a problem its layerwise rule with other rules of the same bounds in it."""
+    """Return a function from a problem to its layerwise rule with other rules of the same bounds."""
 
     def rule(problem: Problem) -> Rule:
         inside: Any = problem.layerwise.rules
@@ -131,13 +131,13 @@ KINDS: Mapping[str, Kind] = {
 
 
 def clipping_table(cases: Sequence[Problem] | None = None) -> ClippingTable:
-    """Return what every kind of clipping in the published table does to gradient flow, from runs.
+    """Return the effects of every kind of clipping in the published table on gradient flow, from runs.
 
-    A run can break what is not guaranteed, and must not break what is. Which of the two a single problem shows depends on it; the
-    built-in ones together show every entry of the published table.
+    Runs must satisfy guaranteed properties and may violate others. The built-in problems together show every entry of the
+    published table; a single problem need not.
 
     Args:
-        cases: problems whose kernel without clipping is positive definite, as the theorems ask; the built-in ones if None.
+        cases: problems whose kernel without clipping is positive definite, as the theorems require; None for the built-in ones.
     """
     chosen = problems() if cases is None else tuple(cases)
     return ClippingTable(
@@ -146,7 +146,7 @@ def clipping_table(cases: Sequence[Problem] | None = None) -> ClippingTable:
 
 
 def flow_of(kind: str, problem: Problem) -> Flow:
-    """Return the flow of a problem under a kind of clipping, one of `KINDS`, with looks at its kernel on the way."""
+    """Return the flow of a problem under a kind of clipping, one of `KINDS`, with kernels along the path."""
     how = KINDS[kind]
     return gradient_flow(
         problem.model, problem.criterion, problem.inputs, problem.targets, how.rule(problem),

@@ -1,4 +1,4 @@
-"""Gradient flow with clipping and noise, followed in small steps on a copy of the model."""
+"""Gradient flow with clipping and noise, in small steps on a copy of the model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from privet_experiments.tangent_kernel.kernel import UNCLIPPED, Criterion, Tange
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Flow(NonPrivate):
-    """Where gradient flow led, with noise or without.
+    """The path of gradient flow, with or without noise.
 
     Args:
         losses: mean loss before each step and after the last.
-        kernels: tangent kernels on the way, as many as were asked for, the first before the first step.
-        model: the copy that was moved.
+        kernels: the requested tangent kernels along the path, the first before the first step.
+        model: the copy of the model, with its final parameters.
     """
 
     losses: tuple[float, ...]
@@ -34,7 +34,7 @@ class Flow(NonPrivate):
     model: nn.Module
 
     def summary(self) -> str:
-        """Return how the loss changed."""
+        """Return a summary of the loss."""
         return f"{len(self.losses) - 1} steps, loss from {self.losses[0]:.4g} to {self.losses[-1]:.4g}, monotone: {self.monotone}"
 
     @property
@@ -44,7 +44,7 @@ class Flow(NonPrivate):
         return all(after <= before + 1e-12 * first for before, after in zip(self.losses, self.losses[1:], strict=False))
 
     def parameters(self) -> Tensor:
-        """Return all trainable parameters at the end as one vector in float64."""
+        """Return all final trainable parameters as one float64 vector."""
         return torch.cat([value.detach().double().flatten() for value in trainable(self.model).values()])
 
 
@@ -63,19 +63,18 @@ def gradient_flow(
 ) -> Flow:
     """Take full-batch steps w ← w − η/n·(Σ wᵢgᵢ + σ·sensitivity·z) on a copy of the model.
 
-    The noise is drawn from a seed and the losses are recorded: this is an instrument for public or made-up data, and no private
-    training.
+    For public or synthetic data only: the noise comes from a seed and the losses are recorded, so this is not private training.
 
     Args:
-        model, criterion, inputs, targets, rule: as for `tangent_kernel`; the tape has to be able to follow the model.
-        learning_rate: η > 0; the smaller, the closer to the flow.
-        steps: how many, ≥ 1.
+        model, criterion, inputs, targets, rule: as for `tangent_kernel`; the tape must support the model.
+        learning_rate: η > 0; smaller values follow the flow more closely.
+        steps: number of steps, ≥ 1.
         noise_multiplier: σ ≥ 0.
-        seed: of the noise.
-        looks: how many tangent kernels to keep, spread evenly over the steps.
+        seed: seed of the noise.
+        looks: number of tangent kernels to record, evenly spaced over the steps.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or noise is asked for with a rule that has no sensitivity.
+        InvalidArgumentError: an argument is out of range, or there is noise and the rule has no sensitivity.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Eq. 4.1.

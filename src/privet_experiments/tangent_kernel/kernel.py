@@ -1,4 +1,4 @@
-"""The neural tangent kernel of a batch, and what clipping makes of it."""
+"""The neural tangent kernel of a batch, with clipping."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from privet.gradients import per_example_gradients, trainable
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
-# What no clipping is, as a rule: every weight is 1.
+# The rule without clipping: every weight is 1.
 UNCLIPPED = Unclipped(1.0, non_private=True)
-# Relative to the kernel's largest entry, what counts as rounding, in float64.
+# Tolerance for float64 rounding, relative to the kernel's largest entry.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TangentKernel(NonPrivate):
-    """The matrix K that drives a batch's outputs and loss under gradient flow: ḟ = −K(∂L/∂f)ᵀ, L̇ = −(∂L/∂f)K(∂L/∂f)ᵀ.
+    """The matrix K that governs a batch's outputs and loss under gradient flow: ḟ = −K(∂L/∂f)ᵀ, L̇ = −(∂L/∂f)K(∂L/∂f)ᵀ.
 
-    Without clipping it is H = (∂f/∂w)(∂f/∂w)ᵀ, symmetric and positive semi-definite. A rule with one group makes it H·C with C
-    the diagonal matrix of the examples' weights, one with several ΣᵣHᵣCᵣ.
+    Without clipping it is H = (∂f/∂w)(∂f/∂w)ᵀ, symmetric and positive semi-definite. With a rule of one group it is H·C, where C
+    is the diagonal matrix of the examples' weights; with several groups it is ΣᵣHᵣCᵣ.
 
     Args:
-        matrix: (B·K, B·K) float64 for B examples with K outputs each, those of an example side by side.
+        matrix: (B·K, B·K) float64 for B examples with K outputs each, those of an example adjacent.
     """
 
     matrix: Tensor
@@ -49,13 +49,13 @@ class TangentKernel(NonPrivate):
 
     @property
     def asymmetry(self) -> float:
-        """Largest entry of K − Kᵀ over the largest of K; 0 for a symmetric kernel."""
+        """Largest entry of K − Kᵀ relative to that of K; 0 for a symmetric kernel."""
         size = float(self.matrix.abs().max())
         return float((self.matrix - self.matrix.T).abs().max()) / size if size else 0.0
 
     @cached_property
     def smallest_quadratic(self) -> float:
-        """Smallest eigenvalue of the symmetric part: the smallest xᵀKx of a unit vector x."""
+        """Smallest eigenvalue of the symmetric part: the minimum of xᵀKx over unit vectors x."""
         return float(torch.linalg.eigvalsh((self.matrix + self.matrix.T) / 2)[0])
 
     @cached_property
@@ -70,7 +70,7 @@ class TangentKernel(NonPrivate):
 
     @property
     def positive_in_quadratic_form(self) -> bool:
-        """Whether xᵀKx ≥ 0 for every x, up to rounding: then the flow cannot raise the loss.
+        """Whether xᵀKx ≥ 0 for every x, up to rounding, so that the flow cannot raise the loss.
 
         Source: Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Definition 4.2.
         """
@@ -78,17 +78,17 @@ class TangentKernel(NonPrivate):
 
     @property
     def positive_in_eigenvalues(self) -> bool:
-        """Whether no eigenvalue has a negative real part, up to rounding: the same source."""
+        """Whether no eigenvalue has a negative real part, up to rounding; same source."""
         return self.smallest_real >= -_ROUNDING * float(self.matrix.abs().max())
 
 
 @dataclass(frozen=True, repr=False)
 class LossSlope(NonPrivate):
-    """How fast the mean loss of a batch changes under gradient flow.
+    """Rate of change of the mean loss of a batch under gradient flow.
 
     Args:
         predicted: −(∂L/∂f)K(∂L/∂f)ᵀ.
-        measured: difference of the loss a little ahead on the flow's path and a little behind, over the distance in time.
+        measured: central difference of the loss along the flow's path, per unit of time.
     """
 
     predicted: float
@@ -101,12 +101,12 @@ def tangent_kernel(
     """Return the tangent kernel of a batch. The result is NOT PRIVATE.
 
     Args:
-        model: maps B inputs to B outputs of any shape; in the mode that is meant, and in float64 where eigenvalues near 0 matter.
-            Nothing is written to it.
+        model: maps B inputs to B outputs of any shape, in its current mode; in float64 if eigenvalues near 0 matter. It is not
+            modified.
         criterion: (outputs, targets) → (B,) losses, such as `nn.CrossEntropyLoss(reduction="none")`.
         inputs: B examples.
         targets: (B, …).
-        rule: that clips, any also those that a plan refuses; None for no clipping.
+        rule: any clipping rule, including those that a plan refuses; None for no clipping.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Eq. 3.1, 4.3 and 4.4.
@@ -134,11 +134,11 @@ def tangent_kernel(
 def loss_slope(
     model: nn.Module, criterion: Criterion, inputs: Any, targets: Tensor, rule: Rule | None = None, *, distance: float = 1e-5
 ) -> LossSlope:
-    """Return how fast gradient flow with clipping changes the mean loss, as the kernel predicts it and as it is.
+    """Return the rate at which gradient flow with clipping changes the mean loss, predicted by the kernel and measured.
 
     Args:
         model, criterion, inputs, targets, rule: as for `tangent_kernel`.
-        distance: how far to go ahead and back for the measurement, as a length in parameter space.
+        distance: step of the central difference, as a length in parameter space.
     """
     kernel = tangent_kernel(model, criterion, inputs, targets, rule)
     with preserve_random_state(model):

@@ -1,4 +1,4 @@
-"""Noise and gradient flow: as steps get smaller, every noise leads to the same place."""
+"""Gradient flow as the limit of noisy training: with smaller steps, every noise multiplier leads to the same parameters."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class NoiseLimit(NonPrivate):
-    """How far noise leads a training away from where it goes without, after the same time, for smaller and smaller steps.
+    """Distances between trainings with and without noise after the same time, for decreasing step sizes.
 
     Args:
-        learning_rates: η, from large to small.
+        learning_rates: η, in decreasing order.
         noise_multipliers: σ > 0.
-        distances: for every σ, for every η, for every seed the L2 distance of the parameters from those without noise.
-        scale: σ = 1 moves the parameters by scale·√η on average, if nothing pulls them back: sensitivity/n·√(time·d).
+        distances: L2 distance of the parameters from those without noise, indexed by σ, η and seed.
+        scale: sensitivity/n·√(time·d): without a restoring gradient, σ = 1 moves the parameters by scale·√η on average.
     """
 
     learning_rates: tuple[float, ...]
@@ -43,7 +43,7 @@ class NoiseLimit(NonPrivate):
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """For every σ, by which power of η the root mean square of the distances falls: ½ where the limit is the same for all."""
+        """For every σ, the power of η with which the root mean square distance falls: ½ if all have the same limit."""
         sizes = [np.log([_root_mean_square(seeds) for seeds in row]) for row in self.distances]
         return tuple(float(np.polyfit(np.log(self.learning_rates), row, 1)[0]) for row in sizes)
 
@@ -60,19 +60,18 @@ def noise_limit(
     noise_multipliers: Sequence[float] = (0.5, 1.0, 4.0),
     seeds: int = 5,
 ) -> NoiseLimit:
-    """Return how far noise leads full-batch steps away, for smaller and smaller steps over the same time.
+    """Return the distances that noise causes in full-batch training, for decreasing step sizes over the same time.
 
-    A step of learning rate η carries noise of η·σ·sensitivity/n, and time/η of them add up to √(time·η)·σ·sensitivity/n: nothing
-    is left of it as η → 0, whatever σ is: the gradient flow is the same for every σ (its privacy
-    is not: time/η steps are spent).
+    A step with learning rate η has noise η·σ·sensitivity/n, and the noise of time/η steps adds up to √(time·η)·σ·sensitivity/n.
+    It vanishes as η → 0, so the gradient flow is the same for every σ. The privacy is not: it decreases with the time/η steps.
 
     Args:
         model, criterion, inputs, targets: as for `tangent_kernel`.
-        rule: that clips, with a sensitivity.
-        time: steps times learning rate, > 0.
+        rule: clipping rule with a sensitivity.
+        time: number of steps times learning rate, > 0.
         learning_rates: at least two.
         noise_multipliers: σ > 0.
-        seeds: draws of the noise for each, ≥ 1.
+        seeds: number of noise draws for each, ≥ 1.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Fact 4.1.
@@ -100,7 +99,7 @@ def noise_limit(
 
 @dataclass
 class NoiseLimitDisplay(Display):
-    """Distance from the training without noise against the learning rate, for every σ; dashed is the law σ·scale·√η.
+    """Distance from the training without noise over the learning rate, for every σ; the dashed line is σ·scale·√η.
 
     Args:
         limit: the numbers.

@@ -1,4 +1,4 @@
-"""Small problems that show what clipping can do to gradient flow, with enough parameters to fit every target exactly."""
+"""Small problems that show effects of clipping on gradient flow, with enough parameters to fit every target exactly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from privet_experiments.tangent_kernel.kernel import Criterion
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A model and examples to fit, with bounds that clip, and steps that are small and many enough to follow the flow.
+    """A model and examples to fit, with bounds small enough to clip and steps small enough to follow the flow.
 
     Args:
-        name: what to call it.
-        model: in float64.
+        name: name of the problem.
+        model: a float64 model.
         criterion: (outputs, targets) → (B,) losses.
-        inputs: of B examples.
+        inputs: (B, …).
         targets: (B, …).
-        flat: a rule with one group whose bound is small here.
-        layerwise: a rule with several.
+        flat: rule with one group and a bound that clips.
+        layerwise: rule with several groups.
         learning_rate: η.
-        steps: how many.
+        steps: number of steps.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Problem:
 
 
 class TwoBlocks(nn.Module):
-    """A linear model whose weights are in two modules, each of which sees its part of the input; it begins at 0.
+    """A linear model with two modules, each for a part of the input; initialised with zeros.
 
     Args:
-        first: how many inputs the first module sees.
-        second: how many the second one sees.
+        first: number of inputs of the first module.
+        second: number of inputs of the second.
     """
 
     def __init__(self, first: int, second: int) -> None:
@@ -67,9 +67,9 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def outlier() -> Problem:
-    """Return four targets and one far off the other way, with inputs that are nearly the same.
+    """Return four equal targets and one distant outlier, with nearly equal inputs.
 
-    The gradient of the mean loss follows the outlier; clipped, the four outvote it, and the loss rises.
+    The gradient of the mean loss follows the outlier. With clipping the other four dominate, and the loss rises.
     """
     inputs = torch.cat([torch.ones(5, 1), 0.6 * torch.eye(5)], dim=1).double()
     targets = torch.tensor([-6.0, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
@@ -77,9 +77,9 @@ def outlier() -> Problem:
 
 
 def opposed() -> Problem:
-    """Return two examples that pull the first block in opposite directions, each clipped to the same length: it never moves.
+    """Return two examples whose clipped gradients for the first block are opposite and equally long, so that it never moves.
 
-    The kernel has a negative eigenvalue from the start, and the loss converges to a positive number.
+    The kernel has a negative eigenvalue from the start, and the loss converges to a positive value.
     """
     inputs = torch.tensor([[1.0, 1.0], [3.0, 1.0]], dtype=torch.float64)
     targets = torch.tensor([-1.0, 4.0], dtype=torch.float64)
@@ -98,5 +98,5 @@ def network() -> Problem:
 
 
 def problems() -> tuple[Problem, ...]:
-    """Return all of them."""
+    """Return all problems."""
     return outlier(), opposed(), network()

@@ -1,1 +1,1 @@
-"""Tasks: what one run of a recipe does, and what is recorded of it."""
+"""Tasks: execution of one run of a recipe, and its record."""

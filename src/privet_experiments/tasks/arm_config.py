@@ -1,4 +1,4 @@
-"""How an arm of a recipe trains."""
+"""Configuration of an arm: everything that, with data and seed, determines a run."""
 
 from __future__ import annotations
 
@@ -34,48 +34,48 @@ def word(name: str, value: object) -> str:
 
 
 class TaskConfig(Protocol):
-    """What the runner asks of an arm's settings, whatever the task."""
+    """Interface of an arm's settings, for every task."""
 
     @property
     def features(self) -> str:
-        """One of `FEATURES`."""
+        """Name of the features, one of `FEATURES`."""
 
     @property
     def learning_rate(self) -> float | None:
-        """Where a search for it starts; None if it is no choice."""
+        """Learning rate, where a search starts; None if the task has none."""
 
     @property
     def adaptive(self) -> bool:
-        """Whether the bound is found while training."""
+        """Whether training adapts the clip bound."""
 
     def steps(self, examples: int) -> int:
-        """Return how many steps a run takes."""
+        """Return the number of steps of a run."""
 
     def described(self) -> dict[str, Any]:
-        """Return everything but the learning rate as plain JSON values."""
+        """Return everything except the learning rate as plain JSON values."""
 
     def lasting(self, epochs: float | None) -> TaskConfig:
-        """Return the settings with another length; None leaves it."""
+        """Return the settings with another length; None keeps it."""
 
     def shortened(self, part: float) -> TaskConfig:
-        """Return the settings with this part of the length."""
+        """Return the settings with this fraction of the length."""
 
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """All that, with the data and a seed, decides a run.
+    """Everything that, with data and seed, determines a run.
 
     Args:
-        plan: fields of `privet.Plan` but `examples`, as values or as plan.json has them.
+        plan: fields of `privet.Plan` except `examples`, as values or as in plan.json.
         model: name of one of Privet's networks.
-        learning_rate: > 0; where the search starts, if the recipe is tuned.
-        epsilon: what the plan is calibrated to; None takes the noise as the plan has it.
-        model_options: of the network.
-        features: one of `FEATURES`, what the network sees of an example.
+        learning_rate: > 0; the start of the search, if the recipe is tuned.
+        epsilon: target ε of the calibration; None uses the plan's noise.
+        model_options: options of the network.
+        features: inputs of the network, one of `FEATURES`.
         optimizer: one of `privet.runs.config.OPTIMIZERS`.
-        momentum: of "sgd" and "nesterov", in [0, 1).
+        momentum: momentum of "sgd" and "nesterov", in [0, 1).
         average: one of `privet.runs.config.AVERAGES`, to evaluate an average of the parameters over the steps; or None.
-        rate_schedule: factor of the learning rate at every step, such as `privet.schedules.ToZero()`; None keeps the rate.
+        rate_schedule: factor of the learning rate at every step, such as `privet.schedules.ToZero()`; None for a constant rate.
     """
 
     plan: Mapping[str, Any]
@@ -101,19 +101,19 @@ class ArmConfig:
         self.setup("", self.learning_rate, seed=0)
 
     def setup(self, data: str, rate: float, seed: int) -> Setup:
-        """Return what does not change the guarantee of a run."""
+        """Return the part of a run's configuration that does not change its guarantee."""
         return Setup(
             data=data, model=self.model, learning_rate=rate, optimizer=self.optimizer, momentum=self.momentum,
             average=self.average, seed=seed,
         )  # fmt: skip
 
     def build_scheduler(self, optimizer: torch.optim.Optimizer, plan: Plan) -> torch.optim.lr_scheduler.LRScheduler | None:
-        """Return what changes the learning rate from step to step, if anything does."""
+        """Return the learning-rate scheduler, if there is one."""
         schedule = self.rate_schedule
         return scheduled_learning_rate(optimizer, schedule, plan.total_steps) if isinstance(schedule, Schedule) else None
 
     def plan_for(self, examples: int) -> Plan:
-        """Return the plan for so many examples, not calibrated yet; a batch size above that number becomes that number."""
+        """Return the uncalibrated plan for a number of examples; larger batch sizes shrink to that number."""
         named = dict(self.plan)
         sampling = named.get("sampling", {})
         if sampling.get("batch_size", 0) > examples:
@@ -122,27 +122,27 @@ class ArmConfig:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the bound is found while training."""
+        """Whether training adapts the clip bound."""
         rule = self.plan.get("clipping")
         return rule is not None and PARTS[rule["kind"]].adaptive
 
     def steps(self, examples: int) -> int:
-        """Return how many steps a run takes."""
+        """Return the number of steps of a run."""
         return self.plan_for(examples).total_steps
 
     def described(self) -> dict[str, Any]:
-        """Return everything but the learning rate, which is a run's own, as plain JSON values."""
+        """Return everything except the learning rate, which belongs to a run, as plain JSON values."""
         found = {one.name: encode(getattr(self, one.name)) for one in fields(self) if one.name != "learning_rate"}
         if self.rate_schedule is None:
-            del found["rate_schedule"]  # which runs from before there was one do not have
+            del found["rate_schedule"]  # older runs lack this field
         return found
 
     def lasting(self, epochs: float | None) -> ArmConfig:
-        """Return the settings with another length; None leaves it."""
+        """Return the settings with another length; None keeps it."""
         return self if epochs is None else replace(self, plan={**self.plan, "steps": Epochs(epochs)})
 
     def shortened(self, part: float) -> ArmConfig:
-        """Return the settings with this part of the length, one step at least."""
+        """Return the settings with this fraction of the length, at least one step."""
         if part == 1:
             return self
         steps = decode("plan.steps", self.plan["steps"], Epochs)

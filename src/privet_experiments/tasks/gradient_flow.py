@@ -1,4 +1,4 @@
-"""Gradient flow on synthetic problems, for the effect of clipping on its tangent kernel: no data, no noise, no privacy."""
+"""Gradient flow on synthetic problems, to study the effect of clipping on its tangent kernel; no data, noise or privacy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privet_experiments.tasks.job import Advance, Job, TaskResult
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """How an arm clips.
+    """Clipping of an arm.
 
     Args:
         clipping: one of `privet_experiments.tangent_kernel.KINDS`.
@@ -27,12 +27,12 @@ class FlowConfig:
 
     @property
     def features(self) -> str:
-        """None: problems have inputs of their own."""
+        """None: problems define their inputs."""
         return "as they are"
 
     @property
     def learning_rate(self) -> None:
-        """None: every problem has its own."""
+        """None: problems define their step size."""
         return
 
     @property
@@ -41,7 +41,7 @@ class FlowConfig:
         return False
 
     def steps(self, examples: int) -> int:
-        """Return 1: problems are of different lengths, and short."""
+        """Return 1: problems are short and have different lengths."""
         return 1
 
     def described(self) -> dict[str, Any]:
@@ -49,21 +49,21 @@ class FlowConfig:
         return {"clipping": self.clipping}
 
     def lasting(self, epochs: float | None) -> FlowConfig:
-        """Return the settings; refuse another length, as what is shown takes a problem's own."""
+        """Return the settings; refuse another length, because problems define theirs."""
         if epochs is not None:
             raise InvalidArgumentError("epochs", epochs, "left out for gradient flow", "Every problem has its own length.")
         return self
 
     def shortened(self, part: float) -> FlowConfig:
-        """Return the settings: nothing is searched for."""
+        """Return the settings: there is no search."""
         return self
 
 
 def flow(job: Job, advance: Advance) -> TaskResult:
-    """Follow the flow of the problem whose number is the job's seed, and say which properties held."""
+    """Follow the flow of the problem whose number is the job's seed, and return the properties that held."""
     problems = tangent_kernel.problems()
     if job.seed > len(problems):
-        raise InvalidArgumentError("seeds", job.seed, f"at most {len(problems)}", "A seed is the number of a problem here.")
+        raise InvalidArgumentError("seeds", job.seed, f"at most {len(problems)}", "Here a seed is the number of a problem.")
     found = tangent_kernel.flow_of(job.settings.clipping, problems[job.seed - 1])
     advance(1)
     verdicts = {name.replace(" ", "_"): float(holds(found)) for name, holds in tangent_kernel.PROPERTIES.items()}

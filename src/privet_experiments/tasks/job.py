@@ -1,4 +1,4 @@
-"""A run that is wanted, the examples that it is about, and what it comes to."""
+"""Jobs: requested runs, their examples and their results."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True)
 class TaskExamples:
-    """Which examples: what a process needs to load them by itself.
+    """The examples of a task, as a description from which any process can load them.
 
     Args:
-        data: name in the catalogue, or a path to an .npz file; None where nothing is trained on data.
-        folder: where to look first; None for nowhere.
-        number: how many of the training set, the first ones; None takes all.
-        classes: of a file, as for `privet.data.load`.
+        data: name in the catalogue, or path of an .npz file; None for a task without data.
+        folder: folder to search first, or None.
+        number: number of training examples, from the first; None uses all.
+        classes: classes of a file, as for `privet.data.load`.
     """
 
     data: str | None
@@ -39,22 +39,22 @@ class TaskExamples:
 
 @dataclass(frozen=True)
 class Job:
-    """One run that is wanted.
+    """A requested run.
 
     Args:
-        recipe: its name.
+        recipe: name of the recipe.
         task: one of `privet_experiments.tasks.kinds.TASKS`.
-        metrics: to keep.
-        points: how often to evaluate.
-        examples: what to train on.
-        size: how many examples that is.
-        arm: its name.
-        settings: of the arm, of the task's kind.
-        rate: learning rate; None where there is no choice of it.
-        seed: of the initial parameters.
-        studies: names of studies of its gradients, which its record must have.
-        study_epochs: how many of the last epochs are studied.
-        new_studies: names of studies that it makes too, and without which a record counts all the same.
+        metrics: metrics to record.
+        points: number of evaluations.
+        examples: the training examples.
+        size: number of examples.
+        arm: name of the arm.
+        settings: settings of the arm, of the task's type.
+        rate: learning rate; None if the task has none.
+        seed: seed of the initial parameters.
+        studies: gradient studies that the record must contain.
+        study_epochs: number of epochs to study, at the end of the run.
+        new_studies: further gradient studies, which existing records may lack.
     """
 
     recipe: str
@@ -73,12 +73,12 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """That its record will have."""
+        """Key of its record."""
         return key(self.arm, self.settings.described(), self.rate, self.seed, self.size)
 
     @property
     def steps(self) -> int:
-        """Of the training."""
+        """Number of training steps."""
         return int(self.settings.steps(self.size))
 
     @property
@@ -87,7 +87,7 @@ class Job:
         return {-(-number * self.steps // self.points) for number in range(1, self.points + 1)}
 
     def answered_by(self, record: RunRecord) -> bool:
-        """Return whether a record of this run has everything that is to be kept."""
+        """Return whether a record of this run contains everything that the job requires."""
         studied = set() if record.study is None else set(record.study["studies"])
         measured = set(self.metrics) <= record.metrics.keys() and len(record.curve) == len(self.marks)
         return measured and set(self.studies) <= studied
@@ -95,7 +95,7 @@ class Job:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a run came to: the fields of its record that its task knows; see `RunRecord`."""
+    """Result of a run: the fields of its record that the task determines; see `RunRecord`."""
 
     metrics: dict[str, float]
     curve: list[dict[str, float]]
@@ -107,16 +107,16 @@ class TaskResult:
 
 @functools.lru_cache(maxsize=1)
 def read(examples: TaskExamples) -> DataSet:
-    """Return the examples as they were published; those of the last call are kept.
+    """Return the examples as published, with a cache for those of the last call.
 
     Raises:
-        InvalidArgumentError: there are fewer, or no test part.
+        InvalidArgumentError: there are too few examples, or no test data.
     """
     if examples.data is None:
-        raise InvalidArgumentError("data", None, "given, for a task that trains")
+        raise InvalidArgumentError("data", None, "given for a task that trains")
     whole = data.load(examples.data, folder=examples.folder, classes=examples.classes)
     if whole.test is None:
-        raise InvalidArgumentError("data", examples.data, "a set with a test part")
+        raise InvalidArgumentError("data", examples.data, "a data set with test data")
     if examples.number is None:
         return whole
     if examples.number > len(whole.train):
@@ -124,10 +124,10 @@ def read(examples: TaskExamples) -> DataSet:
     return replace(whole, train=_first(whole.train, examples.number))
 
 
-# Two, as arms with and without features take turns.
+# Two, because arms with and without features alternate.
 @functools.lru_cache(maxsize=2)
 def load(examples: TaskExamples, features: str) -> DataSet:
-    """Return the examples with their features; those of the last two kinds are kept."""
+    """Return the features of the examples, with a cache for the last two kinds."""
     return extracted(read(examples), features)
 
 

@@ -1,4 +1,4 @@
-"""What the runs of a recipe do: train for labels or targets, or follow gradient flow."""
+"""Kinds of tasks: training for labels or targets, and gradient flow."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from privet_experiments.tasks.train_task import CLASSIFICATION, REGRESSION
 
 @dataclass(frozen=True)
 class Task:
-    """What a run does.
+    """A kind of task.
 
     Args:
-        settings: what an arm's are made of: a frozen dataclass with what `TaskConfig` asks for.
-        perform: does it.
-        trains: whether it trains on a data set, by a plan.
+        settings: type of an arm's settings, a frozen dataclass that implements `TaskConfig`.
+        perform: function that executes a run.
+        trains: whether it trains on a data set with a plan.
     """
 
     settings: type[Any]
@@ -46,11 +46,11 @@ TASKS = {
 
 
 def perform(job: Job, advance: Advance) -> RunRecord:
-    """Do a run and return its record.
+    """Execute a run and return its record.
 
     Args:
-        job: what to do.
-        advance: told the number of steps taken since it was called last.
+        job: the run.
+        advance: called with the number of steps since the last call.
     """
     started = time.monotonic()
     found = TASKS[job.task].perform(job, advance)

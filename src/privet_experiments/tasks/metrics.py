@@ -1,4 +1,4 @@
-"""How numbers of a run are read: shares, verdicts, and plain numbers; and those that no evaluation has."""
+"""Formatting of metrics (percentages, verdicts, plain numbers), and metrics of the run itself."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from privet.plan import Plan
     from privet_experiments.tasks.job import Job
 
-# Shown in per cent.
+# Shown as percentages.
 SHARES = {"accuracy", "expected_calibration_error", "maximum_calibration_error"}
-# 1 where a property held and 0 where it did not; the paper says whether it is guaranteed.
+# 1 where a property held and 0 where it did not; the paper states whether it is guaranteed.
 VERDICTS = {
     "symmetric_kernel", "positive_in_quadratic_form", "positive_in_eigenvalues", "monotone_loss", "loss_to_zero",
 }  # fmt: skip
@@ -31,5 +31,5 @@ OF_THE_RUN: dict[str, Callable[[Job, Plan, DataSet, str], float]] = {
 
 
 def format_metric(metric: str, value: float) -> str:
-    """Return a metric's value as people read it: shares in per cent, other numbers with four digits."""
+    """Return a metric's value as text: fractions as percentages, other numbers with four digits."""
     return numbers.format_percent(value) if metric in SHARES else f"{value:.4g}"

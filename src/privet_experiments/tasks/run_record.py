@@ -1,4 +1,4 @@
-"""Records of runs: lines of JSON with what decided each run and what came of it."""
+"""Records of runs: lines of JSON with the configuration and the results of each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from privet._utils.documents import from_json
 from privet.errors import InvalidArgumentError
 
-# What makes two runs the same: arm, settings, learning rate, seed, number of examples.
+# Identity of a run: arm, settings, learning rate, seed, number of examples.
 Key = tuple[str, str, float | None, int, int]
 
 
@@ -23,21 +23,21 @@ class RunRecord:
     """A finished run.
 
     Args:
-        recipe: its name.
-        arm: its name.
-        settings: what `ArmConfig.described` says.
-        rate: learning rate; None where there is no choice of it.
-        seed: of the initial parameters.
-        examples: that were trained on.
-        plan: as plan.json has it; None where nothing was trained on data.
-        epsilon: at the plan's δ, by PLD; infinite without privacy, None without a plan.
+        recipe: name of the recipe.
+        arm: name of the arm.
+        settings: result of `ArmConfig.described`.
+        rate: learning rate; None if the task has none.
+        seed: seed of the initial parameters.
+        examples: number of training examples.
+        plan: the plan, as in plan.json; None for a task without data.
+        epsilon: ε at the plan's δ, by PLD; infinite without privacy, None without a plan.
         metrics: name → value at the end.
-        curve: metrics with `step` and `epsilon` during training, the end included.
-        seconds: that training and evaluation took.
+        curve: metrics with `step` and `epsilon` during training, including the end.
+        seconds: duration of training and evaluation.
         machine: processor and number of cores.
         versions: library → version.
         finished: date and time, ISO 8601, UTC.
-        study: what was seen of the gradients, NOT PRIVATE, as `privet_experiments.tasks.studies` keeps it; None without a study.
+        study: results of gradient studies (`privet_experiments.tasks.studies`), NOT PRIVATE; None without a study.
         confidence: bin tables of a classifier's final test predictions, as `BinTable.to_dict` writes them: "predicted", of the
             confidence in the predicted class, and "true_class"; None for other tasks and in runs from before they were recorded.
     """
@@ -67,11 +67,11 @@ class RunRecord:
 
     @property
     def key(self) -> Key:
-        """What makes it the run that it is."""
+        """Identity of the run."""
         return key(self.arm, self.settings, self.rate, self.seed, self.examples)
 
     def to_json(self) -> str:
-        """Return one line of JSON; numbers that JSON has not are words."""
+        """Return one line of JSON; infinity and NaN are words."""
         return json.dumps(spell_nonfinite(asdict(self)), ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -89,18 +89,18 @@ class RunRecord:
 
 
 def key(arm: str, settings: dict[str, Any], rate: float | None, seed: int, examples: int) -> Key:
-    """Return what tells runs apart."""
+    """Return the identity of a run."""
     return arm, json.dumps(settings, sort_keys=True), rate, seed, examples
 
 
 class Records:
-    """The runs in a file of JSON lines, which grows by a line a run.
+    """The runs in a file of JSON lines, one per run.
 
     Args:
-        path: of the file; need not exist. What an interrupted write left of a last line is cut off.
+        path: path of the file, which need not exist. A partial last line of an interrupted write is removed.
 
     Raises:
-        InvalidArgumentError: a whole line is no record.
+        InvalidArgumentError: a complete line is not a record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,11 +118,11 @@ class Records:
             path.write_bytes(whole)
 
     def get(self, wanted: Key) -> RunRecord | None:
-        """Return the run, if there is one."""
+        """Return the record of a run, if there is one."""
         return self._found.get(wanted)
 
     def add(self, record: RunRecord) -> None:
-        """Append a run, at once and durably enough for another process to see it."""
+        """Append a record, visible to other processes on return."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(record.to_json() + "\n")
@@ -143,7 +143,7 @@ def _numbers(values: dict[str, Any]) -> dict[str, float]:
 
 
 def spell_nonfinite(value: Any) -> Any:
-    """Return a plain value with the words "inf" and "nan" for numbers that JSON has not."""
+    """Return a plain value with the words "inf" and "nan" in place of numbers that JSON lacks."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)

@@ -1,4 +1,4 @@
-"""Gradient studies within the runs of a recipe: what they observe, when, and what they keep. All of it is NOT PRIVATE."""
+"""Gradient studies during the runs of a recipe: observations, their steps and their records. NOT PRIVATE."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from privet.evaluation.studies import WARNING, Mechanism, Observation, observe
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 
-# Number of looks at a run, spread evenly over the epochs that are studied.
+# Number of looks at a run, evenly spaced over the studied epochs.
 LOOKS = 100
-# Of the norms of a batch's gradients, these are kept: of all looks together they give the distribution.
+# Quantiles of the gradient norms that a look records; together, all looks give the distribution.
 _QUANTILES = np.linspace(0, 1, 21)
-# Study → the numbers that each look keeps for it.
+# Study → the numbers that each look records.
 STUDIES: Mapping[str, Mapping[str, Callable[[Observation], Any]]] = {
     "scaling_weight": {
         "mean_weight": lambda seen: seen.mean_weight,
@@ -40,23 +40,23 @@ STUDIES: Mapping[str, Mapping[str, Callable[[Observation], Any]]] = {
 
 
 def numbers_of(studies: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the numbers that some studies keep."""
+    """Return the names of the numbers that the given studies record."""
     return tuple(name for study in studies for name in STUDIES[study])
 
 
 class Watch:
-    """Looks at a training's gradients on random batches of its expected size, between its steps.
+    """Observe a training's gradients between its steps, on random batches of the expected size.
 
-    Nothing of it goes back into the training, whose random numbers and parameters stay as they are. It sees the plan's rule and
-    noise on plain gradients; momentum inside the weight and masks are no part of it.
+    Observations change neither the random numbers nor the parameters of the training. They apply the plan's rule and noise to
+    plain gradients, without momentum inside the weight and without masks.
 
     Args:
-        studies: names in `STUDIES`; with none, nothing is observed, at no cost.
-        epochs: how many of the last ones are studied.
-        plan: of the training, calibrated.
-        model: that is trained.
+        studies: names in `STUDIES`; without any, there are no observations and no cost.
+        epochs: number of epochs to study, at the end.
+        plan: the calibrated plan of the training.
+        model: the model in training.
         loss_fn: (model, batch) → (B,) losses.
-        examples: that are trained on.
+        examples: the training examples.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Watch:
         self._seen: list[dict[str, Any]] = []
 
     def look(self, step: int) -> None:
-        """Look, if this step is one of those to observe.
+        """Observe the gradients if a look is due after this step.
 
         Args:
-            step: that was taken, from 1.
+            step: number of the step just taken, from 1.
         """
         if step not in self._at:
             return
@@ -83,14 +83,14 @@ class Watch:
         self._seen.append({"step": step, **kept})
 
     def kept(self) -> dict[str, Any] | None:
-        """Return what was seen as plain JSON values, marked; None if no study was requested."""
+        """Return the observations as plain JSON values, marked as not private; None without a study."""
         if not self._studies:
             return None
         return {"private": False, "warning": WARNING, "studies": list(self._studies), "looks": to_plain(self._seen)}
 
 
 def moments(total: int, steps: float) -> set[int]:
-    """Return the steps after which to look: up to `LOOKS` of the last so many, the very last included.
+    """Return the steps after which to look: up to `LOOKS` of the studied steps, including the last.
 
     >>> sorted(moments(1000, 5))
     [996, 997, 998, 999, 1000]
@@ -101,5 +101,5 @@ def moments(total: int, steps: float) -> set[int]:
 
 
 def values(study: Mapping[str, Any], number: str) -> np.typing.NDArray[np.float64]:
-    """Return one number of all looks of a study that was kept; of norms, the quantiles of all looks."""
+    """Return a recorded number over all looks; for norms, the quantiles of all looks."""
     return np.array([look[number] for look in study["looks"]], dtype=np.float64).reshape(-1)

@@ -1,4 +1,4 @@
-"""The figure of properties: in how many of an arm's runs each one held, and whether the paper guarantees it."""
+"""Figure of properties: the number of an arm's runs in which each held, and whether the paper guarantees it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def draw_properties(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    """Write in how many of an arm's runs each property held, in colour where it was all, and what the paper says of it."""
+    """Write the number of an arm's runs in which each property held, in colour if in all, and whether the paper guarantees it."""
     axes = canvas.subplots()
     metrics = [name for name in runs[arms[0].name][0].metrics if name in VERDICTS]
     for row, arm in enumerate(arms):

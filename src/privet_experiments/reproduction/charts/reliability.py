@@ -1,4 +1,4 @@
-"""The figure of calibration: reliability diagrams above histograms of the confidence and of the probability of the true class."""
+"""Figure of calibration: reliability diagrams above histograms of the confidence and of the probability of the true class."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _DISPLAYS = ((ReliabilityDisplay, "predicted"), (ConfidenceDisplay, "predicted")
 
 
 def has_confidence(chart: Chart, record: RunRecord) -> bool:
-    """Return whether a run recorded the bin tables that the figure is drawn from."""
+    """Return whether a run recorded the bin tables that the figure needs."""
     return record.confidence is not None
 
 
 def draw_reliability(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    """Draw a column of three diagrams for each arm, of the test examples of all its runs together."""
+    """Draw a column of three diagrams for each arm, over the test examples of all its runs."""
     columns = min(COLUMNS, len(arms))
     blocks = -(-len(arms) // columns)
     places = canvas.subplots(3 * blocks, columns, squeeze=False, height_ratios=[1.6, 1, 1] * blocks)
@@ -45,7 +45,7 @@ def draw_reliability(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Ru
             if (legend := axes.get_legend()) is not None:
                 legend.remove()
         column_axes[0].set_title(arms[index].name)
-    # One legend for all histograms, where it hides none.
+    # One legend for all histograms, where it covers none.
     canvas.legend(*places[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
 
 

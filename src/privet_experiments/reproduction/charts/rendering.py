@@ -1,4 +1,4 @@
-"""The figures of a reproduction, drawn from its records: final metrics, sweeps, panels, and curves."""
+"""Figures of a reproduction: final metrics, sweeps, panels and curves."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _PANELS_IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a kind of chart is drawn.
+    """Drawing of a kind of chart.
 
     Args:
-        draw: onto a canvas.
-        size: width and height in inches, by the number of arms or panels.
-        count: how many arms or panels the size is of.
-        shows: whether a run has what is drawn.
+        draw: function that draws on a canvas.
+        size: width and height in inches, given the number of arms or panels.
+        count: function that counts the arms or panels.
+        shows: whether a run recorded the data of the chart.
     """
 
     draw: Callable[[Canvas, Chart, Sequence[Arm], Runs], None]
@@ -56,16 +56,16 @@ class _Kind:
 
 
 def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], directory: Path) -> tuple[Chart, ...]:
-    """Write the recipe's charts as SVG files, as far as there are runs for them; the same records give the same bytes.
+    """Write the charts of a recipe that have runs as SVG files; equal records give equal bytes.
 
     Args:
-        recipe: that was carried out.
-        arms: that have runs.
+        recipe: the recipe.
+        arms: arms with runs.
         records: the runs.
-        directory: where to.
+        directory: the folder.
 
     Returns:
-        The charts that could not be drawn, as no run has what they show.
+        The charts that could not be drawn, because no run recorded their data.
     """
     missing = []
     for chart in recipe.charts:
@@ -85,7 +85,7 @@ def _drawing(kind: _Kind, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Call
 
 
 def shown_by(chart: Chart, arms: Sequence[Arm], records: Sequence[RunRecord]) -> tuple[Runs, list[Arm]]:
-    """Return the runs of each arm that have what a chart shows, and the arms that it shows."""
+    """Return the runs of each arm with the data of a chart, and the arms that it shows."""
     kind = _KINDS[chart.kind]
     runs = {arm.name: [one for one in records if one.arm == arm.name and kind.shows(chart, one)] for arm in arms}
     return runs, [arm for arm in arms if chart.shows(arm) and runs[arm.name]]
@@ -122,7 +122,7 @@ def _sweep(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Non
     if chart.logarithmic:
         places = sorted({float(arm.at[chart.x]) for arm in arms})
         axes.set_xscale("log")
-        # Where arms are, in plain numbers: powers of ten would be formulas, which figures do not typeset.
+        # Ticks at the arms, as plain numbers: powers of ten would be formulas, which figures do not typeset.
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.minorticks_off()
     axes.set_xlabel(chart.x)
@@ -164,7 +164,7 @@ def _curve(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> Non
         drawn[arm.name] = means
         ends += [*lows, *highs]
     if chart.top is not None or chart.bottom is not None:
-        # The end that is not cut follows from what is shown.
+        # The other end follows from the data.
         low = min(ends) * 0.97 if chart.bottom is None else chart.bottom
         high = max(ends) + 0.03 * (max(ends) - low) if chart.top is None else chart.top
         axes.set_ylim(low, high)
@@ -198,7 +198,7 @@ def _series(chart: Chart, arms: Sequence[Arm]) -> dict[float | str, list[Arm]]:
 
 
 def _band(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean, and a standard deviation below and above it as far as any run went: one that leaps moves both ends."""
+    """Return the mean, and one standard deviation below and above it, limited to the range of the runs."""
     mean, deviation = mean_and_deviation(values)
     return mean, max(mean - deviation, min(values)), min(mean + deviation, max(values))
 
@@ -208,7 +208,7 @@ def _in_a_row(number: int) -> int:
 
 
 def _compared(chart: Chart, arms: Sequence[Arm]) -> int:
-    """Return how many panels a histogram has: one for each arm that is compared, or one for all."""
+    """Return the number of panels of a histogram: one for each compared arm, or one for all."""
     names = {arm.name for arm in arms}
     return max(1, len(names) - 1) if chart.against in names else 1
 

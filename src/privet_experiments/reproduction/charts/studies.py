@@ -1,4 +1,4 @@
-"""Figures of gradient studies: overlaid histograms, and numbers against the training step. NOT PRIVATE."""
+"""Figures of gradient studies: overlaid histograms, and numbers over the training steps. NOT PRIVATE."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _LABELS = {
     "norm": "norm of an example's gradient",
 }
 _BINS = 24
-# Decades of a logarithmic histogram below its largest value; what is smaller is counted in the first bin.
+# Decades of a logarithmic histogram below its largest value; smaller values are in the first bin.
 _DECADES = 10
-# Looks that a line of a trace is the mean of: one look is a random batch, and noisy.
+# Window of the moving mean, in looks: one look is a random batch and noisy.
 _WINDOW = 10
 
 
 def has_study(chart: Chart, record: RunRecord) -> bool:
-    """Return whether a run's study kept the number that a chart shows."""
+    """Return whether a run's study recorded the number that a chart shows."""
     return record.study is not None and chart.metric in record.study["looks"][0]
 
 
 def draw_histograms(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    """Overlay the distributions of a number over the looks: all arms, or one arm beside each of the others."""
+    """Overlay the distributions of a number over all looks: of all arms, or of one arm and each of the others."""
     found = {arm.name: _weighted(_study(runs, arm), chart.metric) for arm in arms}
     edges = _edges([values for values, _ in found.values()], log=chart.logarithmic)
     others = [name for name in found if name != chart.against]
-    # One arm alone, or all of them where the one that they are compared with has no runs.
+    # One arm alone, or all arms if the one to compare with has no runs.
     paired = chart.against in found and bool(others)
     pairs = [(name, str(chart.against)) for name in others] if paired else [tuple(found)]
     for axes, shown in zip(grid_of(canvas, len(pairs), 2, shared=True), pairs, strict=True):
         for name, (colour, _, dashes) in zip(shown, styles(len(shown)), strict=True):
             values, weights = found[name]
             counted = np.clip(values, edges[0], edges[-1])
-            if not paired:  # outlines, as more than two fillings hide each other
+            if not paired:  # outlines, because more than two filled histograms hide each other
                 shares = np.histogram(counted, edges, weights=weights)[0]
                 axes.step(edges, [*shares, shares[-1]], where="post", color=colour, linestyle=dashes, linewidth=1.3, label=name)
             else:
@@ -77,7 +77,7 @@ def draw_histograms(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Run
 
 
 def draw_traces(canvas: Canvas, chart: Chart, arms: Sequence[Arm], runs: Runs) -> None:
-    """Draw a number of every look as a point against the step, with a moving mean; of norms, a look's median."""
+    """Draw a number over the steps, one point per look, with a moving mean; for norms, the median of a look."""
     axes = canvas.subplots()
     for arm, (colour, _, dashes) in zip(arms, styles(len(arms)), strict=True):
         steps, values = _by_step(_study(runs, arm), chart.metric)
@@ -111,9 +111,9 @@ def _by_step(study: dict[str, Any], number: str) -> tuple[Floats, Floats]:
 
 
 def _weighted(study: dict[str, Any], number: str) -> tuple[Floats, Floats]:
-    """Return the finite values of a number over all looks, and the share that each stands for.
+    """Return the finite values of a number over all looks, with their weights.
 
-    Of norms a look keeps quantiles at equal distances; each stands for the examples half way to the next, the ends for half.
+    For norms, a look keeps equally spaced quantiles; each weighs the examples halfway to its neighbours, the ends half as much.
     """
     rows = np.array([np.atleast_1d(look[number]) for look in study["looks"]], dtype=np.float64)
     share = np.ones(rows.shape[1])
