@@ -46,6 +46,27 @@ def runs(tmp_path_factory):
     return folder
 
 
+def test_a_number_is_predicted_in_its_units_and_released_results_are_on_the_card(runs, tmp_path):
+    (tmp_path / "prices.toml").write_text(
+        '[target]\ncolumn = "price"\ntask = "regression"\nlower = 100\nupper = 500\n\n'
+        '[columns]\nsize = { kind = "number", lower = 0, upper = 50 }\nrooms = { kind = "number", lower = 0, upper = 9 }\n',
+        encoding="utf-8",
+    )
+    rows = "".join(f"{i % 50},{i % 9},{100 + 8 * (i % 50)}\n" for i in range(200))
+    (tmp_path / "prices.csv").write_text("size,rooms,price\n" + rows, encoding="utf-8")
+    table = ("--data", tmp_path / "prices.csv", "--schema", tmp_path / "prices.toml", "--model", "table")
+    paid = ("--holdout", 0.2, "--evaluation-epsilon", 1)
+    assert run("train", *table, *paid, "--epsilon", 8, "--delta", "1e-5", "--steps", 3, "--quiet", "--out", tmp_path / "run") == 0
+    assert run("predict", tmp_path / "run", "--data", tmp_path / "prices.csv", "--out", tmp_path / "found.csv") == 0
+    found = read_rows(tmp_path / "found.csv")
+    assert list(found[0]) == ["row", "predicted price"]
+    assert all(100 <= float(row["predicted price"]) <= 500 for row in found)
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    released = json.loads((tmp_path / "run" / "holdout.json").read_text(encoding="utf-8"))["metrics"]["root_mean_squared_error"]
+    assert f"| Root mean squared error, in the target's units | {released:.4g} |" in card
+    assert "| 40 held-out examples; released with noise, which the guarantee covers |" in card
+
+
 def read_rows(path, delimiter=","):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file, delimiter=delimiter))

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from privet import data, models
 from privet._utils.devices import check_device
 from privet.accounting import group_unit
+from privet.artifact import Architecture
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
@@ -170,24 +171,22 @@ class Setup:
         """Number of units that go through the model at once within the physical batch size."""
         return max(1, self.physical_batch_size // ((self.user_cap or self.group_size or 1) * (self.views or 1)))
 
-    def model_options(self, dataset: DataSet) -> dict[str, Any]:
-        """Return the arguments of the network that the schema determines: for tables, which features are numbers."""
-        if self.model not in models.FOR_TABLES or dataset.schema is None:
-            return {}
-        return {"numbers": list(number_features(dataset.schema))}
+    def architecture(self, dataset: DataSet) -> Architecture:
+        """Return the network for the public shape, task and schema of the data: a schema says which features are numbers."""
+        schema = dataset.schema if self.model in models.FOR_TABLES else None
+        options = {} if schema is None else {"numbers": list(number_features(schema))}
+        return Architecture(self.model, dataset.input_shape, self.task(dataset).outputs, options)
 
     def build_model(self, dataset: DataSet) -> nn.Module:
         """Return the network with initial parameters drawn from the seed."""
-        task = self.task(dataset)
-        models.check_task(self.model, task.name)
+        models.check_task(self.model, self.task(dataset).name)
         if not dataset.train.tensors[0].is_floating_point():
             raise InvalidArgumentError(
                 "data", self.data, "a data set with numeric inputs", "For text, use a recipe: privet reproduce --list."
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            options = self.model_options(dataset)
-            return models.build(self.model, dataset.input_shape, task.outputs, **options).to(self.device)
+            return self.architecture(dataset).build().to(self.device)
 
     def build_optimizer(self, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
         """Return the optimizer over the model's parameters."""

@@ -11,7 +11,6 @@ from torch import nn
 from privet.accounting.guarantee.statement import Guarantee
 from privet.artifact import (
     FOLDER,
-    Architecture,
     GuaranteeSummary,
     ModelDescription,
     PublicMetric,
@@ -21,12 +20,19 @@ from privet.artifact import (
 )
 from privet.data import DataSet
 from privet.data.catalogue import SETS
-from privet.evaluation import Evaluation, RegressionEvaluation
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.runs.config import Setup
 from privet.tables import Classification, Regression, Target
 
 # What a model predicts whose data have no schema to name it.
 _CLASS, _NUMBER = "class", "number"
+# Metric → its identifier on hubs, and its name for people.
+_SHORT = {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
+_LABELS = {
+    "accuracy": "Accuracy",
+    "root_mean_squared_error": "Root mean squared error, in the target's units",
+    "mean_absolute_error": "Mean absolute error, in the target's units",
+}
 
 
 def write_model(
@@ -36,11 +42,13 @@ def write_model(
     dataset: DataSet,
     guarantee: Guarantee,
     evaluation: Evaluation | RegressionEvaluation | None,
+    estimate: HeldOutEstimate | None,
 ) -> None:
     """Write the folder of a finished run's model.
 
     Guarantee:
-        Weights aside, only public facts are written: settings, the schema, and numbers on public test data.
+        Weights aside, only public facts are written: settings, the schema, and numbers that come from public test data or were
+        released.
 
     Args:
         directory: directory of the run.
@@ -49,11 +57,12 @@ def write_model(
         dataset: the data, of which only shapes and declarations are read.
         guarantee: statement of the run.
         evaluation: evaluation on public test data; None without any.
+        estimate: result on held-out private data, which was released under the guarantee; None without any.
     """
     folder = directory / FOLDER
     task = describe_task(dataset)
     description = ModelDescription(
-        architecture=Architecture(setup.model, dataset.input_shape, task.outputs, setup.model_options(dataset)),
+        architecture=setup.architecture(dataset),
         target=dataset.schema.target if dataset.schema else _NUMBER if dataset.classes is None else _CLASS,
         task=task,
         schema=dataset.schema,
@@ -63,7 +72,7 @@ def write_model(
         weights=write_weights(folder, module),
         versions=guarantee.versions,
     )
-    metrics = [] if evaluation is None else _metrics(evaluation)
+    metrics = [*_public_metrics(evaluation), *_released_metrics(estimate)]
     write_folder(folder, description, format_card(description, metrics, setup.license))
 
 
@@ -76,12 +85,24 @@ def describe_task(dataset: DataSet) -> Target:
     return Classification(dataset.class_names or tuple(map(str, range(dataset.classes or 0))))
 
 
-def _metrics(evaluation: Evaluation | RegressionEvaluation) -> list[PublicMetric]:
+def _public_metrics(evaluation: Evaluation | RegressionEvaluation | None) -> list[PublicMetric]:
+    if evaluation is None:
+        return []
     where = f"{evaluation.examples:,} public test examples"
     if isinstance(evaluation, Evaluation):
         return [PublicMetric("accuracy", "Accuracy", evaluation.accuracy, evaluation.intervals.get("accuracy"), where)]
-    error = evaluation.root_mean_squared_error
-    found = [PublicMetric("rmse", "Root mean squared error, in the target's units", error, evaluation.error_interval, where)]
+    error, label = evaluation.root_mean_squared_error, _LABELS["root_mean_squared_error"]
+    found = [PublicMetric("rmse", label, error, evaluation.error_interval, where)]
     if evaluation.r_squared is not None:
         found.append(PublicMetric("r_squared", "R²", evaluation.r_squared, evaluation.intervals.get("r_squared"), where))
     return found
+
+
+def _released_metrics(estimate: HeldOutEstimate | None) -> list[PublicMetric]:
+    if estimate is None:
+        return []
+    where = f"{estimate.examples:,} held-out {estimate.unit}s; released with noise, which the guarantee covers"
+    return [
+        PublicMetric(_SHORT.get(name, name), _LABELS[name], value, estimate.intervals.get(name), where)
+        for name, value in estimate.metrics.items()
+    ]

@@ -226,7 +226,7 @@ def _finish(setup: Setup, dataset: DataSet, task: Task, division: Division, trai
             estimate = release_estimate(training, model, task, division.held_out, setup.device)
             lost += [LOST.format("result on held-out data")] if estimate is None else []
         guarantee = _add_data_facts(training.guarantee(), dataset, task, tuple(lost))
-    write_model(directory, model, setup, dataset, guarantee, evaluation)
+    write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)
     _save_samples(training)
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")
