@@ -114,7 +114,7 @@ def test_classes_in_a_file_are_a_number_a_text_or_a_list(capsys, tmp_path, class
     ("text", "arguments", "words"),
     [
         ('{"data": "digits", "epsilon": 3, "classes": 10}', [], "classes"),
-        ('{"data": "own.csv", "target": "y", "epsilon": 3, "classes": {"a": 1}}', [], "classes"),
+        ('{"data": "own.npz", "epsilon": 3, "classes": {"a": 1}}', [], "classes"),
         ('{"colour": "red"}', [], "colour"),
         ("[1, 2]", [], "a table of options"),
         ("{", [], "does not parse"),

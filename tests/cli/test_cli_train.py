@@ -105,6 +105,14 @@ def table(path, rows, labels=("no", "yes"), seed=0):
     return path
 
 
+def schema(folder):
+    """Write the schema of such a table, and return the options that name both the file and the target."""
+    number = '{ kind = "number", lower = -3, upper = 3 }'
+    target = '[target]\ncolumn = "bigger"\ntask = "classification"\nclasses = ["no", "yes"]\n'
+    (folder / "own.toml").write_text(f"{target}\n[columns]\nleft = {number}\nright = {number}\n")
+    return f"--target bigger --schema {folder}/own.toml"
+
+
 def test_training_on_the_users_arrays(capsys, tmp_path):
     generator = np.random.default_rng(0)
     x, y = generator.integers(0, 256, (120, 16, 16), dtype=np.uint8), generator.integers(0, 3, 120)
@@ -121,7 +129,7 @@ def test_training_on_the_users_arrays(capsys, tmp_path):
 
 def test_a_table_has_a_test_accuracy_only_with_a_test_file(capsys, tmp_path):
     own, test = table(tmp_path / "own.csv", 150), table(tmp_path / "test.csv", 40, seed=1)
-    options = f"--data {own} --target bigger --classes no,yes --steps 3"
+    options = f"--data {own} {schema(tmp_path)} --steps 3"
     found = train(capsys, f"{options} --out {tmp_path}/a {QUICK}")
     assert (found["test_accuracy"], found["test_data"], found["test_examples"]) == (None, None, None)
     assert Plan.from_json((tmp_path / "a" / "plan.json").read_text()).examples == 150
@@ -136,7 +144,7 @@ def test_a_table_has_a_test_accuracy_only_with_a_test_file(capsys, tmp_path):
 
 def test_prose_explains_a_missing_test_accuracy(capsys, tmp_path):
     own = table(tmp_path / "own.csv", 150)
-    options = f"--data {own} --target bigger --classes no,yes --steps 2 --epsilon 8"
+    options = f"--data {own} {schema(tmp_path)} --steps 2 --epsilon 8"
     for number, full in enumerate(([], ["--full"])):
         with pytest.raises(SystemExit):
             main(["train", *options.split(), "--out", f"{tmp_path}/run{number}", *full])
@@ -151,37 +159,41 @@ def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
     changed.write_text("\n".join([lines[0], lines[1].rpartition(",")[0] + ",perhaps", *lines[2:]]) + "\n")
     for path in (kept, changed):
         run = tmp_path / path.stem
-        found = train(capsys, f"--data {path} --target bigger --classes no,yes --steps 2 --out {run} {QUICK}")
+        found = train(capsys, f"--data {path} {schema(tmp_path)} --steps 2 --out {run} {QUICK}")
         states.append({name: value.shape for name, value in load_file(run / "model" / "model.safetensors").items()})
         notes.append((found["epsilon"], found["steps"], (run / "guarantee.md").read_text()))
     assert states[0] == states[1]
     assert states[0]["output.weight"][0] == 2
     assert notes[0] == notes[1]
-    assert "The 2 classes were declared, not inferred from the data" in notes[0][2]
-    assert "the columns of the table, their names and their order, are public" in notes[0][2]
+    assert "of 2 columns and the target 'bigger' (2 classes) decided all shapes, classes" in notes[0][2]
+    assert "the schema of the table is public: it was written without looking at the private rows" in notes[0][2]
 
 
 @pytest.mark.parametrize("labels", [("SECRET", "OTHER"), ("SECRET", "SECRET")])
-def test_without_classes_a_file_is_refused_and_its_content_not_disclosed(capsys, tmp_path, labels):
+def test_without_schema_or_classes_a_file_is_refused_and_its_content_not_disclosed(capsys, tmp_path, labels):
     own = table(tmp_path / "own.csv", 30, labels)
     np.savez(tmp_path / "own.npz", x_train=np.zeros((30, 2)), y_train=np.arange(30) % 7)
-    for data in (f"{own} --target bigger", f"{tmp_path}/own.npz"):
+    drafted = f"privet schema draft {own} --target bigger > schema.toml"
+    for data, fix in ((f"{own} --target bigger", drafted), (f"{tmp_path}/own.npz", "--classes 3")):
         with pytest.raises(SystemExit) as stop:
             main(["train", "--data", *data.split(), "--epsilon", "3", "--out", str(tmp_path / "run")])
         error = capsys.readouterr().err
         assert (stop.value.code, len(error.strip().splitlines())) == (2, 1)
-        assert "--classes 3" in error
+        assert fix in error
         assert not re.search("SECRET|OTHER|7", error.replace(str(tmp_path), ""))
         assert not (tmp_path / "run").exists()
 
 
-def test_a_run_on_declared_classes_is_repeated_by_its_plan(capsys, tmp_path):
+def test_a_run_on_a_table_is_repeated_by_its_plan_which_holds_the_schema(capsys, tmp_path):
     own, test = table(tmp_path / "own.csv", 150), table(tmp_path / "test.csv", 40, seed=1)
-    train(capsys, f"--data {own} --target bigger --classes no,yes --test {test} --steps 2 --out {tmp_path}/a {QUICK}")
+    train(capsys, f"--data {own} {schema(tmp_path)} --test {test} --steps 2 --out {tmp_path}/a {QUICK}")
+    (tmp_path / "own.toml").unlink()
     train(capsys, f"--config {tmp_path}/a/plan.json --out {tmp_path}/b --quiet --json")
-    setups = [json.loads((tmp_path / name / "run.json").read_text()) for name in "ab"]
-    for name in ("classes", "test", "test_data", "provenance"):
+    setups, plans = ([json.loads((tmp_path / name / file).read_text()) for name in "ab"] for file in ("run.json", "plan.json"))
+    for name in ("test", "test_data", "provenance"):
         assert setups[0][name] == setups[1][name] is not None, name
+    assert plans[0]["schema"] == plans[1]["schema"] is not None
+    assert (tmp_path / "a" / "schema.toml").read_text() == (tmp_path / "b" / "schema.toml").read_text()
 
 
 def test_inner_and_outer_momentum_are_in_the_plan(capsys, tmp_path):

@@ -15,7 +15,17 @@ from privet.runs import run as runs
 
 EXAMPLES, USERS, SIDE = 240, 60, 14
 QUICK = ["--epsilon", "8", "--delta", "1e-5", "--steps", "3", "--quiet", "--json"]
-TABLE = ["--target", "bigger", "--classes", "no,yes", "--user-column", "who"]
+SCHEMA = """
+[target]
+column = "bigger"
+task = "classification"
+classes = ["no", "yes"]
+
+[columns]
+left = { kind = "number", lower = -3, upper = 3 }
+right = { kind = "number", lower = -3, upper = 3 }
+who = "user"
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +66,8 @@ def table(tmp_path):
         for number in range(EXAMPLES):
             left, right = generator.normal(size=2)
             rows.writerow([left, f"u{number % USERS}", right, "yes" if left > right else "no"])
-    return path
+    path.with_suffix(".toml").write_text(SCHEMA)
+    return [path, "--schema", path.with_suffix(".toml")]
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
@@ -77,8 +88,8 @@ def test_users_of_an_array_are_the_unit_and_plan_json_repeats_the_run(capsys, tm
 
 
 def test_users_of_a_table_are_the_unit_and_not_a_feature(capsys, tmp_path, table):
-    options = [*TABLE, "--user-cap", 10, "--batch-size", 20]
-    code, found, error = train(capsys, "--data", table, *options, *QUICK, "--out", tmp_path / "run")
+    options = ["--user-cap", 10, "--batch-size", 20, "--model", "mlp"]
+    code, found, error = train(capsys, "--data", *table, *options, *QUICK, "--out", tmp_path / "run")
     assert code == 0, error
     plan = plan_in(tmp_path / "run")
     assert (plan.unit, plan.examples) == ("one user", USERS)
@@ -117,12 +128,15 @@ def test_an_interrupted_run_on_users_and_views_resumes(capsys, tmp_path, images,
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--user-column", "user_train"], "--user-cap is None; it must be given with --user-column"),
+        (["--user-column", "user_train"], "--user-cap is None; it must be given for data with users"),
         ([], r"--data is .*or name the array of users"),
-        (["--user-column", "user_train", "--user-cap", 2, "--views", 3], "--augment is None; it must be given with --views"),
+        (["--user-column", "user_train", "--user-cap", 2, "--views", 3], "--augment is None; it must be given with views"),
         (["--user-column", "user_train", "--user-cap", 2, "--augment", "flip"], "--views is None; it must be given with augment"),
         (["--user-column", "user_train", "--user-cap", 0], "--user-cap is 0"),
-        (["--user-column", "user_train", "--user-cap", 2, "--group-size", 2], "--group-size is 2; it must be left out with --user-"),
+        (
+            ["--user-column", "user_train", "--user-cap", 2, "--group-size", 2],
+            "--group-size is 2; it must be left out with --user-cap",
+        ),
         (["--user-column", "x_train", "--user-cap", 2], "--user-column is 'x_train'; it must be an array other than inputs and"),
         (["--user-column", "who", "--user-cap", 2], "--user-column is 'who'.* user_train"),
         (["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "melt"], "--augment is 'melt'.*flip"),
@@ -145,6 +159,6 @@ def test_groups_require_replace_one_adjacency(capsys, tmp_path):
 
 
 def test_views_require_images(capsys, tmp_path, table):
-    options = [*TABLE, "--user-cap", 2, "--views", 2, "--augment", "flip"]
-    code, _, error = train(capsys, "--data", table, *options, *QUICK, "--out", tmp_path / "run")
+    options = ["--user-cap", 2, "--views", 2, "--augment", "flip"]
+    code, _, error = train(capsys, "--data", *table, *options, *QUICK, "--out", tmp_path / "run")
     assert (code, "augment is" in error) == (2, True)

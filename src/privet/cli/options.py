@@ -235,7 +235,7 @@ ClassCountsEpsilon = Annotated[
 UserColumn = Annotated[
     str | None,
     typer.Option(
-        help="Column (CSV) or array (.npz) of user ids: the unit of privacy becomes the user; requires --user-cap.",
+        help="Array of user ids in an .npz file: the unit of privacy becomes the user; requires --user-cap.",
         rich_help_panel=PRIVACY,
     ),
 ]

@@ -15,6 +15,8 @@ from privet.errors import InvalidArgumentError
 _RENAMED = {"source": "--data", "steps.epochs": "--epochs", "noise.schedule": "--bound-schedule"}
 # Option → fix, in place of one that names Python calls.
 _FIXES = {
+    "--classes": "The rows are private, so classes are never inferred from them: --classes 3 stands for the labels 0, 1 and 2; "
+    "--classes setosa,versicolor,virginica names them.",
     "--delta": "Lower --delta: publishing one random record outright would satisfy this one.",
     "--steps": "It is the number of steps; --epochs sets it in passes over the data.",
     "--noise-multiplier": "Leave it out and set --epsilon to find the multiplier for a target.",

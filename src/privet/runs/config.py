@@ -107,7 +107,7 @@ class Setup:
                 count(name, getattr(self, name))
         if (self.views is None) != (self.augment is None):
             missing, given = ("views", "augment") if self.views is None else ("augment", "views")
-            raise InvalidArgumentError(missing, None, f"given with {given}", "Set both or neither of views and augment.")
+            raise InvalidArgumentError(missing, None, f"given with {given}", f"Set both or neither of {missing} and {given}.")
         if self.user_cap is not None and self.group_size is not None:
             raise InvalidArgumentError(
                 "group_size", self.group_size, "left out with user_cap", "The unit is either a user or a group."

@@ -20,8 +20,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="List and fe
 def list_(json: Json = False) -> None:
     """List the data sets that privet train --data knows by name.
 
-    It also accepts the path of any .npz file with x_train and y_train (and optionally x_test and y_test), and of any CSV file
-    with a target column. The classes of such files are declared with --classes.
+    It also accepts the path of any table with a schema (privet schema draft), and of any .npz file with x_train and y_train (and
+    optionally x_test and y_test), whose classes are declared with --classes.
     """
     entries = data.catalogue()
     lines = [

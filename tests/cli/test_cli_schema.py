@@ -1,0 +1,180 @@
+"""The way from a private table to a run: draft a schema, fill it in, check it, train by it, resume by it."""
+
+import gzip
+import json
+import re
+
+import pytest
+from frames_of_users import tables
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privet import Plan
+from privet.cli import main
+from privet.runs import run as runs
+from privet.tables import Schema
+
+ROWS = "age,job,id,rich\n" + "".join(f"{20 + i % 60},{['a', 'b', '?'][i % 3]},{i},{['no', 'yes'][i % 2]}\n" for i in range(120))
+FILLED = {
+    'task = "?"': 'task = "classification"\nclasses = ["no", "yes"]',
+    'age = "?"': 'age = { kind = "number", lower = 0, upper = 100 }',
+    'job = "?"': 'job = { kind = "category", values = ["a", "b"] }',
+    'id = "?"': 'id = "ignore"',
+}
+QUICK = ["--epsilon", 8, "--delta", "1e-4", "--steps", 3, "--model", "logistic", "--quiet", "--json"]
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr(runs.report, "write", lambda directory: None)
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / "people.csv").write_text(ROWS)
+    return tmp_path / "people.csv"
+
+
+@pytest.fixture
+def schema(table, capsys):
+    _, text, _ = privet(capsys, "schema", "draft", table, "--target", "rich")
+    for before, after in FILLED.items():
+        text = text.replace(before, after)
+    table.with_suffix(".toml").write_text(text)
+    return table.with_suffix(".toml")
+
+
+def privet(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, words)))
+    output = capsys.readouterr()
+    return stop.value.code, output.out, output.err
+
+
+def refused(capsys, *words):
+    """Return the only line of a refusal."""
+    code, out, error = privet(capsys, *words)
+    assert (code, out, len(error.strip().splitlines())) == (2, "", 1), (code, out, error)
+    return error
+
+
+def test_a_draft_of_a_private_table_shows_no_cell_and_counts_what_is_left(capsys, table):
+    code, text, notes = privet(capsys, "schema", "draft", table, "--target", "rich")
+    table.write_text(ROWS.replace(",a,", ",SECRET,").replace(",no", ",OTHER"))
+    assert (code, text, notes) == privet(capsys, "schema", "draft", table, "--target", "rich")
+    assert '4 lines have a "?"' in notes
+    table.with_suffix(".toml").write_text(text)
+    options = ["--data", table, "--schema", table.with_suffix(".toml"), "--out", table.parent / "run"]
+    assert "people.toml: target.task is '?'; it must be filled in" in refused(capsys, "train", *options, *QUICK)
+    assert not (table.parent / "run").exists()
+
+
+def test_a_draft_from_a_public_sample_trains_without_a_hand(capsys, table):
+    sample = table.parent / "sample.csv"
+    sample.write_text(ROWS.replace("?", ""))
+    code, text, notes = privet(capsys, "schema", "draft", table, "--target", "rich", "--from-public", sample)
+    assert (code, notes) == (0, "")
+    table.with_suffix(".toml").write_text(text)
+    options = ["--data", table, "--schema", table.with_suffix(".toml"), "--target", "rich", "--out", table.parent / "run"]
+    code, out, error = privet(capsys, "train", *options, *QUICK)
+    assert code == 0, error
+    assert json.loads(out.splitlines()[-1])["steps"] == 3
+
+
+def test_a_run_keeps_its_schema_in_plan_statement_and_folder(capsys, table, schema):
+    run = table.parent / "run"
+    code, _, error = privet(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)
+    assert code == 0, error
+    known = Schema.read(schema)
+    assert Plan.from_json((run / "plan.json").read_text()).schema == known == Schema.read(run / "schema.toml")
+    statement = (run / "guarantee.md").read_text()
+    assert statement.count(known.describe()) == 1
+    assert "it was written without looking at the private rows" in statement
+
+
+def test_a_resumed_run_takes_its_own_schema_not_a_file_that_has_changed(capsys, monkeypatch, table, schema):
+    run = table.parent / "run"
+
+    def interrupt(training, progress):
+        for step in training:
+            if step.number == 2:
+                raise KeyboardInterrupt
+            yield step.number
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "_evaluation_points", interrupt)
+        assert privet(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)[0] == 130
+    before = Plan.from_json((run / "plan.json").read_text()).schema
+    schema.write_text(schema.read_text().replace('["a", "b"]', '["a", "b", "c"]'))
+    (run / "schema.toml").write_text(schema.read_text())
+    code, out, error = privet(capsys, "train", "--resume", run, "--quiet", "--json")
+    assert code == 0, error
+    assert json.loads(out.splitlines()[-1])["steps"] == 3
+    assert before.width == Plan.from_json((run / "plan.json").read_text()).schema.width == 3
+
+
+def test_a_schema_beside_a_plan_with_another_one_is_refused(capsys, table, schema):
+    run = table.parent / "run"
+    privet(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)
+    schema.write_text(schema.read_text().replace("upper = 100", "upper = 99"))
+    again = ["train", "--config", run / "plan.json", "--data", table, "--out", table.parent / "again", "--quiet"]
+    assert "it must be the schema of the plan" in refused(capsys, *again, "--schema", schema)
+    assert privet(capsys, *again)[0] == 0
+
+
+def test_a_check_counts_for_the_owner_and_changes_nothing(capsys, table, schema):
+    before = schema.read_bytes()
+    code, out, _ = privet(capsys, "schema", "check", table, "--schema", schema)
+    assert code == 0
+    assert re.search(r"^job +category +40 +0$", out, re.MULTILINE)
+    assert "must not be released" in out
+    code, out, _ = privet(capsys, "schema", "check", table, "--schema", schema, "--json")
+    found = json.loads(out)
+    assert found["columns"]["job"] == {"missing": 40, "unfit": 0}
+    assert (found["rows"], found["features"], found["rows_without_target"]) == (120, 3, 0)
+    assert schema.read_bytes() == before
+    assert sorted(path.name for path in table.parent.iterdir()) == ["people.csv", "people.toml"]
+
+
+UNFIT = {
+    "a column is missing": ("people.csv", ROWS.replace("job", "work", 1).encode(), "It has no column 'job'"),
+    "the target is missing": ("people.csv", ROWS.replace("rich", "wealth", 1).encode(), "It has no column 'rich'"),
+    "no header": ("people.csv", ROWS.partition("\n")[2].encode(), "first line names each column once"),
+    "no rows": ("people.csv", b"age,job,id,rich\n", "at least one row"),
+    "another format": ("people.parquet", ROWS.encode(), "a readable .parquet file"),
+    "half a file": ("people.csv.gz", gzip.compress(ROWS.encode())[:50], "a readable table of delimited text"),
+    "an unknown ending": ("people.xlsx", b"", "--data is"),
+    "no file": ("absent.csv", None, "No such file"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_a_table_that_does_not_fit_its_schema_is_refused_in_one_line_before_anything_is_written(capsys, tmp_path, schema, case):
+    name, content, words = UNFIT[case]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    options = ["--schema", schema, "--out", tmp_path / "run", *QUICK]
+    assert words in refused(capsys, "train", "--data", tmp_path / name, *options)
+    if case != "an unknown ending":
+        assert words in refused(capsys, "schema", "check", tmp_path / name, "--schema", schema)
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=tables(least=2), data=st.data())
+def test_any_table_without_a_column_of_its_schema_is_refused(capsys, tmp_path, drawn, data):
+    known, cells = drawn
+    lost = data.draw(st.sampled_from([*known.kinds]))
+    names = [f"{name} " if name != lost else "another" for name in known.kinds]
+    if lost == "another" or {*names} & {lost}:
+        return
+    (tmp_path / "own.toml").write_text(known.to_toml(), encoding="utf-8")
+    rows = [[f'"{str(cell).replace(chr(34), chr(34) * 2)}"' for cell in row] for row in zip(*cells.values(), strict=True)]
+    quoted = [f'"{name.replace(chr(34), chr(34) * 2)}"' for name in names]
+    (tmp_path / "own.tsv").write_text("\n".join("\t".join(row) for row in (quoted, *rows)), encoding="utf-8", newline="")
+    before = sorted(tmp_path.iterdir())
+    words = ["train", "--data", tmp_path / "own.tsv", "--schema", tmp_path / "own.toml", "--out", tmp_path / "run", *QUICK]
+    refused(capsys, *words)
+    assert sorted(tmp_path.iterdir()) == before
