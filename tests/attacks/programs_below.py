@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from harness import Task, attack, bounded
+from identities import identity_with_backward
 from materials import Body, classify, points
 from torch import nn
 from torch.nn import functional as F
@@ -123,22 +124,8 @@ def constant_of_a_class_that_mixes():
     return bounded(Task(Shifted, classify), FAR, remove=(0, 7))
 
 
-class Amplified(torch.autograd.Function):
-    """Scales every gradient to norm 30: not linear, so it must not be applied to a sum of gradients."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, grad):
-        return 30 * grad / (grad.norm() + 1e-6)
+# Scales every gradient to norm 30: not linear, so it must not be applied to a sum of gradients.
+Amplified = identity_with_backward(lambda grad: 30 * grad / (grad.norm() + 1e-6))
 
 
 @attack("gradients", fast=True)

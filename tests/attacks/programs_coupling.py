@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from harness import Task, attack, bounded
+from identities import identity_with_backward
 from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points, sentences
 from torch import nn
 from torch.nn import functional as F
@@ -161,24 +162,11 @@ def load_balance_of_experts():
 def gradient_of_a_mean_by_hand():
     """A user-defined autograd function returns the batch's mean gradient for every row."""
 
-    class Mixing(torch.autograd.Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(x):
-            return x.clone()
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            pass
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad.mean(0, keepdim=True).expand_as(grad)
+    mixing = identity_with_backward(lambda grad: grad.mean(0, keepdim=True).expand_as(grad))
 
     class Mixed(Body):
         def forward(self, x):
-            return self.outer(Mixing.apply(self.hidden(x)))
+            return self.outer(mixing.apply(self.hidden(x)))
 
     return bounded(Task(Mixed, classify), FAR, remove=(0, 7))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import plan
 
 import privet
 from privet import Plan, accounting, clipping, epochs, noise, sampling
@@ -16,19 +17,6 @@ from privet.noise import SOURCES, Gaussian
 from privet.plan import Epochs, PrivacyMechanism, calibrate
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Piecewise, Table
-
-
-def plan(**changes):
-    values = {
-        "examples": 60_000,
-        "sampling": Poisson(batch_size=512),
-        "steps": 300,
-        "clipping": Flat(bound=0.7),
-        "delta": 1e-5,
-        "noise": Gaussian(multiplier=2.3),
-    }
-    return Plan(**{**values, **changes})
-
 
 # --- derived values ---------------------------------------------------------------------------------------------------
 

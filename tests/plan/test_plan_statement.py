@@ -5,26 +5,15 @@ import math
 
 import pytest
 import torch
+from plans import plan
 
 import privet
-from privet import Plan, clipping, sampling
+from privet import clipping, sampling
 from privet.accounting import composed_epsilon, events
 from privet.clipping import Flat, Projected
 from privet.noise import SOURCES, Gaussian
 from privet.plan import statement as statements
 from privet.sampling import Poisson
-
-
-def plan(**changes):
-    values = {
-        "examples": 60_000,
-        "sampling": Poisson(batch_size=512),
-        "steps": 300,
-        "clipping": Flat(bound=0.7),
-        "delta": 1e-5,
-        "noise": Gaussian(multiplier=2.3),
-    }
-    return Plan(**{**values, **changes})
 
 
 def test_the_guarantee_says_what_the_plan_says():

@@ -6,6 +6,7 @@ import cases
 import oracle
 import pytest
 import torch
+from identities import identity_with_backward
 from recording import Seen, cover, physical, record
 from torch import nn
 from torch.nn import functional as F
@@ -238,37 +239,27 @@ def test_checkpointed_parts_are_recomputed_with_the_same_numbers_and_leave_nothi
     assert not hasattr(model, "seen")
 
 
-class Clipped(torch.autograd.Function):
-    """A function with a non-linear backward pass, which must not receive a sum of gradients."""
+def limited(grad):
+    """A non-linear change of a gradient, which must not receive a sum of gradients."""
+    return grad.clamp(-0.1, 0.1)
 
-    generate_vmap_rule = True
 
-    @staticmethod
-    def forward(x):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.clamp(-0.1, 0.1)
+Limited = identity_with_backward(limited)
 
 
 def hooked(weight):
     made = 2 * weight
-    made.register_hook(lambda grad: grad.clamp(-0.1, 0.1))
+    made.register_hook(limited)
     return made
 
 
 def hooked_at_its_node(weight):
     made = 2 * weight
-    made.grad_fn.register_prehook(lambda grads: (grads[0].clamp(-0.1, 0.1),))
+    made.grad_fn.register_prehook(lambda grads: (limited(grads[0]),))
     return made
 
 
-@pytest.mark.parametrize("make", [Clipped.apply, lambda weight: Clipped.apply(2 * weight), hooked, hooked_at_its_node])
+@pytest.mark.parametrize("make", [Limited.apply, lambda weight: Limited.apply(2 * weight), hooked, hooked_at_its_node])
 def test_code_between_a_parameter_and_its_use_sees_one_examples_gradient(make):
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
 
