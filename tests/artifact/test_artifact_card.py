@@ -64,6 +64,7 @@ def test_results_have_one_interval_and_their_source():
 def test_columns_are_listed_with_what_fits():
     card = format_card(TABLE)
     assert "| age | number | a number from 17 to 90 |" in card
+    assert "| work | category | one of private, state |" in card
     assert "| id |" not in card  # it is not used
 
 

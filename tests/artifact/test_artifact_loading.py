@@ -184,6 +184,9 @@ def test_a_place_without_a_model_says_what_is_missing(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"It has no model\.json"):
         privet.load(tmp_path)
     (tmp_path / "plan.json").touch()
+    with pytest.raises(InvalidArgumentError, match=r"a run of privet\.Training"):
+        privet.load(tmp_path)
+    (tmp_path / "run.json").touch()
     with pytest.raises(InvalidArgumentError, match="not finished: privet train --resume"):
         privet.load(tmp_path)
     (tmp_path / "model.safetensors").touch()

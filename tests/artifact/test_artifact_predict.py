@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from model_folders import CLASSES, GUARANTEE
+from model_folders import CLASSES, GUARANTEE, make
 
 import privet
 from privet.artifact import MisfitError
+from privet.data.preprocessing import Unchanged
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.tables import read_frame
 
@@ -136,6 +137,12 @@ def test_encoded_rows_are_finite_and_have_the_public_shape(image_model):
         model.predict(torch.full((1, 1, 16, 16), torch.nan), encoded=True)
     with pytest.raises(InvalidArgumentError, match="shape"):
         model.predict(torch.zeros(1, 3, 16, 16), encoded=True)
+
+
+def test_encoded_inputs_keep_their_shape(tmp_path):
+    """Channels that look like the last dimension of an image are not moved."""
+    model = privet.load(make(tmp_path / "model", "mlp", (4, 5, 3), CLASSES.task, None, Unchanged()))
+    assert model.predict_proba(np.zeros((2, 4, 5, 3)), encoded=True).shape == (2, 2)
 
 
 @pytest.mark.parametrize("names", [["x"], ["anything"], ["x", "y"], ["x_test", "x_train"]], ids=str)

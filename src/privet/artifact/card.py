@@ -15,11 +15,13 @@ from typing import Any
 
 from privet.artifact.description import ModelDescription
 from privet.artifact.export import FORMATS
-from privet.tables import Schema
+from privet.tables import Category, Column, Schema
 
 _PRIVATE_TAGS = ("differential-privacy", "dp-sgd")
-# Number of columns or classes that the card lists; model.json has them all.
+# Number of columns, or of classes, that the card lists; model.json has them all.
 _LISTED = 60
+# Number of values of a column that it lists.
+_LISTED_VALUES = 12
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,7 @@ def format_card(description: ModelDescription, metrics: Sequence[PublicMetric] =
 
 
 def _title(description: ModelDescription) -> str:
-    where = f" on {description.data_set}" if description.data_set else ""
-    return f"{description.architecture.name} for {description.target}{where}"
+    return f"Model that predicts {description.target}" + (f" ({description.data_set})" if description.data_set else "")
 
 
 def _task(description: ModelDescription) -> str:
@@ -143,9 +144,15 @@ def _training_data(description: ModelDescription) -> str:
 
 def _columns(schema: Schema) -> str:
     features = [(name, column) for name, column in schema.columns if column.labels()]
-    rows = [f"| {_cell(name)} | {type(column).__name__.lower()} | {_cell(column.requirement)} |" for name, column in features]
+    rows = [f"| {_cell(name)} | {type(column).__name__.lower()} | {_cell(_allowed(column))} |" for name, column in features]
     more = [f"| … | | {len(rows) - _LISTED} further columns are in model.json |"] if len(rows) > _LISTED else []
     return "\n".join(["| column | kind | a cell that fits |", "|---|---|---|", *rows[:_LISTED], *more])
+
+
+def _allowed(column: Column) -> str:
+    if isinstance(column, Category) and len(column.values) <= _LISTED_VALUES:
+        return f"one of {', '.join(column.values)}"
+    return column.requirement
 
 
 def _guarantee(description: ModelDescription) -> str:

@@ -47,17 +47,25 @@ def encode_rows(
         InvalidArgumentError: the rows cannot be read, lack a column, or have another shape or type.
     """
     choice("misfits", misfits, MISFITS)
-    if description.schema is None or encoded:
-        preprocessing = Unchanged() if encoded else description.preprocessing
-        if preprocessing is None:
+    if encoded:
+        return _encode_array(rows, description, _Encoded())
+    if description.schema is None:
+        if description.preprocessing is None:
             fix = "Encode the rows as for training, and say so with encoded=True."
             raise InvalidArgumentError("encoded", encoded, "True for a model without known preprocessing", fix)
-        return _encode_array(rows, description, preprocessing)
+        return _encode_array(rows, description, description.preprocessing)
     frame = read_frame(rows, "rows")
     found = find_table_misfits(frame, description.schema)
     if found.places and misfits == "refuse":
         raise MisfitError(found, 'Correct them, or encode them as the schema says with misfits="as-schema".')
     return description.schema.encode(frame), found
+
+
+class _Encoded(Unchanged):
+    """Inputs of the network already: their shape stays as it is."""
+
+    def __call__(self, array: NDArray[np.generic]) -> NDArray[np.float32]:
+        return array.astype(np.float32)
 
 
 def _encode_array(
