@@ -1,4 +1,4 @@
-"""The plan: the one place where everything meets that the guarantee depends on."""
+"""The plan: everything that the guarantee depends on, in one place."""
 
 from privet._utils.registry import PARTS, register
 from privet.plan.calibration import calibrate

@@ -1,4 +1,4 @@
-"""Calibration: solve for whatever a plan left open, noise or steps, so that it meets a target ε."""
+"""Calibration: solve for the open parameter of a plan, noise or steps, so that it meets a target ε."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from privet.plan.mechanism import PrivacyMechanism
 
 Asked = TypeVar("Asked", bound=PrivacyMechanism)
 
-# Where every step has its own multiplier, every step is a line in a table.
+# If every step has its own multiplier, every step is an entry of a table.
 _MOST_SCHEDULED_STEPS = 2**20
 
 
 def calibrate(plan: Asked, epsilon: float, accountant: str | None = None) -> Asked:
-    """Return a plan, or a mechanism, with what it left open; arguments and errors as for `Plan.calibrate`."""
+    """Return the calibrated plan or mechanism; arguments and errors as for `Plan.calibrate`."""
     target = positive("epsilon", epsilon)
     plan.sampling.check_adjacency(plan.adjacency)
     if isinstance(plan, Declaration) and unbounded(plan.clipping):

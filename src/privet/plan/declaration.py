@@ -1,4 +1,4 @@
-"""The declaration: all fields of a plan, what has to hold of them together, and the numbers that follow from them."""
+"""The declaration: all fields of a plan, their joint constraints, and the numbers derived from them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _QUERIES: dict[str, type[Any]] = {"holdout": Holdout, "class_counts": ClassCount
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration(PrivacyMechanism):
-    """A mechanism together with what is summed in it: the fields of a plan, which are described at `privet.Plan`.
+    """A mechanism and the sum that it releases: the fields of a plan; see `privet.Plan`.
 
     Attributes:
-        BASES: field → what the kind of its value is derived from. Kinds that are not Privet's join by `privet.register`.
+        BASES: field → base class of its values. `privet.register` adds a user's kinds.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or two do not go together.
+        InvalidArgumentError: an argument is out of range, or arguments cannot be combined.
     """
 
     BASES: ClassVar[dict[str, type[Any]]] = {
@@ -91,33 +91,33 @@ class Declaration(PrivacyMechanism):
 
     @property
     def queries(self) -> dict[str, float]:
-        """Name → noise multiplier of each query beside the steps."""
+        """Name → noise multiplier of each query."""
         return {query.NAME: query.multiplier for query in (self.class_counts, self.holdout) if query is not None}
 
     @property
     def divisor(self) -> float:
-        """What every noised sum is divided by: the expected batch size, a public constant."""
+        """Divisor of every noised sum: the expected batch size, a public constant."""
         return self.sampling.expected_batch_size(self.examples)
 
     @property
     def multiplier_moves(self) -> bool:
-        """Whether steps have noise multipliers of their own, by a schedule of the noise or of a bound that the noise ignores."""
+        """Whether noise multipliers vary over the steps, by a schedule of the noise or of a bound that the noise ignores."""
         return super().multiplier_moves or (self.noise.deviation == "fixed" and not isinstance(self.bound_schedule, Constant))
 
     @property
     def reasons_for_no_privacy(self) -> tuple[str, ...]:
-        """Why nothing is private at any ε, in words; empty if it is."""
+        """Reasons why the plan has no privacy at any ε, in words; empty if it has."""
         if not unbounded(self.clipping):
             return super().reasons_for_no_privacy
         unclipped = "NOTHING IS CLIPPED: one example can move what is released without limit, whatever the noise"
         return (unclipped, *super().reasons_for_no_privacy)
 
     def bound_factors(self) -> Factors:
-        """Return what the rule's bound is multiplied by at every step, (T,)."""
+        """Return the factor of the rule's bound at every step, (T,)."""
         return self.bound_schedule.factors(self.total_steps)
 
     def timetable(self) -> Timetable | None:
-        """Return which steps share a mask; None without sparsification."""
+        """Return the steps that share a mask; None without sparsification."""
         if self.sparsification is None:
             return None
         epoch = Fraction(self.examples) / Fraction(self.sampling.expected_batch_size(self.examples))
@@ -129,7 +129,7 @@ class Declaration(PrivacyMechanism):
         It is that of parameters whose noise scale is 1; rounding to the grid adds less than one part in 10⁴.
 
         Raises:
-            InvalidArgumentError: the rule adapts its bound to what is released, so that nobody knows it ahead.
+            InvalidArgumentError: the rule adapts its bound to released values, so it is not known in advance.
         """
         if self.clipping.adaptive:
             raise InvalidArgumentError(
@@ -138,7 +138,7 @@ class Declaration(PrivacyMechanism):
         return self.multipliers() * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
 
     def step_events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
-        """Return the releases of the first `steps` steps (all of them by default), for an accountant; equal ones together."""
+        """Return the releases of the first `steps` steps (default: all) for an accountant; equal ones are counted together."""
         events = super().events(steps)
         if not isinstance(self.clipping, Projected):
             return events

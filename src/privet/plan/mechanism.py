@@ -1,4 +1,4 @@
-"""The mechanism: who takes part in how many steps, with how much noise. It is what an ε is computed from."""
+"""The mechanism: sampling, number of steps and noise, from which ε is computed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Epochs:
     """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps, as the sampling scheme counts them.
 
     Args:
-        epochs: > 0; an epoch is what sees every example once, in expectation or, for schemes with epochs, exactly.
+        epochs: > 0; one epoch uses every example once: in expectation or, for epoch-based schemes, exactly.
     """
 
     epochs: float
@@ -39,15 +39,15 @@ def epochs(number: float) -> Epochs:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyMechanism:
-    """Noise on the sums of some steps' samples, whatever it is that is summed: what a question about ε is about.
+    """Noised sums over sampled examples, regardless of the summands: everything that determines ε.
 
-    A `privet.Plan` is one, and says beside this what is summed and how it is clipped.
+    A `privet.Plan` is a mechanism that also states the summands and their clipping.
 
     Args:
         examples, sampling, steps, delta, adjacency, noise, unit: as for `privet.Plan`.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or two do not go together.
+        InvalidArgumentError: an argument is out of range, or arguments cannot be combined.
 
     >>> from privet.sampling import Poisson
     >>> asked = PrivacyMechanism(examples=60_000, sampling=Poisson(256), steps=3515, delta=1e-5, noise=Gaussian(multiplier=1.1))
@@ -98,7 +98,7 @@ class PrivacyMechanism:
         """Number of steps T.
 
         Raises:
-            InvalidArgumentError: `steps` is None, to be solved for by `calibrate`.
+            InvalidArgumentError: `steps` is None; call `calibrate`.
         """
         if self.steps is None:
             raise InvalidArgumentError(
@@ -126,12 +126,12 @@ class PrivacyMechanism:
 
     @property
     def multiplier_moves(self) -> bool:
-        """Whether steps have noise multipliers of their own."""
+        """Whether noise multipliers vary over the steps."""
         return not isinstance(self.noise.schedule, Constant)
 
     @property
     def reasons_for_no_privacy(self) -> tuple[str, ...]:
-        """Why nothing is private at any ε, in words; empty if it is."""
+        """Reasons why the mechanism has no privacy at any ε, in words; empty if it has."""
         reasons = {
             "no noise is added (multiplier 0)": self.noise_multiplier == 0.0,
             "the noise is the same on every run and known to everybody (a test source)": not SOURCES[self.noise.source].private,
@@ -143,37 +143,35 @@ class PrivacyMechanism:
         return self._multipliers(self.total_steps)
 
     def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
-        """Return what an accountant is told: the first `steps` releases (all of them by default), equal ones counted together."""
+        """Return the events for the accountant: the first `steps` releases (default: all); equal ones are counted together."""
         number = self.total_steps if steps is None else steps
-        # If no schedule tells steps apart they are one event, so that a question about 10⁹ of them needs no list.
+        # Without a schedule, all steps are one event, so that 10⁹ steps need no list.
         if number and not self.multiplier_moves:
             together = self.sampling.participation(self.examples, number)
             return (self.sampling.event(self.examples, self.noise_multiplier, together),)
         return self.sampling.events(self.examples, self._multipliers(max(self.total_steps, number))[:number])
 
     def check_covered(self) -> None:
-        """Refuse a sampling scheme whose ε nobody can compute, or nobody here, unless nothing is private anyway.
-
-        Training asks before it starts.
+        """Refuse a sampling scheme without an accountant, unless there is no privacy anyway. Training checks this first.
 
         Raises:
-            InvalidArgumentError: naming the scheme and the fix.
+            InvalidArgumentError: the message names the scheme and the fix.
         """
         if not self.reasons_for_no_privacy:
             check_installed(self.events())
 
     def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
-        """Return ε at this δ after `steps` steps (all of them by default); infinity without private noise.
+        """Return ε at this δ after `steps` steps (default: all); infinity without private noise.
 
         Args:
             accountant: "pld" (default), "rdp", "moments", "strong" or "basic" (upper bounds, from tight to loose), or "gdp"
                 (approximation that can be too small).
-            steps: how many releases to count.
+            steps: number of releases to count.
 
         Raises:
-            InvalidArgumentError: the accountant, or every one, has no bound for what is released between such neighbours.
-                `privet.accounting.compare` says which have; where somebody might account it as Poisson sampling, the message
-                says how far off that would be.
+            InvalidArgumentError: the accountant, or every accountant, has no bound for these releases and this adjacency;
+                `privet.accounting.compare` lists those that have one. For shuffled batches, the message states the error of
+                accounting for them as Poisson sampling.
         """
         choice("accountant", accountant, accounting.ACCOUNTANTS)
         spent = math.inf
@@ -188,10 +186,10 @@ class PrivacyMechanism:
 
 
 def check_type(name: str, value: object, base: type[Any], example: str) -> None:
-    """Refuse a value that is not derived from a class.
+    """Refuse a value that is not an instance of a class.
 
     Raises:
-        InvalidArgumentError: with an example of what would do.
+        InvalidArgumentError: the message gives an example of an allowed value.
     """
     if not isinstance(value, base):
         raise InvalidArgumentError(name, value, f"a value such as {example}")

@@ -1,7 +1,7 @@
-"""The plan: one frozen value that holds everything the guarantee depends on, and derives all that must agree.
+"""The plan: one frozen value that holds everything that the guarantee depends on.
 
-Sampler, sampling rate, sensitivity, noise standard deviation, divisor, accounting events and the printed statement all come
-from here; none is typed twice. What does not change the promise (physical batch size, device, progress) lives elsewhere.
+Sampler, sampling rate, sensitivity, noise standard deviation, divisor, accounting events and the statement are derived from it,
+so they always agree. Settings that do not change the guarantee (physical batch size, device, progress) are elsewhere.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Declaration):
-    """What will be trained on, how often, how bounded and how noised: the promise, before any data is touched.
+    """Everything that the guarantee depends on: data size, sampling, steps, clipping and noise, fixed before any data is read.
 
     Args:
         examples: public number of examples N ≥ 2 the guarantee is stated for; training refuses a data set of another size. If
             users or groups are clipped as one (see `privet.units`), it is their number.
-        sampling: who takes part in a step, such as `privet.sampling.Poisson(batch_size=512)`.
-        steps: number of steps, `privet.epochs(n)`, or None to let `calibrate` spend a budget with given noise.
-        clipping: how contributions are bounded, such as `privet.clipping.Flat(bound=0.3)`.
+        sampling: the sampling scheme, such as `privet.sampling.Poisson(batch_size=512)`.
+        steps: number of steps, or `privet.epochs(n)`; None if `calibrate` is to find it for given noise.
+        clipping: the clipping rule, such as `privet.clipping.Flat(bound=0.3)`.
         delta: δ in (0, 1), below 1/N unless `accept_large_delta`.
         adjacency: "add-remove", "replace-one" or "zero-out": how neighbouring data sets differ.
         noise: `privet.noise.Gaussian(multiplier=...)`; without a multiplier `calibrate` finds it.
         bound_schedule: factor of the rule's bound at every step, such as `privet.schedules.Geometric()`.
-        momentum: of the gradients, beside the optimizer's own: `privet.momentum.InnerOuter(...)`, `PerExample(...)` or None.
-        accept_large_delta: allow δ ≥ 1/N, at which a mechanism may publish somebody's data outright.
-        sparsification: which coordinates a step leaves out, such as `privet.sparsification.Random(final_rate=0.9)`; or None.
-        unit: whose privacy it is: "one example", "one user", that of a `privet.units.Groups`, or a `privet.units.Unit`; training
-            refuses a data set of other units.
+        momentum: momentum in addition to the optimizer's: `privet.momentum.InnerOuter(...)`, `PerExample(...)` or None.
+        accept_large_delta: allow δ ≥ 1/N, which permits a mechanism that publishes a random record.
+        sparsification: the coordinates that steps drop, such as `privet.sparsification.Random(final_rate=0.9)`; or None.
+        unit: the unit of privacy: "one example", "one user", that of a `privet.units.Groups`, or a `privet.units.Unit`; training
+            refuses a data set with other units.
         holdout: the query for the final model's result on held-out entries (`privet.plan.Holdout`); or None.
         class_counts: the query for the number of training entries of each class (`privet.plan.ClassCounts`); or None.
         schema: the public schema of the table that is trained on (`privet.tables.Schema`); None for other data.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or two do not go together.
+        InvalidArgumentError: an argument is out of range, or arguments cannot be combined.
 
     >>> from privet import clipping, noise, sampling
     >>> plan = Plan(
@@ -61,11 +61,12 @@ class Plan(Declaration):
     """
 
     def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Plan:
-        """Return a new plan that meets (ε, δ), solving for whichever of noise and steps was left open.
+        """Return a new plan that meets (ε, δ): solve for noise or steps, whichever is open.
 
         Args:
             epsilon: target ε > 0, never exceeded.
-            accountant: which ε is to meet it, any upper bound; by default the tightest that is sound at this δ.
+            accountant: the accountant whose ε must meet the target, any upper bound; default: the tightest that
+                is sound at this δ.
 
         Raises:
             InvalidArgumentError: both or neither are open, or the target cannot be met.
@@ -73,11 +74,11 @@ class Plan(Declaration):
         return calibrate(self, epsilon, accountant)
 
     def guarantee(self, *, steps: int | None = None, accountant: str | None = None) -> Guarantee:
-        """Return the statement of what this plan promises after `steps` steps (all of them by default).
+        """Return the guarantee of this plan after `steps` steps (default: all).
 
         Args:
-            steps: how many releases to count.
-            accountant: which ε is promised; by default the tightest bound that is sound at this δ.
+            steps: number of releases to count.
+            accountant: the accountant whose ε is stated; default: the tightest bound that is sound at this δ.
         """
         return build_guarantee(self, steps, accountant)
 
@@ -112,19 +113,19 @@ class Plan(Declaration):
         return plan
 
     def check_readable(self) -> None:
-        """Refuse a plan that its JSON does not give back: a run of it could spend, and then not be resumed.
+        """Refuse a plan that its JSON cannot restore: its run could spend privacy, but not be resumed.
 
         Raises:
-            InvalidArgumentError: naming the part that is of a kind which is not known, or does not come back as it was.
+            InvalidArgumentError: the message names the part of an unregistered kind, or the part that its JSON changes.
         """
         for each in fields(self):
             check_registered(f"plan.{each.name}", getattr(self, each.name))
         try:
             same = Plan.from_json(self.to_json()) == self
-        except (TypeError, ValueError):  # what JSON has no word for; InvalidArgumentError, too
+        except (TypeError, ValueError):  # values without a JSON form; also InvalidArgumentError
             same = False
         if not same:
             raise InvalidArgumentError(
-                "plan", "not what its JSON gives back", "made of numbers, text, tuples and such values",
-                "A run of it could not be resumed; see Plan.to_json.",
+                "plan", "a plan that its JSON does not restore", "made of numbers, text, tuples and such values",
+                "Its run could not be resumed; see Plan.to_json.",
             )  # fmt: skip

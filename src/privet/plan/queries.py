@@ -1,6 +1,6 @@
-"""Queries: noisy answers about the data beside the training steps, each paid for in the plan.
+"""Queries: noisy answers about the data, in addition to the training steps; the plan accounts for each.
 
-A query is one Gaussian mechanism: a sum of bounded contributions, one per entry, with noise in proportion to the bound.
+A query is one Gaussian mechanism: a sum of bounded contributions, one per entry, with noise proportional to the bound.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from privet.errors import InvalidArgumentError, count, positive, real
 
 @dataclass(frozen=True)
 class Query:
-    """A noisy sum over the entries of one part of the data: examples, users or groups, as the plan's unit says.
+    """A noisy sum over the entries of one part of the data: examples, users or groups, according to the plan's unit.
 
     Args:
         multiplier: standard deviation of the noise over the largest norm C of one entry's contribution, in [1e-3, 1e6].
 
     Guarantee:
-        Adding or removing an entry moves the sum by at most C; replacing one moves it by at most 2C. That is the sensitivity for
-        which accountants know `Event(1.0, multiplier)`.
+        Adding or removing an entry moves the sum by at most C; replacing one moves it by at most 2C. Accountants assume this
+        sensitivity for `Event(1.0, multiplier)`.
     """
 
     NAME: ClassVar[str]  # in the ledger
@@ -44,7 +44,7 @@ class Query:
 
     @classmethod
     def calibrate(cls, epsilon: float, *, delta: float, adjacency: str = "add-remove", **fields: int) -> Self:
-        """Return the query with the least noise for which it alone is (ε, δ)-private.
+        """Return the query with the least noise that is (ε, δ)-private by itself.
 
         Args:
             epsilon: ε > 0 of the query, never exceeded.
@@ -73,18 +73,18 @@ class Holdout(Query):
 
     Guarantee:
         The held-out entries are a uniformly random subset of fixed public size, drawn without looking at values. So neighbouring
-        data sets can be divided alike, and differ in one part only:
+        data sets can be divided in the same way, and differ in one part only:
 
         * in the training part: the model satisfies the ε of the steps; the evaluation reads the model and a part that is the same
           for both neighbours, which is post-processing of the model;
         * in the held-out part: the model has the same distribution for both neighbours; given the model, the released result is a
           Gaussian mechanism and satisfies the ε of the query.
 
-        For every division the total is therefore at most the larger of the two ε at the same δ, and so it is on average over
-        divisions, because the hockey-stick divergence is jointly convex (parallel composition; McSherry 2009, Theorem 4). It is
-        no sum, because no entry is in both parts. The law of the subset does not depend on the order of the entries. So this also
-        holds where adding or replacing an entry moves others to new positions, as for users sorted by name. For add-remove
-        neighbours the entry that one of them lacks leaves an empty place in its part: the numbers of entries are public, as
+        So for every division the total is at most the larger of the two ε at the same δ. This also holds on average over
+        divisions, because the hockey-stick divergence is jointly convex (parallel composition; McSherry 2009, Theorem 4). The two
+        ε do not add up, because no entry is in both parts. The distribution of the subset does not depend on the order of the
+        entries, so the argument also covers an added or replaced entry that moves others to new positions, as for users sorted by
+        name. For add-remove neighbours, the missing entry leaves an empty place in its part: numbers of entries are public, as
         everywhere in a plan.
     """
 
