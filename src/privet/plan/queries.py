@@ -53,7 +53,7 @@ class Query:
             fields: the other fields of the query.
 
         >>> round(Holdout.calibrate(0.1, delta=1e-5, examples=500).multiplier, 1)
-        30.6
+        30.7
         """
         multiplier = accounting.composed_multiplier(
             lambda sigma: [accounting.Event(1.0, sigma)],
