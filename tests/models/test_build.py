@@ -20,6 +20,8 @@ OPTIONS = [
     ("tanh-cnn", {"width": 3}),
     ("strided-cnn", {"width": 3}),
     ("regression-mlp", {"activation": "tanh"}),
+    ("table", {"numbers": [0, 5], "waves": 2, "width": 3}),
+    ("table", {"numbers": [], "waves": 0, "width": 0, "activation": "relu"}),
 ]
 
 
@@ -96,10 +98,10 @@ def test_the_default_activation_is_bounded():
 
 def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
     with pytest.raises(
-        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, mlp, tanh-cnn, strided-cnn, scattering-cnn"
+        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, linear, mlp, table, tanh-cnn, strided-cnn, "
     ):
         models.build("cnn", (1, 8, 8), 10)
-    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, mlp, regression-mlp\."):
+    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, linear, mlp, table, reg"):
         models.build("tanh-cnn", (54,), 7)
     with pytest.raises(InvalidArgumentError, match=r"input_shape is \(\).*one dimension or more"):
         models.build("logistic", (), 7)
@@ -108,9 +110,11 @@ def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (("resnet", (1, 28, 28), 10), {}, "name is 'resnet'; it must be one of 'logistic', 'mlp', 'cnn', 'tanh-cnn'"),
+        (("resnet", (1, 28, 28), 10), {}, "name is 'resnet'; it must be one of 'logistic', 'linear', 'mlp', "),
         (("mlp", (0,), 10), {}, "input_shape is 0"),
-        (("mlp", (4,), 1), {}, "classes is 1; it must be at least 2"),
+        (("logistic", (4,), 1), {}, "classes is 1; it must be at least 2"),
+        (("table", (4,), 2), {"numbers": [4]}, "positions of features, from 0 to 3"),
+        (("table", (4,), 2), {"waves": -1}, "waves is -1"),
         (("regression-mlp", (4,), 0), {}, "classes is 0; it must be at least 1"),
         (("tanh-cnn", (1, 8, 8), 2), {"width": 0}, "width is 0"),
         (("mlp", (4,), 2), {"width": 0}, "width is 0"),

@@ -55,7 +55,7 @@ def test_the_estimate_is_written_with_its_interval_and_its_epsilon(source, tmp_p
     assert json.loads((tmp_path / "run" / "holdout.json").read_text())["metrics"] == found.metrics
     assert outcome.guarantee.epsilon == plan_of().epsilon()
     assert "40 further examples" in (tmp_path / "run" / "guarantee.md").read_text()
-    assert (tmp_path / "run" / "holdout.key").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "run" / "division.key").stat().st_mode & 0o077 == 0
     assert verify(tmp_path / "run").epsilon == plan_of().epsilon()
 
 
@@ -84,6 +84,7 @@ def killed(source, directory, where, monkeypatch, plan=None):
     """Run in a child that dies at one of the points around the release; return whether it died there."""
     child = os.fork()
     if not child:
+
         def die(*_):
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -142,17 +143,17 @@ def test_a_resumed_run_holds_out_the_same_data(source, tmp_path, monkeypatch):
 
     monkeypatch.setattr(runs.Setup, "divide", divide)
     runs.resume(run)
-    assert seen == [(run / "holdout.key").read_text().strip()]
+    assert seen == [(run / "division.key").read_text().strip()]
 
 
 @pytest.mark.parametrize("content", [None, "", "12\n", "x" * 64])
 def test_a_run_without_its_key_is_not_resumed(source, tmp_path, monkeypatch, content):
     run = tmp_path / "run"
     assert killed(source, run, "before payment", monkeypatch)
-    (run / "holdout.key").unlink()
+    (run / "division.key").unlink()
     if content is not None:
-        (run / "holdout.key").write_text(content)
-    with pytest.raises(LedgerError, match=r"holdout\.key"):
+        (run / "division.key").write_text(content)
+    with pytest.raises(LedgerError, match=r"division\.key"):
         runs.resume(run)
 
 

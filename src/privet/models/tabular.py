@@ -29,14 +29,10 @@ class TableNetwork(nn.Module):
         activation: "tanh" or "relu".
     """
 
-    positions: Tensor
-    frequencies: Tensor
-
     def __init__(self, features: int, outputs: int, numbers: Sequence[int], waves: int, width: int, activation: str) -> None:
         super().__init__()
         expanded = features + waves * len(numbers)
-        self.register_buffer("positions", torch.tensor(list(numbers), dtype=torch.int64), persistent=False)
-        self.register_buffer("frequencies", math.pi / 2 * torch.arange(1.0, waves + 1), persistent=False)
+        self.numbers, self.waves = list(numbers), waves
         self.linear = nn.Linear(expanded, outputs)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
@@ -47,8 +43,9 @@ class TableNetwork(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return outputs (B, outputs) of features (B, D)."""
         features = inputs.flatten(1)
-        numbers = features.index_select(1, self.positions)
-        waves = ((numbers + 1)[:, :, None] * self.frequencies).cos().flatten(1)
+        positions = torch.tensor(self.numbers, dtype=torch.int64, device=features.device)
+        frequencies = math.pi / 2 * torch.arange(1, self.waves + 1, dtype=features.dtype, device=features.device)
+        waves = ((features.index_select(1, positions) + 1)[:, :, None] * frequencies).cos().flatten(1)
         expanded = torch.cat((features, waves), dim=1)
         linear: Tensor = self.linear(expanded)
         if self.embedding is None or self.output is None:

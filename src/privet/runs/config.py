@@ -145,6 +145,11 @@ class Setup:
         self._check_users(dataset)
         return divide(dataset, self.sizes(dataset)[1], key, user_cap=self.user_cap, group_size=self.group_size)
 
+    @property
+    def needs_key(self) -> bool:
+        """Whether the division of the data is random: something is held out, or some of a user's examples are chosen."""
+        return self.holdout is not None or self.user_cap is not None
+
     def task(self, dataset: DataSet, plan: Plan | None = None) -> Task:
         """Return what the run learns to predict; with a plan that counts classes, its loss adopts the released priors later."""
         return task_of(dataset, self.class_priors, counted=plan is not None and plan.class_counts is not None)

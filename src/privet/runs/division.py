@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HELD_OUT", "Division", "divide", "new_key", "sizes"]
+__all__ = ["KEY", "Division", "divide", "new_key", "sizes"]
 
 import secrets
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from privet.reading.batches import check_map_style
 from privet.sampling import Indices, distinct
 from privet.units import Groups, Users
 
-HELD_OUT = "holdout.key"  # file with the secret key of a run's division, which only its owner can read
+KEY = "division.key"  # file with the secret key of a run's division, which only its owner can read
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ def divide(dataset: DataSet, held_out: int, key: str, *, user_cap: int | None, g
         held_out: public number of entries to hold out, from `sizes`; 0 for nothing.
         key: 64 hexadecimal digits, from `new_key`; the same key gives the same division. Secret.
         user_cap, group_size: as for `runs.Setup`. Users are held out with all of their examples; groups are made of the examples
-            that are left.
+            that are left. Which of a user's examples are used is drawn under the key, too.
 
     Guarantee:
         The subset depends on the key and on public numbers only, never on values. Neighbouring data sets therefore differ in one
         of the two parts only, each of a public size (see `privet.plan.Holdout`).
     """
-    kept, out = _subset(_count(dataset, user_cap), held_out, key)
+    words = _words(key)
+    kept, out = _subset(_count(dataset, user_cap), held_out, words)
     if dataset.users is not None and user_cap is not None:
-        names, user = np.unique(dataset.users, return_inverse=True)
-        del names  # private
+        user = np.unique(dataset.users, return_inverse=True)[1]
         chosen = np.isin(user, out)
         rows = np.flatnonzero(~chosen), np.flatnonzero(chosen)
-        train, test = (Users(_select(dataset.train, own), user[own], user_cap) if len(own) else None for own in rows)
+        train, test = (Users(_select(dataset.train, own), user[own], user_cap, words=words) if len(own) else None for own in rows)
         assert train is not None
         return Division(train, test)
     left = _select(dataset.train, kept)
@@ -95,9 +95,9 @@ def _count(dataset: DataSet, user_cap: int | None) -> int:
     return check_map_style(dataset.train)
 
 
-def _subset(population: int, size: int, key: str) -> tuple[Indices, Indices]:
+def _subset(population: int, size: int, words: Words) -> tuple[Indices, Indices]:
     """Return the places that are left and those of a uniform subset, both sorted."""
-    chosen = distinct(size, population, _words(key)) if size else np.empty(0, dtype=np.int64)
+    chosen = distinct(size, population, words) if size else np.empty(0, dtype=np.int64)
     return np.setdiff1d(np.arange(population, dtype=np.int64), chosen), chosen
 
 

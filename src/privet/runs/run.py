@@ -2,7 +2,7 @@
 
 During training: plan.json, run.json, manifest.json, ledger, checkpoint.pt, checkpoint-previous.pt, metrics.jsonl; for tables,
 schema.toml.
-With held-out data: holdout.key, which is private, and at the end holdout.json.
+With users or held-out data: division.key, which is private; with held-out data, at the end holdout.json.
 At the end: model/, evaluation.json, guarantee.json, guarantee.md, report.html, figures/.
 With an optimizer that samples from a posterior, also samples.safetensors.
 """
@@ -33,7 +33,8 @@ from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
-from privet.runs.division import HELD_OUT, Division, new_key
+from privet.runs.forecast import foresee
+from privet.runs.division import KEY, Division, new_key
 from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
 from privet.runs.model_folder import write_model
 from privet.runs.tasks import Task
@@ -81,6 +82,7 @@ def start(
         directory: a new directory, or one without a run.
         budget: budget for the data set, which pays for the whole plan before the first step.
         progress: show a progress bar on standard error.
+        announce: called with the forecast of the run before its first step; None to say nothing.
 
     Raises:
         LedgerError: the directory already holds a run.
@@ -96,8 +98,10 @@ def start(
     check_queries(plan, setup.sizes(dataset)[1])
     task = setup.task(dataset, plan)
     model = setup.build_model(dataset)
+    if announce is not None:
+        announce(foresee(setup, plan, dataset, model))
     optimizer = setup.build_optimizer(plan, model)
-    private = {} if division.held_out is None else {HELD_OUT: key + "\n"}
+    private = {KEY: key + "\n"} if setup.needs_key else {}
     training = Training(
         plan,
         model,
@@ -147,20 +151,20 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> O
 
 
 def _read_key(directory: Path, setup: Setup) -> str:
-    """Return the secret key of the run's division; a new one if it holds nothing out.
+    """Return the secret key of the run's division; a new one if nothing depends on it.
 
     Raises:
         LedgerError: the file is missing or damaged.
     """
-    if setup.holdout is None:
+    if not setup.needs_key:
         return new_key()
     try:
-        key = read_text(directory / HELD_OUT).strip()
+        key = read_text(directory / KEY).strip()
         bytes.fromhex(key)
     except (DocumentError, ValueError):
         key = ""
     if len(key) != 64:
-        raise LedgerError(f"{directory / HELD_OUT} is missing or damaged: it says which data the run holds out; restore it")
+        raise LedgerError(f"{directory / KEY} is missing or damaged: it says which data the run uses; restore it")
     return key
 
 
@@ -225,7 +229,8 @@ def _finish(setup: Setup, dataset: DataSet, task: Task, division: Division, trai
         if division.held_out is not None:
             estimate = release_estimate(training, model, task, division.held_out, setup.device)
             lost += [LOST.format("result on held-out data")] if estimate is None else []
-        guarantee = _add_data_facts(training.guarantee(), dataset, task, tuple(lost))
+        warned = (*lost, *foresee(setup, training.plan, dataset, model).warnings)
+        guarantee = _add_data_facts(training.guarantee(), dataset, task, warned)
     write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)
     _save_samples(training)
     if evaluation is not None:
