@@ -117,6 +117,12 @@ def write_files(directory: Path, **changes: Any) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session")
+def run_writer() -> Callable[..., Path]:
+    """Return the function that writes a run into a given directory; see `write_files`."""
+    return write_files
+
+
 @pytest.fixture
 def write_run(tmp_path: Path) -> Callable[..., Path]:
     """Write a run into a fresh directory and return it; see `write_files`."""

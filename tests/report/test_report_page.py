@@ -149,7 +149,7 @@ def test_prose_settings_and_files_are_folded_and_what_is_off_is_left_out(report_
     assert all(words in fold for fold, words in zip(folds, found, strict=True))
     assert not any(words in source.split("<details")[0] for words in found)
     rows = re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', source)
-    assert ("clipping · bound", "0.3") in rows
+    assert ("clipping bound", "0.3") in rows
     assert not [row for row in rows if row[0] in ("format", "sparsification") or row[1] in ("—", "no", "none", "")]
 
 
@@ -235,8 +235,8 @@ def test_the_origin_of_test_data_or_its_absence_is_shown(report_of):
     origin = "the file <test>.csv, provided as public test data"
     assert "&lt;test&gt;.csv, provided as public test data." in report_of(run=setup | {"test_data": origin})
     untested = {"run": setup | {"test_data": None}, "evaluation": None, "metrics": None}
-    assert "No public test data was given: name a file with --test." in report_of(**untested)
-    assert "No public test data" not in report_of(run=setup, evaluation=None)
+    assert "no public test data (--test) and no paid estimate (--holdout)" in report_of(**untested)
+    assert "no public test data" not in report_of(run=setup, evaluation=None)
 
 
 def test_plan_alone_makes_a_report(report_of):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from privet.evaluation import HeldOutEstimate
 from privet.report.releases import ReleaseStatus, list_releases
 from privet.report.run_files import read
+
+HELD_OUT = HeldOutEstimate(
+    task="classification", metrics={"accuracy": 0.8}, intervals={"accuracy": (0.7, 0.9)}, examples=100, unit="example",
+    epsilon=0.1, delta=1e-6, noise_multiplier=3.0,
+)  # fmt: skip
 
 
 def by_name(directory):
@@ -19,14 +27,24 @@ def by_name(directory):
         ("ε, δ", ReleaseStatus.PUBLIC, "guarantee.json"),
         ("The plan", ReleaseStatus.PUBLIC, "plan.json"),
         ("The privacy ledger", ReleaseStatus.PUBLIC, "ledger.jsonl"),
-        ("Test accuracy", ReleaseStatus.OUTSIDE, "evaluation.json"),
+        ("Results on test data", ReleaseStatus.OUTSIDE, "evaluation.json"),
+        ("Description and card", ReleaseStatus.PUBLIC, "model/README.md"),
+        ("Result on held-out", ReleaseStatus.COVERED, "holdout.json"),
+        ("Keys for resuming", ReleaseStatus.PRIVATE, "division.key"),
+        ("Keys for resuming", ReleaseStatus.PRIVATE, "fingerprint.json"),
+        ("Training setup", ReleaseStatus.PUBLIC, "schema.toml"),
         ("Wall-clock", ReleaseStatus.OUTSIDE, "metrics.jsonl"),
         ("This report", ReleaseStatus.MIXED, None),
         ("Actual batch sizes", ReleaseStatus.NEVER, None),
     ],
 )
 def test_each_output_has_its_status(write_run, what, status, file):
-    (release,) = (release for name, release in by_name(write_run()).items() if name.startswith(what))
+    directory = write_run()
+    (directory / "model").mkdir()
+    for name in ("model/README.md", "division.key", "fingerprint.json", "schema.toml"):
+        (directory / name).write_text("", encoding="utf-8")
+    (directory / "holdout.json").write_text(json.dumps(HELD_OUT.to_dict()), encoding="utf-8")
+    (release,) = (release for name, release in by_name(directory).items() if name.startswith(what))
     assert release.status is status
     assert file is None or file in release.files
 

@@ -50,12 +50,12 @@ def test_setting_is_shown_with_at_most_six_digits(value, shown):
     assert numbers.format_value(value) == shown
 
 
-def test_settings_are_flattened_with_kinds_as_values_and_without_what_is_off():
+def test_settings_are_flattened_with_kinds_as_values_usual_names_and_without_what_is_off():
     off = {"format": 1, "momentum": None, "average": False, "options": {}, "views": [], "folder": ""}
     nested = {"noise": {"kind": "Gaussian", "multiplier": 1.1}, "groups": [{"bound": 1}, {"bound": 2}], "kind": "x"} | off
     assert list(setting_rows.flatten(nested)) == [
         ("noise", "Gaussian"),
-        ("noise · multiplier", "1.1"),
+        ("noise multiplier", "1.1"),
         ("groups · 1 · bound", "1"),
         ("groups · 2 · bound", "2"),
         ("kind", "x"),

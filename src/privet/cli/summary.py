@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.rounding import format_percent_up, format_up
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
-from privet.report.estimates import Estimate, headline, list_estimates
+from privet.report.estimates import Estimate, headline, list_estimates, list_released
 from privet.runs.run import Outcome
 
 _MOST_WARNINGS = 3
@@ -71,19 +71,11 @@ def _result_lines(outcome: Outcome) -> Iterator[str]:
 
 def _format_held_out(found: HeldOutEstimate) -> str:
     """Return the released result on held-out data in one line."""
-    shown = ", ".join(
-        f"{name.replace('_', ' ')} {_number(name, value)} ({_number(name, found.intervals[name][0])} to "
-        f"{_number(name, found.intervals[name][1])})"
-        for name, value in found.metrics.items()
-    )
+    shown = ", ".join(f"{one.name} {one.with_interval}" for one in list_released(found))
     return (
-        f"{shown[0].upper()}{shown[1:]} on {found.examples:,} held-out private {found.unit}s (95\u00a0% interval with noise; "
+        f"{shown} on {found.examples:,} held-out private {found.unit}s (95\u00a0% interval with noise; "
         f"ε = {format_up(found.epsilon)} for this release)"
     )
-
-
-def _number(name: str, value: float) -> str:
-    return f"{100 * value:.2f}\u00a0%" if name == "accuracy" else f"{value:.4g}"
 
 
 def _format(estimate: Estimate, width: int = 0) -> str:

@@ -11,23 +11,24 @@ from privet.report.markup import Markup, element, text
 LARGEST = 20  # most classes whose columns fit on a page
 
 
-def to_markup(confusion: Sequence[Sequence[int]]) -> Markup:
+def to_markup(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
     """Return a table of counts with one row per true class, which ends with the recall.
 
     Args:
         confusion: confusion[i][j] is the number of examples of class i that were predicted as class j; at most `LARGEST` classes.
+        names: name of each class.
     """
     classes = range(len(confusion))
     head = element(
         "tr",
         element("th", text("true"), scope="col"),
-        *(element("th", text(str(label)), scope="col") for label in classes),
+        *(element("th", text(name), scope="col") for name in names),
         element("th", text("recall %"), scope="col", class_="recall"),
     )
     body = (
         element(
             "tr",
-            element("th", text(str(label)), scope="row"),
+            element("th", text(names[label]), scope="row"),
             *(_cell(count, sum(confusion[label]), correct=label == other) for other, count in enumerate(confusion[label])),
             element("td", text(_recall(confusion[label], label)), class_="recall"),
         )

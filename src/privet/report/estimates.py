@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Estimate", "headline", "list_estimates"]
+__all__ = ["Estimate", "headline", "list_estimates", "list_released"]
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from privet.evaluation import Evaluation, RegressionEvaluation, wilson_interval
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation, wilson_interval
 from privet.report import numbers
 
 
@@ -43,8 +43,8 @@ class Estimate:
 
     @property
     def noun(self) -> str:
-        """Its name within a sentence, as in "test accuracy"."""
-        return f"test {self.name[:1].lower()}{self.name[1:]}"
+        """Its name within a sentence, as in "accuracy"."""
+        return self.name if self.name[:2].isupper() else f"{self.name[:1].lower()}{self.name[1:]}"
 
     @property
     def interval_shown(self) -> str:
@@ -72,6 +72,16 @@ _CLASSIFICATION = (
 )
 
 
+# Field of an evaluation → name and definition.
+_ERRORS = {
+    "root_mean_squared_error": ("RMSE", "Root mean squared error, in the unit of the target."),
+    "mean_absolute_error": (
+        "MAE",
+        "Mean absolute error: the mean distance of a prediction from its target, in the target's unit.",
+    ),
+}
+
+
 def list_estimates(evaluation: Evaluation | RegressionEvaluation) -> tuple[Estimate, ...]:
     """Return the numbers of an evaluation, the most important first.
 
@@ -79,6 +89,17 @@ def list_estimates(evaluation: Evaluation | RegressionEvaluation) -> tuple[Estim
     numbers have the bootstrap interval that was computed with the evaluation.
     """
     found = _classification(evaluation) if isinstance(evaluation, Evaluation) else _regression(evaluation)
+    return tuple(found)
+
+
+def list_released(estimate: HeldOutEstimate) -> tuple[Estimate, ...]:
+    """Return the released numbers of held-out private data, the most important first; their intervals include the noise."""
+    found = []
+    for field in ("accuracy", *_ERRORS):
+        if field in estimate.metrics:
+            name, definition = _ERRORS.get(field, ("Accuracy", "Fraction of held-out examples that are classified correctly."))
+            value, interval, counted = estimate.metrics[field], estimate.intervals.get(field), field == "accuracy"
+            found.append(Estimate(name, value, interval, definition, is_share=counted, higher_is_better=counted))
     return tuple(found)
 
 
@@ -98,19 +119,18 @@ def _classification(evaluation: Evaluation) -> Iterator[Estimate]:
 
 
 def _regression(evaluation: RegressionEvaluation) -> Iterator[Estimate]:
-    unit = "in the unit of the target"
     yield Estimate(
-        "Root mean squared error",
+        "RMSE",
         evaluation.root_mean_squared_error,
         evaluation.error_interval,
-        f"Square root of the mean squared error, {unit}.",
+        _ERRORS["root_mean_squared_error"][1],
         is_share=False,
     )
     yield Estimate(
-        "Mean absolute error",
+        "MAE",
         evaluation.mean_absolute_error,
         evaluation.intervals.get("mean_absolute_error"),
-        f"Mean distance of a prediction from its target, {unit}.",
+        _ERRORS["mean_absolute_error"][1],
         is_share=False,
     )
     if evaluation.r_squared is not None:

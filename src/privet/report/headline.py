@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.accounting.rounding import format_percent_up
+from privet.evaluation import HeldOutEstimate
 from privet.report import numbers
-from privet.report.estimates import headline
+from privet.report.estimates import headline, list_released
 from privet.report.run_files import Run, StoredGuarantee
 
 _NEIGHBOURS = {
@@ -93,19 +94,29 @@ def _quality(run: Run) -> Iterator[KeyNumber]:
         best = headline(run.evaluation)
         examples = f"{run.evaluation.examples:,} test examples"
         about = f"95 % interval {best.interval_shown}, {examples}" if best.interval else examples
-        yield KeyNumber("quality", best.noun.capitalize(), best.shown, best.value, about, best.interval_shown)
+        yield KeyNumber("quality", f"Test {best.noun}", best.shown, best.value, about, best.interval_shown)
         return
     for m in [m for m in run.measurements if m.test_accuracy is not None or m.test_error is not None][-1:]:
         after = f"after step {m.step:,}"
         if m.test_accuracy is not None:
             yield KeyNumber("quality", "Test accuracy", numbers.format_percent(m.test_accuracy), m.test_accuracy, after, after)
         elif m.test_error is not None:
-            yield KeyNumber("quality", "Test root mean squared error", f"{m.test_error:.4g}", m.test_error, after, after)
+            yield KeyNumber("quality", "Test RMSE", f"{m.test_error:.4g}", m.test_error, after, after)
+        return
+    if run.held_out is not None:
+        best, found = list_released(run.held_out)[0], run.held_out
+        about = f"95 % interval {best.interval_shown}, {_describe_held_out(found)}"
+        yield KeyNumber("quality", f"Held-out {best.noun}", best.shown, best.value, about, best.interval_shown)
         return
     # An unfinished run has no such key: it has not recorded yet whether it has test data.
     if "test_data" in run.setup and run.setup["test_data"] is None:
-        about = "No public test data was given: name a file with --test."
+        about = "no public test data (--test) and no paid estimate (--holdout)"
         yield KeyNumber("quality", "Test result", "not measured", math.nan, about)
+
+
+def _describe_held_out(found: HeldOutEstimate) -> str:
+    released = f"released with noise at ε = {numbers.format_epsilon(found.epsilon)}"
+    return f"{found.examples:,} private {found.unit}s, {released}"
 
 
 def _training(run: Run) -> Iterator[KeyNumber]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 __all__ = ["Section", "render_page"]
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from privet.accounting.rounding import format_percent_down, format_percent_up
-from privet.evaluation import Evaluation, RegressionEvaluation
+from privet.evaluation import Evaluation
 from privet.report import confusion, numbers, prose, setting_rows
-from privet.report.estimates import list_estimates
+from privet.report.estimates import Estimate, list_estimates, list_released
 from privet.report.figures import accountants, gradient_study
 from privet.report.figures.svg import Figure
 from privet.report.headline import list_numbers
@@ -91,23 +91,42 @@ def _test_set(run: Run, _: dict[str, Figure]) -> Markup:
         return NOTHING
     source = f", from {origin}" if origin else ""
     summary = element("p", text(f"{evaluation.examples:,} test examples{source}."))
-    return section("Test set", summary, _estimates(evaluation), _confusion(evaluation))
+    matrix = _confusion(evaluation, run) if isinstance(evaluation, Evaluation) else NOTHING
+    return section("Test set", summary, _estimates(list_estimates(evaluation)), matrix)
 
 
-def _estimates(evaluation: Evaluation | RegressionEvaluation) -> Markup:
-    found = list_estimates(evaluation)
+def _held_out(run: Run, _: dict[str, Figure]) -> Markup:
+    found = run.held_out
+    if found is None:
+        return NOTHING
+    words = (
+        f"{found.examples:,} private {found.unit}s that no step used. The numbers were released with noise, at "
+        f"ε = {numbers.format_epsilon(found.epsilon)} and δ = {numbers.format_power_of_ten(found.delta)}, which the guarantee "
+        "includes; the intervals include the noise."
+    )
+    return section("Held-out private data", element("p", text(words)), _estimates(list_released(found)))
+
+
+def _estimates(found: Sequence[Estimate]) -> Markup:
     rows = (tuple(map(text, (one.name, one.shown, one.interval_shown, one.definition))) for one in found)
     return table(("Metric", "Value", "95 % interval", "Definition"), rows, class_="estimates")
 
 
-def _confusion(evaluation: Evaluation | RegressionEvaluation) -> Markup:
-    if not isinstance(evaluation, Evaluation):
-        return NOTHING
+def _confusion(evaluation: Evaluation, run: Run) -> Markup:
     classes = len(evaluation.confusion)
     if classes > confusion.LARGEST:
         return element("p", text(f"The confusion matrix has {classes:,} classes, too many to show; see evaluation.json."))
     legend = element("p", text("Rows are true classes, columns are predicted classes."), class_="note")
-    return join((element("h3", text("Confusion matrix")), legend, confusion.to_markup(evaluation.confusion)))
+    return join(
+        (element("h3", text("Confusion matrix")), legend, confusion.to_markup(evaluation.confusion, _name_classes(run, classes)))
+    )
+
+
+def _name_classes(run: Run, classes: int) -> list[str]:
+    """Return the public names of the classes, from the schema or the settings; numbers if there are none."""
+    task = (run.plan.get("schema") or {}).get("task") or {}
+    known = task.get("classes") or str(run.setup.get("classes") or "").split(",")
+    return list(map(str, known)) if len(known) == classes else list(map(str, range(classes)))
 
 
 def _calibration(_: Run, figures: dict[str, Figure]) -> Markup:
@@ -178,6 +197,7 @@ _SECTIONS: tuple[Section, ...] = (
     _header,
     _meaning,
     _test_set,
+    _held_out,
     _calibration,
     _accountants,
     _gradients,

@@ -21,6 +21,7 @@ class ReleaseStatus(Enum):
     PUBLIC = "Public"
     OUTSIDE = "Not covered"
     MIXED = "Mixed"
+    PRIVATE = "Keep private"
     NEVER = "Never recorded"
 
 
@@ -43,7 +44,15 @@ class Release:
 
 _WEIGHTS = "Model weights, and the noisy gradient of each step"
 # A checkpoint holds released parameters and optimizer states computed from them, and no random state.
-_MODEL_FILES = ("model.safetensors", "model/model.safetensors", "checkpoint.pt", "checkpoint-previous.pt")
+_MODEL_FILES = (
+    "model.safetensors",
+    "model/model.safetensors",
+    "model/*.onnx",
+    "model/*.pt2",
+    "samples.safetensors",
+    "checkpoint.pt",
+    "checkpoint-previous.pt",
+)
 
 _FILES = (
     Release(
@@ -66,7 +75,7 @@ _FILES = (
     ),
     Release(
         "Training setup",
-        ("run.json", "manifest.json"),
+        ("run.json", "manifest.json", "schema.toml"),
         ReleaseStatus.PUBLIC,
         "Chosen before training, except for the training time: see below.",
     ),
@@ -78,10 +87,22 @@ _FILES = (
     ),
     Release("State of the run", ("status.json",), ReleaseStatus.PUBLIC, "Counts steps, not examples."),
     Release(
-        "Test accuracy, negative log-likelihood, calibration and confusion matrix",
+        "Results on test data",
         ("evaluation.json", "metrics.jsonl"),
         ReleaseStatus.OUTSIDE,
         "Computed from the test set without noise. Safe only if the test set is public, or comes from other people who agreed.",
+    ),
+    Release(
+        "Result on held-out private data",
+        ("holdout.json",),
+        ReleaseStatus.COVERED,
+        "Released with noise of its own, which is part of ε and δ.",
+    ),
+    Release(
+        "Keys for resuming",
+        ("fingerprint.json", "division.key"),
+        ReleaseStatus.PRIVATE,
+        "Fingerprint of the private data, and which of them were held out. For the owner of the data alone.",
     ),
     Release(
         "Wall-clock seconds",
@@ -110,7 +131,17 @@ _NEVER = Release(
     "They depend on the private examples without noise, so training does not record them.",
 )
 _METRICS = frozenset(
-    {"step", "epsilon", "seconds", "test_accuracy", "test_negative_log_likelihood", "test_expected_calibration_error"}
+    {
+        "step",
+        "epsilon",
+        "seconds",
+        "test_accuracy",
+        "test_negative_log_likelihood",
+        "test_expected_calibration_error",
+        "test_mean_squared_error",
+        "test_mean_absolute_error",
+        "test_r_squared",
+    }
 )
 
 

@@ -15,7 +15,7 @@ from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.tradeoff import Meaning
 from privet.artifact.folder import FOLDER
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation, RegressionEvaluation, studies
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation, studies
 
 T = TypeVar("T")
 
@@ -73,11 +73,12 @@ class Run:
         measurements: `metrics.jsonl` in order of steps, with the last line for each step.
         recorded: names of the quantities in `metrics.jsonl`.
         evaluation: `evaluation.json`, the evaluation of the final model on the test set.
+        held_out: `holdout.json`, the released result of the final model on held-out private data.
         setup: `run.json`.
         status: `status.json`.
         schema: text of `schema.toml`, the public schema of a table; empty without one.
         observations: `study.json`, the observations of a gradient study; not private.
-        files: names of the visible entries of the directory, sorted.
+        files: names of the visible entries of the directory, sorted; those of the model's folder one by one.
     """
 
     directory: Path
@@ -86,6 +87,7 @@ class Run:
     measurements: tuple[Measurement, ...]
     recorded: frozenset[str]
     evaluation: Evaluation | RegressionEvaluation | None
+    held_out: HeldOutEstimate | None
     setup: Mapping[str, Any]
     status: Status | None
     schema: str
@@ -118,6 +120,7 @@ def read(directory: Path) -> Run:
         measurements=measurements,
         recorded=recorded,
         evaluation=_load(directory / "evaluation.json", _evaluation),
+        held_out=_load(directory / "holdout.json", HeldOutEstimate.from_dict),
         setup=_load(directory / "run.json", _mapping) or {},
         status=_load(directory / "status.json", _status),
         schema=_load(directory / "schema.toml", str, decode=str) or "",

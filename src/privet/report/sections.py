@@ -50,7 +50,7 @@ def fold(title: str, about: str, *content: Markup) -> Markup:
 def panels(*drawn: Figure | None) -> Markup:
     """Return figures side by side, as many as fit, each with its title and caption; nothing if there are none."""
     found = [figure for figure in drawn if figure is not None]
-    return element("div", *map(_panel, found), class_="panels") if found else NOTHING
+    return element("div", *map(_panel, found), class_="panels pairs" if len(found) == 4 else "panels") if found else NOTHING
 
 
 def _panel(figure: Figure) -> Markup:

@@ -66,7 +66,7 @@ def flatten(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """
     for name, value in _leaves(settings, ()):
         if name != "format" and not _is_unset(value):
-            yield name, numbers.format_value(value)
+            yield _NAMES.get(name, name), numbers.format_value(value)
 
 
 def compare(runs: Sequence[Mapping[str, Any]]) -> tuple[ComparedSetting, ...]:

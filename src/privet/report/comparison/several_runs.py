@@ -24,7 +24,8 @@ from privet.tuning import Setting, diagonal
 
 _LEAST = 3  # places that make a trend
 _MOST_CURVES = 8
-_LONGEST = 50  # characters that fit on a line
+# Characters that fit on a line of a figure, and of a column of its legend.
+_LINE, _COLUMN = 44, 16
 _STYLES = ("-", (0, (4, 2)))
 GRID = ("clipping bound", "learning rate")
 
@@ -58,7 +59,12 @@ def _scale(estimate: Estimate) -> float:
 
 
 def _label(estimate: Estimate) -> str:
-    return estimate.noun + (" in %" if estimate.is_share else "")
+    return f"test {estimate.noun}" + (" in %" if estimate.is_share else "")
+
+
+def _cut_start(name: str, most: int) -> str:
+    """Return a name with at most so many characters; its end is kept, as that is where the names of runs differ."""
+    return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
 def _draw_runs(measured: Measured, name: str) -> Figure:
@@ -71,10 +77,14 @@ def _draw_runs(measured: Measured, name: str) -> Figure:
             low, high = estimate.interval or (estimate.value, estimate.value)
             axes.hlines([place], scale * low, scale * high, color=BLUE, linewidth=1.6)
             axes.plot([scale * estimate.value], [place], "o", color=BLUE, markersize=5.5)
-            words = ": ".join(filter(None, (point.name, point.varied)))
-            shown = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+            words = ": ".join(filter(None, (_cut_start(point.name, _LINE // 2 if point.varied else _LINE), point.varied)))
             axes.annotate(
-                shown, (0, place - 0.18), (0, 2), xycoords=axes.get_yaxis_transform(), textcoords="offset points", color=INK
+                words if len(words) <= _LINE else f"{words[: _LINE - 1]}…",
+                (0, place - 0.18),
+                (0, 2),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points",
+                color=INK,
             )
         axes.set_ylim(len(measured) - 0.5, -0.75)
         axes.set_yticks([])
@@ -87,7 +97,7 @@ def _draw_runs(measured: Measured, name: str) -> Figure:
     better = "to the right" if kind.higher_is_better else "to the left"
     return Figure(
         name,
-        f"{kind.noun.capitalize()} of each run",
+        f"Test {kind.noun} of each run",
         render(name, drawing, (PANEL, 0.6 + 0.44 * len(measured))),
         f"Dot chart of the {_label(kind)} of {len(measured)} runs: {shown}.",
         f"Better is {better}. Bars: 95 % intervals from the test set, without the variation between repetitions of a run.",
@@ -126,7 +136,7 @@ def _draw_trend(measured: Measured, axes: Sequence[Axis]) -> Iterator[Figure]:
     several = " A place with several runs shows their mean with its 95 % t-interval." if repeated else ""
     yield Figure(
         "trend",
-        f"{kind.noun.capitalize()} by {axis.name}",
+        f"Test {kind.noun} by {axis.name}",
         render("trend", drawing, (PANEL, 2.9)),
         f"Line chart of the {_label(kind)} against {axis.name}: "
         + "; ".join(f"{mean:.4g} at {place:.4g}" for place, mean in zip(places, means, strict=True))
@@ -156,7 +166,14 @@ def _draw_progress(measured: Measured) -> Iterator[Figure]:
         for number, (point, estimate) in enumerate(shown):
             spent, values = np.array(point.progress).T
             colour, style = SERIES[number % len(SERIES)], _STYLES[number // len(SERIES)]
-            axes.plot(spent, _scale(estimate) * values, color=colour, linestyle=style, linewidth=1.4, label=point.name)
+            axes.plot(
+                spent,
+                _scale(estimate) * values,
+                color=colour,
+                linestyle=style,
+                linewidth=1.4,
+                label=_cut_start(point.name, _COLUMN),
+            )
         axes.set(xlabel="ε spent", ylabel=_label(kind))
         axes.set_xlim(left=0)
         axes.grid(axis="y")

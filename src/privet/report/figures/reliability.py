@@ -22,7 +22,7 @@ def draw(evaluation: Evaluation | None) -> Iterator[Figure]:
     yield Figure(
         "calibration",
         "Confidence and how often it is right",
-        _render("calibration", ReliabilityDisplay(table), height=3.2),
+        _render("calibration", ReliabilityDisplay(table), height=2.9),
         f"Reliability diagram, expected calibration error {numbers.format_percent(table.expected_error)}.",
         "On the dashed diagonal the model is calibrated; below it, overconfident. Bars are 95 % intervals, wide bands the gaps.",
     )
@@ -42,7 +42,7 @@ def draw(evaluation: Evaluation | None) -> Iterator[Figure]:
     )
 
 
-def _render(name: str, display: TableDisplay, height: float = 2.6) -> str:
+def _render(name: str, display: TableDisplay, height: float = 2.9) -> str:
     def drawing(canvas: Canvas) -> None:
         display.plot(canvas.subplots())
 

@@ -70,7 +70,7 @@ def _draw_quality(run: Run) -> Iterator[Figure]:
     elif errors:
         steps, values = zip(*errors, strict=True)
         end = headline(run.evaluation).interval if run.evaluation else None
-        curve = _Curve(steps, values, "root mean squared error", f"{values[-1]:.4g}", ORANGE, from_zero=True, end=end)
+        curve = _Curve(steps, values, "test RMSE", f"{values[-1]:.4g}", ORANGE, from_zero=True, end=end)
         words = f"Bar: 95 % interval from {run.evaluation.examples:,} test examples." if run.evaluation and end else ""
         yield _draw_curve(run, "quality", "Test error", curve, words)
 

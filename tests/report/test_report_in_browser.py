@@ -1,0 +1,181 @@
+"""In a browser, no page overflows a phone or a desk, all text can be read, and print shows what is folded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet import report
+from privet.accounting import Event
+from privet.accounting.guarantee import tradeoff
+from privet.evaluation import tabulate
+from privet.evaluation.studies import WARNING, Observation
+from privet.report import comparison
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright, of the extra [dev]")
+
+INSPECT = (Path(__file__).parent / "inspect_page.js").read_text(encoding="utf-8")
+OLD_RUNS = Path(__file__).parents[1] / "runs" / "made_by_0_1_0"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+# Nothing that asks the network; no sandbox, which containers do not allow.
+OPTIONS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+MEANING = tradeoff.meaning([Event(1.0, 1.2)], delta=1e-5)
+CLAIMED = {
+    "epsilon": float(MEANING.profile.epsilons[-1]), "meaning": MEANING.to_dict(),
+    "epsilon_by_accountant": {"pld": 3.0, "rdp": 3.273, "moments": 3.755, "strong": 64.1, "basic": 122.3, "gdp": 2.89},
+}  # fmt: skip
+CALIBRATED = {
+    "brier": 0.0312,
+    "calibration": tabulate([0.99] * 9000 + [0.7] * 1000, [True] * 9825 + [False] * 175).to_dict(),
+    "true_class": tabulate([0.99] * 9825 + [0.1] * 175, [True] * 9825 + [False] * 175).to_dict(),
+    "intervals": {"brier": [0.0302, 0.0322], "expected_calibration_error": [0.019, 0.0241]},
+}
+REGRESSION = {
+    "task": "regression", "mean_squared_error": 0.41, "mean_absolute_error": 0.48, "r_squared": 0.31, "examples": 980,
+    "intervals": {"mean_squared_error": [0.37, 0.45], "mean_absolute_error": [0.45, 0.51]},
+}  # fmt: skip
+HELD_OUT = {
+    "task": "regression", "metrics": {"mean_absolute_error": 0.5, "root_mean_squared_error": 0.7}, "examples": 287,
+    "intervals": {"mean_absolute_error": [0.4, 0.6], "root_mean_squared_error": [0.6, 0.8]}, "unit": "example", "epsilon": 0.1,
+    "delta": 1e-6, "noise_multiplier": 30.0,
+}  # fmt: skip
+UNTESTED = {"evaluation": None, "metrics": None, "run": {"test_data": None}}
+
+
+def write_single(folder: Path, write: Callable[..., Path]) -> Iterator[tuple[str, Path]]:
+    """Yield pages of one run by name."""
+    full = write(folder / "full", guarantee=CLAIMED, evaluation=CALIBRATED)
+    observed = [Observation(step, (0.1, 2.0, 30.0 / step), 0.7, 0.4, 2 / 3, 0.9, 0.3, {"0": 0.2}) for step in (100, 200, 300)]
+    study = {"private": False, "warning": WARNING, "observations": [one.to_dict() for one in observed]}
+    (full / "study.json").write_text(json.dumps(study), encoding="utf-8")
+    yield "full", full
+    yield "old", shutil.copytree(OLD_RUNS / "finished", folder / "old")
+    yield "untested", write(folder / "untested", guarantee=CLAIMED, **UNTESTED)
+    yield "unfinished", write(folder / "unfinished", status={"state": "unfinished", "steps_done": 940}, evaluation=None)
+    yield "unbounded", write(folder / "unbounded", guarantee={"epsilon": "inf", "meaning": tradeoff.NO_PRIVACY.to_dict()})
+    regression = write(folder / "regression", evaluation=None, metrics=None)
+    (regression / "evaluation.json").write_text(json.dumps(REGRESSION), encoding="utf-8")
+    (regression / "schema.toml").write_text(f"[columns]\nage = {{ values = [{', '.join(map(str, range(90)))}] }}\n", "utf-8")
+    (regression / "holdout.json").write_text(json.dumps(HELD_OUT), encoding="utf-8")
+    yield "regression", regression
+    named = {"data": "/a/path/" + "without-end" * 20 + ".csv", "model": "x" * 80, "test_data": "y" * 200}
+    yield "long names", write(folder / "named", guarantee={"unit": "one " + "household" * 9}, run=named)
+
+
+def write_several(folder: Path, write: Callable[..., Path]) -> Iterator[tuple[str, Path]]:
+    """Yield pages of comparisons by name."""
+    runs = [
+        write(
+            folder / ("a-rather-long-name-" * number + str(number)),
+            plan={"steps": 10**number},
+            run={"learning_rate": 0.1 * number},
+        )
+        for number in range(1, 6)
+    ]
+    swept = [write(folder / f"steps-{number}", plan={"steps": 10**number}) for number in range(1, 6)]
+    grid = [
+        write(folder / f"{bound}-{rate}", plan={"clipping": {"kind": "Flat", "bound": bound}}, run={"learning_rate": rate})
+        for bound in (0.1, 0.2) for rate in (1.0, 2.0, 4.0)
+    ]  # fmt: skip
+    for name, members in (("two runs", runs[:2]), ("five runs", runs), ("a trend", swept), ("a grid", grid)):
+        yield name, comparison.write(members, folder / f"page of {name}")
+
+
+PAGES = (
+    "full", "old", "untested", "unfinished", "unbounded", "regression", "long names",
+    "two runs", "five runs", "a trend", "a grid",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, run_writer: Callable[..., Path]) -> dict[str, Path]:
+    """Return the path of each page."""
+    folder = tmp_path_factory.mktemp("pages")
+    single = {name: report.write(directory) for name, directory in write_single(folder, run_writer)}
+    return single | dict(write_several(folder, run_writer))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Start Chromium without a window."""
+    found = os.environ.get("PRIVET_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip("needs Chromium: install the package chromium, or name the program in PRIVET_CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=OPTIONS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def show(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Any]]:
+    """Return a function that opens a page."""
+    context = browser.new_context()
+    page = context.new_page()
+
+    def open_page(name: str, width: int, scheme: str = "light", media: str = "screen") -> Any:
+        resize(page, width, scheme, media)
+        page.goto(pages[name].as_uri())
+        return page
+
+    yield open_page
+    context.close()
+
+
+def resize(page: Any, width: int, scheme: str, media: str = "screen") -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(media=media, color_scheme=scheme)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_overflows_and_all_text_can_be_read(show, name):
+    page, found = show(name, 1280), {}
+    for folds in ("closed", "open"):
+        page.evaluate(f"document.querySelectorAll('details').forEach((fold) => {{ fold.open = {json.dumps(folds == 'open')}; }})")
+        for width, scheme in itertools.product((390, 800, 1280), ("light", "dark")):
+            resize(page, width, scheme)
+            found[folds, width, scheme] = page.evaluate(INSPECT)
+    assert {place: problems for place, problems in found.items() if problems} == {}
+
+
+def test_dark_is_dark(show):
+    colour = "getComputedStyle(document.body).backgroundColor"
+    assert show("full", 800, "light").evaluate(colour) == "rgb(255, 255, 255)"
+    assert show("full", 800, "dark").evaluate(colour) != "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("name", ["full", "five runs"])
+def test_the_five_numbers_and_a_figure_are_on_the_first_screen(show, name):
+    bottom = "(what) => document.querySelector(what).getBoundingClientRect().bottom"
+    page = show(name, 1280)
+    assert page.evaluate(bottom, ".tile:last-child") < page.evaluate(bottom, "svg") < 900
+    assert show(name, 390).evaluate(bottom, ".tile:last-child") < 900
+
+
+def test_print_shows_what_is_folded_on_white(show):
+    visible = "[...document.querySelectorAll('.folded > *')].map((part) => part.checkVisibility())"
+    assert not any(show("full", 800).evaluate(visible))
+    printed = show("full", 800, "dark", media="print")
+    assert all(printed.evaluate(visible))
+    assert printed.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_the_inspection_sees_what_is_wrong(show):
+    page = show("full", 390)
+    page.add_style_tag(content=".kicker { width: 500px; } h1 { color: #999; } figure svg { width: 60% !important; }")
+    found = " ".join(page.evaluate(INSPECT))
+    assert "the page is" in found
+    assert 'Private training report" ends at 516' in found
+    assert "has a contrast of 2.8" in found
+    assert " px high" in found
