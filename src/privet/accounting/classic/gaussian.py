@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["epsilon", "log_delta"]
+__all__ = ["epsilon", "log_delta", "mu"]
 
 import math
 
@@ -34,3 +34,20 @@ def epsilon(mu: float, delta: float) -> float:
     high = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1.0
     found = float(brentq(lambda value: log_delta(mu, value) - math.log(delta), 0.0, high, xtol=_PRECISION, rtol=_PRECISION))
     return found * (1 + 2 * _PRECISION) + 2 * _PRECISION
+
+
+def mu(epsilon: float, delta: float) -> float:
+    """Return the µ of the Gaussian mechanism with this ε at this δ, to a relative 1e-9.
+
+    Args:
+        epsilon: ε > 0.
+        delta: δ in (0, 1).
+
+    >>> from privet.accounting.classic import gaussian
+    >>> round(gaussian.epsilon(gaussian.mu(3.0, 1e-5), 1e-5), 6)
+    3.0
+    """
+    target, high = math.log(delta), 1.0
+    while log_delta(high, epsilon) < target:
+        high *= 2
+    return float(brentq(lambda value: log_delta(value, epsilon) - target, 1e-12, high, xtol=1e-14, rtol=1e-9))

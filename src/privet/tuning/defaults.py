@@ -1,0 +1,232 @@
+"""Defaults: model, clip bound, batch, steps and learning rate from public facts, by a rule with measured constants.
+
+Let B be the expected batch size, T the number of steps, C the clip bound, σ the noise multiplier and m the momentum. SGD moves a
+parameter by at most η·C/(1 − m) per step, and the noise of all steps adds η/(1 − m)·(σ·C/B)·√T to it, as a standard deviation.
+Two limits give the learning rate η:
+
+- the noise that has gathered in a parameter at the end stays at most `weight_noise`;
+- a step stays at most `travel` long, measured as η·C/(1 − m), so that training is stable when there is hardly any noise.
+
+With full batches σ is about √T/µ, where µ(ε, δ) describes the Gaussian mechanism, so the first limit makes η fall as 1/T: the way
+that the parameters can go, N·µ·`weight_noise`, does not depend on T, and more steps ruin nothing. Steps beyond those that both
+limits allow gain little, so T is their number within a range that time allows, and B spends the rest of the time. Batches below N
+lose nothing as long as σ stays above 1 or so.
+
+The shape of the rule is that of the learning rate R/(√T·√(1 + d·σ²/B²)) of Bassily, Smith, Thakurta 2014, "Private Empirical Risk
+Minimization", Theorem 2.4, whose second term it keeps. The constants are measured, on eleven tables and images: see
+docs/results/defaults.md.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Defaults", "choose_defaults", "choose_learning_rate", "choose_model"]
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privet.accounting.classic import gaussian
+from privet.errors import InvalidArgumentError, between, choice, count, positive, real
+from privet.plan import Plan
+
+TASKS = ("classification", "regression")
+_MOMENTUM = 0.9
+_ADAPTIVE_RATE = 2e-3
+_SGD = ("sgd", "nesterov")
+# N·µ per input, above which a hidden layer gains more than its noise costs: for tables, and for inputs of unknown scale.
+_SIGNAL_FOR_TABLE, _SIGNAL_FOR_MLP = 50, 100
+_SMALLEST_IMAGE = 14
+_SMALLEST_BATCH, _FEWEST_PASSES = 256, 10
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Measured constants of some networks.
+
+    Args:
+        bound: clip bound C.
+        weight_noise: largest standard deviation of the noise in a parameter at the end, for classification and regression.
+        travel: largest η·C/(1 − m) of a step, for the same.
+        steps: fewest and most steps.
+        reads: number of examples that all steps read together, which is what a run costs.
+        physical_batch_size: examples that go through the model at once.
+    """
+
+    bound: float
+    weight_noise: tuple[float, float]
+    travel: tuple[float, float]
+    steps: tuple[int, int]
+    reads: float
+    physical_batch_size: int
+
+
+_LINEAR = _Family(bound=1.0, weight_noise=(0.5, 0.07), travel=(30.0, 3.0), steps=(100, 500), reads=2e6, physical_batch_size=2048)
+_TABLE = _Family(bound=1.0, weight_noise=(0.5, 0.07), travel=(10.0, 3.0), steps=(100, 1000), reads=2e6, physical_batch_size=2048)
+_DENSE = _Family(bound=1.0, weight_noise=(0.2, 0.07), travel=(10.0, 3.0), steps=(100, 1000), reads=1e6, physical_batch_size=1024)
+_CONVOLUTIONAL = _Family(
+    bound=0.1, weight_noise=(0.12, 0.07), travel=(2.0, 1.0), steps=(100, 1200), reads=6e5, physical_batch_size=256
+)
+# All other networks are convolutional, or made for features of images and sentences.
+_FAMILIES = {"logistic": _LINEAR, "linear": _LINEAR, "table": _TABLE, "mlp": _DENSE, "regression-mlp": _DENSE}
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Settings for a run, all from public facts.
+
+    Args:
+        bound: clip bound C of the rule `Flat`, or of another rule.
+        batch_size: expected batch size B, from 1 to the number of examples.
+        steps: number of steps T ≥ 1.
+        momentum: m in [0, 1).
+        physical_batch_size: examples that go through the model at once; does not change the result.
+    """
+
+    bound: float
+    batch_size: float
+    steps: int
+    momentum: float
+    physical_batch_size: int
+
+
+def choose_model(
+    examples: int, input_shape: tuple[int, ...], *, task: str, schema: bool, epsilon: float | None, delta: float
+) -> str:
+    """Return the name of a network that this much signal supports.
+
+    Images of at least 14 pixels get the network "cnn". A table with a schema gets "table", and other inputs "mlp", if N·µ(ε, δ)
+    per input is large enough for a hidden layer; else a linear model, to which noise does the least harm.
+
+    Args:
+        examples: public number of examples N ≥ 1.
+        input_shape: shape of one input.
+        task: "classification" or "regression".
+        schema: whether the inputs are the columns of a table with a schema, scaled to [-1, 1].
+        epsilon: target ε > 0; None if it is not known yet, which counts as 1.
+        delta: δ in (0, 1).
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+
+    >>> choose_model(39_074, (105,), task="classification", schema=True, epsilon=3.0, delta=2.5e-6)
+    'table'
+    >>> choose_model(300, (105,), task="regression", schema=True, epsilon=1.0, delta=3e-4)
+    'linear'
+    """
+    choice("task", task, TASKS)
+    if len(input_shape) == 3 and min(input_shape[1:]) >= _SMALLEST_IMAGE and task == "classification":
+        return "cnn"
+    signal = count("examples", examples) * _find_mu(1.0 if epsilon is None else epsilon, delta)
+    if signal >= (_SIGNAL_FOR_TABLE if schema else _SIGNAL_FOR_MLP) * math.prod(input_shape):
+        return "table" if schema else "mlp" if task == "classification" else "regression-mlp"
+    return "logistic" if task == "classification" else "linear"
+
+
+def choose_defaults(
+    model: str,
+    examples: int,
+    *,
+    task: str = "classification",
+    epsilon: float | None,
+    delta: float,
+    steps: int | None = None,
+    epochs: float | None = None,
+    batch_size: float | None = None,
+) -> Defaults:
+    """Return settings for a run; what is given is kept, and the rest adapts to it.
+
+    Args:
+        model: name of the network.
+        examples: public number of examples N ≥ 1, or of the units that are clipped as a whole.
+        task: "classification" or "regression".
+        epsilon: target ε > 0; None if it is not known yet, for the fewest steps.
+        delta: δ in (0, 1).
+        steps: number of steps, if it is given.
+        epochs: passes over the data in place of `steps`, if they are given.
+        batch_size: expected batch size, if it is given.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or both steps and epochs are given.
+
+    Guarantee:
+        Only public facts are used, so the choice costs no privacy.
+
+    >>> choose_defaults("logistic", 1437, epsilon=3.0, delta=7e-5)
+    Defaults(bound=1.0, batch_size=1437, steps=100, momentum=0.9, physical_batch_size=2048)
+    >>> choose_defaults("logistic", 1437, epsilon=3.0, delta=7e-5, steps=3000).batch_size
+    667
+    """
+    family = _FAMILIES.get(model, _CONVOLUTIONAL)
+    for name, value in (("steps", steps), ("epochs", epochs), ("batch_size", batch_size)):
+        if value is not None:
+            positive(name, value)
+    if steps is not None and epochs is not None:
+        raise InvalidArgumentError("epochs", epochs, "left out when steps are given", "Choose one of the two.")
+    fewest, most = family.steps
+    useful = fewest
+    if epsilon is not None:
+        noise, travel = _limits(family, task)
+        way = count("examples", examples) * _find_mu(epsilon, delta) * noise
+        useful = round(min(max(fewest, way / travel), most))
+    if epochs is not None:
+        size = batch_size or _fit(epochs * examples / fewest, examples)
+        number = max(1, math.floor(epochs * examples / size))
+    else:
+        # A small batch that was asked for takes more steps to see every example a few times.
+        passes = 0.0 if batch_size is None else _FEWEST_PASSES * examples / batch_size
+        number = steps or max(useful, math.ceil(passes))
+        size = batch_size or _fit(family.reads / number, examples)
+    return Defaults(family.bound, size, number, _MOMENTUM, family.physical_batch_size)
+
+
+def choose_learning_rate(
+    plan: Plan, model: str, *, task: str = "classification", optimizer: str = "sgd", momentum: float = _MOMENTUM
+) -> float:
+    """Return the largest learning rate that keeps within the limits on noise and steps.
+
+    It falls with the noise and, as calibrated noise grows with the steps, about as 1/T. It is the same function of η·C for every
+    clip bound.
+
+    Args:
+        plan: a plan with noise and steps.
+        model: name of the network.
+        task: "classification" or "regression".
+        optimizer: name of the optimizer; all but "sgd" and "nesterov" divide by the size of the gradient, and get 0.002.
+        momentum: m in [0, 1) of SGD.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+
+    Guarantee:
+        Only the plan and the name of the network are used, so the choice costs no privacy.
+
+    >>> from privet import clipping, sampling
+    >>> plan = Plan(examples=1437, sampling=sampling.FullBatch(), steps=100, clipping=clipping.Flat(1.0), delta=7e-5)
+    >>> round(choose_learning_rate(plan.calibrate(3.0), "logistic"), 2)
+    0.57
+    """
+    if not 0 <= real("momentum", momentum) < 1:
+        raise InvalidArgumentError("momentum", momentum, "at least 0 and below 1", "A typical value is 0.9.")
+    if optimizer not in _SGD:
+        return _ADAPTIVE_RATE
+    noise, travel = _limits(_FAMILIES.get(model, _CONVOLUTIONAL), task)
+    sensitivity = plan.clipping.sensitivity if math.isfinite(plan.clipping.sensitivity) else 1.0
+    gathered = float(np.linalg.norm(plan.multipliers())) * sensitivity / plan.divisor
+    return (1 - momentum) * min(travel / sensitivity, noise / gathered if gathered > 0 else math.inf)
+
+
+def _find_mu(epsilon: float, delta: float) -> float:
+    between("delta", delta, 0.0, 1.0)
+    return gaussian.mu(positive("epsilon", epsilon), delta)
+
+
+def _limits(family: _Family, task: str) -> tuple[float, float]:
+    """Return the largest noise in a parameter and the longest step."""
+    which = TASKS.index(choice("task", task, TASKS))
+    return family.weight_noise[which], family.travel[which]
+
+
+def _fit(size: float, examples: int) -> int:
+    """Return the nearest sensible batch size."""
+    return round(min(max(size, _SMALLEST_BATCH), examples))
