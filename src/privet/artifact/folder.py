@@ -76,7 +76,9 @@ def read_description(folder: Path) -> ModelDescription:
     except DocumentError as error:
         raise _damaged(path, str(error)) from None
     except InvalidArgumentError as error:
-        raise _damaged(path, f"{error.name} is {error.value!r:.200}; it must be {error.allowed}", error.fix) from None
+        raise _damaged(path, f"{error.name} is {repr(error.value):.200}; it must be {error.allowed}", error.fix) from None
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:  # values of another kind, somewhere within
+        raise _damaged(path, f"a value in it is of another kind ({error})") from None
 
 
 def load_module(folder: Path, description: ModelDescription) -> nn.Module:
