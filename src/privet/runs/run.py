@@ -14,7 +14,7 @@ __all__ = ["Outcome", "read_setup", "resume", "start", "state"]
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -33,12 +33,13 @@ from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
-from privet.runs.forecast import foresee
 from privet.runs.division import KEY, Division, new_key
+from privet.runs.forecast import foresee
 from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
 from privet.runs.model_folder import write_model
 from privet.runs.tasks import Task
 from privet.training import Storage, Training, read_plan
+from privet.tuning.feasibility import Feasibility
 
 # Number of evaluations on the test set during training.
 _POINTS = 20
@@ -71,7 +72,14 @@ class Outcome:
 
 
 def start(
-    setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False
+    setup: Setup,
+    plan: Plan,
+    dataset: DataSet,
+    directory: Path,
+    *,
+    budget: Budget | None = None,
+    progress: bool = False,
+    announce: Callable[[Feasibility], None] | None = None,
 ) -> Outcome:
     """Train from the beginning and write all files into a new directory.
 
@@ -98,8 +106,6 @@ def start(
     check_queries(plan, setup.sizes(dataset)[1])
     task = setup.task(dataset, plan)
     model = setup.build_model(dataset)
-    if announce is not None:
-        announce(foresee(setup, plan, dataset, model))
     optimizer = setup.build_optimizer(plan, model)
     private = {KEY: key + "\n"} if setup.needs_key else {}
     training = Training(
@@ -113,7 +119,7 @@ def start(
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    return _finish(setup, dataset, task, division, training, progress)
+    return _finish(setup, dataset, task, division, training, progress, announce)
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
@@ -201,10 +207,21 @@ def state(directory: Path) -> str:
         return "unknown"
 
 
-def _finish(setup: Setup, dataset: DataSet, task: Task, division: Division, training: Training, progress: bool) -> Outcome:
+def _finish(
+    setup: Setup,
+    dataset: DataSet,
+    task: Task,
+    division: Division,
+    training: Training,
+    progress: bool,
+    announce: Callable[[Feasibility], None] | None = None,
+) -> Outcome:
     """Take the remaining steps, write the results, and then mark the run as complete."""
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
+    forecast = foresee(setup, training.plan, dataset, model)
+    if announce is not None:
+        announce(forecast)
     before, started = _seconds_before(directory), time.monotonic()
     evaluation: Evaluation | RegressionEvaluation | None = None
     estimate: HeldOutEstimate | None = None
@@ -229,8 +246,7 @@ def _finish(setup: Setup, dataset: DataSet, task: Task, division: Division, trai
         if division.held_out is not None:
             estimate = release_estimate(training, model, task, division.held_out, setup.device)
             lost += [LOST.format("result on held-out data")] if estimate is None else []
-        warned = (*lost, *foresee(setup, training.plan, dataset, model).warnings)
-        guarantee = _add_data_facts(training.guarantee(), dataset, task, warned)
+        guarantee = _add_data_facts(training.guarantee(), dataset, task, (*lost, *forecast.warnings))
     write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)
     _save_samples(training)
     if evaluation is not None:
@@ -255,12 +271,12 @@ def _finish(setup: Setup, dataset: DataSet, task: Task, division: Division, trai
     return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate)
 
 
-def _add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, lost: tuple[str, ...]) -> Guarantee:
+def _add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, warnings: tuple[str, ...]) -> Guarantee:
     """Return the statement with the declarations and assumptions about the data, and the measurements outside training."""
     evaluated = () if dataset.test_data is None else (_EVALUATED.format(task.evaluated, dataset.test_data),)
     return replace(
         guarantee,
-        warnings=(*guarantee.warnings, *lost),
+        warnings=(*guarantee.warnings, *warnings),
         notes=(*guarantee.notes, *dataset.notes),
         assumptions=(*guarantee.assumptions, *dataset.assumptions),
         beside=(*evaluated, *_BESIDE),

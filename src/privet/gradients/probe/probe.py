@@ -25,7 +25,7 @@ from privet.gradients.core.losses import LossFunction, check_loss_function
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.core.reachable import find_modules, find_reachable
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
 from privet.gradients.methods.passes import Passes
 from privet.gradients.methods.tape import Tape
@@ -101,12 +101,12 @@ def probe(
     check_loss_function(loss_fn)
     refuse_batch_statistics(model)
     refuse_foreign_parameters(model, loss_fn)
-    subject = Subject(model, loss_fn, trainable(model))
+    program = Program(model, loss_fn, trainable(model))
     chosen = method if method != "auto" else "ghost"
     with preserve_generators(), _freeze_old_objects():
         for batch in batches:
             examples = batch.select(slice(_EXAMPLES)) if public else make_synthetic(batch, _EXAMPLES)
-            chosen = _check(subject, examples, chosen, required=method == "ghost")
+            chosen = _check(program, examples, chosen, required=method == "ghost")
     return chosen
 
 
@@ -123,39 +123,40 @@ def _freeze_old_objects() -> Iterator[None]:
             gc.unfreeze()
 
 
-def _check(subject: Subject, examples: Examples, method: str, *, required: bool) -> str:
-    versions = {name: parameter._version for name, parameter in subject.parameters.items()}
+def _check(program: Program, examples: Examples, method: str, *, required: bool) -> str:
+    versions = {name: parameter._version for name, parameter in program.parameters.items()}
     older = _batched_tensors()
-    alone = _loop_gradients(subject, examples)
-    _refuse_what_outlives_a_pass(subject, versions)
+    alone = _loop_gradients(program, examples)
+    _refuse_what_outlives_a_pass(program, versions)
     _refuse_hopeless(alone)
-    backwards = _loop_gradients(subject, examples.select(torch.arange(examples.count).flip(0)))[::-1]
+    backwards = _loop_gradients(program, examples.select(torch.arange(examples.count).flip(0)))[::-1]
     if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=True)):
         raise UnsupportedModelError(
             "an example's gradient depends on which examples came before it: the model or loss keeps Python state between calls "
             "(in a global, a closure or an object); keep no state from one call to the next"
         )
-    refuse_in_batch_loss(subject, examples)
-    if method == "ghost" and not _is_ghost_right(subject, examples, older, required=required):
+    refuse_in_batch_loss(program, examples)
+    if method == "ghost" and not _is_ghost_right(program, examples, older, required=required):
         method = "loop"
-    _refuse_what_outlives_a_pass(subject, versions)
+    _refuse_what_outlives_a_pass(program, versions)
     return method
 
 
-def _loop_gradients(subject: Subject, examples: Examples, seed: int = 0) -> list[dict[str, Tensor]]:
+def _loop_gradients(program: Program, examples: Examples, seed: int = 0) -> list[dict[str, Tensor]]:
     """Return every example's gradients of the used parameters, computed by the loop with the same random seed.
 
     Raises:
         UnsupportedModelError: user code raises on synthetic input.
     """
     try:
-        return [_gradients(tape) for _, tape in Passes(subject, lambda: seed, "loop").tapes(examples)]
+        return [_gradients(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
     except PrivetError:
         raise
     except Exception as error:
         raise UnsupportedModelError(
-            f"the model or loss fails in loss_fn(model, batch) on a synthetic example of the real shapes ({type(error).__name__}: "
-            f"{error}); fix them for a batch of one example, or pass a public batch that they accept as probe_batch="
+            "the model or loss fails in loss_fn(model, batch) on a synthetic example of the real shapes "
+            f"({type(error).__name__}: {error}); fix them for a batch of one example, or pass a public batch that they accept as "
+            "probe_batch="
         ) from error
 
 
@@ -163,23 +164,23 @@ def _gradients(tape: Tape) -> dict[str, Tensor]:
     return {name: grad.materialize()[0] for name, grad in tape.grads.items()}
 
 
-def _refuse_what_outlives_a_pass(subject: Subject, versions: dict[str, int]) -> None:
-    written = [name for name, parameter in subject.parameters.items() if parameter._version != versions[name]]
+def _refuse_what_outlives_a_pass(program: Program, versions: dict[str, int]) -> None:
+    written = [name for name, parameter in program.parameters.items() if parameter._version != versions[name]]
     if written:
         raise UnsupportedModelError(
             f"parameter {written[0]!r} changes in the forward pass, so the released model would contain private data without "
             "noise; change parameters only in the optimizer"
         )
-    if subject.guard.created:
+    if program.guard.created:
         raise UnsupportedModelError(
-            f"the model creates {sorted(subject.guard.created)[0]} in its forward pass, after which it is discarded; call the "
+            f"the model creates {sorted(program.guard.created)[0]} in its forward pass, after which it is discarded; call the "
             "model once on a public batch before creating Training, or create everything in __init__"
         )
     gc.collect()  # frees tensors that were created during the pass
-    foreign = [tensor for tensor in (known() for known in subject.foreign) if tensor is not None]
+    foreign = [tensor for tensor in (known() for known in program.foreign) if tensor is not None]
     if foreign:
         raise UnsupportedModelError(
-            f"the loss uses {_name_of(subject, foreign[0])}, which requires a gradient and is not a parameter of the model: it "
+            f"the loss uses {_name_of(program, foreign[0])}, which requires a gradient and is not a parameter of the model: it "
             "would not be clipped, noised or trained; make it part of the model, or freeze it with requires_grad_(False) or "
             "detach()"
         )
@@ -216,12 +217,12 @@ def refuse_survivors(older: list[Tensor]) -> None:
             )
 
 
-def _name_of(subject: Subject, tensor: Tensor) -> str:
-    for name, module in find_modules(subject.loss_fn).items():
+def _name_of(program: Program, tensor: Tensor) -> str:
+    for name, module in find_modules(program.loss_fn).items():
         for own, parameter in module.named_parameters():
             if parameter is tensor:
                 return f"parameter {'.'.join(filter(None, (name, own)))}"
-    named = next((name for name, value in find_reachable(subject.loss_fn).items() if value is tensor), None)
+    named = next((name for name, value in find_reachable(program.loss_fn).items() if value is tensor), None)
     return f"the tensor {named!r}" if named else f"a tensor of shape {tuple(tensor.shape)}"
 
 
@@ -254,29 +255,29 @@ def _is_close(one: dict[str, Tensor], other: dict[str, Tensor], *, loose: bool =
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
 
-def _is_random(subject: Subject, examples: Examples) -> bool:
+def _is_random(program: Program, examples: Examples) -> bool:
     """Return whether passes over the same example differ between seeds: the model draws random numbers."""
     first = examples.select(slice(1))
-    one, *others = (_loop_gradients(subject, first, seed)[0] for seed in range(4))
+    one, *others = (_loop_gradients(program, first, seed)[0] for seed in range(4))
     return any(one.keys() != other.keys() or any(not torch.equal(one[name], other[name]) for name in one) for other in others)
 
 
-def _is_ghost_right(subject: Subject, examples: Examples, older: list[Tensor], *, required: bool) -> bool:
+def _is_ghost_right(program: Program, examples: Examples, older: list[Tensor], *, required: bool) -> bool:
     """Return whether one pass over all examples gives the loop's gradients and norms, with the same random numbers.
 
     Raises:
         UnsupportedModelError: it does not, and the method is required.
     """
     problem = ""
-    passes = Passes(subject, draw_torch_seed)
+    passes = Passes(program, draw_torch_seed)
     try:
-        with disable_inner_dropout(subject.model):
+        with disable_inner_dropout(program.model):
             for index, tape in passes.tapes(examples):
                 refuse_survivors(older)
                 if passes.looped:
                     problem = "no rule supports every use of its parameters"
                     break
-                if not _matches_loop(subject, tape, examples.select(index), passes.draws):
+                if not _matches_loop(program, tape, examples.select(index), passes.draws):
                     problem = "its gradients differ from those of plain autograd"
                     break
     except UnsupportedModelError:
@@ -288,23 +289,23 @@ def _is_ghost_right(subject: Subject, examples: Examples, older: list[Tensor], *
     return not problem
 
 
-def _matches_loop(subject: Subject, tape: Tape, examples: Examples, draws: Draws) -> bool:
+def _matches_loop(program: Program, tape: Tape, examples: Examples, draws: Draws) -> bool:
     gradients = {name: grad.materialize() for name, grad in tape.grads.items()}
-    groups = (tuple(subject.parameters),)
+    groups = (tuple(program.parameters),)
     norms = tape.group_norms(groups)[0]
     weights = torch.linspace(1.0, 0.3, examples.count, device=norms.device)
     sums = tape.weighted_sum(groups, weights[None])
     if not _is_close(
         {name: sums[name] for name in gradients},
         {name: torch.einsum("b,b...->...", weights.to(value.dtype), value) for name, value in gradients.items()},
-        loose=subject.low_precision,
+        loose=program.low_precision,
     ):
         return False
     for position in range(examples.count):
         where = torch.tensor([position])
-        wanted = _gradients(differentiate(subject, examples.select(where), draws.restart(where), 0))
+        wanted = _gradients(differentiate(program, examples.select(where), draws.restart(where), 0))
         found = {name: value[position] for name, value in gradients.items()}
-        loose = subject.low_precision
+        loose = program.low_precision
         tolerance = _LOOSE if loose else _NORM
         if not _is_close(found, wanted, loose=loose) or float(norms[position]) < (1 - tolerance) * _norm(wanted) - _NEGLIGIBLE:
             return False
@@ -321,21 +322,21 @@ def probe_projections(model: nn.Module, loss_fn: LossFunction, batches: Iterable
         UnsupportedModelError: the model draws random numbers, has no forward-mode derivatives, or they differ from its gradients
             in its precision.
     """
-    subject = Subject(model, loss_fn, trainable(model))
+    program = Program(model, loss_fn, trainable(model))
     with preserve_generators():
         for batch in batches:
-            _check_projections(subject, batch.select(slice(_EXAMPLES)) if public else make_synthetic(batch, _EXAMPLES))
+            _check_projections(program, batch.select(slice(_EXAMPLES)) if public else make_synthetic(batch, _EXAMPLES))
 
 
-def _check_projections(subject: Subject, examples: Examples) -> None:
-    if _is_random(subject, examples):
+def _check_projections(program: Program, examples: Examples) -> None:
+    if _is_random(program, examples):
         raise UnsupportedModelError(
             "the model draws random numbers (for example for dropout), so the norm would be estimated for a different gradient "
             "than the one that is summed; disable them, or clip by exact norms"
         )
-    directions = list(Directions().draw(subject.parameters, 2))
+    directions = list(Directions().draw(program.parameters, 2))
     try:
-        found = torch.stack([directional_derivatives(subject, examples, subject.parameters, each) for each in directions])
+        found = torch.stack([directional_derivatives(program, examples, program.parameters, each) for each in directions])
     except PrivetError:
         raise
     except Exception as error:
@@ -343,7 +344,7 @@ def _check_projections(subject: Subject, examples: Examples) -> None:
             f"norms cannot be estimated: the model has no forward-mode derivative ({type(error).__name__}: {error}); clip by "
             "exact norms"
         ) from error
-    for position, gradient in enumerate(_loop_gradients(subject, examples)):
+    for position, gradient in enumerate(_loop_gradients(program, examples)):
         for direction, value in zip(directions, found, strict=True):
             expected = sum(float((direction[name].double() * gradient[name].double()).sum()) for name in gradient)
             if not abs(float(value[position]) - expected) <= _FORWARD * (_NEGLIGIBLE + _norm(gradient)):
