@@ -52,13 +52,15 @@ def test_a_plan_is_audited(capsys, tmp_path):
     assert kept["epsilon_lower_bound"] == found["epsilon_lower_bound"]
 
 
-def test_a_run_keeps_its_certificate(capsys, tmp_path):
+@pytest.mark.parametrize("place", ["model/model.safetensors", "model.safetensors"], ids=["run", "old run"])
+def test_a_run_keeps_its_certificate(capsys, tmp_path, place):
     from safetensors.torch import save_file
     from torch import zeros
 
     layerwise = plan(clipping=Layerwise({"body.*": Flat(0.7), ".*": Flat(0.2)}))
     (tmp_path / "plan.json").write_text(layerwise.to_json(), encoding="utf-8")
-    save_file({"body.weight": zeros(2), "head.weight": zeros(2)}, tmp_path / "model.safetensors")
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    save_file({"body.weight": zeros(2), "head.weight": zeros(2)}, tmp_path / place)
     status, found = ended(capsys, "audit", tmp_path)
     assert (status, found["passed"]) == (0, True)
     assert json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))["passed"] is True

@@ -57,6 +57,20 @@ def test_every_file_of_the_directory_is_in_the_table(write_run):
     assert listed == {path.name for path in directory.iterdir()} | {"report.html", "figures"}
 
 
+def test_the_folder_of_the_model_is_listed_by_its_files(write_run):
+    directory = write_run()
+    (directory / "model").mkdir()
+    for name in ("model.safetensors", "model.json", "README.md", "notes.txt"):
+        (directory / "model" / name).write_bytes(b"")
+    found = by_name(directory)
+    weights = next(release for name, release in found.items() if name.startswith("Model weights"))
+    assert weights.status is ReleaseStatus.COVERED
+    assert "model/model.safetensors" in weights.files
+    described = found["Description and card of the model"]
+    assert (described.status, described.files) == (ReleaseStatus.PUBLIC, ("model/README.md", "model/model.json"))
+    assert "model/notes.txt" in found["Other files"].files
+
+
 def test_an_unknown_file_is_not_vouched_for(write_run):
     directory = write_run()
     (directory / "gradients.pt").write_bytes(b"")
