@@ -1,0 +1,132 @@
+"""`privet plan` shows the prospects of a training from public facts, and `privet train` shows them before its first step."""
+
+import json
+
+import pytest
+import torch
+
+from privet import runs
+from privet.cli import main
+from privet.cli.verbs import plan as verb
+from privet.runs.config import Setup
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code, *capsys.readouterr()
+
+
+def rows(capsys, *words):
+    code, out, error = run(capsys, "plan", *words, "--json")
+    assert code == 0, error
+    return json.loads(out)["rows"]
+
+
+def test_a_data_set_of_the_catalogue_is_planned_without_reading_it(capsys, monkeypatch):
+    monkeypatch.setattr(verb, "load", None)  # what is not called cannot fail
+    found = rows(capsys, "--data", "mnist", "--epsilon", 3, "--model", "logistic", "--batch-size", 256, "--steps", 10)
+    assert [(row["examples"], row["parameters"], row["batch_size"], row["steps"]) for row in found] == [(60_000, 7850, 256, 10)]
+    assert found[0]["seconds"] > 0
+
+
+def test_noise_and_signal_are_those_of_the_run(capsys, tmp_path):
+    options = ("--data", "digits", "--model", "logistic", "--epsilon", 2, "--delta", 1e-5, "--batch-size", 200, "--steps", 3)
+    (planned,) = rows(capsys, *options)
+    code, _, error = run(capsys, "train", *options, "--out", tmp_path / "run")
+    assert code == 0, error
+    made = json.loads((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
+    assert made["noise"]["multiplier"] == pytest.approx(planned["noise_multiplier"])
+    line = next(line for line in error.splitlines() if line.startswith("Plan: "))
+    assert f"{planned['parameters']:,} parameters" in line
+    assert f"signal at most {planned['signal']:,.3g} standard deviations" in line
+
+
+def test_a_row_for_every_epsilon(capsys):
+    found = rows(capsys, "--data", "digits", "--model", "logistic", "--steps", 10)
+    assert [row["epsilon"] for row in found] == [0.5, 1.0, 2.0, 3.0, 4.0, 8.0]
+    assert sorted(row["signal"] for row in found) == [row["signal"] for row in found]
+
+
+def test_without_data_there_is_no_time(capsys):
+    row, = rows(
+        capsys, "--examples", 50_000, "--parameters", 10**6, "--batch-size", 500, "--epochs", 2, "--noise-multiplier", 1.5
+    )  # fmt: skip
+    assert (row["steps"], row["seconds"], row["model"]) == (200, None, None)
+    assert row["signal"] == pytest.approx(500 * 200**0.5 / 1.5)
+
+
+def test_a_regression_and_full_batches_are_planned(capsys):
+    row, = rows(
+        capsys, "--data", "california-housing", "--sampling", "full-batch", "--steps", 2, "--epsilon", 1, "--model", "linear"
+    )  # fmt: skip
+    assert row["batch_size"] == row["examples"]
+    assert row["efficiency"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_groups_are_the_unit(capsys):
+    row, = rows(
+        capsys, "--data", "digits", "--model", "logistic", "--steps", 2, "--epsilon", 1, "--group-size", 4, "--adjacency",
+        "replace-one", "--batch-size", 50,
+    )  # fmt: skip
+    assert row["examples"] == 360
+
+
+def test_the_table_says_what_its_columns_mean_and_warns_once(capsys):
+    code, out, error = run(
+        capsys, "plan", "--data", "digits", "--model", "logistic", "--epsilon", "1e-4", "--epsilon", 3, "--delta", 6e-4,
+        "--steps", 9,
+    )  # fmt: skip
+    assert (code, error) == (0, "")
+    assert "digits: 1,437 examples, δ = 0.0006 (add-remove), poisson sampling" in out
+    assert "Signal: " in out
+    assert out.count("Warning (ε = 0.0001): ε = 0.0001 is hopeless") == 1
+    assert out.count("Warning: δ = 0.0006") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "--data is None; it must be given, or else --examples and --parameters"),
+        (["--examples", "100"], "or else --examples and --parameters"),
+        (["--data", "digits", "--parameters", "9"], "--parameters is 9; it must be left out with --data"),
+        (["--data", "digits", "--epsilon", "1", "--noise-multiplier", "1"], "--noise-multiplier is 1.0; it must be left out"),
+        (["--data", "digits", "--epsilon", "0"], "--epsilon is 0.0"),
+        (["--data", "nowhere.csv"], "nowhere.csv"),
+        (["--data", "digits", "--model", "gpt"], "--model is 'gpt'"),
+        (["--data", "digits", "--delta", "0.1"], "--delta is 0.1; it must be below 1 / examples"),
+        (["--examples", "100", "--parameters", "0"], "--parameters is 0"),
+        (["--examples", "1", "--parameters", "10"], "--examples is 1"),
+    ],
+)
+def test_refused_in_one_line(words, says, capsys):
+    code, out, error = run(capsys, "plan", *words)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert says in error
+
+
+def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_statement(capsys, tmp_path, monkeypatch):
+    announced = []
+    original = runs.run._evaluation_points
+
+    def first_step(training, progress):
+        announced.append(capsys.readouterr().err)
+        return original(training, progress)
+
+    monkeypatch.setattr(runs.run, "_evaluation_points", first_step)
+    options = ("--data", "digits", "--model", "logistic", "--epsilon", "1e-4", "--steps", 2, "--batch-size", 1000, "--quiet")
+    code, out, _ = run(capsys, "train", *options, "--out", tmp_path / "run", "--full")
+    assert code == 0
+    assert len(announced[0].splitlines()) == 1
+    assert announced[0].startswith("Warning: ε = 0.0001 is hopeless for 1,437 examples")
+    assert announced[0].strip().removeprefix("Warning: ") in " ".join(out.split())
+    assert "hopeless" in (tmp_path / "run" / "guarantee.json").read_text(encoding="utf-8")
+
+
+def test_what_is_foreseen_reads_no_data():
+    dataset = verb._stand_in("digits", {})
+    setup = Setup(data="digits", model="logistic", learning_rate=1.0)
+    model = setup.build_model(dataset)
+    dataset.train.tensors[0].data = torch.full_like(dataset.train.tensors[0], float("nan"))
+    planned = verb._Given(1e-5, "add-remove", 1.0, None, 5, 100, "poisson").plan(1437, "logistic", None)
+    assert runs.forecast.foresee(setup, planned, dataset, model).signal == pytest.approx(100 * 5**0.5)
