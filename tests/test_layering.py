@@ -34,6 +34,7 @@ ORDER = [
     "ledger",
     "budget",
     "training",
+    "tracking",
     "optim",
     "cost",
     "tuning",
@@ -60,7 +61,8 @@ SUBLAYERS = {
         "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
     ],
     "privet.cli": [
-        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "config", "summary", "verbs", "main",
+        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice", "config", "summary", "verbs",
+        "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
     "privet.artifact": [

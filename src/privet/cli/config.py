@@ -46,7 +46,7 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
         if not isinstance(plan, dict):
             raise InvalidArgumentError("--config", plan, "a table with the fields of a plan")
         context.obj = Plan.from_dict({"format": FORMAT, **plan})
-    options = {name.replace("-", "_"): value for name, value in options.items()}
+    options = {name.replace("-", "_"): value for name, value in options.items() if name != "defaults"}
     known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     if unknown := sorted(options.keys() - known):
         raise InvalidArgumentError(

@@ -25,6 +25,7 @@ def format_summary(outcome: Outcome) -> str:
     return "\n".join([
         *_guarantee_lines(outcome.guarantee),
         *_result_lines(outcome),
+        *_default_lines(outcome),
         *_warning_lines(outcome.guarantee),
         f"Report: {(outcome.directory / 'report.html').resolve().as_uri()}",
         f"Full statement: privet guarantee {outcome.directory}",
@@ -67,6 +68,16 @@ def _result_lines(outcome: Outcome) -> Iterator[str]:
         yield _format_held_out(held_out)
     if evaluation is None and held_out is None:
         yield _UNTESTED
+
+
+def _default_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield the settings that were not given, with the words of their options."""
+    if outcome.defaults:
+        words = (
+            f"{name.replace('_', ' ')} {value if isinstance(value, str) else format(value, ',.3g' if value < 1000 else ',.0f')}"
+            for name, value in outcome.defaults.items()
+        )
+        yield f"Chosen by default: {', '.join(words)}"
 
 
 def _format_held_out(found: HeldOutEstimate) -> str:

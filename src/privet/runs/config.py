@@ -58,6 +58,7 @@ class Setup:
         holdout: fraction of the private examples, or users, that no step uses and on which the final model's result is released,
             in (0, 1); the plan's `holdout` says with how much noise. None for no such release.
         class_priors: public class priors in the order of the classes, for a loss in which every class counts alike.
+        defaults: option → value of the settings that were not given but chosen from public facts, for the record.
     """
 
     data: str
@@ -83,6 +84,7 @@ class Setup:
     license: str | None = None
     holdout: float | None = None
     class_priors: tuple[float, ...] | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         choice("model", self.model, models.NAMES)

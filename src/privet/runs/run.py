@@ -14,9 +14,10 @@ __all__ = ["Outcome", "read_setup", "resume", "start", "state"]
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -61,6 +62,7 @@ class Outcome:
         test_data: description of the test set; None without one.
         seconds: training time, over all sessions of an interrupted run.
         held_out: released result on held-out private data; None without such a release, or if it was lost.
+        defaults: option → value of the settings that were chosen by default.
     """
 
     directory: Path
@@ -69,6 +71,7 @@ class Outcome:
     test_data: str | None
     seconds: float
     held_out: HeldOutEstimate | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def start(
@@ -268,7 +271,7 @@ def _finish(
     status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
     write_text(directory / "status.json", json.dumps(status) + "\n")
     report.write(directory)
-    return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate)
+    return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate, setup.defaults)
 
 
 def _add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, warnings: tuple[str, ...]) -> Guarantee:

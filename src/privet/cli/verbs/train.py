@@ -6,10 +6,12 @@ __all__ = ["train"]
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,26 +20,21 @@ import typer
 from privet import models, runs
 from privet.budget import Budget
 from privet.cli import options, parts
+from privet.cli.choice import Choice
 from privet.cli.config import Config, plan_from_config
 from privet.cli.output import Json, answer
 from privet.cli.refusals import RunInterruptedError
 from privet.cli.summary import format_full, format_quiet, format_summary
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
-from privet.data import DataSet, load
+from privet.data import load
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation.plain import to_plain
-from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.runs.config import AVERAGES, OPTIMIZERS
 from privet.tables import Schema
 from privet.training.directory import check_empty
-
-# With per-example clipping, SGD depends only on the product of learning rate and bound: one default serves every bound.
-_RATE_TIMES_BOUND = {"sgd": 0.2, "nesterov": 0.2}
-_ADAPTIVE_RATE = 2e-3
-_EPOCHS = 10.0
-_BATCH_SIZE, _LEAST_BATCHES = 512, 10
+from privet.tuning.feasibility import Feasibility
 
 # Parameters that the plan of a configuration file determines.
 _OF_THE_PLAN = {
@@ -100,7 +97,7 @@ def train(
     batch_size: Annotated[
         float | None,
         typer.Option(
-            help="Expected batch size; default: 512, or a tenth of the examples if that is less.", rich_help_panel=SAMPLING
+            help="Expected batch size; default: by the number of examples, the steps and the model.", rich_help_panel=SAMPLING
         ),
     ] = None,
     sampling: options.Sampling = "poisson",
@@ -114,7 +111,7 @@ def train(
         typer.Option(
             "--learning-rate",
             "--lr",
-            help="Learning rate; default: 0.2 / sensitivity for sgd and nesterov, else 0.002.",
+            help="Learning rate; default: by noise, steps and clip bound for sgd and nesterov, else 0.002.",
             rich_help_panel=MODEL,
         ),
     ] = None,
@@ -134,7 +131,9 @@ def train(
         int, typer.Option(help="Seed of the initial parameters only; noise and sampling have no seed.", rich_help_panel=MODEL)
     ] = 0,
     clipping: options.Clipping = "flat",
-    bound: Annotated[float, typer.Option(help="Clip bound C.", rich_help_panel=CLIPPING)] = 0.1,
+    bound: Annotated[
+        float | None, typer.Option(help="Clip bound C; default: by the model, 1 or 0.1.", rich_help_panel=CLIPPING)
+    ] = None,
     stability: options.Stability = None,
     scale: options.Scale = None,
     cutoff: options.Cutoff = None,
@@ -163,8 +162,12 @@ def train(
     ] = False,
     device: Annotated[str, typer.Option(help="Torch device: cpu, cuda, …", rich_help_panel=RUN)] = "cpu",
     physical_batch_size: Annotated[
-        int, typer.Option(help="Largest number of examples in memory at once; does not change the result.", rich_help_panel=RUN)
-    ] = 256,
+        int | None,
+        typer.Option(
+            help="Largest number of examples in memory at once; does not change the result; default: by the model.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     license: Annotated[
         str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)
     ] = None,
@@ -200,9 +203,6 @@ def train(
         raise InvalidArgumentError(
             "--epsilon", None, "given", "Set a budget (--epsilon 3) or the noise (--noise-multiplier 1.1)."
         )
-    rule = parts.clipping_rule(
-        clipping, bound, style, adaptive_quantile, projections, stability=stability, scale=scale, cutoff=cutoff
-    )
     private_momentum = parts.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
     schedule = parts.schedule(bound_schedule)
     place = None if folder is None else str(folder)
@@ -210,18 +210,18 @@ def train(
     dataset = runs.scale_targets(
         load(data, folder=place, schema=public, target=target, classes=classes, test=test, user_column=user_column)
     )
-    planned = (rule, private_momentum) if plan is None else (plan.clipping, plan.momentum)
+    chosen = Choice(dataset, model, epsilon, delta if plan is None else plan.delta)
     setup = runs.Setup(
         data=data,
-        model=model or _choose_model(dataset),
-        learning_rate=_choose_learning_rate(learning_rate, optimizer, planned[0].sensitivity),
+        model=chosen.model,
+        learning_rate=1.0 if learning_rate is None else learning_rate,  # the default takes the calibrated plan, below
         optimizer=optimizer,
         optimizer_options=optimizer_options or {},
-        momentum=momentum if momentum is not None else 0.0 if isinstance(planned[1], InnerOuter) else 0.9,
+        momentum=chosen.momentum(momentum, private_momentum if plan is None else plan.momentum),
         couple_learning_rate=couple_learning_rate,
         average=average,
         seed=seed,
-        physical_batch_size=physical_batch_size,
+        physical_batch_size=chosen.physical_batch_size(physical_batch_size),
         folder=place,
         schema=schema,
         classes=classes,
@@ -238,13 +238,17 @@ def train(
     )
     examples, held_out = setup.sizes(dataset)
     if plan is None:
-        budget = epsilon is not None and noise_multiplier is not None
-        usual = epochs if epochs is not None or steps is not None or budget else _EPOCHS
+        size, length = chosen.lengths(
+            examples, sampling, batch_size=batch_size, steps=steps, epochs=epochs, fixed_noise=noise_multiplier is not None
+        )
         plan = Plan(
             examples=examples,
-            sampling=parts.scheme(sampling, _choose_batch_size(batch_size, sampling, examples), examples),
-            steps=parts.length(steps, usual, needed=not budget),
-            clipping=rule,
+            sampling=parts.scheme(sampling, size, examples),
+            steps=length,
+            clipping=parts.clipping_rule(
+                clipping, chosen.bound(bound), style, adaptive_quantile, projections, stability=stability, scale=scale,
+                cutoff=cutoff,
+            ),
             delta=delta,
             adjacency=adjacency,
             noise=Gaussian(
@@ -260,11 +264,21 @@ def train(
         )  # fmt: skip
     plan = replace(plan, schema=dataset.schema)
     plan = plan if epsilon is None else plan.calibrate(epsilon)
+    setup = replace(setup, learning_rate=chosen.learning_rate(learning_rate, setup, plan), defaults=chosen.values)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     directory = out or _new_directory(setup)
     with _resumable(directory):
-        outcome = runs.start(setup, plan, dataset, directory, budget=shared, progress=not quiet)
+        outcome = runs.start(
+            setup, plan, dataset, directory, budget=shared, progress=not quiet, announce=partial(_announce, quiet=quiet)
+        )
     _print_outcome(outcome, json, full, quiet)
+
+
+def _announce(forecast: Feasibility, *, quiet: bool) -> None:
+    """Print at most four lines on standard error before the first step: the plan, and what is unlikely to work."""
+    lines = [] if quiet else [f"Plan: {forecast}"]
+    for line in (*lines, *(f"Warning: {text}" for text in forecast.warnings)):
+        print(line, file=sys.stderr)
 
 
 def _check_out(out: Path) -> None:
@@ -299,24 +313,6 @@ def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
     if found is not None and kept is not None and found != kept:
         raise InvalidArgumentError("--schema", given, "the schema of the plan", "Leave it out, or change the plan.")
     return found or kept
-
-
-def _choose_learning_rate(given: float | None, optimizer: str, bound: float) -> float:
-    product = _RATE_TIMES_BOUND.get(optimizer)
-    return given if given is not None else _ADAPTIVE_RATE if product is None else product / bound
-
-
-def _choose_batch_size(given: float | None, sampling: str, examples: int) -> float:
-    usual = examples if sampling == "full-batch" else min(_BATCH_SIZE, max(1, examples // _LEAST_BATCHES))
-    return usual if given is None else given
-
-
-def _choose_model(dataset: DataSet) -> str:
-    """Return the name of the default network for the public input shape, or for the schema of a table."""
-    if dataset.schema is not None:
-        return "table"
-    shape = dataset.input_shape
-    return "cnn" if len(shape) == 3 and min(shape[1:]) >= 14 else "mlp"
 
 
 def _new_directory(setup: runs.Setup) -> Path:
