@@ -7,7 +7,7 @@ import json
 import pytest
 
 from privet.audit._program import guarantee
-from privet.audit._program.subject import AuditedProgram
+from privet.audit._program.audited_program import AuditedProgram
 from privet.cli import main
 from privet.cli.definitions import load_definitions
 

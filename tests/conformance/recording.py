@@ -12,16 +12,16 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import Passes
 
 
 def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=False):
     """Return the tape of a single pass over all examples, or raise what prevents one."""
-    subject, examples = Subject(model, loss_fn, parameters or trainable(model)), split_batch(batch)
+    program, examples = Program(model, loss_fn, parameters or trainable(model)), split_batch(batch)
     with preserve_generators():
         draws = Draws(examples.count, draw_torch_seed)
-        return ghost.record(subject, examples, draws, batched_from_the_start=batched_from_the_start)
+        return ghost.record(program, examples, draws, batched_from_the_start=batched_from_the_start)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Covered:
 def cover(model, loss_fn, batch, method="auto", skip_errors=False, past=(), seeds=draw_torch_seed) -> Covered:
     """Run the passes over a batch as the engine does."""
     examples, parameters = split_batch(batch), trainable(model)
-    passes = Passes(Subject(model, loss_fn, parameters), seeds, method, past, skip_errors)
+    passes = Passes(Program(model, loss_fn, parameters), seeds, method, past, skip_errors)
     found = {name: torch.full((examples.count, *p.shape), torch.nan, dtype=p.dtype) for name, p in parameters.items()}
     norms = torch.full((examples.count,), torch.nan, dtype=torch.float64)
     produced: dict[str, Tensor] = {}

@@ -21,7 +21,7 @@ from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
 from privet.gradients.masking.masks import prepare_masks
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import METHODS, Passes
 from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
@@ -57,7 +57,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         choice("method", self.method, ("auto", *METHODS))
-        self.subject = Subject(self.model, self.loss_fn, self.parameters)
+        self.program = Program(self.model, self.loss_fn, self.parameters)
 
     def tapes(self, examples: Examples, past: Past = ()) -> Iterator[tuple[Tensor, Tape]]:
         """Yield positions of examples and their tape, until all are covered; call inside `preserve_generators`.
@@ -68,7 +68,7 @@ class Engine:
         """
         check_past(past, self.parameters)
         for start, part in self._split(examples):
-            passes = Passes(self.subject, self.seeds, self.method, past, self.skip_errors)
+            passes = Passes(self.program, self.seeds, self.method, past, self.skip_errors)
             for index, tape in passes.tapes(part):
                 yield index + start, tape
             self.looped += passes.looped
@@ -116,7 +116,7 @@ class Engine:
         partial_sums = PartialSums.empty(self.parameters, clipping, examples.count)
         for start, part in self._split(examples):
             drawn = directions.draw(self.parameters, clipping.projections)
-            norms = estimate_norms(self.subject, part, drawn, past, skip_errors=self.skip_errors)
+            norms = estimate_norms(self.program, part, drawn, past, skip_errors=self.skip_errors)
             for index, sums, own in clip_projected(clipping, self.parameters, norms, self.tapes(part, past)):
                 partial_sums.add(index + start, sums, own)
         return partial_sums

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Asked", "calibrate"]
+__all__ = ["calibrate"]
 
 from dataclasses import replace
 from typing import TypeVar
@@ -14,13 +14,13 @@ from privet.errors import InvalidArgumentError, choice, positive
 from privet.plan.declaration import Declaration
 from privet.plan.mechanism import PrivacyMechanism
 
-Asked = TypeVar("Asked", bound=PrivacyMechanism)
+_Mechanism = TypeVar("_Mechanism", bound=PrivacyMechanism)
 
 # If every step has its own multiplier, every step is an entry of a table.
 _MOST_SCHEDULED_STEPS = 2**20
 
 
-def calibrate(plan: Asked, epsilon: float, accountant: str | None = None) -> Asked:
+def calibrate(plan: _Mechanism, epsilon: float, accountant: str | None = None) -> _Mechanism:
     """Return the calibrated plan or mechanism; arguments and errors as for `Plan.calibrate`."""
     target = positive("epsilon", epsilon)
     plan.sampling.check_adjacency(plan.adjacency)
@@ -50,7 +50,7 @@ def calibrate(plan: Asked, epsilon: float, accountant: str | None = None) -> Ask
     return solved
 
 
-def _solve_for_steps(plan: Asked, target: float, accountant: str) -> Asked:
+def _solve_for_steps(plan: _Mechanism, target: float, accountant: str) -> _Mechanism:
     positive("noise.multiplier", plan.noise_multiplier, "Without noise no number of steps meets a target.")
 
     def spent(number: int) -> float:
@@ -61,8 +61,8 @@ def _solve_for_steps(plan: Asked, target: float, accountant: str) -> Asked:
     return replace(plan, steps=largest_count(spent, target, most))
 
 
-def _solve_for_noise(plan: Asked, target: float, accountant: str) -> Asked:
-    def with_multiplier(multiplier: float) -> Asked:
+def _solve_for_noise(plan: _Mechanism, target: float, accountant: str) -> _Mechanism:
+    def with_multiplier(multiplier: float) -> _Mechanism:
         return replace(plan, noise=replace(plan.noise, multiplier=multiplier))
 
     multiplier = accounting.composed_multiplier(

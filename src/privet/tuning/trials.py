@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from privet.accounting import Event
-from privet.accounting.composition.selection import Law, SelectionGuarantee, curve, total_epsilon
+from privet.accounting.composition.selection import SelectionGuarantee, TrialDistribution, curve, total_epsilon
 from privet.accounting.root_finding import smallest_multiplier
 from privet.errors import InvalidArgumentError, positive
 from privet.noise import SecureSource, Source
@@ -86,7 +86,7 @@ class TrialResult(Generic[S]):
     guarantee: SelectionGuarantee
 
 
-def guarantee(plans: Sequence[Plan], *, score: Score, number: Law) -> SelectionGuarantee:
+def guarantee(plans: Sequence[Plan], *, score: Score, number: TrialDistribution) -> SelectionGuarantee:
     """Return the guarantee of a search over these plans, without touching data.
 
     Args:
@@ -108,7 +108,7 @@ def guarantee(plans: Sequence[Plan], *, score: Score, number: Law) -> SelectionG
             "A score on private data without noise would leak them through the choice: use PublicScore(function) if it only uses "
             "the model and public data, or add noise and use PaidScore(function, events).",
         )  # fmt: skip
-    if not isinstance(number, Law):
+    if not isinstance(number, TrialDistribution):
         raise InvalidArgumentError(
             "number", number, "a distribution such as privet.tuning.geometric(mean=10)", "A fixed number leaks more."
         )
@@ -136,7 +136,7 @@ def guarantee(plans: Sequence[Plan], *, score: Score, number: Law) -> SelectionG
     )
 
 
-def calibrate(plan: Plan, epsilon: float, *, score: Score, number: Law) -> Plan:
+def calibrate(plan: Plan, epsilon: float, *, score: Score, number: TrialDistribution) -> Plan:
     """Return the plan with the noise for which a whole search over candidates with this plan meets (ε, δ).
 
     Args:
@@ -164,7 +164,7 @@ def search(
     train: Callable[[Plan, S], Training],
     *,
     score: Score,
-    number: Law,
+    number: TrialDistribution,
 ) -> TrialResult[S]:
     """Train a random number of times, each time with a uniformly drawn setting, and return the best trial with its guarantee.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LOOKS", "STUDIES", "Watch", "moments", "numbers_of", "values"]
+__all__ = ["LOOKS", "STUDIES", "GradientObserver", "moments", "numbers_of", "values"]
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ def numbers_of(studies: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for study in studies for name in STUDIES[study])
 
 
-class Watch:
+class GradientObserver:
     """Observe a training's gradients between its steps, on random batches of the expected size.
 
     Observations change neither the random numbers nor the parameters of the training. They apply the plan's rule and noise to

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CLASSIFICATION", "REGRESSION", "Learning", "outputs", "squared_error"]
+__all__ = ["CLASSIFICATION", "REGRESSION", "Objective", "outputs", "squared_error"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ from privet.runs.tasks import cross_entropy
 from privet.training import Training
 from privet_experiments.tasks.job import Advance, Job, TaskResult, load
 from privet_experiments.tasks.metrics import OF_THE_RUN
-from privet_experiments.tasks.studies import Watch
+from privet_experiments.tasks.studies import GradientObserver
 
 # Evaluation batch size; it limits memory and the padding of sequences.
 _AT_ONCE, _SEQUENCES_AT_ONCE = 512, 64
 
 
 @dataclass(frozen=True)
-class Learning:
+class Objective:
     """Learning objective of a network.
 
     Args:
@@ -57,7 +57,7 @@ class Learning:
         curve: list[dict[str, float]] = []
         confidence: dict[str, Any] | None = None
         studies = (*job.studies, *(study for study in job.new_studies if study not in job.studies))
-        marks, watch = job.marks, Watch(studies, job.study_epochs, plan, model, self.loss, examples.train)
+        marks, observer = job.marks, GradientObserver(studies, job.study_epochs, plan, model, self.loss, examples.train)
         optimizer = setup.build_optimizer(plan, model)
         at_once = _SEQUENCES_AT_ONCE if of_sequences(settings.features) else _AT_ONCE
         with Training(
@@ -66,7 +66,7 @@ class Learning:
         ) as training:  # fmt: skip
             for step in training:
                 advance(1)
-                watch.look(step.number)
+                observer.look(step.number)
                 if step.number in marks:
                     evaluation = self.measure(trained, examples.test)
                     found = {metric: float(getattr(evaluation, metric)) for metric in measured}
@@ -80,7 +80,7 @@ class Learning:
             curve=curve,
             plan=plan.to_dict(),
             epsilon=curve[-1]["epsilon"],
-            study=watch.kept(),
+            study=observer.kept(),
             confidence=confidence,
         )
 
@@ -91,8 +91,8 @@ def squared_error(model: nn.Module, batch: Any) -> Tensor:
     return F.mse_loss(model(inputs)[:, 0], targets, reduction="none")
 
 
-CLASSIFICATION = Learning(cross_entropy, evaluate)
-REGRESSION = Learning(squared_error, evaluate_regression)
+CLASSIFICATION = Objective(cross_entropy, evaluate)
+REGRESSION = Objective(squared_error, evaluate_regression)
 
 
 def _confidence(evaluation: object) -> dict[str, Any] | None:

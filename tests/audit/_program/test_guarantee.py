@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import privet
 from privet import audit
 from privet.audit._program import guarantee
-from privet.audit._program.subject import AuditedProgram
+from privet.audit._program.audited_program import AuditedProgram
 from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian

@@ -16,7 +16,7 @@ from privet.plan import epochs
 from privet.runs.config import cross_entropy
 from privet.sampling import Poisson
 from privet_experiments import Arm, Chart, Extent, Records, reproduce
-from privet_experiments.tasks.studies import LOOKS, STUDIES, Watch, moments, numbers_of, values
+from privet_experiments.tasks.studies import LOOKS, STUDIES, GradientObserver, moments, numbers_of, values
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
 
@@ -78,19 +78,21 @@ def test_looking_changes_nothing():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     plan = {"clipping": clipping.Flat(0.5), "noise": Gaussian(1.0), "steps": epochs(1), "sampling": Poisson(32)}
     plan = small.recipe().settings(Arm("one", {"epsilon": None, "plan": plan})).plan_for(1437)
-    watch = Watch(tuple(STUDIES), 1, plan, model, cross_entropy, digits.train)
+    observer = GradientObserver(tuple(STUDIES), 1, plan, model, cross_entropy, digits.train)
     before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    watch.look(plan.total_steps)
-    assert watch.kept()["looks"][0]["step"] == plan.total_steps
+    observer.look(plan.total_steps)
+    assert observer.kept()["looks"][0]["step"] == plan.total_steps
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_who_asks_for_nothing_gets_nothing():
-    watch = Watch((), 10, small.recipe().settings(small.recipe().arms[0]).plan_for(1437).calibrate(4.0), None, None, None)
-    watch.look(13)
-    assert watch.kept() is None
+    observer = GradientObserver(
+        (), 10, small.recipe().settings(small.recipe().arms[0]).plan_for(1437).calibrate(4.0), None, None, None
+    )
+    observer.look(13)
+    assert observer.kept() is None
 
 
 NEW = {"new_studies": ("norms",), "study_epochs": 0.3, "charts": (Chart("trend", "trace", "gradient_norm"),)}

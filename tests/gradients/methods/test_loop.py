@@ -14,7 +14,7 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
 
 
@@ -46,12 +46,12 @@ def test_the_loop_repeats_the_random_numbers_of_a_pass():
     def loss(m, x):
         return (m(x + 0.1 * torch.randn_like(x)) * torch.rand(1)).sum(1)
 
-    subject, examples, draws = Subject(model, loss, trainable(model)), split_batch(x), Draws(4, draw_torch_seed)
+    program, examples, draws = Program(model, loss, trainable(model)), split_batch(x), Draws(4, draw_torch_seed)
     with preserve_generators():
-        together = ghost.record(subject, examples, draws).gradients()
+        together = ghost.record(program, examples, draws).gradients()
         for position in range(4):
             where = torch.tensor([position])
-            alone = differentiate(subject, examples.select(where), draws.restart(where), 0).gradients()
+            alone = differentiate(program, examples.select(where), draws.restart(where), 0).gradients()
             for name, value in alone.items():
                 assert torch.allclose(value[0], together[name][position], rtol=1e-5, atol=1e-6)
 

@@ -11,7 +11,7 @@ from privet._utils.randomness import preserve_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.probe.joint import _ConstantCalls, _ConstantDraw, disable_inner_dropout, refuse_in_batch_loss
 
 DRAWS = {
@@ -33,7 +33,7 @@ DRAWS = {
 
 
 def steady(model):
-    return _ConstantCalls(Subject(model, lambda m, b: m(b), trainable(model)).guard, _ConstantDraw())
+    return _ConstantCalls(Program(model, lambda m, b: m(b), trainable(model)).guard, _ConstantDraw())
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -62,7 +62,7 @@ def refused(loss, model=None, examples=3):
     model, batch = model or nn.Linear(4, 3), (torch.randn(examples, 4), torch.randint(3, (examples,)))
     with preserve_generators():
         try:
-            refuse_in_batch_loss(Subject(model, loss, trainable(model)), split_batch(batch))
+            refuse_in_batch_loss(Program(model, loss, trainable(model)), split_batch(batch))
         except UnsupportedModelError:
             return True
     return False

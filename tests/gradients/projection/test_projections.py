@@ -20,7 +20,7 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import clipped_sum
 from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import trainable
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.probe.probe import probe_projections
 from privet.gradients.projection.clipping import directional_derivatives
 from privet.gradients.projection.directions import Directions
@@ -382,8 +382,8 @@ def test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_the
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
     loss = lambda m, batch: F.linear(batch[0], m.weight).square().sum(1)  # noqa: E731
     direction = {name: torch.ones_like(value) for name, value in model.named_parameters()}
-    subject = Subject(model, loss, trainable(model))
+    program = Program(model, loss, trainable(model))
     with Mixing():
-        whole = directional_derivatives(subject, split_batch((x,)), subject.parameters, direction)
-        alone = [directional_derivatives(subject, split_batch((row[None],)), subject.parameters, direction) for row in x]
+        whole = directional_derivatives(program, split_batch((x,)), program.parameters, direction)
+        alone = [directional_derivatives(program, split_batch((row[None],)), program.parameters, direction) for row in x]
     assert torch.allclose(whole, torch.cat(alone))

@@ -8,9 +8,9 @@ orders in `rdp.ORDERS`.
 from __future__ import annotations
 
 __all__ = [
-    "Law",
     "PoissonTrials",
     "SelectionGuarantee",
+    "TrialDistribution",
     "TruncatedNegativeBinomial",
     "curve",
     "epsilon",
@@ -44,7 +44,7 @@ _SMALLEST_EXPONENT, _LARGEST_EXPONENT = 1e-12, 700.0
 _NEGLIGIBLE = 2.0**-64
 
 
-class Law(ABC):
+class TrialDistribution(ABC):
     """Distribution of the number of runs, with its cost of selection."""
 
     mean: float
@@ -84,7 +84,7 @@ class Law(ABC):
 
 
 @dataclass(frozen=True)
-class TruncatedNegativeBinomial(Law):
+class TruncatedNegativeBinomial(TrialDistribution):
     """K ≥ 1 with P[K = k] ∝ (1−γ)ᵏ·∏_{l<k} (l+η)/(l+1): geometric for η = 1, logarithmic for η = 0.
 
     Args:
@@ -150,7 +150,7 @@ class TruncatedNegativeBinomial(Law):
 
 
 @dataclass(frozen=True)
-class PoissonTrials(Law):
+class PoissonTrials(TrialDistribution):
     """K ~ Poisson(mean): concentrated around its mean, but possibly 0, in which case no run is returned.
 
     Args:
@@ -279,7 +279,7 @@ class SelectionGuarantee:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
-def total_epsilon(curves: Iterable[Array], law: Law, delta: float, adjacency: str) -> tuple[float, float]:
+def total_epsilon(curves: Iterable[Array], law: TrialDistribution, delta: float, adjacency: str) -> tuple[float, float]:
     """Return ε of one run, and ε of the best of a random number of runs, each with a freshly drawn setting.
 
     Args:

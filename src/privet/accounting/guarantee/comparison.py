@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Asked", "Comparison", "ComparisonRow", "compare"]
+__all__ = ["AccountedPlan", "Comparison", "ComparisonRow", "compare"]
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 
 
-class Asked(Protocol):
+class AccountedPlan(Protocol):
     """A plan to compare accountants on: a `privet.Plan`, or anything with this interface."""
 
     @property
@@ -87,7 +87,7 @@ class Comparison:
         return {"delta": self.delta, "adjacency": self.adjacency, "steps": self.steps, "rows": rows}
 
 
-def compare(plan: Asked, *, steps: int | None = None) -> Comparison:
+def compare(plan: AccountedPlan, *, steps: int | None = None) -> Comparison:
     """Return every accountant's ε of a plan, after `steps` steps (all of them by default).
 
     Args:
@@ -109,7 +109,7 @@ def compare(plan: Asked, *, steps: int | None = None) -> Comparison:
     return Comparison(tuple(_row(plan, name, number) for name in ACCOUNTANTS), plan.delta, plan.adjacency, number)
 
 
-def _row(plan: Asked, name: str, steps: int) -> ComparisonRow:
+def _row(plan: AccountedPlan, name: str, steps: int) -> ComparisonRow:
     direction = ACCOUNTANTS[name].direction
     try:
         return ComparisonRow(name, plan.epsilon(name, steps=steps), direction)

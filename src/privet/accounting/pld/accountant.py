@@ -22,7 +22,7 @@ from privet.accounting.pld import event_losses
 from privet.accounting.pld.composition import Composer
 from privet.accounting.pld.discrete_loss import Array
 from privet.accounting.pld.grid_selection import LOWEST_FOUND, Forecast, first_grids, forecast
-from privet.accounting.pld.series import Composed
+from privet.accounting.pld.series import ComposedLoss
 from privet.accounting.pld.transforms import Grid
 
 DIRECTION = "upper bound"
@@ -118,7 +118,7 @@ def grid_width(events: Sequence[Release], delta: float, adjacency: str) -> float
     return forecast(together, delta, adjacency, ahead=True).width
 
 
-def _max_epsilon(ways: Sequence[Composed], delta: float, likely: float) -> tuple[float, bool]:
+def _max_epsilon(ways: Sequence[ComposedLoss], delta: float, likely: float) -> tuple[float, bool]:
     """Return ε at δ, the maximum over the directions between neighbours, and whether its rounding exceeded the reserve."""
     found, decisive = ways[0].epsilon(delta, likely), ways[0]
     for way in ways[1:]:
@@ -135,7 +135,7 @@ def _max_delta(epsilon: float, events: Sequence[Release], known: Forecast) -> fl
     return min(decisive.delta(epsilon), max(way.delta(epsilon) for way in apart))
 
 
-def _compose(events: Sequence[Release], adjacency: str, grids: tuple[Grid, ...]) -> tuple[Composed, ...]:
+def _compose(events: Sequence[Release], adjacency: str, grids: tuple[Grid, ...]) -> tuple[ComposedLoss, ...]:
     counts = {replace(event, count=1) if event.count != 1 else event: event.count for event in events}
     return _COMPOSER.compose(counts, adjacency, grids)
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import expm1
 
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes
-from privet.accounting.pld.series import Composed, Series
+from privet.accounting.pld.series import ComposedLoss, Series
 from privet.accounting.pld.transforms import LEAST, Grid, Spectrum, kernel, log_transforms
 
 Integers = NDArray[np.int64]
@@ -176,7 +176,7 @@ def _make_series(total: _Sum, way: int, grid: Grid) -> Series:
     return Series(grid.tilt, log_moment, angular[counted], shares, rounding)
 
 
-def _compose(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed:
+def _compose(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> ComposedLoss:
     """Return the composition in one direction."""
     parts = sums[0].parts.values()
     number = sum(part.count for part in parts)
@@ -184,7 +184,7 @@ def _compose(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> Composed:
     infinite = math.fsum(part.count * part.infinite[way] for part in parts)
     if not all(total.is_in_range(way) for total in sums):
         infinite = 1.0
-    return Composed(tuple(_make_series(total, way, grid) for total, grid in zip(sums, grids, strict=True)), reserve, infinite)
+    return ComposedLoss(tuple(_make_series(total, way, grid) for total, grid in zip(sums, grids, strict=True)), reserve, infinite)
 
 
 class Composer:
@@ -202,7 +202,7 @@ class Composer:
         self._latest: OrderedDict[tuple[Any, str, Grid], tuple[Array, _Part]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def compose(self, counts: Mapping[Any, int], adjacency: str, grids: Sequence[Grid]) -> tuple[Composed, ...]:
+    def compose(self, counts: Mapping[Any, int], adjacency: str, grids: Sequence[Grid]) -> tuple[ComposedLoss, ...]:
         """Return the composition of the releases, in each direction between neighbours.
 
         Args:

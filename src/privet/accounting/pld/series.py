@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Composed", "Series"]
+__all__ = ["ComposedLoss", "Series"]
 
 import math
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedLoss:
     """The privacy losses of a composition in one direction between neighbours, as an upper bound on δ at every ε.
 
     Args:

@@ -21,7 +21,7 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import clipped_sum, trainable
 from privet.gradients.core.examples import count_examples, select_examples, split_batch
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.projection.clipping import directional_derivatives
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, check_map_style
@@ -229,7 +229,7 @@ class _ExampleAttack(Attack):
     def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, batch: Any) -> None:
         self._plan, self._model, self._loss_fn, self._batch = plan, model, loss_fn, batch
         self._parameters, self._steps = trainable(model), _PlanSteps(plan)
-        self._subject = Subject(model, loss_fn, self._parameters)
+        self._program = Program(model, loss_fn, self._parameters)
         self._groups = plan.clipping.groups(tuple(self._parameters))
         self.scores = np.zeros(count_examples(batch))
         self._before = self._losses()
@@ -245,7 +245,7 @@ class _ExampleAttack(Attack):
 
     def _losses(self) -> Array:
         """Return the loss of each canary by itself, as in training."""
-        examples, guard = split_batch(self._batch), self._subject.guard
+        examples, guard = split_batch(self._batch), self._program.guard
         with torch.no_grad(), guard.isolate():
             alone = [self._loss_fn(self._model, examples.get(position)) for position in range(examples.count)]
         return np.asarray(torch.cat(alone).double().numpy())
@@ -261,7 +261,7 @@ class _ExampleAttack(Attack):
         found = -(weights * norms).square().sum(0) / 2
         for weight, group in zip(weights, self._groups, strict=True):
             direction = {name: tensor if name in group else torch.zeros_like(tensor) for name, tensor in released.items()}
-            found += weight * directional_derivatives(self._subject, split_batch(batch), self._parameters, direction)
+            found += weight * directional_derivatives(self._program, split_batch(batch), self._parameters, direction)
         return found / deviation**2
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from privet.audit._mechanism.whitebox import ALPHA, MechanismAudit, mechanism
 from privet.audit._program import isolation, model_checks
-from privet.audit._program.subject import AuditedProgram
+from privet.audit._program.audited_program import AuditedProgram
 from privet.audit.checks import Check, deterministic_check
 from privet.audit.reporting import table, verdict
 from privet.clipping import Flat

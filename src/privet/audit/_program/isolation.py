@@ -19,14 +19,14 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from privet._utils.randomness import preserve_generators, seed_generators
-from privet.audit._program.subject import AuditedProgram, BatchData, clone
+from privet.audit._program.audited_program import AuditedProgram, BatchData, clone
 from privet.audit.checks import Check, deterministic_check
 from privet.collate import Collate, copy_batch
 from privet.errors import PrivetError
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples, select_examples, signature, to_device
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.methods.ghost import Subject as Differentiated
+from privet.gradients.methods.ghost import Program as Differentiated
 from privet.gradients.probe.joint import find_differing_losses
 from privet.reading.batches import BatchDataset
 from privet.reading.rows import ExampleReader, join_rows

@@ -14,7 +14,7 @@ from privet._utils.randomness import preserve_generators
 from privet.audit._mechanism import noise
 from privet.audit._program import oracle
 from privet.audit._program.adversarial import variants
-from privet.audit._program.subject import AuditedProgram, Batches, Items, cast, clone
+from privet.audit._program.audited_program import AuditedProgram, Batches, Items, cast, clone
 from privet.audit.checks import Check, deterministic_check
 from privet.audit.observations import Noise
 from privet.clipping import Flat, Projected, Rule

@@ -10,7 +10,7 @@ package, or Python state that outlives the pass and is not found by `core.state`
 
 from __future__ import annotations
 
-__all__ = ["Subject", "compute_losses", "record"]
+__all__ = ["Program", "compute_losses", "record"]
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ from privet.gradients.methods.tape import Tape
 
 
 @dataclass(eq=False)
-class Subject:
+class Program:
     """The model and loss that are differentiated, and their properties found so far.
 
     Args:
@@ -65,12 +65,12 @@ class Subject:
 
 
 def compute_losses(
-    subject: Subject, examples: Examples, recorder: Recorder, run: Callable[[Any], Tensor], *, batched_from_the_start: bool
+    program: Program, examples: Examples, recorder: Recorder, run: Callable[[Any], Tensor], *, batched_from_the_start: bool
 ) -> Tensor:
     """Return the losses of a physical batch, (B,), with their graph.
 
     Args:
-        subject: model and loss to run.
+        program: model and loss to run.
         examples: the batch; user code receives copies, so that writes to them are discarded.
         recorder: of the pass; it may follow no parameters.
         run: one example as user code sees it → its losses, (1,).
@@ -80,9 +80,9 @@ def compute_losses(
 
     def one(token: Tensor, *example: Any) -> Tensor:
         recorder.token = token
-        calls = ExampleCalls(subject.guard, recorder, recorder.draws, batched_from_the_start=batched_from_the_start)
+        calls = ExampleCalls(program.guard, recorder, recorder.draws, batched_from_the_start=batched_from_the_start)
         copied = _copies_per_example(recorder) if batched_from_the_start else None
-        with subject.guard.isolate(copied), patch_recomputation(lambda: _make_rerun(subject, calls, recorder)), calls:
+        with program.guard.isolate(copied), patch_recomputation(lambda: _make_rerun(program, calls, recorder)), calls:
             return check_losses(run(pytree.tree_unflatten(list(example), examples.tree)), 1).reshape(())
 
     token = torch.zeros(examples.count, device=recorder.anchor.device)
@@ -98,14 +98,14 @@ def _copies_per_example(recorder: Recorder) -> Callable[[Tensor], Tensor]:
     return copied
 
 
-def _make_rerun(subject: Subject, calls: ExampleCalls, recorder: Recorder) -> Callable[[Callable[[], Any]], Any]:
+def _make_rerun(program: Program, calls: ExampleCalls, recorder: Recorder) -> Callable[[Callable[[], Any]], Any]:
     """Return a function that recomputes a checkpointed part, in a vmap of the same level and with the same random numbers."""
     mark = recorder.draws.mark()
 
     def again(part: Callable[[], Any]) -> None:
         def inside(token: Tensor) -> Tensor:
             recorder.token = token
-            with subject.guard.isolate(), calls.for_token(token):
+            with program.guard.isolate(), calls.for_token(token):
                 part()
             return token
 
@@ -116,12 +116,12 @@ def _make_rerun(subject: Subject, calls: ExampleCalls, recorder: Recorder) -> Ca
 
 
 def record(
-    subject: Subject, examples: Examples, draws: Draws, *, coefficient: float = 1.0, batched_from_the_start: bool = False
+    program: Program, examples: Examples, draws: Draws, *, coefficient: float = 1.0, batched_from_the_start: bool = False
 ) -> Tape:
     """Return the tape of one forward and one backward pass; a compiled model runs eagerly.
 
     Args:
-        subject: model and loss to differentiate.
+        program: model and loss to differentiate.
         examples: the physical batch, B ≥ 1.
         draws: random numbers of the pass.
         coefficient: factor of the losses.
@@ -132,9 +132,9 @@ def record(
         UntraceableError: a parameter is used in a way that no rule supports, or a global generator was drawn from.
         Exception: whatever user code, or torch inside vmap, raises.
     """
-    recorder, watch = Recorder(examples.count, subject.parameters, draws), GeneratorWatch()
+    recorder, watch = Recorder(examples.count, program.parameters, draws), GeneratorWatch()
     try:
-        _run(subject, examples, recorder, coefficient, batched_from_the_start=batched_from_the_start)
+        _run(program, examples, recorder, coefficient, batched_from_the_start=batched_from_the_start)
         if watch.has_advanced():
             raise UntraceableError("random numbers are drawn from a generator that examples would share")
         return assemble(recorder)
@@ -142,20 +142,20 @@ def record(
         recorder.forget()
 
 
-def _run(subject: Subject, examples: Examples, recorder: Recorder, coefficient: float, *, batched_from_the_start: bool) -> None:
+def _run(program: Program, examples: Examples, recorder: Recorder, coefficient: float, *, batched_from_the_start: bool) -> None:
     with torch.enable_grad(), force_eager(), forbid_user_code_on_physical_batch():
         total = compute_losses(
-            subject, examples, recorder, lambda example: subject.loss_fn(subject.model, example),
+            program, examples, recorder, lambda example: program.loss_fn(program.model, example),
             batched_from_the_start=batched_from_the_start,
         ).sum()  # fmt: skip
-        subject.foreign = [weakref.ref(tensor) for tensor in recorder.foreign]
+        program.foreign = [weakref.ref(tensor) for tensor in recorder.foreign]
         total = total if coefficient == 1 else coefficient * total
         if total.requires_grad:
             with without_autocast(total.device):
                 missed = _backward(total, recorder)
             if missed:
                 raise UntraceableError(f"no rule supports every use of {', '.join(missed)}")
-    subject.low_precision = recorder.low_precision
+    program.low_precision = recorder.low_precision
 
 
 def _backward(total: Tensor, recorder: Recorder) -> list[str]:

@@ -24,15 +24,15 @@ from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.checkpointing import detect_reentrant, patch_recomputation
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.tape import Tape
 
 
-def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int, coefficient: float = 1.0) -> Tape:
+def differentiate(program: Program, examples: Examples, draws: Draws, seed: int, coefficient: float = 1.0) -> Tape:
     """Return the tape of a single example.
 
     Args:
-        subject: model and loss to differentiate.
+        program: model and loss to differentiate.
         examples: exactly one.
         draws: random numbers of the pass.
         seed: of the global generators, from which user code may also draw; call inside `preserve_generators`.
@@ -44,7 +44,7 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
     seed_generators(seed)
     began = begin_graph()
     batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, examples.get(0))
-    calls = GuardedCalls(subject.guard, Draw(draws, None))
+    calls = GuardedCalls(program.guard, Draw(draws, None))
 
     def make_rerun() -> Callable[[Callable[[], Any]], Any]:
         mark = draws.mark()
@@ -52,27 +52,27 @@ def differentiate(subject: Subject, examples: Examples, draws: Draws, seed: int,
         def again(part: Callable[[], Any]) -> None:
             # Most parts are recomputed inside the guarded backward pass; next to reentrant checkpoints, outside it.
             guarded = contextlib.nullcontext() if calls in _get_current_function_mode_stack() else calls
-            with draws.replay_from(mark), subject.guard.isolate(), guarded:
+            with draws.replay_from(mark), program.guard.isolate(), guarded:
                 part()
 
         return again
 
     def notice() -> None:
-        subject.has_reentrant_checkpoints = True
+        program.has_reentrant_checkpoints = True
 
     # Before user code runs: it may set requires_grad to False.
-    ends = [get_gradient_edge(parameter) for parameter in subject.parameters.values()]
-    with torch.enable_grad(), force_eager(), subject.guard.isolate(), patch_recomputation(make_rerun), detect_reentrant(notice):
+    ends = [get_gradient_edge(parameter) for parameter in program.parameters.values()]
+    with torch.enable_grad(), force_eager(), program.guard.isolate(), patch_recomputation(make_rerun), detect_reentrant(notice):
         # User hooks run in the backward pass, so it is guarded too. It starts from graph edges, because torch disables the mode
         # during calls with tensors.
         with calls:
-            loss = coefficient * check_losses(subject.loss_fn(subject.model, batch), 1).sum()
+            loss = coefficient * check_losses(program.loss_fn(program.model, batch), 1).sum()
             _refuse_earlier_graphs(loss, began)
-            found = [] if subject.has_reentrant_checkpoints else plain_gradients(loss, ends)
-        if subject.has_reentrant_checkpoints:
-            found = backward_gradients(loss, subject)
-    pairs = zip(subject.parameters, found, strict=True)
-    return Tape(1, subject.parameters, {name: DenseGrad(value.detach()[None]) for name, value in pairs if value is not None})
+            found = [] if program.has_reentrant_checkpoints else plain_gradients(loss, ends)
+        if program.has_reentrant_checkpoints:
+            found = backward_gradients(loss, program)
+    pairs = zip(program.parameters, found, strict=True)
+    return Tape(1, program.parameters, {name: DenseGrad(value.detach()[None]) for name, value in pairs if value is not None})
 
 
 def _refuse_earlier_graphs(total: Tensor, began: int) -> None:
@@ -103,16 +103,16 @@ def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor 
     return [_to_dense(found) for found in torch.autograd.grad(start, ends, [torch.ones_like(total)], allow_unused=True)]
 
 
-def backward_gradients(total: Tensor, subject: Subject) -> list[Tensor | None]:
+def backward_gradients(total: Tensor, program: Program) -> list[Tensor | None]:
     """Compute `plain_gradients` for models with reentrant checkpoints.
 
     These support only a backward pass that fills `.grad`, which is restored afterwards.
     """
     if not total.requires_grad:
-        return [None] * len(subject.parameters)
-    with _set_aside_gradients(total, subject):
+        return [None] * len(program.parameters)
+    with _set_aside_gradients(total, program):
         total.backward()
-        return [_to_dense(parameter.grad) for parameter in subject.parameters.values()]
+        return [_to_dense(parameter.grad) for parameter in program.parameters.values()]
 
 
 def _to_dense(gradient: Tensor | None) -> Tensor | None:
@@ -120,9 +120,9 @@ def _to_dense(gradient: Tensor | None) -> Tensor | None:
 
 
 @contextlib.contextmanager
-def _set_aside_gradients(total: Tensor, subject: Subject) -> Iterator[None]:
+def _set_aside_gradients(total: Tensor, program: Program) -> Iterator[None]:
     """Return a context in which all tensors that a backward pass may reach have no `.grad`; restore it on exit."""
-    reached = {id(p): p for p in (*subject.parameters.values(), *subject.guard.iter_parameters())}
+    reached = {id(p): p for p in (*program.parameters.values(), *program.guard.iter_parameters())}
     reached |= {id(node.variable): node.variable for node in iter_nodes([total.grad_fn]) if hasattr(node, "variable")}
     before = [(tensor, tensor.grad) for tensor in reached.values()]
     for tensor, _ in before:

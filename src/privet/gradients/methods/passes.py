@@ -18,7 +18,7 @@ from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import Draws, SeedSource
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.methods import ghost, loop
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.past_iterates import Past, swap_parameters, swap_values
 from privet.gradients.methods.tape import Tape
 
@@ -30,7 +30,7 @@ class Passes:
     """The passes over a batch.
 
     Args:
-        subject: model and loss to differentiate.
+        program: model and loss to differentiate.
         seeds: source of seeds.
         method: "auto" or "ghost": all examples of a pass at once, and the loop for those that cannot be; "loop": one example at a
             time. "ghost" raises where "auto" falls back, unless `skip_errors` is set.
@@ -43,7 +43,7 @@ class Passes:
         groups: number of passes.
     """
 
-    subject: Subject
+    program: Program
     seeds: SeedSource
     method: str = "auto"
     past: Past = ()
@@ -60,18 +60,18 @@ class Passes:
         yield from self._cover(examples, torch.arange(examples.count), draws)
 
     def _cover(self, examples: Examples, index: Tensor, draws: Sequence[Draws]) -> Iterator[tuple[Tensor, Tape]]:
-        if self.method == "loop" or _has_backward_hooks(self.subject):
+        if self.method == "loop" or _has_backward_hooks(self.program):
             yield from self._one_by_one(examples, index, draws)
             return
         groups: Sequence[Tensor] | None = None
         tape: Tape | None = None
-        for fresh in (False, True) if not self.subject.writes_into_new_tensors else (True,):
+        for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
             if groups is not None or tape is not None:
                 break
-            draws = draws if not fresh or self.subject.writes_into_new_tensors else _restart(draws, torch.arange(examples.count))
+            draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, torch.arange(examples.count))
             try:
                 tape = self._record_together(examples, draws, batched_from_the_start=fresh)
-                self.subject.writes_into_new_tensors = fresh
+                self.program.writes_into_new_tensors = fresh
             except SplitError as split:
                 groups = split.groups
             except (InvalidArgumentError, UnsupportedModelError):
@@ -94,16 +94,16 @@ class Passes:
             yield from self._one_by_one(examples, index, draws)
 
     def _record_together(self, examples: Examples, draws: Sequence[Draws], *, batched_from_the_start: bool) -> Tape:
-        tape = ghost.record(self.subject, examples, draws[0], batched_from_the_start=batched_from_the_start)
+        tape = ghost.record(self.program, examples, draws[0], batched_from_the_start=batched_from_the_start)
         for (coefficient, values), own in zip(self.past, draws[1:], strict=True):
             # Separate parameter objects: tensors derived from them are differentiated later, when the sum is computed.
             others = {name: nn.Parameter(value.detach()) for name, value in values.items()}
-            with swap_parameters(self.subject.model, self.subject.parameters, others):
-                subject = replace(self.subject, parameters=others)
+            with swap_parameters(self.program.model, self.program.parameters, others):
+                program = replace(self.program, parameters=others)
                 earlier = ghost.record(
-                    subject, examples, own, coefficient=coefficient, batched_from_the_start=batched_from_the_start
+                    program, examples, own, coefficient=coefficient, batched_from_the_start=batched_from_the_start
                 )
-                if any(known() is p for known in subject.foreign for p in self.subject.parameters.values()):
+                if any(known() is p for known in program.foreign for p in self.program.parameters.values()):
                     raise UntraceableError("a parameter is stored outside the modules")
             tape = _add_tapes(tape, earlier)
         return tape
@@ -118,14 +118,14 @@ class Passes:
             except Exception:
                 if not self.skip_errors:
                     raise
-                tape = Tape(1, self.subject.parameters, {})
+                tape = Tape(1, self.program.parameters, {})
             yield index[where], tape
 
     def _differentiate_one(self, one: Examples, draws: Sequence[Draws]) -> Tape:
-        tape = loop.differentiate(self.subject, one, draws[0], self.seeds())
+        tape = loop.differentiate(self.program, one, draws[0], self.seeds())
         for (coefficient, values), own in zip(self.past, draws[1:], strict=True):
-            with swap_values(self.subject.parameters, values):
-                tape = _add_tapes(tape, loop.differentiate(self.subject, one, own, self.seeds(), coefficient))
+            with swap_values(self.program.parameters, values):
+                tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds(), coefficient))
         return tape
 
 
@@ -140,10 +140,10 @@ def _add_tapes(one: Tape, other: Tape) -> Tape:
     return Tape(one.examples, one.parameters, grads)
 
 
-def _has_backward_hooks(subject: Subject) -> bool:
+def _has_backward_hooks(program: Program) -> bool:
     """Return whether backward hooks are registered: in a pass they would see the gradients of all examples."""
     table: Any = nn.modules.module
     if table._global_backward_hooks or table._global_backward_pre_hooks:
         return True
-    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in subject.model.modules())
-    return hooks or any(parameter._backward_hooks for parameter in subject.parameters.values())
+    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in program.model.modules())
+    return hooks or any(parameter._backward_hooks for parameter in program.parameters.values())

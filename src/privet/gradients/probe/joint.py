@@ -19,7 +19,7 @@ from privet.gradients.core.losses import force_eager
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.past_iterates import swap_values
 from privet.gradients.probe.synthetic_batch import is_joinable, join_examples
 
@@ -62,35 +62,35 @@ def disable_inner_dropout(model: nn.Module) -> Iterator[None]:
             layer.dropout = value
 
 
-def _compute_losses(subject: Subject, batch: Any, seed: int = 0) -> Tensor:
+def _compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
     """Return the losses of a plain batch, with constant random numbers and isolated state.
 
     Args:
-        subject: model and loss.
+        program: model and loss.
         batch: plain.
         seed: of draws that cannot be made constant.
     """
     seed_generators(seed)
-    steady = _ConstantCalls(subject.guard, _ConstantDraw())
-    with torch.no_grad(), force_eager(), disable_inner_dropout(subject.model), subject.guard.isolate(), steady:
-        return subject.loss_fn(subject.model, batch).detach()
+    steady = _ConstantCalls(program.guard, _ConstantDraw())
+    with torch.no_grad(), force_eager(), disable_inner_dropout(program.model), program.guard.isolate(), steady:
+        return program.loss_fn(program.model, batch).detach()
 
 
-def find_differing_losses(subject: Subject, examples: Examples, joined: Any) -> tuple[Tensor, Tensor] | None:
+def find_differing_losses(program: Program, examples: Examples, joined: Any) -> tuple[Tensor, Tensor] | None:
     """Return the losses of single examples and of a batch if they differ; None if they agree or cannot be compared.
 
     Args:
-        subject: model and loss.
+        program: model and loss.
         examples: public examples of one structure.
         joined: the same examples as one plain batch.
     """
 
     def alone_with(seed: int) -> Tensor:
-        each = (_compute_losses(subject, _clone(examples.get(position)), seed) for position in range(examples.count))
+        each = (_compute_losses(program, _clone(examples.get(position)), seed) for position in range(examples.count))
         return torch.cat([losses.reshape(-1) for losses in each])
 
     try:
-        together, alone = _compute_losses(subject, joined), alone_with(0)
+        together, alone = _compute_losses(program, joined), alone_with(0)
         if any(not torch.equal(alone, alone_with(seed)) for seed in (1, 2, 3)):
             return None
     except Exception:  # a program that accepts only one example cannot depend on a batch
@@ -108,7 +108,7 @@ def _clone(batch: Any) -> Any:
     return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
 
 
-def refuse_in_batch_loss(subject: Subject, examples: Examples) -> None:
+def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
     """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss.
 
     Raises:
@@ -117,11 +117,11 @@ def refuse_in_batch_loss(subject: Subject, examples: Examples) -> None:
     if examples.count < 2 or not is_joinable(examples):
         return
     generator = torch.Generator().manual_seed(0)
-    moved = {name: p.detach() + _STEP * torch.randn(p.shape, generator=generator).to(p) for name, p in subject.parameters.items()}
-    different = find_differing_losses(subject, examples, _clone(join_examples(examples))) is not None
+    moved = {name: p.detach() + _STEP * torch.randn(p.shape, generator=generator).to(p) for name, p in program.parameters.items()}
+    different = find_differing_losses(program, examples, _clone(join_examples(examples))) is not None
     # Parameters that are zero initially may hide the dependence.
-    with swap_values(subject.parameters, moved):
-        different = different or find_differing_losses(subject, examples, _clone(join_examples(examples))) is not None
+    with swap_values(program.parameters, moved):
+        different = different or find_differing_losses(program, examples, _clone(join_examples(examples))) is not None
     if different:
         raise UnsupportedModelError(
             "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "

@@ -16,7 +16,7 @@ from privet.clipping import Projected
 from privet.clipping.weighing import split_groups, weigh
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import Loss, check_losses, force_eager
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.past_iterates import Past
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 from privet.gradients.methods.tape import LONG, MARGIN, Tape, precise_norms
@@ -25,10 +25,10 @@ Vector = Mapping[str, Tensor]
 
 
 def directional_derivatives(
-    subject: Subject, examples: Examples, values: Vector, direction: Vector, *, skip_errors: bool = False
+    program: Program, examples: Examples, values: Vector, direction: Vector, *, skip_errors: bool = False
 ) -> Tensor:
     """Return ⟨gᵢ, v⟩ for every example, (B,) float64, by one forward-mode pass at these values of the parameters."""
-    module = Loss(subject.model, subject.loss_fn)
+    module = Loss(program.model, program.loss_fn)
     point, tangent = ({f"model.{name}": tensor[name].detach() for name in values} for tensor in (values, direction))
 
     def one(example: object) -> Tensor:
@@ -39,7 +39,7 @@ def directional_derivatives(
         return found
 
     # Fused attention kernels have no forward-mode derivative.
-    with sdpa_kernel(SDPBackend.MATH), subject.guard.isolate(), force_eager():
+    with sdpa_kernel(SDPBackend.MATH), program.guard.isolate(), force_eager():
         return _map_examples(one, examples, skip_errors).double()
 
 
@@ -69,7 +69,7 @@ def _run_one(one: Callable[[object], Tensor], example: object, skip_errors: bool
 
 
 def estimate_norms(
-    subject: Subject, examples: Examples, directions: Iterable[Vector], past: Past = (), *, skip_errors: bool = False
+    program: Program, examples: Examples, directions: Iterable[Vector], past: Past = (), *, skip_errors: bool = False
 ) -> Tensor:
     """Return √(1/r · Σᵣ ⟨gᵢ, vᵣ⟩²), (B,) float64, where gᵢ includes the gradients at past parameter sets.
 
@@ -77,9 +77,9 @@ def estimate_norms(
     """
     squares: list[Tensor] = []
     for direction in directions:
-        found = directional_derivatives(subject, examples, subject.parameters, direction, skip_errors=skip_errors)
+        found = directional_derivatives(program, examples, program.parameters, direction, skip_errors=skip_errors)
         for coefficient, values in past:
-            found += coefficient * directional_derivatives(subject, examples, values, direction, skip_errors=skip_errors)
+            found += coefficient * directional_derivatives(program, examples, values, direction, skip_errors=skip_errors)
         squares.append(found.square_())
     return torch.stack(squares).mean(0).sqrt_()
 

@@ -14,7 +14,7 @@ from privet.errors import count
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.parameters import trainable
-from privet.gradients.methods.ghost import Subject
+from privet.gradients.methods.ghost import Program
 from privet.gradients.projection.clipping import estimate_norms
 
 
@@ -50,8 +50,8 @@ def estimated_norms(
     """
     count("projections", projections)
     parameters = trainable(model)
-    subject = Subject(model, loss_fn, parameters)
-    return estimate_norms(subject, split_batch(batch), _draw_directions(parameters, projections, generator))
+    program = Program(model, loss_fn, parameters)
+    return estimate_norms(program, split_batch(batch), _draw_directions(parameters, projections, generator))
 
 
 def _draw_directions(
