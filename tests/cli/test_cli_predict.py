@@ -182,7 +182,7 @@ def test_misfits_become_what_the_schema_says_on_request(runs, tmp_path, capsys):
     [
         (["--data", "new.csv", "--out", "found.txt"], "--out is .*ends in .csv, .tsv, .parquet"),
         (["--data", "new.csv", "--out", "."], "--out is"),
-        (["--data", "missing.csv", "--out", "found.csv"], "missing.csv"),
+        (["--data", "missing.csv", "--out", "found.csv"], "--data is .*missing.csv"),
         (["--data", "mnist", "--out", "found.csv"], "--data is 'mnist'"),
         (["--data", "new.csv", "--out", "found.csv", "--misfits", "guess"], "--misfits is 'guess'"),
         (["--data", "new.csv", "--out", "found.csv", "--device", "abacus"], "abacus"),

@@ -38,6 +38,12 @@ def test_entries_that_are_not_allowed_are_found():
     assert Unchanged().unfit(np.array([[0.0, np.nan, np.inf, 1e300]])).tolist() == [[False, True, True, True]]
 
 
+@pytest.mark.parametrize("shape", [(3, 1), (3, 3), (3,), (3, 2, 2)], ids=str)
+def test_another_number_of_columns_is_refused(shape):
+    with pytest.raises(InvalidArgumentError, match=r"of the shape \(N, 2\)"):
+        Standardised((1.0, -2.0), (0.5, 3.0))(np.zeros(shape))
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -90,7 +90,8 @@ def _encode_array(
 
 def _read_array(rows: object) -> NDArray[np.generic]:
     if isinstance(rows, Tensor):
-        return np.asarray(rows.detach().cpu().numpy())
+        rows = rows.detach().cpu()
+        return np.asarray((rows.float() if rows.is_floating_point() else rows).numpy())  # NumPy has no bfloat16
     if isinstance(rows, np.ndarray):
         return rows
     if not isinstance(rows, str | Path) or not str(rows).lower().endswith(_ARRAY_FILES):

@@ -38,7 +38,7 @@ def write_folder(folder: Path, description: ModelDescription, card: str) -> None
 
 
 def find_weights(run: Path) -> Path | None:
-    """Return the file with the weights of a run; None before its end. Runs before version 0.2 have no folder for the model."""
+    """Return the file with the weights of a run; None before its end. Runs of version 0.1.0 have no folder."""
     places = (run / FOLDER / _WEIGHTS, run / _WEIGHTS)
     return next((place for place in places if place.exists()), None)
 
@@ -76,7 +76,7 @@ def read_description(folder: Path) -> ModelDescription:
     except DocumentError as error:
         raise _damaged(path, str(error)) from None
     except InvalidArgumentError as error:
-        raise _damaged(path, f"{error.name} is {repr(error.value):.200}; it must be {error.allowed}", error.fix) from None
+        raise _damaged(path, f"{error.name} is {error.value!r:.200}; it must be {error.allowed}", error.fix) from None
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:  # values of another kind, somewhere within
         raise _damaged(path, f"a value in it is of another kind ({error})") from None
 
@@ -85,7 +85,7 @@ def load_module(folder: Path, description: ModelDescription) -> nn.Module:
     """Return the network with the weights in a folder, in evaluation mode on the CPU.
 
     The file is parsed as safetensors, which hold numbers and names only. Names, shapes and types are compared with the network
-    before it takes any memory.
+    before that takes any memory.
 
     Raises:
         InvalidArgumentError: the weights are damaged, are not those that the description names, or do not fit the network.

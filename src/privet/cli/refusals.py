@@ -12,7 +12,7 @@ from pathlib import Path
 from privet.errors import InvalidArgumentError
 
 # Argument of the Python interface → option, where the two have different names.
-_RENAMED = {"source": "--data", "steps.epochs": "--epochs", "noise.schedule": "--bound-schedule"}
+_RENAMED = {"source": "--data", "rows": "--data", "steps.epochs": "--epochs", "noise.schedule": "--bound-schedule"}
 # Option → fix, in place of one that names Python calls.
 _FIXES = {
     "--classes": "The rows are private, so classes are never inferred from them: --classes 3 stands for the labels 0, 1 and 2; "

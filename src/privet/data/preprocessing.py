@@ -144,8 +144,14 @@ class Standardised(_RealNumbers):
             raise InvalidArgumentError("spread", f"{len(self.spread)} numbers", f"one number per column: {len(self.centre)}")
 
     def __call__(self, array: Array) -> NDArray[np.float32]:
-        """Return the scaled columns (N, D)."""
-        scaled = (array.astype(np.float64) - np.array(self.centre)) / np.array(self.spread)
+        """Return the scaled columns (N, D).
+
+        Raises:
+            InvalidArgumentError: the array has another number of columns.
+        """
+        if array.shape[1:] != (len(self.centre),):  # which would be repeated, or fail within NumPy
+            raise InvalidArgumentError("array", array.shape, f"of the shape (N, {len(self.centre)})")
+        scaled: NDArray[np.float64] = (array.astype(np.float64) - np.array(self.centre)) / np.array(self.spread)
         return scaled.astype(np.float32)
 
     def to_dict(self) -> dict[str, Any]:

@@ -103,6 +103,8 @@ def _released_metrics(estimate: HeldOutEstimate | None) -> list[PublicMetric]:
         return []
     where = f"{estimate.examples:,} held-out {estimate.unit}s; released with noise, which the guarantee covers"
     return [
-        PublicMetric(_SHORT.get(name, name), _LABELS[name], value, estimate.intervals.get(name), where)
+        PublicMetric(
+            _SHORT.get(name, name), _LABELS.get(name, name.replace("_", " ")), value, estimate.intervals.get(name), where
+        )
         for name, value in estimate.metrics.items()
     ]
