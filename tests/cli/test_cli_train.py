@@ -133,7 +133,7 @@ def test_a_table_has_a_test_accuracy_only_with_a_test_file(capsys, tmp_path):
     found = train(capsys, f"{options} --out {tmp_path}/a {QUICK}")
     assert (found["test_accuracy"], found["test_data"], found["test_examples"]) == (None, None, None)
     assert Plan.from_json((tmp_path / "a" / "plan.json").read_text()).examples == 150
-    assert "no public test data was provided" in (tmp_path / "a" / "report.html").read_text()
+    assert "no public test data" in (tmp_path / "a" / "report.html").read_text()
     assert "test set" not in (tmp_path / "a" / "guarantee.md").read_text()
     found = train(capsys, f"{options} --test {test} --out {tmp_path}/b {QUICK}")
     assert (0 <= found["test_accuracy"] <= 1, found["test_examples"]) == (True, 40)
@@ -148,7 +148,9 @@ def test_prose_explains_a_missing_test_accuracy(capsys, tmp_path):
     for number, full in enumerate(([], ["--full"])):
         with pytest.raises(SystemExit):
             main(["train", *options.split(), "--out", f"{tmp_path}/run{number}", *full])
-        assert "No test accuracy: no public test data was given (name a file with --test)." in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert "No test result: no public test data was given (--test FILE)." in printed
+        assert "--holdout 0.2 --evaluation-epsilon 0.1" in printed
 
 
 def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
