@@ -1,5 +1,6 @@
 """Every code block of the documentation runs, every link leads somewhere, and no line is longer than an editor shows."""
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -13,7 +14,9 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {path: path.read_text(encoding="utf-8") for path in DOCUMENTS}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OPTIONAL = ("sklearn", "transformers", "peft")
+# A block of TOML that begins with the name of a file is that file; any other is a configuration to train by.
+NAMED = re.compile(r"# (\S+\.toml)\n")
+OPTIONAL = ("sklearn", "transformers", "peft", "pandas")
 
 
 def name(path):
@@ -38,8 +41,12 @@ def run(command, place):
         subprocess.run(["make", "--dry-run", *command[1:]], cwd=ROOT, check=True, capture_output=True)
         return
     assert command[0] == "privet", f"{place}: {command}"
-    with pytest.raises(SystemExit) as stop:
-        main(command[1:])
+    words, _, file = " ".join(map(shlex.quote, command)).partition(" '>' ")
+    with contextlib.ExitStack() as stack:
+        if file:
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(Path(file).open("w", encoding="utf-8"))))
+        stop = stack.enter_context(pytest.raises(SystemExit))
+        main(shlex.split(words)[1:])
     assert stop.value.code == 0, f"{place}: {command}"
 
 
@@ -54,6 +61,9 @@ def test_a_page_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
         if language == "python":
             # Blank lines in front, so that a traceback shows the line of the page.
             exec(compile("\n" * line + body, str(path), "exec"), {"__name__": "__main__"})
+            continue
+        if language == "toml" and (named := NAMED.match(body)):
+            (tmp_path / named[1]).write_text(body, encoding="utf-8")
             continue
         if language == "toml":
             (tmp_path / "run.toml").write_text(body, encoding="utf-8")
