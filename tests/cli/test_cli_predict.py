@@ -67,6 +67,37 @@ def test_a_number_is_predicted_in_its_units_and_released_results_are_on_the_card
     assert "| 40 held-out examples; released with noise, which the guarantee covers |" in card
 
 
+@pytest.mark.parametrize(
+    ("task", "measured"),
+    [
+        ('task = "classification"\nclasses = ["no", "yes"]', "accuracy"),
+        ('task = "regression"\nlower = 0\nupper = 1', "mean_squared_error"),
+    ],
+    ids=["classes", "number"],
+)
+def test_predictions_of_the_test_file_have_the_accuracy_of_the_run(tmp_path, task, measured):
+    (tmp_path / "schema.toml").write_text(
+        f'[target]\ncolumn = "good"\n{task}\n\n[columns]\nage = {{ kind = "number", lower = 17, upper = 90 }}\n', encoding="utf-8"
+    )
+    words = ("no", "yes") if measured == "accuracy" else ("0", "1")
+    for name, shift in (("train", 0), ("test", 7)):
+        rows = "".join(f"{17 + (11 * i + shift) % 80},{words[(i * i + shift) % 3 % 2]}\n" for i in range(150))
+        (tmp_path / f"{name}.csv").write_text("age,good\n" + rows, encoding="utf-8")
+    data = ("--data", tmp_path / "train.csv", "--schema", tmp_path / "schema.toml", "--test", tmp_path / "test.csv")
+    plan = ("--epsilon", 8, "--delta", "1e-5", "--steps", 5, "--quiet", "--out", tmp_path / "run")
+    assert run("train", *data, *plan) == 0
+    test = ("--data", tmp_path / "test.csv", "--misfits", "as-schema")
+    assert run("predict", tmp_path / "run", *test, "--out", tmp_path / "found.csv") == 0
+    predicted = [row["predicted good"] for row in read_rows(tmp_path / "found.csv")]
+    targets = [row["good"] for row in read_rows(tmp_path / "test.csv")]
+    if measured == "accuracy":
+        found = np.mean(np.array(predicted) == np.array(targets))
+    else:
+        found = np.mean((np.array(predicted, dtype=float) - np.array(targets, dtype=float)) ** 2)
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))
+    assert found == pytest.approx(evaluation[measured], rel=1e-6)
+
+
 def read_rows(path, delimiter=","):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file, delimiter=delimiter))
