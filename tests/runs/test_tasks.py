@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -111,6 +113,22 @@ def test_priors_balance_the_classes():
         recalls[name] = float((model(inputs).argmax(1) == 1)[labels == 1].double().mean())
     assert recalls["plain"] < 0.3
     assert recalls["adjusted"] > 0.6
+
+
+def test_a_schema_may_hold_the_priors_and_an_option_takes_their_place():
+    schema = replace(SCHEMA, task=Classification(("no", "yes"), priors=(3, 1)))
+    assert Schema.from_toml(schema.to_toml()) == schema
+    assert "priors" not in SCHEMA.to_toml()
+    data = of([0, 1], 2, schema=schema)
+    setup = runs.Setup(data="own.csv", model="table", learning_rate=0.1, schema="own.toml")
+    assert setup.task(data).adjusted.priors == (0.75, 0.25)
+    assert replace(setup, class_priors=(0.5, 0.5)).task(data).adjusted.priors == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("priors", [(0.5,), (0.5, 0.0), (0.2, 0.3, 0.5), (0.5, float("inf"))])
+def test_priors_of_a_schema_that_do_not_fit_are_refused(priors):
+    with pytest.raises(InvalidArgumentError, match="priors"):
+        Classification(("no", "yes"), priors=priors)
 
 
 @pytest.mark.parametrize("priors", [(0.5,), (0.5, 0.0), (0.5, -1.0), (0.5, float("nan"))])

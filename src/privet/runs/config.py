@@ -23,7 +23,7 @@ from privet.optim import SGLD, AdamBC, GaussianPrior, coupled_learning_rate, sgl
 from privet.plan import Plan
 from privet.runs.division import Division, divide, sizes
 from privet.runs.tasks import Task, normalise_priors, number_features, scale_targets, task_of
-from privet.tables import Schema
+from privet.tables import Classification, Schema
 from privet.units import Users, augmentation, averaged, grouped
 
 
@@ -57,7 +57,8 @@ class Setup:
         license: identifier of the model's licence for its card, such as "apache-2.0"; None leaves it out.
         holdout: fraction of the private examples, or users, that no step uses and on which the final model's result is released,
             in (0, 1); the plan's `holdout` says with how much noise. None for no such release.
-        class_priors: public class priors in the order of the classes, for a loss in which every class counts alike.
+        class_priors: public class priors in the order of the classes, for a loss in which every class counts alike; they take the
+            place of those of a schema.
         defaults: option → value of the settings that were not given but chosen from public facts, for the record.
     """
 
@@ -154,7 +155,10 @@ class Setup:
 
     def task(self, dataset: DataSet, plan: Plan | None = None) -> Task:
         """Return what the run learns to predict; with a plan that counts classes, its loss adopts the released priors later."""
-        return task_of(dataset, self.class_priors, counted=plan is not None and plan.class_counts is not None)
+        declared = dataset.schema.task if dataset.schema is not None else None
+        known = declared.priors if isinstance(declared, Classification) and declared.priors else None
+        priors = self.class_priors or (None if known is None else normalise_priors(known))
+        return task_of(dataset, priors, counted=plan is not None and plan.class_counts is not None)
 
     def build_loss(self, loss: LossFunction) -> LossFunction:
         """Return the loss per unit: the mean over the views of each example, and over the examples of the unit.

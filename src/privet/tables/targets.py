@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet._utils.registry import add
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, positive
 from privet.tables.cells import UNDECLARED, Words, match, to_number, to_words
 from privet.tables.columns import FITS, MISSING, UNFIT, Number, distinct_texts
 
@@ -62,9 +62,11 @@ class Classification(Target):
 
     Args:
         classes: 2 to 1000 distinct values of the target in order; public. A numeric one matches every spelling of its number.
+        priors: how common the classes are, in their order, as known from public sources; the loss then lets every class count
+            alike. Empty for a loss in which every example counts alike.
 
     Raises:
-        InvalidArgumentError: they are not distinct, or too few or many.
+        InvalidArgumentError: classes are not distinct, or too few or many, or the priors are not one positive number per class.
 
     >>> task = Classification(("no", "yes"))
     >>> task.encode(to_words(np.array(["yes", "no", "maybe"]))).tolist()
@@ -74,6 +76,7 @@ class Classification(Target):
     """
 
     classes: tuple[str, ...]
+    priors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         classes = distinct_texts("classes", self.classes, 2, MOST_CLASSES)
@@ -81,6 +84,11 @@ class Classification(Target):
         if len(set(keys)) < len(keys):
             raise InvalidArgumentError("classes", classes, "distinct as numbers, too", "Remove one of the spellings.")
         object.__setattr__(self, "classes", classes)
+        given = tuple(self.priors) if isinstance(self.priors, list | tuple) else (self.priors,)
+        priors = tuple(positive("priors", prior, "Such as priors = [0.76, 0.24].") for prior in given)
+        if priors and len(priors) != len(classes):
+            raise InvalidArgumentError("priors", priors, f"{len(classes)} numbers, one for each class in their order")
+        object.__setattr__(self, "priors", priors)
 
     @property
     def values_with_meaning(self) -> tuple[str, ...]:
