@@ -60,8 +60,8 @@ def _lock_separate_file(path: Path, wait: bool) -> Callable[[], None]:
     except filelock.Timeout:
         raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), str(path)) from None
 
-    def release() -> None:
+    def unlock() -> None:
         with contextlib.suppress(OSError):
             separate.release()
 
-    return release
+    return unlock

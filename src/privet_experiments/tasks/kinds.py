@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["TASKS", "Task", "machine", "perform"]
+__all__ = ["TASKS", "TaskKind", "machine", "perform"]
 
 import importlib.metadata
 import os
@@ -24,7 +24,7 @@ from privet_experiments.tasks.train_task import CLASSIFICATION, REGRESSION
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskKind:
     """A kind of task.
 
     Args:
@@ -39,9 +39,9 @@ class Task:
 
 
 TASKS = {
-    "classification": Task(ArmConfig, CLASSIFICATION),
-    "regression": Task(ArmConfig, REGRESSION),
-    "gradient flow": Task(FlowConfig, flow, trains=False),
+    "classification": TaskKind(ArmConfig, CLASSIFICATION),
+    "regression": TaskKind(ArmConfig, REGRESSION),
+    "gradient flow": TaskKind(FlowConfig, flow, trains=False),
 }
 
 
