@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run_writer: Callable[..., Pa
 def browser() -> Iterator[Any]:
     """Start Chromium without a window."""
     found = os.environ.get("PRIVET_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    if found is None or subprocess.run([found, "--version"], capture_output=True).returncode:
         pytest.skip("needs Chromium: install the package chromium, or name the program in PRIVET_CHROMIUM")
     with sync_api.sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, args=OPTIONS)
@@ -168,6 +169,7 @@ def test_print_shows_what_is_folded_on_white(show):
     assert not any(show("full", 800).evaluate(visible))
     printed = show("full", 800, "dark", media="print")
     assert all(printed.evaluate(visible))
+    assert printed.evaluate("Math.max(...[...document.querySelectorAll('h2')].map((one) => one.offsetHeight))") < 40
     assert printed.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 

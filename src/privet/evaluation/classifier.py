@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from privet.errors import InvalidArgumentError, choice, count
 from privet.evaluation.bins import BINS, equal_mass, equal_width, tabulate
-from privet.evaluation.interval import bootstrap_interval
+from privet.evaluation.interval import bootstrap_interval, wilson_interval
 from privet.evaluation.outputs import LabelledExamples, iterate_outputs
 from privet.evaluation.result import Evaluation, GroupAccuracy, Intervals
 
@@ -68,7 +68,8 @@ def evaluate(
         bins: number of calibration bins, ≥ 1.
         binning: "width" for bins of equal width, "mass" for bins with about equally many examples.
         groups: group of each example, in the order of the data set; None for no groups.
-        resamples: number of bootstrap resamples for the intervals; 0 for no intervals, 1000 is typical.
+        resamples: number of bootstrap resamples for the intervals; 0 for no intervals, 1000 is typical. Accuracy has the Wilson
+            interval.
 
     Returns:
         Accuracy, mean negative log-likelihood in nats (summed in float64), Brier score, confusion counts, calibration (ECE, MCE,
@@ -135,10 +136,9 @@ def _score(outputs: Tensor, labels: Tensor) -> tuple[_Scores, int]:
     return _Scores(*(column.numpy() for column in columns)), classes
 
 
-# Metrics with intervals, and their largest possible values. The MCE has none: it depends on the single worst bin, often the
-# one with the fewest examples, and bootstrap intervals cover it less than half of the time.
+# Metrics with bootstrap intervals, and their largest possible values. The MCE has none: it depends on the single worst bin,
+# often the one with the fewest examples, and bootstrap intervals cover it less than half of the time.
 _UPPER_LIMITS = {
-    "accuracy": 1.0,
     "negative_log_likelihood": np.inf,
     "brier": 2.0,
     "expected_calibration_error": 1.0,
@@ -149,14 +149,19 @@ _UPPER_LIMITS = {
 def _metrics(scores: _Scores, edges: tuple[float, ...]) -> tuple[float, ...]:
     """Return the metrics of `_UPPER_LIMITS`, in this order."""
     table = tabulate(scores.confidence, scores.correct, edges)
-    means = (float(column.mean()) for column in (scores.correct, scores.losses, scores.squares))
+    means = (float(column.mean()) for column in (scores.losses, scores.squares))
     return (*means, table.expected_error, table.root_mean_square_error)
 
 
 def _intervals(scores: _Scores, edges: tuple[float, ...], resamples: int) -> Intervals:
     low, high = bootstrap_interval(lambda *columns: _metrics(_Scores(*columns), edges), *scores, resamples=resamples)
     limits = np.array([*_UPPER_LIMITS.values()])  # a basic interval may extend beyond the possible values
-    return dict(zip(_UPPER_LIMITS, zip(low.clip(0, limits).tolist(), high.clip(0, limits).tolist(), strict=True), strict=True))
+    ends = zip(low.clip(0, limits).tolist(), high.clip(0, limits).tolist(), strict=True)
+    # Accuracy is a proportion, so its interval needs no resampling.
+    return {
+        "accuracy": wilson_interval(float(scores.correct.mean()), len(scores.correct)),
+        **dict(zip(_UPPER_LIMITS, ends, strict=True)),
+    }
 
 
 def _accuracy_by_group(correct: NDArray[np.bool_], groups: Sequence[object]) -> tuple[GroupAccuracy, ...]:

@@ -48,7 +48,7 @@ class Evaluation:
         brier: mean over the examples of Σₖ (pₖ − [k is the label])², in [0, 2]; None for files without it.
         calibration: table of the confidence of the predicted class, and whether it is the label; None for files without it.
         true_class: table of the probability of the label, and whether the prediction is correct; None for files without it.
-        intervals: metric → 95 % bootstrap interval, if requested.
+        intervals: metric → 95 % interval, if requested: Wilson's for the accuracy, otherwise from a bootstrap.
         groups: accuracy on each group, sorted by name, if examples were grouped.
 
     Raises:

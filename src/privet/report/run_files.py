@@ -70,7 +70,7 @@ class Run:
         directory: the directory.
         plan: `plan.json`.
         guarantee: `guarantee.json`.
-        measurements: `metrics.jsonl` in order of steps, with the last line for each step.
+        measurements: `metrics.jsonl` in order of steps; lines of one step complement each other.
         recorded: names of the quantities in `metrics.jsonl`.
         evaluation: `evaluation.json`, the evaluation of the final model on the test set.
         held_out: `holdout.json`, the released result of the final model on held-out private data.
@@ -154,10 +154,12 @@ def _json_lines(text: str) -> list[Any]:
 
 
 def _metrics(lines: list[Any]) -> tuple[tuple[Measurement, ...], frozenset[str]]:
-    # A resumed run may write a step twice; the later line includes everything that was spent.
-    latest = {measurement.step: measurement for measurement in map(_measurement, lines)}
+    # Lines of one step complement each other; where they overlap, the later one includes everything that was spent.
+    joined: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        joined.setdefault(int(line["step"]), {}).update(line)
     names = frozenset(name for line in lines for name in line)
-    return tuple(latest[step] for step in sorted(latest)), names
+    return tuple(_measurement(joined[step]) for step in sorted(joined)), names
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
