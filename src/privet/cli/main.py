@@ -25,8 +25,8 @@ from privet.errors import PrivetError
 # Command → its function or group of commands as "module:name", and its line in `privet --help`.
 VERBS = {
     "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy and evaluate it."),
-    "predict": ("privet.cli.verbs.predict:predict", "Write the predictions of a trained model for the rows of a file."),
-    "export": ("privet.cli.verbs.export:export", "Write the network of a trained model for other programs."),
+    "predict": ("privet.cli.verbs.model:predict", "Write the predictions of a trained model for the rows of a file."),
+    "export": ("privet.cli.verbs.model:export", "Write the network of a trained model for other programs."),
     "plan": ("privet.cli.verbs.plan:plan", "Show noise, signal and time of a training at several ε, without training."),
     "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε of a training run."),
     "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier for a target ε."),

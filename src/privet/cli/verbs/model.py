@@ -1,8 +1,8 @@
-"""`privet predict`: predictions of a trained model for a file."""
+"""`privet predict` and `privet export`: use of a trained model."""
 
 from __future__ import annotations
 
-__all__ = ["predict"]
+__all__ = ["export", "predict"]
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from privet import artifact, data
-from privet.artifact import ENDINGS, MISFITS, MisfitError, Predictions, Predictor
+from privet.artifact import ENDINGS, FORMATS, MISFITS, MisfitError, Predictions, Predictor
 from privet.cli.destination import check_destination
 from privet.cli.output import Json, answer
 from privet.data.catalogue import SETS
@@ -69,6 +69,28 @@ def predict(
         {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.places},
         "\n".join(lines),
     )
+
+
+def export(
+    run: Model,
+    out: Annotated[Path, typer.Option(help=f"New file, which ends in {' or '.join(ending for ending, _ in FORMATS.values())}.")],
+    to: Annotated[str | None, typer.Option(help=f"Format: {', '.join(FORMATS)}; default: by the ending of --out.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
+    json: Json = False,
+) -> None:
+    """Write the network of a trained model in a format of other programs.
+
+    The file maps encoded inputs to outputs, for any number of rows. It carries the text of model.json, which says how rows are
+    encoded and what the outputs mean. ONNX needs: pip install 'privet[export]'.
+
+    Example: privet export runs/digits --out digits.onnx
+    """
+    if to is not None:
+        choice("--to", to, FORMATS)
+    check_destination(out, () if to else (ending for ending, _ in FORMATS.values()), force=force)
+    form = artifact.choose_format(out, to)
+    artifact.load(run).export(out, form)
+    answer(json, {"out": str(out), "format": form}, f"Network as {form}: {out}")
 
 
 def _answer_public_set(model: Predictor, name: str) -> Predictions:
