@@ -268,7 +268,7 @@ def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
     with pytest.raises(SystemExit) as stop:
         main(["train", "--data", "digits", "--model", "logistic", "--epsilon", "3", "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "It holds a run: resume it with privet train --resume" in capsys.readouterr().err
     assert (tmp_path / "run" / "run.json").read_text(encoding="utf-8") == before
 
 
