@@ -42,8 +42,18 @@ def test_a_licence_and_results_are_in_the_metadata_only_if_given():
     found = metadata(format_card(DIGITS, [ACCURACY], "apache-2.0"))
     assert found["license"] == "apache-2.0"
     (result,) = found["model-index"][0]["results"]
-    assert result["dataset"]["name"] == "digits"
+    assert result["dataset"] == {"name": "digits: 360 public test examples", "type": "digits"}
     assert result["metrics"] == [{"type": "accuracy", "value": 0.9361, "name": "Accuracy"}]
+
+
+def test_results_of_several_sources_are_told_apart():
+    released = PublicMetric("accuracy", "Accuracy", 0.9, None, "40 held-out examples")
+    results = metadata(format_card(TABLE, [ACCURACY, released]))["model-index"][0]["results"]
+    assert [result["dataset"]["name"] for result in results] == [
+        "custom: 360 public test examples",
+        "custom: 40 held-out examples",
+    ]
+    assert [result["metrics"][0]["value"] for result in results] == [0.9361, 0.9]
 
 
 def test_every_section_is_there_and_the_owners_part_is_marked():

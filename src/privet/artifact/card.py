@@ -94,13 +94,22 @@ def _front_matter(description: ModelDescription, metrics: Sequence[PublicMetric]
     private = math.isfinite(description.guarantee.epsilon)
     found |= {"library_name": "privet", "pipeline_tag": task, "tags": [*(_PRIVATE_TAGS if private else ()), "privet"]}
     if metrics:
-        results = [{"type": one.name, "value": one.value, "name": one.label} for one in metrics]
-        data = {"name": description.data_set or metrics[0].source, "type": description.data_set or "private"}
-        found["model-index"] = [
-            {"name": _title(description), "results": [{"task": {"type": task}, "dataset": data, "metrics": results}]}
-        ]
+        found["model-index"] = [{"name": _title(description), "results": _results(description, metrics, task)}]
     # JSON is YAML, and needs no rules on when to quote.
     return "\n".join(["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in found.items()), "---"])
+
+
+def _results(description: ModelDescription, metrics: Sequence[PublicMetric], task: str) -> list[dict[str, Any]]:
+    """Return the hub's entry for the metrics of each source."""
+    kind = description.data_set or "custom"
+    return [
+        {
+            "task": {"type": task},
+            "dataset": {"name": f"{kind}: {source}", "type": kind},
+            "metrics": [{"type": one.name, "value": one.value, "name": one.label} for one in metrics if one.source == source],
+        }
+        for source in dict.fromkeys(one.source for one in metrics)
+    ]
 
 
 def _summary(description: ModelDescription) -> str:
