@@ -29,4 +29,5 @@ def test_every_folder_and_file_of_tests_that_a_document_names_exists():
 
 def test_the_catalogue_has_every_number_once():
     numbers = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "trust.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert list(map(int, numbers)) == list(range(1, 63))
+    assert len(numbers) >= 63
+    assert list(map(int, numbers)) == list(range(1, len(numbers) + 1))
