@@ -9,6 +9,8 @@ from privet import runs
 from privet.cli import main
 from privet.cli.verbs import plan as verb
 from privet.runs.config import Setup
+from privet.training import Training
+from privet.tuning.feasibility import format_signal
 
 
 def run(capsys, *words):
@@ -39,12 +41,12 @@ def test_noise_and_signal_are_those_of_the_run(capsys, tmp_path):
     assert made["noise"]["multiplier"] == pytest.approx(planned["noise_multiplier"])
     line = next(line for line in error.splitlines() if line.startswith("Plan: "))
     assert f"{planned['parameters']:,} parameters" in line
-    assert f"signal at most {planned['signal']:,.3g} standard deviations" in line
+    assert f"signal at most {format_signal(planned['signal'])} standard deviations" in line
 
 
 def test_a_row_for_every_epsilon(capsys):
     found = rows(capsys, "--data", "digits", "--model", "logistic", "--steps", 10)
-    assert [row["epsilon"] for row in found] == [0.5, 1.0, 2.0, 3.0, 4.0, 8.0]
+    assert [row["epsilon"] for row in found] == pytest.approx([0.5, 1.0, 2.0, 3.0, 4.0, 8.0], rel=1e-4)
     assert sorted(row["signal"] for row in found) == [row["signal"] for row in found]
 
 
@@ -107,13 +109,13 @@ def test_refused_in_one_line(words, says, capsys):
 
 def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_statement(capsys, tmp_path, monkeypatch):
     announced = []
-    original = runs.run._evaluation_points
+    take = Training._step
 
-    def first_step(training, progress):
+    def step(training, reading):
         announced.append(capsys.readouterr().err)
-        return original(training, progress)
+        return take(training, reading)
 
-    monkeypatch.setattr(runs.run, "_evaluation_points", first_step)
+    monkeypatch.setattr(Training, "_step", step)
     options = ("--data", "digits", "--model", "logistic", "--epsilon", "1e-4", "--steps", 2, "--batch-size", 1000, "--quiet")
     code, out, _ = run(capsys, "train", *options, "--out", tmp_path / "run", "--full")
     assert code == 0
@@ -124,9 +126,9 @@ def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_s
 
 
 def test_what_is_foreseen_reads_no_data():
-    dataset = verb._stand_in("digits", {})
+    dataset = verb._find_in_catalogue("digits", {})
     setup = Setup(data="digits", model="logistic", learning_rate=1.0)
     model = setup.build_model(dataset)
     dataset.train.tensors[0].data = torch.full_like(dataset.train.tensors[0], float("nan"))
-    planned = verb._Given(1e-5, "add-remove", 1.0, None, 5, 100, "poisson").plan(1437, "logistic", None)
+    planned = verb._Given(1e-5, "add-remove", 1.0, None, 5, 100, "poisson").plan(dataset, "logistic", 1437, None)
     assert runs.forecast.foresee(setup, planned, dataset, model).signal == pytest.approx(100 * 5**0.5)

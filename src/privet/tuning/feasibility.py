@@ -14,7 +14,7 @@ section 3).
 
 from __future__ import annotations
 
-__all__ = ["HOPELESS", "WEAK", "Feasibility", "assess", "find_simpler_model"]
+__all__ = ["HOPELESS", "WEAK", "Feasibility", "assess", "find_simpler_model", "format_signal"]
 
 import math
 from collections.abc import Iterator
@@ -79,8 +79,8 @@ class Feasibility:
         if math.isinf(self.signal):
             return f"{plan}; without privacy"
         return (
-            f"{plan}; noise multiplier {self.noise_multiplier:.3g}, signal at most {self.signal:,.3g} standard deviations of the "
-            f"noise ({WEAK:g} are needed)"
+            f"{plan}; noise multiplier {self.noise_multiplier:.3g}, signal at most {format_signal(self.signal)} standard "
+            f"deviations of the noise ({WEAK:g} are needed)"
         )
 
 
@@ -155,6 +155,15 @@ def find_simpler_model(
     return best if best in _LINEAR else None
 
 
+def format_signal(signal: float) -> str:
+    """Return a signal with three digits.
+
+    >>> format_signal(1028.7), format_signal(0.15338)
+    ('1,029', '0.153')
+    """
+    return f"{signal:,.0f}" if signal >= 100 else f"{signal:.3g}"
+
+
 def _full_batch_signal(plan: Plan, epsilon: float) -> float:
     """Return N·µ, the signal of full batches at this ε; half of it where replacing an example moves the sum twice as far."""
     return plan.examples * gaussian.mu(epsilon, plan.delta) / (2 if plan.adjacency == "replace-one" else 1)
@@ -172,8 +181,8 @@ def _signal_warnings(plan: Plan, found: Feasibility) -> Iterator[str]:
     judged = "is hopeless" if hopeless else "is little"
     limit = f"{HOPELESS:g} training learns next to nothing" if hopeless else f"{WEAK:g} it keeps less than half of its accuracy"
     yield (
-        f"ε = {found.epsilon:.3g} {judged} for {plan.examples:,} examples: the signal is at most {found.signal:.2g} standard "
-        f"deviations of the noise, and below {limit}. {needed}"
+        f"ε = {found.epsilon:.3g} {judged} for {plan.examples:,} examples: the signal is at most {format_signal(found.signal)} "
+        f"standard deviations of the noise, and below {limit}. {needed}"
     )
 
 

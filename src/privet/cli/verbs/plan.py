@@ -7,7 +7,7 @@ __all__ = ["plan"]
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -19,17 +19,17 @@ from torch.utils.data import TensorDataset
 
 from privet import cost, models, runs
 from privet.cli import options, parts
+from privet.cli.choice import Choice
 from privet.cli.output import Json, answer
 from privet.cli.topics import DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.clipping import Flat
 from privet.data import DataSet, catalogue, load
-from privet.errors import InvalidArgumentError
-from privet.gradients import trainable
+from privet.errors import InvalidArgumentError, count
 from privet.noise import Gaussian
 from privet.plan import Plan
+from privet.runs.forecast import foresee
 from privet.tables import Schema
-from privet.tuning.defaults import choose_defaults, choose_model
-from privet.tuning.feasibility import HOPELESS, WEAK, Feasibility, assess, find_simpler_model
+from privet.tuning.feasibility import HOPELESS, WEAK, Feasibility, assess, format_signal
 
 _EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 8.0)
 # Steps that are timed, after one to warm up; and the most examples in them, whose time is proportional beyond.
@@ -118,11 +118,12 @@ def plan(
     if data is None:
         assert examples is not None
         assert parameters is not None
-        name, rows = "", [_Row(None, assess(given.plan(examples, _UNNAMED, goal), parameters), None) for goal in goals]
+        dataset = _stand_in("", count("examples", examples, minimum=2), (1,), 2)
+        rows = [_Row(None, assess(given.plan(dataset, _UNNAMED, examples, goal), parameters), None) for goal in goals]
     else:
         place = None if folder is None else str(folder)
         named = {"folder": place, "target": target, "classes": classes, "user_column": user_column}
-        dataset = _stand_in(data, named) or runs.scale_targets(
+        dataset = _find_in_catalogue(data, named) or runs.scale_targets(
             load(data, schema=None if schema is None else Schema.read(schema), **named)
         )
 
@@ -132,12 +133,13 @@ def plan(
                 group_size=group_size, device=device, folder=place, classes=classes,
             )  # fmt: skip
 
-        seconds = cache(lambda network, size: _time_examples(set_up(network), dataset, size))
-        name, rows = dataset.name, [_look_ahead(set_up, dataset, given, model, goal, seconds) for goal in goals]
-    answer(
-        json, {"data": name or None, "rows": [{"model": row.model, **asdict(row.found), "seconds": row.seconds} for row in rows]},
-        _format(name, given, rows),
-    )  # fmt: skip
+        seconds = cache(lambda network, size: _time_step(set_up(network), dataset, size))
+        rows = [_look_ahead(set_up, dataset, given, model, goal, seconds) for goal in goals]
+    values = {
+        "data": dataset.name or None,
+        "rows": [{"model": row.model, **asdict(row.found), "seconds": row.seconds} for row in rows],
+    }
+    answer(json, values, _format(dataset.name, given, rows))
 
 
 @dataclass(frozen=True)
@@ -152,28 +154,32 @@ class _Given:
     batch_size: float | None
     sampling: str
 
-    def plan(self, examples: int, network: str, epsilon: float | None, task: str = "classification", **more: Any) -> Plan:
-        """Return the plan of a training at this ε, or with the noise that is given."""
-        usual = choose_defaults(
-            network, examples, task=task, epsilon=epsilon, delta=self.delta, steps=self.steps, epochs=self.epochs,
-            batch_size=self.batch_size,
+    def plan(self, dataset: DataSet, model: str | None, examples: int, epsilon: float | None, **more: Any) -> Plan:
+        """Return the plan that `privet train` would make at this ε, or with the noise that is given."""
+        chosen = Choice(dataset, model, epsilon, self.delta)
+        size, length = chosen.lengths(
+            examples, self.sampling, batch_size=self.batch_size, steps=self.steps, epochs=self.epochs,
+            fixed_noise=self.noise_multiplier is not None,
         )  # fmt: skip
-        size = examples if self.sampling == "full-batch" and self.batch_size is None else usual.batch_size
         made = Plan(
-            examples=examples, sampling=parts.scheme(self.sampling, size, examples), clipping=Flat(usual.bound), delta=self.delta,
-            steps=parts.length(None if self.epochs is not None else usual.steps, self.epochs, needed=True),
-            adjacency=self.adjacency, noise=Gaussian(self.noise_multiplier), **more,
+            examples=examples, sampling=parts.scheme(self.sampling, size, examples), steps=length, delta=self.delta,
+            clipping=Flat(chosen.bound(None)), adjacency=self.adjacency, noise=Gaussian(self.noise_multiplier), **more,
         )  # fmt: skip
         return made if epsilon is None else made.calibrate(epsilon)
 
 
-def _stand_in(name: str, named: dict[str, Any]) -> DataSet | None:
-    """Return a data set with the public facts of one of the catalogue and nothing in it, which need not be read; or None."""
+def _find_in_catalogue(name: str, options: Mapping[str, Any]) -> DataSet | None:
+    """Return a stand-in for a data set of the catalogue, which need not be read; None if its facts are not all there."""
     entry = next((entry for entry in catalogue() if entry.name == name), None)
-    if entry is None or entry.classes is None or any(value is not None for value in named.values()):
+    if entry is None or entry.classes is None or any(value is not None for value in options.values()):
         return None
-    inputs = torch.zeros(1, *entry.input_shape).expand(entry.train, *entry.input_shape)
-    return DataSet(name, TensorDataset(inputs, torch.zeros(entry.train, dtype=torch.long)), None, entry.classes, "")
+    return _stand_in(name, entry.train, entry.input_shape, entry.classes)
+
+
+def _stand_in(name: str, examples: int, input_shape: tuple[int, ...], classes: int) -> DataSet:
+    """Return a data set with these public facts and nothing but zeros in it."""
+    inputs = torch.zeros(1, *input_shape).expand(examples, *input_shape)
+    return DataSet(name, TensorDataset(inputs, torch.zeros(examples, dtype=torch.long)), None, classes, "")
 
 
 def _look_ahead(
@@ -185,22 +191,16 @@ def _look_ahead(
     seconds: Callable[[str, int], float],
 ) -> _Row:
     """Return the prospects at one ε, with the network that is named, or by a rule."""
-    task = "regression" if dataset.classes is None else "classification"
-    facts = {"task": task, "schema": dataset.schema is not None, "delta": given.delta}
-    examples, _ = set_up(model or _UNNAMED).sizes(dataset)
-    network = model or choose_model(examples, dataset.input_shape, epsilon=epsilon, **facts)
-    setup = set_up(network)
-    planned = given.plan(examples, network, epsilon, task, unit=setup.privacy_unit)
-    spent = planned.epsilon() if epsilon is None else epsilon
-    parameters = sum(parameter.numel() for parameter in trainable(setup.build_model(dataset)).values())
-    simpler = find_simpler_model(network, examples, dataset.input_shape, epsilon=spent, **facts)
-    found = assess(planned, parameters, epsilon=spent, simpler=simpler)
+    setup = set_up(Choice(dataset, model, epsilon, given.delta).model)
+    examples, _ = setup.sizes(dataset)
+    planned = given.plan(dataset, setup.model, examples, epsilon, unit=setup.privacy_unit)
+    found = foresee(setup, planned, dataset, setup.build_model(dataset))
     rows = planned.divisor * (setup.user_cap or setup.group_size or 1)
     timed = max(1, min(round(rows), _MOST_TIMED))
-    return _Row(network, found, seconds(network, timed) * rows / timed * planned.total_steps)
+    return _Row(setup.model, found, seconds(setup.model, timed) * rows / timed * planned.total_steps)
 
 
-def _time_examples(setup: runs.Setup, dataset: DataSet, size: int) -> float:
+def _time_step(setup: runs.Setup, dataset: DataSet, size: int) -> float:
     """Return the seconds of one private step on synthetic examples of the public shape."""
     task = setup.task(dataset)
     inputs = torch.rand(size, *dataset.input_shape)
@@ -226,7 +226,7 @@ def _format(name: str, given: _Given, rows: Sequence[_Row]) -> str:
     table += [
         (
             f"{row.found.epsilon:.4g}", row.model or "—", f"{row.found.parameters:,}", f"{row.found.batch_size:,.6g}",
-            f"{row.found.steps:,}", f"{row.found.noise_multiplier:.4g}", f"{row.found.signal:,.3g}",
+            f"{row.found.steps:,}", f"{row.found.noise_multiplier:.4g}", format_signal(row.found.signal),
             "—" if math.isnan(row.found.efficiency) else f"{row.found.efficiency:.0%}",
             "—" if row.seconds is None else f"{row.seconds:,.0f}" if row.seconds >= 10 else f"{row.seconds:.1f}",
         )
