@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         schedules,
         sparsification,
         tables,
+        tracking,
         tuning,
         units,
     )
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
     from privet.budget import Budget
     from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
     from privet.plan import Plan, epochs, register
-    from privet.training import Reading, Storage, Training
+    from privet.training import Callback, Reading, Storage, Training
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Budget",
+    "Callback",
     "Plan",
     "Reading",
     "Storage",
@@ -69,6 +71,7 @@ __all__ = [
     "schedules",
     "sparsification",
     "tables",
+    "tracking",
     "tuning",
     "units",
 ]
@@ -77,6 +80,7 @@ __all__ = [
 # once.
 _PLACES = {
     "Budget": "budget",
+    "Callback": "training",
     "Plan": "plan",
     "Reading": "training",
     "Storage": "training",

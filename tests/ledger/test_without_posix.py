@@ -77,7 +77,10 @@ def test_a_run_is_trained_verified_and_resumed(tmp_path):
     assert "is in use by another process" in refusal
     assert "is intact: 6 of 6 steps count" in verified
     assert "in 2 sessions" in verified
-    assert files == str(["checkpoint-previous.pt", "checkpoint.pt", "fingerprint.json", "ledger", "manifest.json", "plan.json", "status.json"])
+    assert files == str([
+        "checkpoint-previous.pt", "checkpoint.pt", "fingerprint.json", "ledger", "manifest.json", "metrics.jsonl", "plan.json",
+        "status.json",
+    ])  # fmt: skip
 
 
 def test_the_lock_ends_with_its_process_and_not_before(tmp_path):

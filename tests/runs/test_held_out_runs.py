@@ -14,7 +14,7 @@ from privet.budget import Budget
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import read_history
 from privet.plan import ClassCounts, Holdout
-from privet.training import queries
+from privet.training import Training, queries
 from privet.training.verification import verify
 
 ROWS, HELD_OUT = 200, 40
@@ -210,10 +210,11 @@ def test_class_counts_are_paid_for_before_the_first_step_and_shift_the_loss(sour
 def test_a_run_that_only_counted_classes_keeps_its_share_of_the_budget(source, tmp_path, monkeypatch):
     shared = Budget.create(tmp_path / "budget", epsilon=6.0, delta=1e-5, examples=ROWS)
 
-    def interrupt(*_):
+    def interrupt(_):
         raise KeyboardInterrupt
+        yield
 
-    monkeypatch.setattr(runs.run, "_evaluation_points", interrupt)
+    monkeypatch.setattr(Training, "_take", interrupt)
     with pytest.raises(KeyboardInterrupt):
         start(source, tmp_path / "run", plan_of(class_counts=ClassCounts(3.0)), budget=shared)
     assert shared.account().total() > 0

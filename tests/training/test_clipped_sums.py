@@ -1,4 +1,4 @@
-"""A step sums over whatever its draw holds: examples of several shapes; those that fail contribute zero and tell nothing."""
+"""Sums over draws with examples of several shapes; examples that fail contribute zero and reveal nothing."""
 
 import random
 import warnings

@@ -1,4 +1,4 @@
-"""A mistake that is common in first programs is refused before the first step, with words that name the fix."""
+"""Common mistakes in first programs are refused before the first step, with a message that names the fix."""
 
 from pathlib import Path
 

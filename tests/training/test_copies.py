@@ -1,4 +1,4 @@
-"""What spends, or holds a secret, exists once: no copy or pickle of it, or of what holds it, can be made."""
+"""Objects that spend privacy or hold a secret cannot be copied or pickled, nor can objects that hold them."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""Rules and samplers that are not Privet's, in training: an example counts once, by itself, or the plan is refused."""
+"""Rules and samplers of users in training: an example counts once and independently of others, or the plan is refused."""
 
 from __future__ import annotations
 

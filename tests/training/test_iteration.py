@@ -1,4 +1,4 @@
-"""Loops over one training share its ledger, its stream of draws and its epochs, whether side by side or one after another."""
+"""Loops over one training share its ledger, its stream of draws and its epochs, concurrently or in sequence."""
 
 import gc
 import math

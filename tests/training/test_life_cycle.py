@@ -118,7 +118,9 @@ def test_progress_shows_nothing_where_there_is_no_terminal(capsys):
 
 def test_a_step_says_nothing_about_the_data():
     training = setup(plan(), torch.randn(N, D))
-    assert [vars(step) for step in training] == [{"number": n, "total": 3} for n in (1, 2, 3)]
+    found = [{**step.measures(), "number": step.number, "total": step.total, "seconds": None} for step in training]
+    settings = {"learning_rate": RATE, "sensitivity": BOUND, "total": 3, "seconds": None}
+    assert found == [{"number": n, "epsilon": training.plan.epsilon(steps=n), **settings} for n in (1, 2, 3)]
 
 
 def test_a_resumed_run_goes_on_with_the_schedule(tmp_path):

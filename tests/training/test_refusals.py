@@ -1,4 +1,4 @@
-"""What does not fit together is refused by name before the first step, or before the step that it would change."""
+"""Incompatible parts are refused by name before the first step, or before the step that they would change."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A run whose files fit together is said to; one whose files do not is refused, saying which."""
+"""Verification accepts a run whose files agree, and names the file that does not."""
 
 import json
 import shutil

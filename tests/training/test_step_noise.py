@@ -1,4 +1,4 @@
-"""The noise of a step: the plan's, at every parameter and step, drawn anew."""
+"""The noise of a step: as planned, on every parameter, drawn anew in every step."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""What a step releases without noise: the clipped sum over a draw, whatever the examples and the size of physical batches."""
+"""The noiseless release of a step: the clipped sum over a draw, for any examples and any physical batch size."""
 
 import math
 

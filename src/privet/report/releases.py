@@ -118,6 +118,12 @@ _FILES = (
         "nor this report.",
     ),
 )
+_STATISTICS = Release(
+    "Statistics of adaptive rules",
+    ("metrics.jsonl",),
+    ReleaseStatus.COVERED,
+    "Released with noise in the same steps as the gradients, and part of the same ε.",
+)
 _REPORT = Release(
     "This report and its figures",
     ("report.html", "figures"),
@@ -134,6 +140,8 @@ _METRICS = frozenset(
     {
         "step",
         "epsilon",
+        "learning_rate",
+        "sensitivity",
         "seconds",
         "test_accuracy",
         "test_negative_log_likelihood",
@@ -156,7 +164,8 @@ def list_releases(run: Run) -> tuple[Release, ...]:
         recorded.
     """
     present = [_match_files(release, run.files) for release in _FILES]
-    return (_weights(run), *(release for release in present if release.files), *_list_unknown(run), _REPORT, _NEVER)
+    statistics = (_STATISTICS,) if any(map(_is_statistic, run.recorded)) else ()
+    return (_weights(run), *statistics, *(release for release in present if release.files), *_list_unknown(run), _REPORT, _NEVER)
 
 
 def _weights(run: Run) -> Release:
@@ -180,7 +189,7 @@ def _list_unknown(run: Run) -> tuple[Release, ...]:
     """Return the files and quantities that are not in this table, which cannot vouch for them."""
     known = [pattern for release in (*_FILES, _REPORT) for pattern in release.files] + [*_MODEL_FILES]
     files = tuple(name for name in run.files if not _matches(name, tuple(known)))
-    quantities = ", ".join(sorted(run.recorded - _METRICS))
+    quantities = ", ".join(sorted(name for name in run.recorded - _METRICS if not _is_statistic(name)))
     found = (
         Release("Other files", files, ReleaseStatus.OUTSIDE, "Their content is unknown to this report."),
         Release(
@@ -191,6 +200,11 @@ def _list_unknown(run: Run) -> tuple[Release, ...]:
         ),
     )
     return tuple(release for release in found if release.files)
+
+
+def _is_statistic(name: str) -> bool:
+    """Return whether a quantity of `metrics.jsonl` is a statistic that steps released; no other name has a colon."""
+    return ":" in name
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -12,9 +12,7 @@ from __future__ import annotations
 __all__ = ["Outcome", "read_setup", "resume", "start", "state"]
 
 import json
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,6 @@ from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
-from privet.evaluation.plain import to_plain
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
@@ -39,14 +36,12 @@ from privet.runs.forecast import foresee
 from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
 from privet.runs.model_folder import write_model
 from privet.runs.tasks import Task
-from privet.training import Storage, Training, read_plan
+from privet.training import Callback, Step, Storage, Training, read_plan
+from privet.training.observation.metrics_file import POINTS
 from privet.tuning.feasibility import Feasibility
 
-# Number of evaluations on the test set during training.
-_POINTS = 20
 # Outputs of a run that its guarantee does not cover.
 _EVALUATED = "{} on the test set, which is assumed public: {}"
-_BESIDE = ("the training time in seconds",)
 # Bootstrap resamples of the test set for the final model's intervals.
 _RESAMPLES = 1000
 
@@ -82,6 +77,7 @@ def start(
     *,
     budget: Budget | None = None,
     progress: bool = False,
+    callbacks: Iterable[Callback] = (),
     announce: Callable[[Feasibility], None] | None = None,
 ) -> Outcome:
     """Train from the beginning and write all files into a new directory.
@@ -93,6 +89,7 @@ def start(
         directory: a new directory, or one without a run.
         budget: budget for the data set, which pays for the whole plan before the first step.
         progress: show a progress bar on standard error.
+        callbacks: called during training, such as metrics sinks.
         announce: called with the forecast of the run before its first step; None to say nothing.
 
     Raises:
@@ -122,16 +119,17 @@ def start(
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    return _finish(setup, dataset, task, division, training, progress, announce)
+    steps = training.steps(progress=progress, callbacks=callbacks)
+    return _finish(setup, dataset, task, division, training, steps, announce)
 
 
-def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
+def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
     """Resume an interrupted run.
 
     Args:
         directory: directory of the run.
         adopt: resume even if the run was interrupted on another machine; as for `Training.resume`.
-        progress: show a progress bar on standard error.
+        progress, callbacks: as for `start`.
 
     Raises:
         LedgerError: the directory holds no run, or the run is complete.
@@ -156,7 +154,8 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> O
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    return _finish(setup, dataset, task, division, training, progress)
+    steps = training.steps(progress=progress, callbacks=callbacks)
+    return _finish(setup, dataset, task, division, training, steps)
 
 
 def _read_key(directory: Path, setup: Setup) -> str:
@@ -216,7 +215,7 @@ def _finish(
     task: Task,
     division: Division,
     training: Training,
-    progress: bool,
+    steps: Iterable[Step],
     announce: Callable[[Feasibility], None] | None = None,
 ) -> Outcome:
     """Take the remaining steps, write the results, and then mark the run as complete."""
@@ -225,25 +224,16 @@ def _finish(
     forecast = foresee(setup, training.plan, dataset, model)
     if announce is not None:
         announce(forecast)
-    before, started = _seconds_before(directory), time.monotonic()
     evaluation: Evaluation | RegressionEvaluation | None = None
     estimate: HeldOutEstimate | None = None
     lost = []
-    with training, (directory / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
+    with training:
         if not adopt_priors(training, task, division.training):
             lost.append(LOST.format("class counts"))
-        for number in _evaluation_points(training, progress):
-            found = None if dataset.test is None else task.evaluate(model, dataset.test, setup.device)
-            spent = training.epsilon()
-            line = {
-                "step": number,
-                "epsilon": spent if math.isfinite(spent) else None,
-                "seconds": before + time.monotonic() - started,
-                **task.measurements(found),
-            }
-            metrics.write(json.dumps(to_plain(line), allow_nan=False) + "\n")
-            metrics.flush()
-        seconds = before + time.monotonic() - started
+        for step in steps:
+            if dataset.test is not None and step.is_one_of(POINTS):
+                training.log(task.measurements(task.evaluate(model, dataset.test, setup.device)))
+        seconds = training.seconds
         if dataset.test is not None:
             evaluation = task.evaluate(model, dataset.test, setup.device, _RESAMPLES)
         if division.held_out is not None:
@@ -282,7 +272,7 @@ def _add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, warnings
         warnings=(*guarantee.warnings, *warnings),
         notes=(*guarantee.notes, *dataset.notes),
         assumptions=(*guarantee.assumptions, *dataset.assumptions),
-        beside=(*evaluated, *_BESIDE),
+        beside=(*evaluated, *guarantee.beside),
     )
 
 
@@ -297,19 +287,3 @@ def _save_samples(training: Training) -> None:
     }
     path = training.directory / "samples.safetensors"
     write_atomically(path, lambda temporary: save_file(samples, str(temporary)))
-
-
-def _evaluation_points(training: Training, progress: bool) -> Iterator[int]:
-    """Take the remaining steps; yield the step number about twenty times, and after the last step."""
-    every = max(1, len(training) // _POINTS)
-    for step in training.steps(progress=progress):
-        if step.number % every == 0 or step.number == step.total:
-            yield step.number
-
-
-def _seconds_before(directory: Path) -> float:
-    """Return the training time that earlier sessions of the run recorded."""
-    try:
-        return float(from_json(read_text(directory / "metrics.jsonl").splitlines()[-1])["seconds"])
-    except (IndexError, ValueError, TypeError, KeyError):
-        return 0.0

@@ -2,7 +2,8 @@
 
 from privet.training.directory import read_plan
 from privet.training.loop import Training
+from privet.training.observation.callbacks import Callback
+from privet.training.observation.steps import Step
 from privet.training.options import Reading, Storage
-from privet.training.progress import Step
 
-__all__ = ["Reading", "Step", "Storage", "Training", "read_plan"]
+__all__ = ["Callback", "Reading", "Step", "Storage", "Training", "read_plan"]

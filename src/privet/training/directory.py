@@ -17,9 +17,10 @@ from privet.plan import Plan
 from privet.training import checkpoint
 from privet.training.manifest.differences import NAME as MANIFEST
 from privet.training.manifest.fingerprint import FINGERPRINT
+from privet.training.observation.metrics_file import METRICS
 
 LEDGER, PLAN, STATUS = "ledger", "plan.json", "status.json"
-OWN_FILES = (LEDGER, PLAN, STATUS, MANIFEST, FINGERPRINT, checkpoint.NAME, checkpoint.PREVIOUS)
+OWN_FILES = (LEDGER, PLAN, STATUS, MANIFEST, FINGERPRINT, METRICS, checkpoint.NAME, checkpoint.PREVIOUS)
 
 
 def check_empty(directory: Path, name: str = "directory") -> None:

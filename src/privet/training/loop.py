@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Training"]
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -37,9 +37,12 @@ from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
 from privet.training.fresh import check_average, check_scheduler
 from privet.training.manifest.description import Parts
+from privet.training.observation.callbacks import Callback
+from privet.training.observation.metrics_file import TIMES
+from privet.training.observation.observers import Observers, learning_rate
+from privet.training.observation.steps import Step
 from privet.training.options import Reading, Storage
 from privet.training.preflight import NOT_PROBED, Preflight, advance_parametrizations
-from privet.training.progress import Step, track
 from privet.training.queries import answer_query
 from privet.training.reading import DrawReader
 from privet.training.record import RunRecorder
@@ -121,6 +124,7 @@ class Training(Unique):
         )  # fmt: skip
         self.directory, self._checkpoint_every = storage.folder, storage.checkpoint_every
         self._record = RunRecorder.begin(plan, storage, self._state, self._parts)
+        self._observers = Observers(plan, self.directory, lambda: self._record.saved)
 
     @classmethod
     def resume(
@@ -165,6 +169,7 @@ class Training(Unique):
         )  # fmt: skip
         training.directory, training._checkpoint_every = folder, storage.checkpoint_every
         training._record = RunRecorder.resume(plan, folder, training._state, training._parts, budget=storage.budget, adopt=adopt)
+        training._observers = Observers(plan, folder, lambda: training._record.saved)
         return training
 
     def _assemble(
@@ -241,6 +246,11 @@ class Training(Unique):
         """How per-example gradients are computed: "ghost", "loop", or "auto" without a check."""
         return self._summer.method
 
+    @property
+    def seconds(self) -> float:
+        """Running time in seconds, over all sessions of the run, from the first step of each."""
+        return self._observers.seconds
+
     def __len__(self) -> int:
         """Return the number of steps of the plan."""
         return self._total
@@ -256,6 +266,8 @@ class Training(Unique):
         if self._record.budget is not None:
             remark = self._record.budget.remark(self._record.ledger.run)
             guarantee = replace(guarantee, notes=(*guarantee.notes, remark))
+        if self.directory is not None:
+            guarantee = replace(guarantee, beside=(*guarantee.beside, TIMES))
         if self._preflight is None:
             return replace(guarantee, warnings=(*guarantee.warnings, NOT_PROBED))
         return replace(guarantee, notes=(*guarantee.notes, self._preflight.note))
@@ -275,33 +287,52 @@ class Training(Unique):
         """
         return answer_query(self._record.ledger, name, compute, self._plan.noise.make_source())
 
-    def run(self, *, progress: bool = False) -> None:
+    def run(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> None:
         """Take all remaining steps.
 
         Args:
-            progress: show steps, ε spent and the time left on standard error.
+            progress, callbacks: as for `steps`.
         """
-        for _ in self.steps(progress=progress):
+        for _ in self.steps(progress=progress, callbacks=callbacks):
             pass
 
-    def steps(self, *, progress: bool = False) -> Iterator[Step]:
+    def steps(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
         """Take the remaining steps one by one, as iterating over the training does.
 
         Args:
-            progress: show steps, ε spent and the time left on standard error.
+            progress: show steps, ε spent and the time left, on a terminal or in a notebook.
+            callbacks: called after each step, after each checkpoint and at the end of the loop.
+
+        Raises:
+            InvalidArgumentError: one of the callbacks is no `privet.Callback`.
         """
-        return track(self, len(self), self.epsilon) if progress else iter(self)
+        return self._observers.watch(self._take(), callbacks, progress=progress)
+
+    def log(self, metrics: Mapping[str, float | None]) -> None:
+        """Write numbers of your own to `metrics.jsonl`, beside those of the last step, and pass them to callbacks.
+
+        Args:
+            metrics: name → number, such as the accuracy on public test data. The guarantee does not cover them: numbers from
+                private data, such as a training loss, do not belong there.
+
+        Raises:
+            InvalidArgumentError: no step was taken in this session, or a value is not a number.
+        """
+        self._observers.log(metrics)
 
     def __iter__(self) -> Iterator[Step]:
         """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.
 
-        Loops that follow one another, or run side by side, take their steps from one ledger and one stream of draws: a loop goes
-        on where the last one stopped, within the same epoch.
+        Loops that follow one another, or run side by side, take their steps from one ledger and one stream of draws: a loop
+        continues where the last one stopped, within the same epoch.
 
         Raises:
-            LedgerError: the training was closed, this is a fork of its process, or a step is being taken already, by another
-                thread or by the code that this step called.
+            LedgerError: the training was closed, this process is a fork, or a step is already being taken by another thread or by
+                code that this step called.
         """
+        return self.steps()
+
+    def _take(self) -> Generator[Step, None, None]:
         self._loops += 1
         try:
             while (step := self._next()) is not None:
@@ -395,8 +426,9 @@ class Training(Unique):
             clipped = clipped.with_dense_noise()
         noised = release(clipped, token, self._source).divide_(self.plan.divisor)
         advance_parametrizations(self.model)
+        rate = learning_rate(self.optimizer)
         self._state.take(noised.tensors)
         self._record.completed += 1
         if self._record.completed % self._checkpoint_every == 0:
             self.save()
-        return Step(token.step, self._total)
+        return self._observers.describe(token.step, rule, rate, noised.tensors)

@@ -14,7 +14,8 @@ from privet.errors import LedgerError
 from privet.training.manifest.description import Parts, numbers_of
 from privet.training.manifest.fingerprint import FINGERPRINT, Fingerprint
 
-NAME, _FORMAT = "manifest.json", 2
+NAME = "manifest.json"
+_FORMAT = 2
 # Files of format 1 name the classes of optimizer, scheduler and average, and the order of the parameters.
 _FORMATS = (1, _FORMAT)
 _HERE = "__main__."

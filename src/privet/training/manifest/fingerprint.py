@@ -24,7 +24,8 @@ from privet._utils.documents import DocumentError, from_json
 from privet.errors import LedgerError
 from privet.reading.entries import Positions, iter_pieces
 
-FINGERPRINT, _FORMAT = "fingerprint.json", 1
+FINGERPRINT = "fingerprint.json"
+_FORMAT = 1
 # Bytes of the data that are compared, in entries spread evenly over the data set: 10 ms, and all of a small data set.
 _BYTES = 2**24
 

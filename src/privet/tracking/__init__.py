@@ -1,0 +1,12 @@
+"""Metrics sinks: send the public measures of a training to TensorBoard, Weights & Biases or MLflow.
+
+Each sink is a `privet.Callback`. Its library is an extra, imported when the sink is made: `pip install 'privet[tensorboard]'`.
+"""
+
+from privet.tracking.mlflow import MLflow
+from privet.tracking.sink import Sink
+from privet.tracking.sinks import SINKS, make_sink
+from privet.tracking.tensorboard import TensorBoard
+from privet.tracking.wandb import WandB
+
+__all__ = ["SINKS", "MLflow", "Sink", "TensorBoard", "WandB", "make_sink"]

@@ -1,0 +1,120 @@
+"""Callbacks: code of the user, called between the steps of a training."""
+
+from __future__ import annotations
+
+__all__ = ["Callback", "check_callbacks", "check_metrics", "observe"]
+
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from privet.errors import InvalidArgumentError
+from privet.training.observation.steps import MEASURES, Step, finite
+
+_RESERVED = ("step", *MEASURES)
+
+
+class Callback:
+    """Base of callbacks for `Training.run(callbacks=[...])`; override the methods that you need.
+
+    Callbacks run in the process that trains, between two steps: never while gradients are computed. They are not stored, so a
+    resumed run needs them again. An exception in a callback ends the loop as an exception in its body does: the step is
+    complete, a checkpoint is written, `on_end` of every callback is called, and the exception propagates. Nothing is lost, and
+    the run can be continued.
+
+    Guarantee:
+        Callbacks receive public and released values only, so whatever they publish is covered, except running times. A callback
+        that reads the training data itself, such as to compute a loss, is outside the guarantee.
+
+    >>> class Print(Callback):
+    ...     def on_step(self, step):
+    ...         print(step.number, "of", step.total)
+    >>> Print().on_step(Step(1, 10))
+    1 of 10
+    """
+
+    def on_step(self, step: Step) -> None:
+        """Called after each step."""
+
+    def on_metrics(self, step: Step, metrics: Mapping[str, float | None]) -> None:
+        """Called by `Training.log`, with the latest step."""
+
+    def on_checkpoint(self, step: Step, path: Path) -> None:
+        """Called after a checkpoint was written, with the latest step."""
+
+    def on_end(self, step: Step | None) -> None:
+        """Called when the loop ends, however it ends, with the latest step; None if no step was taken."""
+
+
+def check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
+    """Return the callbacks as a tuple.
+
+    Raises:
+        InvalidArgumentError: it is no collection, or one of them is no `Callback`.
+    """
+    found = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
+    if not all(isinstance(one, Callback) for one in found):
+        raise InvalidArgumentError(
+            "callbacks", callbacks, "a list of privet.Callback objects",
+            "Derive your class from privet.Callback and pass an instance of it in a list.",
+        )  # fmt: skip
+    return found
+
+
+def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return metrics as plain numbers, with None for values that are missing or not finite.
+
+    Raises:
+        InvalidArgumentError: a name is reserved, or a value is not a number.
+    """
+    found: dict[str, float | None] = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str) or not name or name in _RESERVED or ":" in name:
+            raise InvalidArgumentError(
+                "metrics", name, f"named by text without a colon, other than {', '.join(_RESERVED)}", "Rename it."
+            )
+        try:
+            found[name] = None if value is None else finite(float(value))
+        except (TypeError, ValueError):
+            raise InvalidArgumentError(f"metrics[{name!r}]", type(value).__name__, "a number or None") from None
+    return found
+
+
+def observe(
+    steps: Generator[Step, None, None], callbacks: Iterable[Callback], saved: Callable[[], int], path: Path | None
+) -> Iterator[Step]:
+    """Yield steps as they are taken, and call the callbacks.
+
+    Args:
+        steps: steps of a training; closing it writes the last checkpoint.
+        callbacks: called in this order.
+        saved: returns the number of checkpoints written so far.
+        path: path of the checkpoint; None without a directory.
+    """
+    called, known = tuple(callbacks), saved()
+    last: Step | None = None
+
+    def report_checkpoint() -> None:
+        nonlocal known
+        if path is not None and last is not None and saved() != known:
+            known = saved()
+            for callback in called:
+                callback.on_checkpoint(last, path)
+
+    try:
+        for last in steps:
+            for callback in called:
+                callback.on_step(last)
+            report_checkpoint()
+            yield last
+            report_checkpoint()
+    finally:
+        with ExitStack() as ends:  # calls every on_end, whatever fails
+            if not sys.is_finalizing():
+                for callback in reversed(called):
+                    ends.callback(callback.on_end, last)
+            steps.close()
+            if not sys.is_finalizing():
+                report_checkpoint()

@@ -1,0 +1,113 @@
+"""The observers of one training: its metrics file, and the callbacks of the loops that are running."""
+
+from __future__ import annotations
+
+__all__ = ["Observers", "learning_rate"]
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privet.accounting import DEFAULT_ACCOUNTANT
+from privet.clipping.base import Rule
+from privet.errors import InvalidArgumentError
+from privet.plan import Plan
+from privet.training import checkpoint
+from privet.training.observation.callbacks import Callback, check_callbacks, check_metrics, observe
+from privet.training.observation.metrics_file import MetricsFile, read_seconds
+from privet.training.observation.progress import track
+from privet.training.observation.steps import Step
+
+
+class Observers:
+    """Describes the steps of a training and passes them to its metrics file and callbacks.
+
+    Args:
+        plan: plan of the training.
+        directory: directory of the run; None if it is in memory, and so has no metrics file.
+        saved: returns the number of checkpoints that were written.
+    """
+
+    def __init__(self, plan: Plan, directory: Path | None, saved: Callable[[], int]) -> None:
+        self._total, self._epsilon_after = plan.total_steps, partial(_epsilon_after, plan)
+        self._path = None if directory is None else directory / checkpoint.NAME
+        self._saved = saved
+        self._own: tuple[Callback, ...] = () if directory is None else (MetricsFile(directory),)
+        self._active: list[tuple[Callback, ...]] = []
+        self._seconds_before = 0.0 if directory is None else read_seconds(directory)
+        self._started: float | None = None
+        self._last: Step | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Running time over all sessions of the run, from the first step of each."""
+        return self._seconds_before + (0.0 if self._started is None else time.monotonic() - self._started)
+
+    def describe(self, number: int, rule: Rule, learning_rate: float | None, released: Mapping[str, Tensor]) -> Step:
+        """Return the description of a step.
+
+        Args:
+            number: number of the step.
+            rule: clipping rule of the step, which depends on earlier releases only.
+            learning_rate: learning rate of the step.
+            released: name → all that the step released with noise; statistics have a colon in their name.
+        """
+        statistics = {name: tensor.flatten().tolist() for name, tensor in released.items() if ":" in name}
+        named = {
+            f"{name} {index}" if len(values) > 1 else name: value
+            for name, values in statistics.items()
+            for index, value in enumerate(values)
+        }
+        self._last = Step(number, self._total, learning_rate, rule.sensitivity, self.seconds, named, self._epsilon_after)
+        return self._last
+
+    def watch(self, taken: Generator[Step, None, None], callbacks: Iterable[Callback], *, progress: bool) -> Iterator[Step]:
+        """Return an iterator over the steps that calls the callbacks; closing it closes `taken`.
+
+        Args:
+            taken: steps as they are taken.
+            callbacks: callbacks of this loop.
+            progress: whether to show a progress bar.
+
+        Raises:
+            InvalidArgumentError: one of the callbacks is no `Callback`.
+        """
+        watched = self._watch(taken, (*self._own, *check_callbacks(callbacks)))
+        return track(watched, self._total) if progress else watched
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Write metrics beside those of the last step, and pass them to the callbacks of all running loops.
+
+        Raises:
+            InvalidArgumentError: no step was taken yet, or the metrics are not named numbers.
+        """
+        found = check_metrics(metrics)
+        if self._last is None:
+            raise InvalidArgumentError("metrics", sorted(found), "logged after a step", "Call log() in or after the loop.")
+        running = {id(one): one for callbacks in self._active for one in callbacks}
+        for callback in {**{id(one): one for one in self._own}, **running}.values():
+            callback.on_metrics(self._last, found)
+
+    def _watch(self, taken: Generator[Step, None, None], callbacks: tuple[Callback, ...]) -> Iterator[Step]:
+        if self._started is None:
+            self._started = time.monotonic()
+        self._active.append(callbacks)
+        try:
+            yield from observe(taken, callbacks, self._saved, self._path)
+        finally:
+            self._active.remove(callbacks)
+
+
+def _epsilon_after(plan: Plan, steps: int) -> float:
+    return plan.epsilon(DEFAULT_ACCOUNTANT, steps=steps)
+
+
+def learning_rate(optimizer: torch.optim.Optimizer) -> float | None:
+    """Return the learning rate of an optimizer's first group; None if it has none."""
+    found = optimizer.param_groups[0].get("lr")
+    return None if found is None else float(found)
