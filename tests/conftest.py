@@ -1,4 +1,4 @@
-"""What all tests share: one thread each, a seed, no terminal, interrupts, known kinds, and how a statistical test fails."""
+"""Configuration of all tests: one thread, a seed, no terminal, interrupts, known kinds, and the rule for statistical tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example in a docstring does what it says."""
+"""Every example in a docstring gives the output that it shows."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""The house is built in layers: a module imports only from modules before it, and a folder holds what one reader can survey."""
+"""The layers of the code: a module imports only from earlier modules, and folders are small enough to survey."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""Listings of the papers that take several features at once, written out as loops beside `Training`, without noise and with.
+"""Listings of the papers that combine several features, as loops compared with `Training`, with and without noise.
 
 Rules and styles: tests/clipping/test_step_by_step.py; masks: tests/sparsification/test_masked_training.py; momentum of examples:
 tests/test_momentum.py; estimated norms: tests/gradients/test_projections.py; optimizers: tests/optim.

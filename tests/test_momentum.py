@@ -1,4 +1,4 @@
-"""Momentum: steps are those of the papers, one example moves a step by its sensitivity, state is saved or stays."""
+"""Momentum: steps are those of the papers, one example moves a step by its sensitivity, state is saved or private."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""What is installed is what there is."""
+"""An installed package contains all files of the source."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Schedules: the papers' formulas written out, positive and public at every step, the same through JSON."""
+"""Schedules: the papers' formulas, positive and public at every step, unchanged by JSON."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a document is one kind of error, in a line."""
+"""Documents: every defect gives the same kind of error, in one line."""
 
 import pytest
 

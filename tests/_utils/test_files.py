@@ -1,4 +1,4 @@
-"""Files are written whole or not at all; what can be made again has a folder."""
+"""Atomic writes, and the cache directory."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Memory that tensors free is kept for the next ones, unless the environment says otherwise."""
+"""Memory freed by tensors is retained for reuse, unless the environment says otherwise."""
 
 import json
 import os

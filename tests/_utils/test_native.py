@@ -1,4 +1,4 @@
-"""Compiled code is shipped or kept, found again, and never needed; what is damaged, foreign or half there is not loaded."""
+"""Compiled code is optional: shipped or cached libraries are found again; damaged, foreign or partial ones are not loaded."""
 
 import multiprocessing
 import os

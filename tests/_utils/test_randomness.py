@@ -1,4 +1,4 @@
-"""Random numbers of user code: uniform, apart, and without a trace in the user's generators."""
+"""Random numbers of user code: uniform, separate, and without effect on the user's generators."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What an attacker reaches who only looks at the sum of all releases: a lower bound on ε wherever the accountant is asked.
+"""Lower bound on ε from an attacker who only uses the sum of all releases.
 
 Without the example the sum of T releases is N(0, Tσ²); with it, it is N(k, Tσ²) where k of the T steps sampled it. Every
 threshold x proves ε ≥ log((P[sum > x] − δ)/Q[sum > x]). The formula is not the accountant's, shares no line with it, and holds at

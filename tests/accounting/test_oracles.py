@@ -1,4 +1,4 @@
-"""Other people's accountants on random plans: which way each may differ from ours, and by how much.
+"""Other accountants on random plans: permitted direction and size of the difference from ours.
 
 | oracle | what must hold |
 |---|---|

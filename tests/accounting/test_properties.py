@@ -1,4 +1,4 @@
-"""What every ε must do: grow with what is released, not depend on order, and refuse nonsense."""
+"""Properties of every ε: it grows with the releases, does not depend on their order, and invalid input is refused."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""δ(ε) against mechanisms that are carried out: draw samples and noise as training does, and count how far likelihoods differ.
+"""δ(ε) against simulated mechanisms: draw samples and noise as training does, and compare likelihoods.
 
 δ(ε) is E[(1 − e^{ε − L})₊] over the losses L of whichever data set is harder to hide. Each sampler here is a few lines of the
 mechanism's own definition, for data sets in which the other examples make it worst; the accountants share nothing with them.

@@ -1,4 +1,4 @@
-"""However a process ends, the ledger counts at least the drawn steps and at most a block more, and the run can be resumed."""
+"""However a process ends, the ledger counts at least the drawn steps, at most one block more, and the run can resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make dist` asks of an installed archive: nothing is missing, and its kernels are used and train what torch does.
+"""Checks of an installed archive for `make dist`: it is complete, and its kernels are used and train what torch does.
 
     python smoke.py SOURCE
 

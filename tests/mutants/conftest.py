@@ -1,4 +1,4 @@
-"""The score of the mutation gate, at the end of a run that tried some; and which tests there are."""
+"""The score of the mutation gate at the end of a run, and the collected tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All faults that the suite must see: an operation joins the gate by a line in the table of its family."""
+"""All faults that the suite must detect: an operation joins by an entry in the table of its family."""
 
 import faults_accounting
 import faults_convolution

@@ -1,4 +1,4 @@
-"""Faults in what is told to accountants and in what they answer: each makes some ε, or noise for one, too small, or unsteady."""
+"""Faults in accounting: each makes an ε, or the noise for one, too small or unstable."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Faults in convolutions: their geometry, the ways to measure them, their layers."""
+"""Faults in convolutions: geometry, norm methods, layers."""
 
 from mutant import Mutant, among, scarce, tape
 

@@ -1,4 +1,4 @@
-"""Faults in what keeps examples apart: the way to the physical batch, consensus, state, randomness, calls, passes, and rules."""
+"""Faults in the isolation of examples: batching, consensus, state, randomness, calls, passes and rules."""
 
 from mutant import Mutant, alone, among, tape
 

@@ -1,4 +1,4 @@
-"""Faults in embeddings, bags of them, normalisation layers and elementwise parameters."""
+"""Faults in embeddings, embedding bags, normalisation layers and elementwise parameters."""
 
 from mutant import Mutant, among, tape
 

@@ -1,4 +1,4 @@
-"""Faults in what is counted, and in what makes it last."""
+"""Faults in counting spent steps, and in making the count durable."""
 
 from functools import partial
 

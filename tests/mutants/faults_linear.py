@@ -1,4 +1,4 @@
-"""Faults in linear maps, in products that are linear maps written in another way, and in attention."""
+"""Faults in linear layers, in other products that are linear maps, and in attention."""
 
 from mutant import Mutant, among, scarce, tape
 

@@ -1,4 +1,4 @@
-"""Faults in what happens to a sum on its way to the parameters: sampling, clipping, masks, noise, and the values between."""
+"""Faults between a clipped sum and the parameters: sampling, clipping, masks, noise, and the values in between."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Faults in how a batch is gone through, in what a pass leaves behind, and in what is checked on public input before it."""
+"""Faults in passes over a batch, in the restoration of state, and in the check on public input."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Faults in recurrent layers: their equations, their directions, the order of packed examples."""
+"""Faults in recurrent layers: equations, directions, order of packed examples."""
 
 from mutant import Mutant, among, tape
 

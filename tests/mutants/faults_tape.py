@@ -1,4 +1,4 @@
-"""Faults in what all operations share: kinds of use, several and derived ones, norms, clipping, layouts."""
+"""Faults in code that all operations share: kinds of gradients, repeated and derived uses, norms, clipping, layouts."""
 
 from mutant import Mutant, among, scarce, tape
 

@@ -1,4 +1,4 @@
-"""Faults in what a training reads, checks and starts from: examples read together, entries that repeat, a past."""
+"""Faults in reading, checks and the start of a training: joint reading, repeated entries, earlier optimizer state."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Faults in what is clipped as one: the sum over the rows of a unit, and their order."""
+"""Faults in units: the sum over the rows of a unit, and their order."""
 
 from mutant import Mutant, among
 

@@ -1,4 +1,4 @@
-"""A pytest plugin for runs over a copy of the source: the copy is what runs, and only a failed assertion counts as a failure."""
+"""pytest plugin for runs on a copy of the source: the copy is what runs, and only a failed assertion counts as a detection."""
 
 from __future__ import annotations
 

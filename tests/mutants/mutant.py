@@ -1,4 +1,4 @@
-"""What a mutant is: a deliberate fault in the source, and the tests that must see it."""
+"""Mutants: deliberate faults in the source, and the tests that must detect them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mutation gate: the suite sees a deliberate fault in every part of the mechanism, and in every operation's norm and sum."""
+"""The mutation gate: the suite detects a deliberate fault in every part of the mechanism and in every operation."""
 
 from __future__ import annotations
 

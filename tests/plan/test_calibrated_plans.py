@@ -1,4 +1,4 @@
-"""Whatever is solved for, on plans of every kind: the target is never exceeded, hardly missed, and what cannot be met is said."""
+"""Calibration of every kind of plan: the target is never exceeded and nearly reached, and impossible targets are refused."""
 
 from dataclasses import replace
 

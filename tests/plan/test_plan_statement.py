@@ -1,4 +1,4 @@
-"""What a plan's statement says: its numbers are the plan's, and its words name what they rest on."""
+"""The statement of a plan: its numbers are the plan's, and it names its assumptions."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Kinds that are not Privet's: each trains in a directory, is in plan.json, resumes, and shows in statement and report."""
+"""Kinds of users: each trains in a directory, is in plan.json, resumes, and appears in statement and report."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Training with masks, held against the paper's listings, written out as loops that share nothing with the library's engine."""
+"""Training with masks, compared with the paper's listings as loops that share no code with the engine."""
 
 import itertools
 import math
