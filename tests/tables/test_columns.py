@@ -69,12 +69,17 @@ def test_a_category_is_one_hot_and_says_what_missing_and_unknown_become():
     assert encoded(Category(("red",), unknown="missing", missing="indicator"), "x") == [[0, 1]]
 
 
+def test_a_cell_that_python_does_not_write_is_missing():
+    assert to_cells([10**5000]).distinct == (None,)
+
+
 def test_of_two_spellings_of_a_number_only_the_exact_one_matches():
     assert match(["01", "1", "1.0", 1], ("01", "1")).tolist() == [0, 1, -1, -1]
 
 
 def test_a_boolean_is_one_or_minus_one():
     assert encoded(Boolean(), "TRUE", "no", 1, 0.0, True, "maybe", None) == [[1], [-1], [1], [-1], [1], [0], [0]]
+    assert Boolean(true=1, false=0) == Boolean(("1",), ("0",))
     assert encoded(Boolean(true="M", false="F", missing="indicator"), "m", "f", "true") == [[1, 0], [-1, 0], [0, 1]]
     assert encoded(Boolean(missing="false"), None) == [[-1]]
 

@@ -106,6 +106,11 @@ def test_a_schema_is_written_by_hand():
     assert WRITTEN.feature_names == ("age", "sex", "capital gain", "workclass=Private", "workclass=Gov")
 
 
+def test_whole_and_fractional_spellings_of_a_number_are_one_schema():
+    one, other = (Schema((("a", Number(lower, 9, missing=mid)),), "y", Regression(0, 1)) for lower, mid in ((0, 4), (0.0, 4.0)))
+    assert one.fingerprint == other.fingerprint == Schema.from_toml(one.to_toml()).fingerprint
+
+
 def test_the_fingerprint_is_that_of_the_meaning_not_of_the_layout():
     laid_out = HAND.replace("lower = 17,", "lower = 17.0, ").replace("[columns]", "# a remark\n[columns]")
     assert Schema.from_toml(laid_out).fingerprint == WRITTEN.fingerprint

@@ -105,7 +105,10 @@ def _text(value: object) -> str | None:
         return value.strip()
     if type(value).__name__ in ("NAType", "NaTType"):  # missing cells of pandas, which is not imported here
         return None
-    return str(value)
+    try:
+        return str(value)
+    except Exception:  # such as an integer of more digits than Python writes: no cell raises
+        return None
 
 
 def _float(cell: str | None) -> float:

@@ -128,6 +128,8 @@ class Number(Column):
             choice("missing", self.missing, (_NEUTRAL, _INDICATOR), "Or a number within the bounds.")
         elif not self.lower <= real("missing", self.missing) <= self.upper:
             raise InvalidArgumentError("missing", self.missing, f"from {self.lower:g} to {self.upper:g}")
+        else:
+            object.__setattr__(self, "missing", float(self.missing))
 
     def labels(self) -> tuple[str, ...]:
         """Return the column itself, and the indicator of missing cells if there is one."""
@@ -136,7 +138,7 @@ class Number(Column):
     @property
     def requirement(self) -> str:
         """The bounds."""
-        return f"a number from {self.lower:g} to {self.upper:g}"
+        return f"a number from {self.lower:.12g} to {self.upper:.12g}"
 
     def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
         """Return scaled numbers in [-1, 1], (N, 1), or (N, 2) with the indicator."""
@@ -272,7 +274,7 @@ class Boolean(Column):
     """Yes or no: a feature that is 1 or -1.
 
     Args:
-        true: cells that mean yes, in any case; by default true, t, yes, y and 1.
+        true: the cell that means yes, or several, in any case; by default true, t, yes, y and 1.
         false: cells that mean no; by default false, f, no, n and 0.
         missing: what any other cell becomes: "neutral" for 0, "indicator" for 0 and a feature of its own, "true" or "false".
 
@@ -287,7 +289,9 @@ class Boolean(Column):
     def __post_init__(self) -> None:
         for name in ("true", "false"):
             given = getattr(self, name)
-            object.__setattr__(self, name, distinct_texts(name, (given,) if isinstance(given, str) else given, 1, 100))
+            object.__setattr__(
+                self, name, distinct_texts(name, (given,) if isinstance(given, str | int | float) else given, 1, 100)
+            )
         if both := {text.casefold() for text in self.true} & {text.casefold() for text in self.false}:
             raise InvalidArgumentError("false", sorted(both), "different from the cells that mean true")
         choice("missing", self.missing, (_NEUTRAL, _INDICATOR, "true", "false"))

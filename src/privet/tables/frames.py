@@ -66,16 +66,21 @@ def read_frame(source: object, argument: str = "data") -> Frame:
     return _from_native(source, "a data frame", argument)
 
 
-def read_types(source: object, argument: str = "data") -> dict[str, str | None]:
-    """Return the name of each column with the type that the source declares for it, or None; of a file of text, one line is read.
+def read_types(source: object, argument: str = "data") -> Mapping[str, str | None]:
+    """Return the name of each column with the type that the source declares for it, or None.
 
-    Args and errors: as for `read_frame`.
+    Of a file of text one line is read, of a parquet file the schema that it declares. Args and errors: as for `read_frame`.
     """
     if isinstance(source, str | Path) and _ending(Path(source), argument) in DELIMITED:
         with _named(Path(source), argument):
             return dict.fromkeys(read_names(Path(source).expanduser()))
-    frame = read_frame(source, argument)
-    return {name: frame.types.get(name) for name in frame.columns}
+    if isinstance(source, Frame | Mapping):
+        return dict.fromkeys(read_frame(source, argument).columns) | dict(getattr(source, "types", {}))
+    if isinstance(source, str | Path) and _ending(Path(source), argument) == ".parquet":  # its footer says it all
+        source = _read_arrow(Path(source).expanduser(), argument, "pyarrow.parquet", "read_schema").empty_table()
+    elif isinstance(source, str | Path):
+        source = _read_arrow(Path(source).expanduser(), argument, *_ARROW[_ending(Path(source), argument)])
+    return _declared_types(_open_frame(source, argument, argument))
 
 
 @contextmanager
@@ -100,18 +105,20 @@ def _read_file(path: Path, argument: str) -> Frame:
         with _named(path, argument):
             columns, rows, broken = read_delimited(path)
         return Frame(columns, rows, str(path), argument, broken=broken)
-    module, function = _ARROW[ending]
+    return _from_native(_read_arrow(path, argument, *_ARROW[ending]), str(path), argument)
+
+
+def _read_arrow(path: Path, argument: str, module: str, function: str) -> Any:
+    """Return what a function of pyarrow reads from a file."""
     try:
         read = getattr(importlib.import_module(module), function)
     except ImportError:
         raise InvalidArgumentError(argument, str(path), "a file for which a reader is installed", _EXTRA) from None
     try:
-        table = read(path)
+        return read(path)
     except (OSError, ValueError) as error:  # pyarrow's errors are derived from these
-        allowed = f"a readable {ending} file"
         fix = f"{getattr(error, 'strerror', None) or type(error).__name__}."
-        raise InvalidArgumentError(argument, str(path), allowed, fix) from None
-    return _from_native(table, str(path), argument)
+        raise InvalidArgumentError(argument, str(path), f"a readable {path.suffix} file", fix) from None
 
 
 def _from_mapping(source: Mapping[str, Sequence[object]], argument: str) -> Frame:
@@ -126,22 +133,33 @@ def _from_mapping(source: Mapping[str, Sequence[object]], argument: str) -> Fram
 
 
 def _from_native(source: Any, name: str, argument: str) -> Frame:
+    table = _open_frame(source, name, argument)
+    if not len(table):
+        raise InvalidArgumentError(argument, name, "a table with at least one row")
+    types = _declared_types(table)
+    columns = {name: _from_series(table[column]) for name, column in zip(types, table.columns, strict=True)}
+    return Frame(columns, len(table), name, argument, types)
+
+
+def _open_frame(source: Any, name: str, argument: str) -> Any:
+    """Return the interface to a data frame of any library."""
     try:
-        import narwhals as nw
+        import narwhals.stable.v2 as nw
     except ImportError:
         raise InvalidArgumentError(argument, type(source).__name__, "a table whose reader is installed", _EXTRA) from None
     try:
         table = nw.from_native(source, eager_only=True)
-        names = [str(column).strip() for column in table.columns]
+        names = {str(column).strip() for column in table.columns}
     except (TypeError, ValueError):  # something else, or names that occur twice
         allowed = "the path of a table, or a pandas, polars or pyarrow table whose columns are named once each"
         raise InvalidArgumentError(argument, type(source).__name__, allowed, "Collect a lazy one first.") from None
-    if len(set(names)) < len(names) or not names or not len(table):
-        raise InvalidArgumentError(argument, name, "a table with at least one row whose columns are named once each")
-    found = [table[column] for column in table.columns]
-    columns = dict(zip(names, map(_from_series, found), strict=True))
-    types = {column: str(series.dtype) for column, series in zip(names, found, strict=True)}
-    return Frame(columns, len(table), name, argument, types)
+    if len(names) < len(table.columns) or not names:
+        raise InvalidArgumentError(argument, name, "a table whose columns are named once each")
+    return table
+
+
+def _declared_types(table: Any) -> dict[str, str]:
+    return {str(column).strip(): str(kind) for column, kind in table.schema.items()}
 
 
 def _from_series(series: Any) -> Words | NDArray[np.generic]:

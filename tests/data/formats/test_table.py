@@ -59,6 +59,8 @@ def test_without_a_schema_a_table_is_refused_with_the_command_that_drafts_one(tm
         data.load(name, target="kind", classes="a,b")
     with pytest.raises(InvalidArgumentError, match=r"^schema is None; .* --target COLUMN > schema.toml"):
         data.load(tmp_path / name)
+    with pytest.raises(InvalidArgumentError, match=r"^schema is None; .* print\(privet.tables.draft\(.*'kind'\)"):
+        data.load({"kind": ["a"]}, target="kind")
 
 
 @pytest.mark.parametrize("option", [{"classes": 3}, {"user_column": "who"}])

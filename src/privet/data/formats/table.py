@@ -64,12 +64,13 @@ def describe_source(source: object) -> str:
 
 def without_schema(source: object, target: str | None) -> InvalidArgumentError:
     """Return the error about a table without a schema, with the command that drafts one."""
-    file = shlex.quote(str(source)) if isinstance(source, str | Path) else "FILE"
-    column = "COLUMN" if target is None else shlex.quote(target)
+    column = "COLUMN" if target is None else target
+    if isinstance(source, str | Path):
+        draft = f"privet schema draft {shlex.quote(str(source))} --target {shlex.quote(column)} > schema.toml"
+    else:
+        draft = f"print(privet.tables.draft(privet.tables.read_types(frame), {column!r}))"
     allowed = f"given for {describe_source(source)}: the rows are private, so nothing is inferred from them"
-    return InvalidArgumentError(
-        "schema", None, allowed, f"Draft one with: privet schema draft {file} --target {column} > schema.toml"
-    )
+    return InvalidArgumentError("schema", None, allowed, f"Draft one with: {draft}")
 
 
 def _read_test(test: object, source: object) -> Frame:
