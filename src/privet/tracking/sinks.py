@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["SINKS", "make_sink"]
+__all__ = ["SINKS", "make_sink", "open_sinks"]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,13 @@ def make_sink(text: str, directory: Path, settings: Mapping[str, Any] | None = N
         return make(place, directory, settings or {})
     except InvalidArgumentError as error:
         raise InvalidArgumentError(argument, text, error.allowed, error.fix) from None
+
+
+@contextmanager
+def open_sinks(
+    texts: Iterable[str], directory: Path, settings: Mapping[str, Any] | None = None, argument: str = "sinks"
+) -> Iterator[tuple[Sink, ...]]:
+    """Yield the sinks that texts name, and close them afterwards; arguments and errors as for `make_sink`."""
+    made = [make_sink(text, directory, settings, argument) for text in texts]
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(sink) for sink in made)

@@ -33,6 +33,7 @@ from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.runs.config import AVERAGES, OPTIMIZERS
 from privet.tables import Schema
+from privet.tracking import make_sink, open_sinks
 from privet.training.directory import check_empty
 from privet.tuning.feasibility import Feasibility
 
@@ -171,6 +172,14 @@ def train(
     license: Annotated[
         str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Send metrics to tensorboard, wandb or mlflow, or with a place: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI. "
+            "May be repeated.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print the full privacy statement at the end.")] = False,
     quiet: Annotated[bool, typer.Option(help="Show no progress bar; print only the directory and ε.")] = False,
     json: Json = False,
@@ -190,10 +199,12 @@ def train(
     Repeat: privet train --config runs/mnist/plan.json --out runs/again
     """
     if resume is not None:
-        with _resumable(resume):
-            outcome = runs.resume(resume, adopt=adopt, progress=not quiet)
+        with _resumable(resume), open_sinks(log or (), resume, argument="--log") as sinks:
+            outcome = runs.resume(resume, adopt=adopt, progress=not quiet, callbacks=sinks)
         _print_outcome(outcome, json, full, quiet)
         return
+    for text in log or ():  # refused before any work
+        make_sink(text, Path(), argument="--log")
     if out is not None:
         _check_out(out)
     if data is None:
@@ -267,11 +278,26 @@ def train(
     setup = replace(setup, learning_rate=chosen.learning_rate(learning_rate, setup, plan), defaults=chosen.values)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     directory = out or _new_directory(setup)
-    with _resumable(directory):
+    with _resumable(directory), open_sinks(log or (), directory, _shown_settings(setup, plan), "--log") as sinks:
         outcome = runs.start(
-            setup, plan, dataset, directory, budget=shared, progress=not quiet, announce=partial(_announce, quiet=quiet)
-        )
+            setup, plan, dataset, directory,
+            budget=shared, progress=not quiet, callbacks=sinks, announce=partial(_announce, quiet=quiet),
+        )  # fmt: skip
     _print_outcome(outcome, json, full, quiet)
+
+
+def _shown_settings(setup: runs.Setup, plan: Plan) -> dict[str, str | float]:
+    """Return the public settings that metrics sinks show beside the values of a run."""
+    return {
+        "model": setup.model,
+        "optimizer": setup.optimizer,
+        "learning_rate": setup.learning_rate,
+        "steps": plan.total_steps,
+        "delta": plan.delta,
+        "noise_multiplier": plan.noise_multiplier,
+        "sampling": str(plan.sampling),
+        "clipping": str(plan.clipping),
+    }
 
 
 def _announce(forecast: Feasibility, *, quiet: bool) -> None:
