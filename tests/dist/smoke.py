@@ -24,7 +24,7 @@ def train() -> None:
     import privet
     from privet.gradients.layers.embedding.kernels import sums
     from privet.gradients.masking.kernels import products
-    from privet.noise import compiled
+    from privet.noise.compiled import arithmetic
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
