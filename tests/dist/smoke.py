@@ -22,8 +22,8 @@ def train() -> None:
     import torch
 
     import privet
-    from privet.gradients.layers.embedding.kernels import sums
-    from privet.gradients.masking.kernels import products
+    from privet.gradients.layers.embedding import kernels as embedding
+    from privet.gradients.masking import kernels as masking
     from privet.noise.compiled import arithmetic
 
     torch.manual_seed(0)
@@ -48,7 +48,7 @@ def train() -> None:
     )  # fmt: skip
     model = Model()
     privet.Training(plan, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.5), data).run()
-    forms = [form.description for form in (arithmetic(), sums(), products())]
+    forms = [form.description for form in (arithmetic(), embedding.load_kernels(), masking.load_kernels())]
     print(json.dumps({"forms": forms, "parameters": torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()}))
 
 
