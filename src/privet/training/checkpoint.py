@@ -62,8 +62,8 @@ def save(directory: Path, step: int, model: nn.Module, others: Mapping[str, Stat
         write_atomically(directory / NAME, lambda temporary: _write(state, temporary), keep=directory / PREVIOUS)
     except OSError as error:
         raise LedgerError(
-            f"the checkpoint {directory / NAME} could not be written: {error.strerror or error}. Free some space or change the "
-            "permissions, and resume the run"
+            f"the checkpoint {directory / NAME} could not be written: {error.strerror or error}. Free some space, or change "
+            "the permissions"
         ) from None
 
 

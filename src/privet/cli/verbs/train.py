@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = ["train"]
 
+import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ from privet.evaluation.plain import to_plain
 from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.runs.config import AVERAGES, OPTIMIZERS
+from privet.runs.run import state
 from privet.tables import Schema
 from privet.tracking import make_sink, open_sinks
 from privet.training.directory import check_empty
@@ -323,13 +326,20 @@ def _check_out(out: Path) -> None:
 
 @contextmanager
 def _resumable(directory: Path) -> Iterator[None]:
-    """Name the run in the error that follows Ctrl-C, once it has begun."""
+    """Name the run in the error that follows Ctrl-C or a full disk, once it has begun."""
     try:
         yield
     except KeyboardInterrupt:
         if not (directory / "plan.json").exists():
             raise
         raise RunInterruptedError(directory) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        rest = "privet report" if state(directory) == "complete" else "privet train --resume"
+        raise LedgerError(
+            f"{error.filename or directory}: {error.strerror}. Free some space, then: {rest} {shlex.quote(str(directory))}"
+        ) from None
 
 
 def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
