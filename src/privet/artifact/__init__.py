@@ -1,4 +1,4 @@
-"""The model that a run leaves for use: a folder that is complete by itself, and what loads it and predicts with it.
+"""Trained models for use: a self-contained folder, loading, prediction and export.
 
 The folder holds the weights (safetensors), their description (`model.json`: architecture, preprocessing or schema, target and
 guarantee) and a model card (`README.md`). Loading reads JSON and safetensors only: it executes no code from the folder.

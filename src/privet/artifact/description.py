@@ -1,4 +1,4 @@
-"""The description of a model, as `model.json` holds it: how to build it, what goes in, what comes out, and its guarantee."""
+"""The description of a model in `model.json`: architecture, inputs, outputs and guarantee."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class GuaranteeSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDescription:
-    """All that is needed to use a model's weights. Everything in it is public.
+    """Everything needed to use a model's weights. All of it is public.
 
     Args:
         architecture: the network.

@@ -1,4 +1,4 @@
-"""Rows to predict: from a table, a file of arrays or an array to the inputs of a network."""
+"""Encoding of rows to predict: from a table, a file of arrays or an array to the inputs of a network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privet.data.preprocessing import Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError, choice
 from privet.tables import read_frame
 
-# What to do with cells that do not fit the schema.
+# Treatments of cells that do not fit the schema.
 MISFITS = ("refuse", "as-schema")
 
 _ARRAY_FILES = (".npz", ".npy")

@@ -1,4 +1,4 @@
-"""The folder of a model: written whole, and read without executing anything from it."""
+"""The folder of a model: written atomically, and read without executing anything from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_weights(folder: Path, module: nn.Module) -> str:
 
 
 def write_folder(folder: Path, description: ModelDescription, card: str) -> None:
-    """Write description and model card beside the weights; the description last, as it makes the folder complete."""
+    """Write model card and description next to the weights; the description last, because it marks the folder as complete."""
     write_text(folder / _CARD, card)
     write_text(folder / _DESCRIPTION, description.to_json())
 

@@ -1,6 +1,6 @@
-"""Rows that do not fit what a model takes, each with its reason.
+"""Rows that do not fit the inputs of a model, each with the reason.
 
-The rows belong to whoever asks for predictions, so messages may name their values, unlike messages about training data.
+The rows belong to the user of the model, so messages may name their values, unlike messages about training data.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MisfitError(PrivetError, ValueError):
 
     Args:
         found: the places.
-        fix: how to go on.
+        fix: advice for the user.
     """
 
     def __init__(self, found: FoundMisfits, fix: str) -> None:
@@ -78,7 +78,7 @@ class MisfitError(PrivetError, ValueError):
 def find_table_misfits(frame: Frame, schema: Schema) -> FoundMisfits:
     """Return the cells of features that do not fit, and the rows without any cell.
 
-    A missing cell fits, as the schema says for every column what it becomes. A row with too few or too many cells has none.
+    A missing cell fits, because the schema defines its encoding. A row with too few or too many cells counts as empty.
 
     Args:
         frame: the table. Columns without features, and the target, are not needed.

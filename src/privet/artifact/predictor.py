@@ -1,4 +1,4 @@
-"""A loaded model, which takes rows as they are and answers in the words or units of its target."""
+"""Loaded models: they take raw rows and predict in the words or units of the target."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The answers to some rows.
+    """Predictions for some rows.
 
     Args:
         values: (N,) names of classes, or numbers in the target's units.
         probabilities: (N, K) probability of each class, which sum to 1 in every row; None for regression.
-        misfits: places that did not fit the schema and were encoded as it says.
+        misfits: places that did not fit the schema and were encoded by its rules.
     """
 
     values: NDArray[np.generic]
@@ -42,7 +42,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A trained model with all that it needs to predict.
+    """A trained model with everything needed for prediction.
 
     Args:
         module: the network, in evaluation mode, on `device`.

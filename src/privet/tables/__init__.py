@@ -1,4 +1,4 @@
-"""Tables of people: a public schema that decides what every column becomes, and readers that infer nothing from rows."""
+"""Tables of private rows: a public schema that defines the encoding of every column, and readers that infer nothing."""
 
 from privet.tables.cells import UNDECLARED
 from privet.tables.columns import FITS, MISSING, UNFIT, Boolean, Category, Column, Ignore, Number, Text, UserId

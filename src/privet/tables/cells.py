@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 # zero, so an undeclared label neither stops training nor affects the model.
 UNDECLARED = -100
 
-# What common programs write for a cell without a value.
+# Spellings of a missing value in common programs.
 MISSING_CELLS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
 

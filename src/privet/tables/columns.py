@@ -1,4 +1,4 @@
-"""Kinds of columns: what a cell becomes, by public constants of the schema and the cell alone.
+"""Kinds of columns: the encoding of a cell, determined by the cell and the public constants of the schema.
 
 Features are bounded whatever a cell holds: numbers lie in [-1, 1], categories and indicators are 0 or 1, and the features of a
 text have a Euclidean norm of at most 1.
@@ -39,7 +39,7 @@ FITS = 0
 MISSING = 1
 UNFIT = 2
 
-# What a missing cell can become: features of 0, or these and a feature of its own that is 1.
+# Encodings of a missing cell: features of 0, or these and an additional indicator of 1.
 _NEUTRAL, _INDICATOR = "neutral", "indicator"
 _MOST_VALUES = 10_000
 _MOST_TEXT_FEATURES = 2**20
@@ -62,7 +62,7 @@ SCALES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 
 
 class Column:
-    """What the cells of one column become; a pure function of each cell.
+    """Encoding of the cells of one column; a pure function of each cell.
 
     Guarantee:
         The features of a row depend on its own cells and the public schema only, and no cell raises an exception.
@@ -79,7 +79,7 @@ class Column:
 
     @property
     def requirement(self) -> str:
-        """What a cell must be, in words that follow "is not"."""
+        """Description of an allowed cell, in words that follow "is not"."""
         return "any cell"
 
     def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
@@ -100,9 +100,9 @@ class Number(Column):
         lower: lowest value that counts; public, finite.
         upper: highest value that counts, above `lower`.
         scale: "linear", or "log" for sign(x)·log(1 + |x|) before scaling, for very skewed numbers such as amounts of money.
-        outside: what a number out of the bounds becomes: "clip" for the nearest bound, or "missing".
-        missing: what a missing cell, or text, becomes: "neutral" for the middle of the scale, "indicator" for the middle and a
-            feature of its own, or a number within the bounds.
+        outside: encoding of a number out of the bounds: "clip" for the nearest bound, or "missing".
+        missing: encoding of a missing cell, or of text: "neutral" for the middle of the scale, "indicator" for the middle and an
+            additional feature, or a number within the bounds.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
@@ -168,7 +168,7 @@ class Number(Column):
         return np.clip((SCALES[self.scale](values) / 2 - low / 2) / self._half_range * 2 - 1, -1.0, 1.0)
 
     def restore(self, scaled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return the numbers, within the bounds, that points of the scale stand for; the inverse of `rescale`."""
+        """Return the numbers for points of the scale, within the bounds; the inverse of `rescale`."""
         low, high = self._ends
         share = (np.clip(np.asarray(scaled, dtype=np.float64), -1.0, 1.0) + 1) / 2
         points = low * (1 - share) + high * share
@@ -200,8 +200,8 @@ class Category(Column):
 
     Args:
         values: 1 to 10,000 distinct values; public. A numeric one matches every spelling of its number.
-        missing: what a missing cell becomes: "neutral" for zeros, "indicator" for a feature of its own, or one of the values.
-        unknown: what any other cell becomes: the same, or "missing".
+        missing: encoding of a missing cell: "neutral" for zeros, "indicator" for an additional feature, or one of the values.
+        unknown: encoding of any other cell: the same choices, or "missing".
 
     Raises:
         InvalidArgumentError: an argument is out of range.
@@ -234,11 +234,11 @@ class Category(Column):
 
     @property
     def requirement(self) -> str:
-        """The number of values, as there may be many."""
+        """The number of values, because there may be many."""
         return f"one of the {len(self.values)} values"
 
     def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
-        """Return an indicator of each value, (N, values), and of missing and unknown cells if the schema asks for them."""
+        """Return an indicator of each value, (N, values), and of missing and unknown cells if the schema has them."""
         words = to_words(cells)
         table = np.zeros((len(words.distinct), len(self.labels()) + 1), dtype=np.float32)
         table[np.arange(len(words.distinct)), self._places(words.distinct)] = 1.0
@@ -252,7 +252,7 @@ class Category(Column):
         return np.where(lost, MISSING, np.where(found, FITS, UNFIT)).astype(np.int8)[words.places]
 
     def _places(self, cells: Sequence[str | None]) -> NDArray[np.int64]:
-        """Return the feature of each cell that is 1; the last one, which is not kept, for none."""
+        """Return the position of each cell's feature that is 1; the last position, which is dropped, for none."""
         labels = self.labels()
         neutral = len(labels)
 
@@ -276,7 +276,7 @@ class Boolean(Column):
     Args:
         true: the cell that means yes, or several, in any case; by default true, t, yes, y and 1.
         false: cells that mean no; by default false, f, no, n and 0.
-        missing: what any other cell becomes: "neutral" for 0, "indicator" for 0 and a feature of its own, "true" or "false".
+        missing: encoding of any other cell: "neutral" for 0, "indicator" for 0 and an additional feature, "true" or "false".
 
     Raises:
         InvalidArgumentError: a cell would mean both, or an argument is out of range.
@@ -307,7 +307,7 @@ class Boolean(Column):
 
     @property
     def requirement(self) -> str:
-        """What the cells are."""
+        """Description of an allowed cell."""
         return "one of the cells that mean true or false"
 
     def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
@@ -337,7 +337,7 @@ class Text(Column):
     """Words of a text, counted in features that a public hash of each word chooses, and scaled to norm 1.
 
     Signed feature hashing: Weinberger, Dasgupta, Langford, Smola & Attenberg 2009, "Feature hashing for large scale multitask
-    learning". No vocabulary is read off the texts. A text without words, like a missing one, has features of 0.
+    learning". No vocabulary is inferred from the texts. A text without words, like a missing one, has features of 0.
 
     Args:
         size: number of features, 1 to 2²⁰; several times the number of words that matter.
@@ -385,11 +385,11 @@ class Text(Column):
 @add
 @dataclass(frozen=True)
 class UserId(Column):
-    """The person of a row, as any text or number: no feature, but the unit of privacy. A row without one is left out."""
+    """The user of a row, as any text or number: not a feature, but the unit of privacy. Rows without one are left out."""
 
     @property
     def requirement(self) -> str:
-        """What a cell must be."""
+        """Description of an allowed cell."""
         return "a user"
 
     def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
@@ -408,7 +408,7 @@ def distinct_texts(name: str, values: object, least: int, most: int) -> tuple[st
     """Return public values, such as categories or classes, as distinct strings without surrounding spaces.
 
     Raises:
-        InvalidArgumentError: naming the argument, if they are no sequence of `least` to `most` distinct strings or numbers.
+        InvalidArgumentError: they are not a sequence of `least` to `most` distinct strings or numbers.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidArgumentError(name, values, "a list of values", 'Such as ["yes", "no"].')

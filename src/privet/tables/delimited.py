@@ -1,4 +1,4 @@
-"""Files of delimited text. Names of columns are public; whatever a row holds, reading does not fail."""
+"""Files of delimited text. Column names are public; reading never fails because of the content of a row."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LONGEST_CELL = 2**31 - 1
 
 
 class Unreadable(Exception):  # noqa: N818
-    """A file is no such table.
+    """A file is not a table of delimited text.
 
     Args:
-        allowed: what it must be.
+        allowed: description of an allowed file.
         fix: how to fix it.
     """
 
@@ -42,7 +42,7 @@ class Unreadable(Exception):  # noqa: N818
 def read_delimited(path: Path) -> tuple[dict[str, Words], int, int]:
     """Return the columns of a file in UTF-8 with a header, the number of rows, and of rows with a wrong number of cells.
 
-    Cells lose surrounding spaces. Empty lines are no rows; of a row with too few or too many cells, all are missing.
+    Surrounding spaces are removed. Empty lines do not count as rows; in a row with too few or too many cells, all are missing.
 
     Raises:
         Unreadable: the file cannot be opened or decompressed, or its first line does not name each column once.

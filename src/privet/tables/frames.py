@@ -1,4 +1,4 @@
-"""A table in memory, from a file or a data frame: cells as they are, from which nothing is inferred."""
+"""Tables in memory, from files or data frames: unchanged cells, from which nothing is inferred."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Frame:
     Args:
         columns: name → cells, as text, or as an array of numbers (integers, or floats with NaN for missing ones).
         rows: number of rows N.
-        source: where it comes from, for messages.
-        argument: name of the argument that it was given as, for messages.
+        source: origin of the table, for messages.
+        argument: name of the argument, for messages.
         types: name → the type that the source declares for the column; empty for files of text, which declare none.
         broken: number of rows with too few or too many cells, all of whose cells count as missing.
     """
@@ -76,7 +76,7 @@ def read_types(source: object, argument: str = "data") -> Mapping[str, str | Non
             return dict.fromkeys(read_names(Path(source).expanduser()))
     if isinstance(source, Frame | Mapping):
         return dict.fromkeys(read_frame(source, argument).columns) | dict(getattr(source, "types", {}))
-    if isinstance(source, str | Path) and _ending(Path(source), argument) == ".parquet":  # its footer says it all
+    if isinstance(source, str | Path) and _ending(Path(source), argument) == ".parquet":  # its footer declares them
         source = _read_arrow(Path(source).expanduser(), argument, "pyarrow.parquet", "read_schema").empty_table()
     elif isinstance(source, str | Path):
         source = _read_arrow(Path(source).expanduser(), argument, *_ARROW[_ending(Path(source), argument)])
@@ -109,7 +109,7 @@ def _read_file(path: Path, argument: str) -> Frame:
 
 
 def _read_arrow(path: Path, argument: str, module: str, function: str) -> Any:
-    """Return what a function of pyarrow reads from a file."""
+    """Return the result of a pyarrow reader for a file."""
     try:
         read = getattr(importlib.import_module(module), function)
     except ImportError:

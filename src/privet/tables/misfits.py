@@ -1,4 +1,4 @@
-"""How many cells of a table do not fit its schema: for the owner of the table, not for release."""
+"""Counts of the cells that do not fit a schema: for the owner of the table, not for release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Misfits:
     Args:
         rows: number of rows.
         columns: column → number of cells that are missing, and of cells that do not fit; the target last.
-        rows_without_target: number of rows that do not take part in training, as their target does not fit.
+        rows_without_target: number of rows without influence on training, because their target does not fit.
         broken: number of rows with too few or too many cells, all of which count as missing.
         unused: columns of the table that the schema does not name.
     """
@@ -34,7 +34,7 @@ class Misfits:
 
 
 def count_misfits(frame: Frame, schema: Schema) -> Misfits:
-    """Return how many cells of a table do not fit its schema.
+    """Return the numbers of cells of a table that do not fit its schema.
 
     Guarantee:
         None: the counts depend on private rows. They are for the owner of the table; a schema that is changed after looking at

@@ -1,4 +1,4 @@
-"""The public schema of a private table: what every column becomes, decided before any row is read."""
+"""The public schema of a private table: the encoding of every column, fixed before any row is read."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Schema(Part):
 
     Guarantee:
         Shapes, classes, ranges and scaling depend on the schema only. The features and the target of a row depend on that row
-        and the schema only, and no cell raises an exception. It is public only if it was written without looking at the private
-        rows, which the privacy statement says as an assumption.
+        and the schema only, and no cell raises an exception. The schema is public only if it was written without looking at the
+        private rows; the privacy statement lists this as an assumption.
 
     Raises:
         InvalidArgumentError: columns are named twice, none is a feature, or several hold users.
@@ -112,7 +112,7 @@ class Schema(Part):
 
     @property
     def kinds(self) -> dict[str, Column | Target]:
-        """Column → what it holds, and the target last."""
+        """Column → description of its cells, with the target last."""
         return {**dict(self.columns), self.target: self.task}
 
     def encode(self, frame: Frame) -> NDArray[np.float32]:
@@ -184,7 +184,7 @@ class Schema(Part):
         """Return the schema of a TOML text.
 
         Raises:
-            InvalidArgumentError: naming the column and the key that is wrong or not filled in.
+            InvalidArgumentError: the message names the column and the key that is wrong or not filled in.
         """
         return cls(**parse_schema(text))
 

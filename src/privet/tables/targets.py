@@ -1,4 +1,4 @@
-"""What a model is to predict: one of declared classes, or a number within declared bounds."""
+"""Targets: one of the declared classes, or a number within declared bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CLASSES = 1000
 
 
 class Target:
-    """The task: what the cells of the target become.
+    """The task: the encoding of the target's cells.
 
     Guarantee:
         The target of a row depends on its own cell and the declaration only. A row whose cell does not fit keeps its place and
@@ -39,7 +39,7 @@ class Target:
 
     @property
     def requirement(self) -> str:
-        """What a cell must be, in words that follow "is not"."""
+        """Description of an allowed cell, in words that follow "is not"."""
         raise NotImplementedError
 
     def encode(self, cells: Words | NDArray[np.generic]) -> NDArray[np.generic]:
@@ -62,8 +62,8 @@ class Classification(Target):
 
     Args:
         classes: 2 to 1000 distinct values of the target in order; public. A numeric one matches every spelling of its number.
-        priors: how common the classes are, in their order, as known from public sources; the loss then lets every class count
-            alike. Empty for a loss in which every example counts alike.
+        priors: frequencies of the classes in order, from public sources; the loss then gives every class the same weight. Empty
+            for a loss that gives every example the same weight.
 
     Raises:
         InvalidArgumentError: classes are not distinct, or too few or many, or the priors are not one positive number per class.
@@ -133,7 +133,7 @@ class Regression(Target):
         lower: lowest value of a prediction; public, finite.
         upper: highest value, above `lower`.
         scale: "linear", or "log" for sign(x)·log(1 + |x|) before scaling.
-        outside: what a target out of the bounds becomes: "clip" for the nearest bound, or "missing".
+        outside: encoding of a target out of the bounds: "clip" for the nearest bound, or "missing".
 
     Raises:
         InvalidArgumentError: an argument is out of range.

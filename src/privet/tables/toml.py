@@ -47,7 +47,7 @@ KINDS: dict[str, type[Column]] = {
 TASKS: dict[str, type[Target]] = {"classification": Classification, "regression": Regression}
 _WORDS: dict[type[Any], str] = {kind: word for word, kind in (KINDS | TASKS).items()}
 
-# What a draft leaves to be filled in.
+# Placeholder in a draft, to be filled in.
 OPEN = "?"
 _FILL_IN = "Fill it in from public knowledge, not from the private rows."
 _SECTIONS = ("missing_cells", "target", "columns")
@@ -58,7 +58,7 @@ def parse_schema(text: str) -> dict[str, Any]:
     """Return the arguments of a `Schema` that its TOML text declares.
 
     Raises:
-        InvalidArgumentError: naming the section, the column and the key, and how to fix it.
+        InvalidArgumentError: the message names the section, the column, the key and the fix.
     """
     try:
         found = from_toml(text)
@@ -96,7 +96,7 @@ def kind_of(value: Column | Target) -> str:
 
 
 def write_column(column: Column) -> str:
-    """Return the TOML value of a column: its kind, and the arguments that are not the usual ones."""
+    """Return the TOML value of a column: its kind, and the arguments that differ from their defaults."""
     kind, arguments = write_value(kind_of(column)), _arguments(column)
     return f"{{ {', '.join([f'kind = {kind}', *arguments])} }}" if arguments else kind
 
