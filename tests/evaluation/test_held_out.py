@@ -17,7 +17,7 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation import HeldOutEstimate, noisy_interval, wilson_interval
 from privet.evaluation.held_out import classification_scores, estimate, regression_scores, score_entries
 from privet.tables import Regression
-from privet.training.queries import bounded_sum
+from privet.training.answers import bounded_sum
 from privet.units import Users
 
 ANY = st.floats(width=32)
@@ -62,7 +62,8 @@ def test_the_sum_moves_by_no_more_than_its_sensitivity(task, seed):
     rows = score_entries(nn.Identity(), TensorDataset(outputs, targets), SCORES[task])
     scores = SCORES[task]
     whole = bounded_sum(rows, scores.bound)
-    moves = [whole.tensors["sum"] - bounded_sum(rows[torch.arange(300) != row], scores.bound).tensors["sum"] for row in range(300)]
+    others = [bounded_sum(rows[torch.arange(300) != row], scores.bound) for row in range(300)]
+    moves = [whole.tensors["sum"] - other.tensors["sum"] for other in others]
     assert whole.sensitivity == scores.bound
     largest = max(float(move.norm()) for move in moves)
     assert largest <= scores.bound
@@ -122,6 +123,7 @@ def test_any_release_has_an_estimate_within_its_range(noised):
 @pytest.mark.parametrize("multiplier", [0.5, 30.0])
 def test_intervals_cover(share, multiplier, holds_twice):
     """At 95 %: not fewer hits than a binomial law with 93 % allows, for which the normal approximation leaves room."""
+
     def experiment():
         generator = np.random.default_rng()
         counts = generator.binomial(300, share, 3000) - 150 + generator.normal(0, multiplier / 2, 3000)

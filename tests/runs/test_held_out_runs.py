@@ -14,7 +14,7 @@ from privet.budget import Budget
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import read_history
 from privet.plan import ClassCounts, Holdout
-from privet.training import Training, queries
+from privet.training import Training, answers
 from privet.training.verification import verify
 
 ROWS, HELD_OUT = 200, 40
@@ -62,13 +62,13 @@ def test_the_estimate_is_written_with_its_interval_and_its_epsilon(source, tmp_p
 def test_the_released_sum_has_the_noise_of_the_plan(source, tmp_path, monkeypatch):
     """What is noised is a whole number of correct predictions, centred, with the sensitivity and the multiplier of the plan."""
     sums = []
-    real = queries.release
+    real = answers.release
 
     def release(summed, token, drawn):
         sums.append((summed.tensors["sum"].clone(), summed.sensitivity, token.multiplier))
         return real(summed, token, drawn)
 
-    monkeypatch.setattr(queries, "release", release)
+    monkeypatch.setattr(answers, "release", release)
     outcome = start(source, tmp_path / "run")
     [(total, sensitivity, multiplier)] = sums
     assert sensitivity == 0.5
@@ -88,16 +88,16 @@ def killed(source, directory, where, monkeypatch, plan=None):
         def die(*_):
             os.kill(os.getpid(), signal.SIGKILL)
 
-        real = queries.release
+        real = answers.release
         if where == "before payment":
-            monkeypatch.setattr(queries.Ledger, "reserve_query", die)
+            monkeypatch.setattr(answers.Ledger, "reserve_query", die)
         elif where == "after payment":
-            monkeypatch.setattr(queries, "release", die)
+            monkeypatch.setattr(answers, "release", die)
         elif where == "after drawing":
-            monkeypatch.setattr(queries, "release", lambda *arguments: (real(*arguments), die()))
+            monkeypatch.setattr(answers, "release", lambda *arguments: (real(*arguments), die()))
         else:
-            record = queries.Ledger.record_answer
-            monkeypatch.setattr(queries.Ledger, "record_answer", lambda *arguments: (record(*arguments), die()))
+            record = answers.Ledger.record_answer
+            monkeypatch.setattr(answers.Ledger, "record_answer", lambda *arguments: (record(*arguments), die()))
         start(source, directory, plan)
         os._exit(1)
     return os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -118,8 +118,8 @@ def test_a_killed_run_resumes_and_never_draws_what_was_paid_for_again(source, tm
     before, _, _ = read_history(run / "ledger")
     assert (before.spent, set(before.queries)) == (3, {"holdout"} if paid else set())
     draws = []
-    real = queries.release
-    monkeypatch.setattr(queries, "release", lambda *arguments: (draws.append(1), real(*arguments))[1])
+    real = answers.release
+    monkeypatch.setattr(answers, "release", lambda *arguments: (draws.append(1), real(*arguments))[1])
     outcome = runs.resume(run)
     after, _, _ = read_history(run / "ledger")
     assert len(draws) == (0 if paid else 1)

@@ -188,8 +188,9 @@ def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None
 def _within_filter(runs: Iterable[Iterable[Sequence[accounting.Release]]], terms: Terms, order: float) -> float:
     """Return ε of runs, each given as its releases on disjoint parts of the data.
 
-    A run's Rényi divergence is at most that of its most expensive part, because the divergence is jointly quasi-convex and the
-    division does not depend on values (van Erven, Harremoës 2014, "Rényi Divergence and Kullback-Leibler Divergence", Theorem 13).
+    A run's Rényi divergence is at most that of its most expensive part, because the divergence is jointly quasi-convex and
+    the division does not depend on values (van Erven, Harremoës 2014, "Rényi Divergence and Kullback-Leibler Divergence",
+    Theorem 13).
     """
     cost = partial(divergence, order=order, adjacency=terms.adjacency)
     events = [event for parts in runs for event in max(parts, key=cost)]

@@ -60,11 +60,9 @@ class History:
         Raises:
             LedgerError: names the difference.
         """
-        for field in sorted({*self.plan, *plan}):
-            if self.plan.get(field) != plan.get(field):
-                raise LedgerError(
-                    f"{name} was opened for another plan: {field} was {self.plan.get(field)!r}, now {plan.get(field)!r}"
-                )
+        for key in sorted({*self.plan, *plan}):
+            if self.plan.get(key) != plan.get(key):
+                raise LedgerError(f"{name} was opened for another plan: {key} was {self.plan.get(key)!r}, now {plan.get(key)!r}")
         if self.multipliers != tuple(multipliers[: self.spent]):
             raise LedgerError(f"{name} counts {self.spent} steps that are not the first of the plan's {len(multipliers)}")
         for query, multiplier in self.queries.items():

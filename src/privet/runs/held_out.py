@@ -19,7 +19,7 @@ from privet.evaluation.held_out import estimate, score_entries
 from privet.plan import ClassCounts, Holdout, Plan
 from privet.runs.tasks import Classified, Task
 from privet.training import Training
-from privet.training.queries import bounded_sum
+from privet.training.answers import bounded_sum
 from privet.units import Users
 
 LOST = "The {} were paid for by a process that ended before it recorded them; they are counted, and never drawn again"

@@ -32,6 +32,7 @@ from privet.noise import release
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, check_dataset
 from privet.reading.rows import ExampleReader
+from privet.training.answers import answer_query
 from privet.training.checks import check_optimizer, check_plan_suits, check_same_parameters
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
@@ -43,7 +44,6 @@ from privet.training.observation.observers import Observers, learning_rate
 from privet.training.observation.steps import Step
 from privet.training.options import Reading, Storage
 from privet.training.preflight import NOT_PROBED, Preflight, advance_parametrizations
-from privet.training.queries import answer_query
 from privet.training.reading import DrawReader
 from privet.training.record import RunRecorder
 from privet.training.state.training_state import TrainingState

@@ -26,8 +26,8 @@ def bounded_sum(contributions: Tensor, bound: float) -> ClippedSum:
         bound: C > 0; a row that is longer in L2 norm is scaled down to it.
 
     Returns:
-        The sum over the rows, (d,), with sensitivity C. Rows are rounded to multiples of 2⁻²⁰ toward zero, which shortens them, so
-        that sums of up to 2³² rows are exact in float64 and no rounding depends on other rows.
+        The sum over the rows, (d,), with sensitivity C. Rows are rounded to multiples of 2⁻²⁰ toward zero, which shortens
+        them. So sums of up to 2³² rows are exact in float64, and no rounding depends on other rows.
 
     Raises:
         InvalidArgumentError: the contributions are not of shape (N, d).
