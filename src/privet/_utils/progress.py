@@ -1,34 +1,95 @@
-"""Progress bar with elapsed and remaining time, on standard error."""
+"""Progress bar with elapsed and remaining time, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
+import io
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
     ProgressColumn,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
+# Seconds between drawings in a notebook, which sends each of them to the browser.
+_SECONDS_BETWEEN = 0.25
+_WIDTH = 100
+
 
 @contextmanager
 def progress_bar(*columns: ProgressColumn | str, shown: bool = True) -> Iterator[Progress]:
     """Yield a progress bar for adding tasks to.
 
-    It only draws on a terminal, because redrawing clutters log files.
+    It is drawn on standard error if that is a terminal, and below the cell in a notebook. It is drawn nowhere else, because
+    redrawing clutters log files.
 
     Args:
         columns: columns between the percentage and the times; strings are task formats such as "ε {task.fields[epsilon]}".
-        shown: whether to draw it.
+        shown: whether to draw it at all.
     """
     ends = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    every = (*ends, *columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*ends, *columns, *times, console=console, disable=not (shown and console.is_terminal)) as progress:
+    if shown and console.is_jupyter:
+        with _NotebookProgress(*every) as progress:
+            yield progress
+        return
+    with Progress(*every, console=console, disable=not (shown and console.is_terminal)) as progress:
         yield progress
+
+
+class _NotebookProgress(Progress):
+    """Draws the bar as text into one output of the cell, which it replaces.
+
+    rich itself draws in notebooks by ipywidgets, which many do not have; a display that is updated needs only IPython.
+    """
+
+    def __init__(self, *columns: ProgressColumn | str) -> None:
+        super().__init__(*columns, disable=True)
+        self._handle: Any = None
+        self._drawn = -_SECONDS_BETWEEN
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        """Update a task, and draw it if it is time to."""
+        super().update(task_id, **changes)
+        self._draw()
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        """Advance a task, and draw it if it is time to."""
+        super().advance(task_id, advance)
+        self._draw()
+
+    def stop(self) -> None:
+        """Draw the last state."""
+        super().stop()
+        self._drawn = -_SECONDS_BETWEEN
+        self._draw()
+
+    def _draw(self) -> None:
+        if (now := time.monotonic()) - self._drawn < _SECONDS_BETWEEN:
+            return
+        from IPython.display import display
+
+        self._drawn = now
+        text = self._text()
+        bundle = {"text/plain": text, "text/html": f'<pre style="margin:0;white-space:pre">{escape(text)}</pre>'}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+    def _text(self) -> str:
+        canvas = Console(file=io.StringIO(), width=_WIDTH, force_jupyter=False, force_terminal=False, color_system=None)
+        with canvas.capture() as captured:
+            canvas.print(self.get_renderable())
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
