@@ -9,7 +9,7 @@ from frames_of_users import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privet import Plan
+from privet import Plan, Training
 from privet.cli import main
 from privet.runs import run as runs
 from privet.tables import Schema
@@ -96,14 +96,16 @@ def test_a_run_keeps_its_schema_in_plan_statement_and_folder(capsys, table, sche
 def test_a_resumed_run_takes_its_own_schema_not_a_file_that_has_changed(capsys, monkeypatch, table, schema):
     run = table.parent / "run"
 
-    def interrupt(training, progress):
-        for step in training:
+    steps = Training.steps
+
+    def interrupted(training, **options):
+        for step in steps(training, **options):
             if step.number == 2:
                 raise KeyboardInterrupt
-            yield step.number
+            yield step
 
     with monkeypatch.context() as patched:
-        patched.setattr(runs, "_evaluation_points", interrupt)
+        patched.setattr(Training, "steps", interrupted)
         assert privet(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)[0] == 130
     before = Plan.from_json((run / "plan.json").read_text()).schema
     schema.write_text(schema.read_text().replace('["a", "b"]', '["a", "b", "c"]'))
