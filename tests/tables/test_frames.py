@@ -1,5 +1,6 @@
 import gzip
 import io
+import sys
 
 import numpy as np
 import pyarrow
@@ -180,3 +181,12 @@ def test_a_frame_is_read_once():
     frame = read_frame({"a": [1]})
     assert isinstance(frame, Frame)
     assert read_frame(frame) is frame
+
+
+@pytest.mark.parametrize("module", ["narwhals.stable.v2", "pyarrow.parquet"])
+def test_a_missing_reader_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, module):
+    pyarrow.parquet.write_table(pyarrow.table(ROWS), tmp_path / "rows.parquet")
+    monkeypatch.setitem(sys.modules, module, None)
+    for read in (read_frame, read_types):
+        with pytest.raises(InvalidArgumentError, match=r"reader is installed. .*pip install 'privet\[tables\]'"):
+            read(tmp_path / "rows.parquet")
