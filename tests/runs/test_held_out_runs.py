@@ -218,3 +218,26 @@ def test_a_run_that_only_counted_classes_keeps_its_share_of_the_budget(source, t
     with pytest.raises(KeyboardInterrupt):
         start(source, tmp_path / "run", plan_of(class_counts=ClassCounts(3.0)), budget=shared)
     assert shared.account().total() > 0
+
+
+def test_a_resumed_run_adopts_the_counts_that_were_released(source, tmp_path, monkeypatch):
+    run, adopted = tmp_path / "run", []
+    real = runs.tasks.AdjustedCrossEntropy.adopt
+    monkeypatch.setattr(
+        runs.tasks.AdjustedCrossEntropy, "adopt", lambda loss, priors: (adopted.append(priors), real(loss, priors))[1]
+    )
+    steps = Training._take
+
+    def interrupted(training):
+        yield next(steps(training))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            start(source, run, plan_of(class_counts=ClassCounts(0.5)))
+    outcome = runs.resume(run)
+    assert adopted[0] == adopted[1]
+    history, _, _ = read_history(run / "ledger")
+    assert set(history.queries) == set(history.answers) == {"class counts", "holdout"}
+    assert outcome.guarantee.epsilon == plan_of(class_counts=ClassCounts(0.5)).epsilon()

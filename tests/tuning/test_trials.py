@@ -188,6 +188,13 @@ def test_a_candidate_without_privacy_leaves_none(changes):
     assert "NO PRIVACY" in str(said)
 
 
+def test_a_query_of_the_plan_is_paid_for_as_the_score_may_answer_it():
+    score, law = PublicScore(lambda training: 0.0), geometric(mean=3)
+    without = guarantee([plan()], score=score, number=law)
+    for query in ({"holdout": privet.plan.Holdout(5.0, examples=10)}, {"class_counts": privet.plan.ClassCounts(5.0)}):
+        assert guarantee([plan(**query)], score=score, number=law).epsilon > without.epsilon
+
+
 def test_calibrated_noise_meets_the_budget_of_the_whole_search():
     score, number = PublicScore(by_setting), logarithmic(8.0)
     found = calibrate(plan(None), 3.0, score=score, number=number)

@@ -29,6 +29,7 @@ class Query:
     """
 
     NAME: ClassVar[str]  # in the ledger
+    OPTION: ClassVar[str] = "epsilon"  # name of its ε in errors
 
     multiplier: float
 
@@ -57,7 +58,7 @@ class Query:
         """
         multiplier = accounting.composed_multiplier(
             lambda sigma: [accounting.Event(1.0, sigma)],
-            epsilon=positive("evaluation_epsilon" if cls is Holdout else "epsilon", epsilon), delta=delta, adjacency=adjacency,
+            epsilon=positive(cls.OPTION, epsilon), delta=delta, adjacency=adjacency,
         )  # fmt: skip
         return cls(multiplier=multiplier, **fields)
 
@@ -89,6 +90,7 @@ class Holdout(Query):
     """
 
     NAME: ClassVar[str] = "holdout"
+    OPTION: ClassVar[str] = "evaluation_epsilon"
 
     examples: int
 
@@ -107,3 +109,4 @@ class ClassCounts(Query):
     """
 
     NAME: ClassVar[str] = "class counts"
+    OPTION: ClassVar[str] = "class_counts_epsilon"

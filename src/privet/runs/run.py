@@ -164,7 +164,7 @@ def _read_key(directory: Path, setup: Setup) -> str:
     Raises:
         LedgerError: the file is missing or damaged.
     """
-    if not setup.needs_key:
+    if not setup.needs_key or (setup.holdout is None and not (directory / KEY).exists()):  # earlier versions kept no key
         return new_key()
     try:
         key = read_text(directory / KEY).strip()

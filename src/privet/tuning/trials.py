@@ -120,7 +120,9 @@ def guarantee(plans: Sequence[Plan], *, score: Score, number: TrialDistribution)
     one = whole = math.inf
     # A plan knows every reason for ε = ∞; its events only know missing noise.
     if all(math.isfinite(plan.epsilon("rdp")) for plan in plans):
-        curves = [curve((*plan.events(), *score.events), plan.adjacency) for plan in plans]
+        # The score may answer the plan's queries, and an entry that it uses may be in either part of the data: all are composed.
+        releases = [[event for part in plan.parts() for event in part] for plan in plans]
+        curves = [curve((*events, *score.events), plan.adjacency) for plan, events in zip(plans, releases, strict=True)]
         one, whole = total_epsilon(curves, number, first.delta, first.adjacency)
     return SelectionGuarantee(
         epsilon=whole,
