@@ -121,7 +121,7 @@ def test_a_folder_that_others_can_write_to_is_refused(folder, source, monkeypatc
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners of files")
-def test_a_folder_of_somebody_else_is_refused(folder, source, monkeypatch, tmp_path):
+def test_a_folder_of_another_user_is_refused(folder, source, monkeypatch, tmp_path):
     compiler(tmp_path / "bin", monkeypatch, "exit 0")
     folder.mkdir(parents=True, mode=0o700)
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
@@ -129,7 +129,7 @@ def test_a_folder_of_somebody_else_is_refused(folder, source, monkeypatch, tmp_p
         native.compiled_library(source)
 
 
-def test_where_nobody_tells_who_can_write_to_a_folder_nothing_is_kept(folder, source, monkeypatch, tmp_path):
+def test_nothing_is_kept_if_the_owner_of_a_folder_is_unknown(folder, source, monkeypatch, tmp_path):
     compiler(tmp_path / "bin", monkeypatch, "exit 0")
     monkeypatch.delattr(os, "geteuid", raising=False)
     with pytest.raises(native.UnavailableError, match="does not show whether others can write"):

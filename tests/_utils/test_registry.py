@@ -46,7 +46,7 @@ def test_a_kind_of_another_base_or_none_is_refused_with_those_that_there_are():
         decode("rule", {"kind": "Own"})
 
 
-def test_the_noise_is_nobody_elses():
+def test_users_cannot_register_a_noise():
     from privet.noise import Gaussian
 
     @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_there_are_programs_of_every_cause():
     assert {program.name for program in PROGRAMS} >= FOUND_BY_THE_CHECK
 
 
-def test_every_program_has_a_name_of_its_own_and_says_what_it_tries():
+def test_every_program_has_a_distinct_name_and_a_description():
     names = Counter(program.name for program in PROGRAMS)
     assert [name for name, times in names.items() if times > 1] == []
     assert [program.name for program in PROGRAMS if not inspect.getdoc(program.run)] == []

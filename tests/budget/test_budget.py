@@ -251,7 +251,7 @@ def test_a_plan_for_other_data_is_refused(tmp_path, the_plan, says):
         drawn(budget(tmp_path), the_plan)
 
 
-def test_a_plan_that_protects_nobody_is_refused(tmp_path):
+def test_a_plan_without_privacy_is_refused(tmp_path):
     nothing = dataclasses.replace(plan(), noise=privet.noise.Gaussian(3.0, source="fixed"))
     with pytest.raises(InvalidArgumentError, match="without privacy"):
         drawn(budget(tmp_path), nothing)
@@ -347,7 +347,7 @@ def test_a_training_that_is_refused_leaves_room_in_its_directory(tmp_path):
         instead.run()
 
 
-def test_a_resumed_training_finds_its_budget_by_itself(tmp_path):
+def test_a_resumed_training_finds_its_budget(tmp_path):
     shared = budget(tmp_path)
     first = training(shared, tmp_path / "run")
     with first:

@@ -39,7 +39,7 @@ ONE_RELEASE = [
     Mutant("samples of fixed size are hidden in one direction only", "sampled_gaussian.without_replacement",
            "= (positive * np.exp(-grid.values[middle + 1 :]))[:, ::-1]", "*= 1.0",
            RELEASES("test_fixed_size_is_between_what_one_neighbour_costs_and_the_published_bound")),
-    Mutant("nobody is pushed out of a truncated batch", "truncated_poisson",
+    Mutant("no example is cut from a truncated batch", "truncated_poisson",
            "truncated_batch_size=event.largest_batch", "truncated_batch_size=event.examples",
            RELEASES("test_truncation_costs_little_well_above_the_mean[1100-6.785-6.8]")),
     Mutant("estimates that are too small are taken for too large", "estimated_norms.poisson",
@@ -117,7 +117,7 @@ ANSWERS = [
 
 FAR_BELOW = among("test_monotone", "test_an_epsilon_far_below_its_guess_is_refined")
 UNSTEADY = [
-    Mutant("nothing is reserved for rounding", "_RESERVED",
+    Mutant("nothing is reserved for rounding", "composition._RESERVED",
            "128, 2**19", "0, 0",
            among("test_composition", "test_the_tilt_does_not_matter")),
     Mutant("what is expected of moments is asked once", "_ROUNDS",
@@ -129,7 +129,7 @@ UNSTEADY = [
     Mutant("far losses are never apart", "pld.accountant.epsilon",
            "if rounded else (closer", "if False else (closer",
            APART("test_far_losses_of_many_releases_are_those_of_a_plain_convolution")),
-    Mutant("nothing is reserved for the rounding of few releases", "_RESERVED",
+    Mutant("nothing is reserved for the rounding of few releases", "composition._RESERVED",
            "_RESERVED_ONCE = 128, 2**19", "_RESERVED_ONCE = 128, 0",
            APART("test_the_tilt_does_not_matter")),
     Mutant("similar releases share a range of losses", "event_losses.losses",

@@ -17,7 +17,7 @@ DROPPED = among("test_attention", "test_half_of_the_weights_are_dropped")
 WAYS_BACK = among("test_ghost", "test_code_between_a_parameter_and_its_use_sees_one_examples_gradient")
 
 CORE = [
-    Mutant("examples stay where vmap has them", "_unwrap",
+    Mutant("examples stay where vmap has them", "batching._unwrap",
            "physical.movedim(dimension, 0) if dimension else physical", "physical",
            among("test_batching", "test_the_function_sees_examples_first_and_its_result_is_one_examples")),
     Mutant("another transformation is taken for the examples", "run_by_internals",
@@ -38,7 +38,7 @@ CORE = [
     Mutant("parts draw anew", "Draws.restart",
            "_segments.append(_Segment(self._seeds(), len(index)))", "_segments = [_Segment(self._seeds(), len(index))]",
            DRAWS),
-    Mutant("nobody sees who drew", "GeneratorWatch.has_advanced",
+    Mutant("draws go unnoticed", "GeneratorWatch.has_advanced",
            "not same or random.random() != _FIRST[0]", "random.random() is None",
            among("test_pass_randomness", "test_draws_from_global_generators_are_detected")),
     Mutant("a cast is rounded in the sum", "Recorder.promote",

@@ -159,7 +159,7 @@ SAMPLING = [
            "while True:\n    yield from self.partition(examples, words)",
            "drawn = self.partition(examples, words)\nwhile True:\n    yield from drawn",
            among("test_schemes", "test_epochs_are_partitioned_anew")),
-    Mutant("a broken epoch is gone on with", "ByEpoch.resumes_at",
+    Mutant("a broken epoch is continued", "ByEpoch.resumes_at",
            "step + (1 - step) % length", "step",
            among("test_schemes", "test_an_interrupted_epoch_is_not_resumed")),
     Mutant("a begun epoch is not counted", "ByEpoch.events",

@@ -297,7 +297,7 @@ def test_noise_is_on_the_support_and_nowhere_else(kind, density, holds_twice):
     holds_twice(experiment)
 
 
-def test_statistics_have_the_full_deviation_beside_a_mask(holds_twice):
+def test_statistics_have_the_full_deviation_with_a_mask(holds_twice):
     source = SecureSource()
 
     def experiment():

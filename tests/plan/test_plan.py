@@ -40,7 +40,7 @@ def test_the_noise_on_the_gradient_follows_both_schedules(deviation, expected):
     assert made.gradient_deviations() == pytest.approx([2.3 * 0.7 / 512 * factor for factor in expected], rel=1e-12)
 
 
-def test_nobody_knows_the_noise_of_an_adaptive_bound_ahead():
+def test_the_noise_of_an_adaptive_bound_is_not_known_in_advance():
     class Restless(Flat):
         def adapt(self, statistics, divisor):
             return self.scale_bound(0.9)

@@ -101,7 +101,7 @@ def test_every_kind_of_release_has_words_for_what_is_assumed():
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "gdp"])
-def test_without_sampling_everybody_takes_part_in_every_step(accountant):
+def test_without_amplification_every_example_joins_every_step(accountant):
     statement = plan().guarantee(accountant=accountant)
     everybody = [privet.accounting.Event(1.0, 2.3, 300)]
     assert statement.epsilon_without_sampling == composed_epsilon(everybody, delta=1e-5, accountant=accountant)

@@ -94,7 +94,7 @@ def test_an_evaluation_above_the_target_is_refused():
         plan(noise=noise.Gaussian(), holdout=Holdout.calibrate(3.0, delta=1e-5, examples=9)).calibrate(2.0)
 
 
-def test_noise_that_everybody_knows_protects_no_query():
+def test_known_noise_protects_no_query():
     assert math.isinf(plan(noise=noise.Gaussian(1.5, source="fixed"), holdout=Holdout(3.5, examples=9)).epsilon())
 
 

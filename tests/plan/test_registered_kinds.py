@@ -214,7 +214,7 @@ def released(made):
     return handed
 
 
-def test_a_momentum_of_somebody_elses_is_what_the_optimizer_is_handed():
+def test_the_optimizer_receives_the_result_of_a_registered_momentum():
     silent = {"sampling": sampling.FullBatch(), "noise": noise.Gaussian(0.0, non_private=True), "clipping": clipping.Flat(1e3)}
     found = released(plan(**silent, momentum=Mean(0.9)))
     made = plan(**silent)
@@ -235,7 +235,7 @@ def test_a_momentum_of_somebody_elses_is_what_the_optimizer_is_handed():
         past = [now]
 
 
-def test_averages_of_every_example_may_be_somebody_elses_and_need_full_batches():
+def test_registered_per_example_averages_need_full_batches():
     silent = {"sampling": sampling.FullBatch(), "noise": noise.Gaussian(0.0, non_private=True)}
     own, other = released(plan(**silent, momentum=Slow(0.4))), released(plan(**silent, momentum=momentum.PerExample(0.4)))
     assert all(map(torch.equal, own, other))
@@ -256,7 +256,7 @@ def test_averages_and_what_is_saved_are_not_one_momentum():
         plan(sampling=sampling.FullBatch(), momentum=Both(0.4))
 
 
-def test_a_part_may_refuse_what_stands_beside_it():
+def test_a_part_may_refuse_a_combination():
     @dataclass(frozen=True)
     class Careful(Halved):
         def check_combination(self, plan):
@@ -269,7 +269,7 @@ def test_a_part_may_refuse_what_stands_beside_it():
     assert plan(clipping=Careful(0.7), adjacency="zero-out").clipping.bound == 0.7
 
 
-def test_a_schedule_of_noise_may_be_somebody_elses(tmp_path):
+def test_a_registered_schedule_can_scale_the_noise(tmp_path):
     privet.register(Alternating)
     made = plan(noise=noise.Gaussian(1.7, schedule=Alternating(2.0)))
     assert made.multipliers().tolist() == [1.7, 3.4, 1.7, 3.4]

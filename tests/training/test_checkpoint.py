@@ -357,7 +357,7 @@ def test_state_of_other_kinds_is_no_checkpoint(tmp_path, name, value):
 
 
 @pytest.mark.parametrize("rule", [None, {"rule": 3}, {"rule": {"kind": "Flat", "bound": 7.0}}])
-def test_a_checkpoint_does_not_bring_a_rule_of_its_own(rule):
+def test_a_checkpoint_does_not_replace_the_rule(rule):
     current = ClippingState(privet.clipping.Flat(0.6), [1.0])
     with pytest.raises((InvalidArgumentError, TypeError)):
         current.load_state_dict(rule)

@@ -102,7 +102,7 @@ def broken_off(training):
 
 
 def forgotten(training):
-    """A loop that was begun, and is never gone on with nor closed."""
+    """A loop that has started and is neither continued nor closed."""
     left = iter(training)
     yield next(left)
     yield next(left)

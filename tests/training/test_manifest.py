@@ -418,7 +418,7 @@ def test_a_rule_that_could_not_be_read_back_is_refused_before_anything_is_made(r
 @pytest.mark.parametrize(
     "wrap", [lambda rule: rule, Layerwise, privet.clipping.AdaptiveQuantile], ids=["itself", "layers", "moving"]
 )
-def test_a_run_with_a_registered_rule_is_gone_on_with(wrap, registered, tmp_path):
+def test_a_run_with_a_registered_rule_is_resumed(wrap, registered, tmp_path):
     begun(tmp_path, the_plan=plan(wrap(Half(0.7))))
     again = resumed(tmp_path)
     assert again.plan == plan(wrap(Half(0.7)))

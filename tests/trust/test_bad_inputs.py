@@ -239,7 +239,7 @@ def test_a_tiny_rate_is_sampled_exactly():
 
 
 def test_values_in_the_data_raise_nothing():
-    """28: whoever is not a number contributes nothing."""
+    """28: an example with NaN contributes nothing."""
     dataset = data()
     dataset.tensors[0][3] = math.nan
     train(dataset=dataset).run()

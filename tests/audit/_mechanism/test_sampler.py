@@ -87,14 +87,14 @@ def test_less_than_an_epoch_can_be_checked():
         assert all(check.p_value > 1e-9 for check in found)
 
 
-def test_a_scheme_of_somebody_elses_is_held_to_what_the_accountant_is_told():
+def test_a_registered_scheme_is_tested_against_its_events():
     scheme = PoissonRate(0.12, 0.1)
     indices = list(islice(scheme.draws(EXAMPLES, SecureSource().words), STEPS))
     checks = sampler.checks(replace(plan_of("poisson"), sampling=scheme), indices)
     assert {check.name: check.p_value for check in checks}["batch size, mean"] < 1e-9
 
 
-def test_a_scheme_whose_draws_nobody_knows_is_refused():
+def test_a_scheme_with_unknown_draws_is_refused():
     class Unknown(FixedSize):
         pass
 

@@ -70,7 +70,7 @@ def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(tmp_path):
     assert [(row.arm, row.runs) for row in found.rows] == [("flat", 2), ("normalised", 2)]
 
 
-def test_an_arm_may_have_a_number_of_runs_of_its_own(tmp_path, performed):
+def test_an_arm_may_have_its_own_number_of_runs(tmp_path, performed):
     flat, normalised = small.recipe().arms
     recipe = small.recipe(arms=(flat, replace(normalised, seeds=1)))
     assert recipe.runs == 3

@@ -52,7 +52,7 @@ def test_table_and_figures_say_that_they_are_not_private(tmp_path):
         assert "normalised" in figure
 
 
-def test_runs_that_nobody_looked_at_are_done_again_when_somebody_asks(tmp_path):
+def test_runs_without_a_study_are_repeated_if_the_recipe_has_one(tmp_path):
     extent = Extent(seeds=1, arms=("flat",))
     reproduce(small.recipe(), tmp_path, extent)
     assert "Gradients" not in (tmp_path / "table.md").read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_looking_changes_nothing():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_who_asks_for_nothing_gets_nothing():
+def test_without_studies_nothing_is_observed():
     observer = GradientObserver(
         (), 10, small.recipe().settings(small.recipe().arms[0]).plan_for(1437).calibrate(4.0), None, None, None
     )
