@@ -9,7 +9,7 @@ import pytest
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError
-from privet.evaluation import tabulate
+from privet.evaluation import RegressionEvaluation, tabulate
 from privet.report import comparison
 from privet.report.comparison.points import Axis, Point
 from privet.report.comparison.several_runs import draw
@@ -81,11 +81,11 @@ def test_the_noise_of_runs_with_one_budget_is_no_cause(write_run):
         {"plan": {"steps": steps, "noise": {"kind": "Gaussian", "multiplier": noise}}} for steps, noise in ((1, 1.0), (2, 1.4))
     ]
     found = find(write_run, *changes)
-    assert [setting.name for setting in found.varied] == ["steps", "noise multiplier"]
-    assert [setting.name for setting in found.causes] == ["steps"]
-    assert "One setting was varied: steps. The noise multiplier follows from ε" in found.summary
+    assert [setting.name for setting in found.varied] == [setting.name for setting in found.causes] == ["steps"]
+    assert [setting.name for setting in found.follows] == ["noise multiplier"]
+    assert "One setting was varied: steps. The noise multiplier follows from that." in found.summary
     other = [change | {"guarantee": {"epsilon": epsilon}} for change, epsilon in zip(changes, (1.0, 2.0), strict=True)]
-    assert [setting.name for setting in find(write_run, *other).causes] == ["steps", "noise multiplier"]
+    assert [setting.name for setting in find(write_run, *other).causes] == ["steps", "ε"]
 
 
 def test_runs_that_differ_in_noise_alone_are_placed_by_epsilon(write_run):
@@ -96,6 +96,31 @@ def test_runs_that_differ_in_noise_alone_are_placed_by_epsilon(write_run):
     assert find(write_run, *changes).axes == (Axis("ε", (1.0, 2.0)),)
     infinite = [*changes, {"plan": {"noise": {"kind": "Gaussian", "multiplier": 0.0}}, "guarantee": {"epsilon": "inf"}}]
     assert find(write_run, *infinite).axes == (Axis("noise multiplier", (1.0, 0.5, 0.0)),)
+
+
+def test_what_a_rule_chose_in_all_runs_follows_from_what_was_varied(write_run):
+    def change(epsilon, rate, *defaults):
+        noise = {"kind": "Gaussian", "multiplier": 1 / epsilon}
+        setup = {"learning_rate": rate, "defaults": dict.fromkeys(defaults, rate)}
+        return {"plan": {"noise": noise}, "guarantee": {"epsilon": epsilon}, "run": setup}
+
+    found = find(write_run, change(1.0, 0.3, "learning_rate"), change(2.0, 0.6, "learning_rate"))
+    assert found.axes == (Axis("ε", (1.0, 2.0)),)
+    assert "One setting was varied: ε. The learning rate follows from that." in found.summary
+    chosen = find(write_run, change(1.0, 0.3, "learning_rate"), change(2.0, 0.6))
+    assert [setting.name for setting in chosen.causes] == ["ε", "learning rate"]
+
+
+def test_what_follows_is_named_under_a_trend_and_shown_unmarked(write_run, tmp_path):
+    changes = [
+        {"plan": {"steps": steps}, "run": {"learning_rate": 1 / steps, "defaults": {"learning_rate": 1 / steps}}}
+        for steps in (1, 2, 4)
+    ]
+    source = comparison.write([write_run(**change) for change in changes], tmp_path / "c").read_text(encoding="utf-8")
+    assert "The learning rate follows from that. Nothing else was varied. Bars" in source
+    table = source[source.index('class="runs') :].split("</table>")[0]
+    assert re.findall(r'data-head="Learning rate">([^<]*)', table) == ["1", "0.5", "0.25"]
+    assert '<td class="varied" data-head="Learning rate">' not in table
 
 
 def test_seeds_tell_repetitions_apart_and_words_are_no_axis(write_run):
@@ -178,6 +203,27 @@ def test_runs_without_evaluation_or_guarantee_can_be_compared(write_run, tmp_pat
     assert "1 of 2 runs" in source
     unbounded = [write_run(), write_run(guarantee={"epsilon": "inf"})]
     assert "2.999 to ∞" in comparison.write(unbounded, tmp_path / "inf").read_text(encoding="utf-8")
+
+
+def test_settings_of_any_kind_can_differ(write_run, tmp_path):
+    runs = [write_run(run={"options": {"betas": betas, "on": len(betas) > 1}}) for betas in ([0.9, 0.99], [0.8], [])]
+    source = comparison.write(runs, tmp_path / "c").read_text(encoding="utf-8")
+    assert re.findall(r'data-head="Options · betas">([^<]*)', source) == ["0.9, 0.99", "0.8", "none"]
+    assert re.findall(r'data-head="Options · on">([^<]*)', source) == ["yes", "no", "no"]
+
+
+def test_runs_of_different_tasks_name_their_results(write_run, tmp_path):
+    runs = [
+        write_run(),
+        write_run(evaluation=None, metrics=None),
+        write_run(evaluation=None, metrics=None, run={"test_data": None}),
+    ]
+    regression = RegressionEvaluation(0.25, 0.4, 100).to_dict()
+    (runs[1] / "evaluation.json").write_text(json.dumps(regression), encoding="utf-8")
+    source = comparison.write(runs, tmp_path / "c").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    assert re.findall(r'data-head="Result">([^<]*)', source) == ["Test accuracy 98.25 %", "Test RMSE 0.5", "not measured"]
+    pair = comparison.write([runs[0], runs[2]], tmp_path / "d").read_text(encoding="utf-8")
+    assert 'data-head="Test accuracy">not measured' in pair
 
 
 def test_one_run_and_the_directory_of_a_run_are_refused(swept, tmp_path):

@@ -62,6 +62,14 @@ def test_settings_are_flattened_with_kinds_as_values_usual_names_and_without_wha
     ]
 
 
+def test_settings_that_nobody_gave_say_so():
+    setup = {"learning_rate": 0.5, "seed": 0, "defaults": {"learning_rate": 0.5, "bound": 1.0}}
+    defaults = setting_rows.list_defaults(setup)
+    assert dict(setting_rows.flatten({"clipping": {"kind": "Flat", "bound": 1.0}}, defaults))["clipping bound"] == "1 (default)"
+    assert dict(setting_rows.flatten(setup, defaults))["learning rate"] == "0.5 (default)"
+    assert dict(setting_rows.flatten(setup, defaults))["seed"] == "0"
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [(0.68, "0.7 s"), (2.0, "2.0 s"), (59.4, "59 s"), (120.0, "2 min"), (3599.9, "1 h"), (7500, "2 h 5 min")],

@@ -34,7 +34,7 @@ class Estimate:
     @property
     def shown(self) -> str:
         """The number for display."""
-        return numbers.format_percent(self.value) if self.is_share else f"{self.value:.4g}"
+        return numbers.format_percent(self.value) if self.is_share else numbers.format_measurement(self.value)
 
     @property
     def with_interval(self) -> str:
@@ -52,7 +52,9 @@ class Estimate:
         if self.interval is None:
             return ""
         low, high = self.interval
-        return f"{100 * low:.2f} to {numbers.format_percent(high)}" if self.is_share else f"{low:.4g} to {high:.4g}"
+        if self.is_share:
+            return f"{100 * low:.2f} to {numbers.format_percent(high)}"
+        return f"{numbers.format_measurement(low)} to {numbers.format_measurement(high)}"
 
 
 # Name, field of an evaluation, whether it is a share, and definition.

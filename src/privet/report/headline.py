@@ -101,7 +101,7 @@ def _quality(run: Run) -> Iterator[KeyNumber]:
         if m.test_accuracy is not None:
             yield KeyNumber("quality", "Test accuracy", numbers.format_percent(m.test_accuracy), m.test_accuracy, after, after)
         elif m.test_error is not None:
-            yield KeyNumber("quality", "Test RMSE", f"{m.test_error:.4g}", m.test_error, after, after)
+            yield KeyNumber("quality", "Test RMSE", numbers.format_measurement(m.test_error), m.test_error, after, after)
         return
     if run.held_out is not None:
         best, found = list_released(run.held_out)[0], run.held_out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["format_duration", "format_epsilon", "format_percent", "format_power_of_ten", "format_value"]
+__all__ = ["format_duration", "format_epsilon", "format_measurement", "format_percent", "format_power_of_ten", "format_value"]
 
 import math
 from decimal import Decimal
@@ -33,6 +33,15 @@ def format_power_of_ten(value: float) -> str:
 def format_percent(share: float) -> str:
     """Format a share in [0, 1] in percent with two decimals and a no-break space."""
     return f"{100 * share:.2f}\N{NO-BREAK SPACE}%"
+
+
+def format_measurement(value: float) -> str:
+    """Format a measured number with four significant digits, and all digits before the decimal point.
+
+    >>> [format_measurement(value) for value in (0.64031, 21512.7, 7950.9, 0.00002)]
+    ['0.6403', '21,513', '7,951', '2e-05']
+    """
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def format_duration(seconds: float) -> str:

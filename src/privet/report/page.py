@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Section", "render_page"]
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from privet.accounting.rounding import format_percent_down, format_percent_up
@@ -19,6 +19,8 @@ from privet.report.markup import NOTHING, Markup, element, join, table, text
 from privet.report.releases import Release, list_releases
 from privet.report.run_files import Run
 from privet.report.sections import document, fold, panels, section, tiles
+
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 
 Section = Callable[[Run, dict[str, Figure]], Markup]
 
@@ -99,10 +101,10 @@ def _held_out(run: Run, _: dict[str, Figure]) -> Markup:
     found = run.held_out
     if found is None:
         return NOTHING
+    level = f"ε = {numbers.format_epsilon(found.epsilon)} and δ = {numbers.format_power_of_ten(found.delta)}"
     words = (
         f"{found.examples:,} private {found.unit}s that no step used. The numbers were released with noise, at "
-        f"ε = {numbers.format_epsilon(found.epsilon)} and δ = {numbers.format_power_of_ten(found.delta)}, which the guarantee "
-        "includes; the intervals include the noise."
+        f"{level.replace(' = ', _EQUALS)}, which the guarantee includes; the intervals include the noise."
     )
     return section("Held-out private data", element("p", text(words)), _estimates(list_released(found)))
 
@@ -159,12 +161,14 @@ def _gradients(run: Run, figures: dict[str, Figure]) -> Markup:
 
 
 def _settings(run: Run, _: dict[str, Figure]) -> Markup:
+    defaults = setting_rows.list_defaults(run.setup)
     plan = {key: value for key, value in run.plan.items() if key != "schema"}
+    setup = {key: value for key, value in run.setup.items() if key != "defaults"}
     parts = [
         part
-        for title, values in (("Plan", plan), ("Training", run.setup))
+        for title, values in (("Plan", plan), ("Training", setup))
         if values
-        for part in (element("h3", text(title)), _rows(values))
+        for part in (element("h3", text(title)), _rows(values, defaults))
     ]
     if run.schema:
         schema = element("pre", element("code", text(run.schema.strip())))
@@ -172,8 +176,8 @@ def _settings(run: Run, _: dict[str, Figure]) -> Markup:
     return fold("Settings", "the plan and the training; what is off is left out", *parts)
 
 
-def _rows(values: Mapping[str, Any]) -> Markup:
-    return table((), ((text(name), text(value)) for name, value in setting_rows.flatten(values)), class_="settings")
+def _rows(values: Mapping[str, Any], defaults: Container[str]) -> Markup:
+    return table((), ((text(name), text(value)) for name, value in setting_rows.flatten(values, defaults)), class_="settings")
 
 
 def _releases(run: Run, _: dict[str, Figure]) -> Markup:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["ComparedSetting", "compare", "flatten"]
+__all__ = ["ComparedSetting", "compare", "flatten", "list_defaults"]
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from privet.report import numbers
 
 # Not chosen for the training: the version of the file format, and what the run itself wrote down.
-_ADMINISTRATIVE = frozenset({"format", "seconds", "versions", "provenance", "gradients", "parameters", "test_data"})
+_ADMINISTRATIVE = frozenset({"format", "seconds", "versions", "provenance", "gradients", "parameters", "test_data", "defaults"})
 
 
 # Where the parts of a setting's path are not the usual name.
@@ -25,8 +25,10 @@ _NAMES = {
     "clipping · bound": "clipping bound",
     "steps · epochs": "epochs",
 }
+# Keys of run.json's defaults whose settings have other names.
+_DEFAULT_NAMES = {"bound": "clipping bound"}
 # Settings that are also one of the five numbers.
-_NUMBERS = {"noise multiplier": "noise", "steps": "steps"}
+_NUMBERS = {"ε": "epsilon", "noise multiplier": "noise", "steps": "steps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,26 @@ class ComparedSetting:
         return tuple(map(numbers.format_value, self.values))
 
 
-def flatten(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def flatten(settings: Mapping[str, Any], defaults: Container[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each setting that is set, depth first. The version of the file format is left out.
 
     Args:
         settings: a JSON object. The `kind` of a nested object becomes the value of the object itself.
+        defaults: names of the settings that nobody gave; their values say so.
     """
-    for name, value in _leaves(settings, ()):
+    for path, value in _leaves(settings, ()):
+        name = _NAMES.get(path, path)
         if name != "format" and not _is_unset(value):
-            yield _NAMES.get(name, name), numbers.format_value(value)
+            yield name, numbers.format_value(value) + (" (default)" if name in defaults else "")
+
+
+def list_defaults(setup: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the settings that nobody gave, and that a rule chose from public facts.
+
+    Args:
+        setup: content of `run.json`.
+    """
+    return frozenset(_DEFAULT_NAMES.get(key, key.replace("_", " ")) for key in setup.get("defaults") or ())
 
 
 def compare(runs: Sequence[Mapping[str, Any]]) -> tuple[ComparedSetting, ...]:

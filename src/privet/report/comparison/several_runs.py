@@ -26,13 +26,14 @@ _LEAST = 3  # places that make a trend
 _MOST_CURVES = 8
 # Characters that fit on a line of a figure, and of a column of its legend.
 _LINE, _COLUMN = 44, 16
+_TICKS = "{x:,g}"
 _STYLES = ("-", (0, (4, 2)))
 GRID = ("clipping bound", "learning rate")
 
 Measured = Sequence[tuple[Point, Estimate]]
 
 
-def draw(points: Sequence[Point], axes: Sequence[Axis]) -> Iterator[Figure]:
+def draw(points: Sequence[Point], axes: Sequence[Axis], consequence: str = "") -> Iterator[Figure]:
     """Yield the figures for which the runs have data.
 
     Args:
@@ -40,6 +41,7 @@ def draw(points: Sequence[Point], axes: Sequence[Axis]) -> Iterator[Figure]:
         axes: what was varied, one axis for each setting; empty if one of the settings is not a number. A trend is drawn over the
             only axis, with three values or more, and a grid over a clipping bound and a learning rate. Any other combination
             could suggest a cause that is none.
+        consequence: sentence on what differs because the varied settings do; empty if nothing does.
     """
     by_metric: dict[str, list[tuple[Point, Estimate]]] = {}
     for point in points:
@@ -49,7 +51,7 @@ def draw(points: Sequence[Point], axes: Sequence[Axis]) -> Iterator[Figure]:
         yield _draw_runs(measured, "results" if number == 1 else f"results-{number}")
     if len(by_metric) == 1 and all(point.quality for point in points):
         (measured,) = by_metric.values()
-        yield from _draw_trend(measured, axes)
+        yield from _draw_trend(measured, axes, consequence)
         yield from _draw_grid(measured, axes)
         yield from _draw_progress(measured)
 
@@ -91,6 +93,7 @@ def _draw_runs(measured: Measured, name: str) -> Figure:
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(_label(kind))
         axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_formatter(_TICKS)
         axes.grid(axis="x")
 
     shown = "; ".join(f"{point.name} {estimate.shown}" for point, estimate in measured)
@@ -104,7 +107,7 @@ def _draw_runs(measured: Measured, name: str) -> Figure:
     )
 
 
-def _draw_trend(measured: Measured, axes: Sequence[Axis]) -> Iterator[Figure]:
+def _draw_trend(measured: Measured, axes: Sequence[Axis], consequence: str) -> Iterator[Figure]:
     if len(axes) != 1 or len(set(axes[0].places)) < _LEAST:
         return
     (axis,), kind = axes, measured[0][1]
@@ -126,6 +129,7 @@ def _draw_trend(measured: Measured, axes: Sequence[Axis]) -> Iterator[Figure]:
                 values = [scale * estimate.value for estimate in found[place]]
                 panel.plot([place] * len(values), values, "o", color=BLUE, markersize=2.5, alpha=0.45, markeredgewidth=0)
         panel.set(xlabel=axis.name, ylabel=_label(kind))
+        panel.yaxis.set_major_formatter(_TICKS)
         if places[0] > 0 and places[-1] >= 8 * places[0]:
             panel.set_xscale("log")
             panel.xaxis.minorticks_off()
@@ -141,7 +145,7 @@ def _draw_trend(measured: Measured, axes: Sequence[Axis]) -> Iterator[Figure]:
         f"Line chart of the {_label(kind)} against {axis.name}: "
         + "; ".join(f"{mean:.4g} at {place:.4g}" for place, mean in zip(places, means, strict=True))
         + ".",
-        f"Nothing else was varied. Bars: 95 % intervals from the test set.{several}",
+        f"{consequence} Nothing else was varied. Bars: 95 % intervals from the test set.{several}".lstrip(),
     )
 
 
@@ -175,6 +179,7 @@ def _draw_progress(measured: Measured) -> Iterator[Figure]:
                 label=_cut_start(point.name, _COLUMN),
             )
         axes.set(xlabel="ε spent", ylabel=_label(kind))
+        axes.yaxis.set_major_formatter(_TICKS)
         axes.set_xlim(left=0)
         axes.grid(axis="y")
         canvas.legend(frameon=False, loc="outside lower left", ncols=2)

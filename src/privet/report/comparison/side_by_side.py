@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["write"]
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def write(directories: Sequence[Path | str], out: Path | str) -> Path:
     variation = find_variation(runs)
     names = _name([run.directory.resolve() for run in runs])
     points = [_to_point(run, name, variation, place) for place, (run, name) in enumerate(zip(runs, names, strict=True))]
-    drawn = tuple(several_runs.draw(points, variation.axes))
+    drawn = tuple(several_runs.draw(points, variation.axes, variation.consequence))
     for figure in drawn:
         write_text(target / "figures" / f"{figure.name}.svg", figure.svg)
     numbers = [{number.key: number for number in list_numbers(run)} for run in runs]
@@ -95,7 +96,9 @@ def _summarise(runs: Sequence[dict[str, KeyNumber]]) -> list[KeyNumber]:
     """Return the five numbers of all runs: the common value, or the smallest and the largest."""
     found = []
     for key in dict.fromkeys(key for run in runs for key in run):
-        known = [run[key] for run in runs if key in run]
+        known = [run[key] for run in runs if key in run and not math.isnan(run[key].amount)]
+        if not known:
+            continue
         first, last = (choose(known, key=lambda number: number.amount) for choose in (min, max))
         if first.value == last.value:
             about = first.about if len(known) == len(runs) else f"{first.about}; {len(known)} of {len(runs)} runs"
@@ -119,27 +122,38 @@ def _table(names: Sequence[str], numbers: Sequence[dict[str, KeyNumber]], variat
     """Return a table with a row per run, and a column per varied setting and per number that differs."""
     keys = list(dict.fromkeys(key for run in numbers for key in run))
     shown = [key for key in keys if key in _ALWAYS or len({run[key].value for run in numbers if key in run}) > 1]
-    settings = [setting for setting in variation.varied if setting.number not in shown]
-    heads = [next(run[key].name for run in numbers if key in run) for key in shown]
-    causes = {setting.number for setting in variation.causes}
-    marked = [place for place, key in enumerate(shown, start=1 + len(settings)) if key in causes]
+    settings = [setting for setting in (*variation.varied, *variation.follows) if setting.number not in shown]
+    heads = {key: _head([run[key] for run in numbers if key in run]) for key in shown}
+    names_varied = {setting.name for setting in variation.varied}
+    numbers_varied = {setting.number for setting in variation.varied}
+    marks = [False, *(setting.name in names_varied for setting in settings), *(key in numbers_varied for key in shown)]
     rows = (
         [
             element("code", text(name)),
             *(text(setting.shown[place]) for setting in settings),
-            *(_cell(run.get(key)) for key in shown),
+            *(_cell(run.get(key), heads[key]) for key in shown),
         ]
         for place, (name, run) in enumerate(zip(names, numbers, strict=True))
     )
-    head = ("Run", *(_capitalise(setting.name) for setting in settings), *heads)
-    return table(head, rows, class_="runs", marked={*range(1, 1 + len(settings)), *marked})
+    head = ("Run", *(_capitalise(setting.name) for setting in settings), *heads.values())
+    return table(head, rows, class_="runs", marked=[place for place, mark in enumerate(marks) if mark])
 
 
-def _cell(number: KeyNumber | None) -> Markup:
+def _head(column: Sequence[KeyNumber]) -> str:
+    """Return the name of a column's numbers; runs of different tasks have different ones."""
+    names = {number.name for number in column if not math.isnan(number.amount)} or {column[0].name}
+    return names.pop() if len(names) == 1 else "Result"
+
+
+def _cell(number: KeyNumber | None, head: str) -> Markup:
     if number is None:
         return NOTHING
-    note = element("span", text(number.detail), class_="note") if number.detail else NOTHING
-    return Markup(text(number.value) + note)
+    named = number.name != head and not math.isnan(number.amount)
+    return _with_note(f"{number.name} {number.value}" if named else number.value, number.detail)
+
+
+def _with_note(value: str, note: str) -> Markup:
+    return Markup(text(value) + (element("span", text(note), class_="note") if note else NOTHING))
 
 
 def _metrics(names: Sequence[str], runs: Sequence[Run]) -> Markup:
@@ -147,7 +161,10 @@ def _metrics(names: Sequence[str], runs: Sequence[Run]) -> Markup:
     found = [{one.name: one for one in list_estimates(run.evaluation)} if run.evaluation else {} for run in runs]
     metrics = list(dict.fromkeys(name for one in found for name in one))
     rows = (
-        [element("code", text(name)), *(text(one[key].with_interval) if key in one else NOTHING for key in metrics)]
+        [
+            element("code", text(name)),
+            *(_with_note(one[key].shown, one[key].interval_shown) if key in one else NOTHING for key in metrics),
+        ]
         for name, one in zip(names, found, strict=True)
     )
     return table(("Run", *metrics), rows, class_="metrics") if metrics else NOTHING

@@ -70,7 +70,7 @@ def _draw_quality(run: Run) -> Iterator[Figure]:
     elif errors:
         steps, values = zip(*errors, strict=True)
         end = headline(run.evaluation).interval if run.evaluation else None
-        curve = _Curve(steps, values, "test RMSE", f"{values[-1]:.4g}", ORANGE, from_zero=True, end=end)
+        curve = _Curve(steps, values, "test RMSE", numbers.format_measurement(values[-1]), ORANGE, from_zero=True, end=end)
         words = f"Bar: 95 % interval from {run.evaluation.examples:,} test examples." if run.evaluation and end else ""
         yield _draw_curve(run, "quality", "Test error", curve, words)
 
@@ -98,6 +98,7 @@ def _draw_curve(run: Run, name: str, title: str, curve: _Curve, caption: str = "
         axes.plot(curve.steps, curve.values, color=curve.colour, linewidth=1.6)
         axes.plot(curve.steps[-1:], curve.values[-1:], color=curve.colour, marker="o", markersize=4.5, clip_on=False)
         axes.set(xlabel="training step", ylabel=curve.axis)
+        axes.yaxis.set_major_formatter("{x:,g}")
         axes.set_ylim(bottom=0 if curve.from_zero else None)
         # The axis of an unfinished run extends to the end of its plan.
         axes.set_xlim(left=0, right=run.status.steps_planned if run.status and not run.status.complete else None)
