@@ -22,8 +22,8 @@ def changed(command, option, value):
     return [*words, *option.split(), value]
 
 
-# Calls, keyword arguments and names of the Python interface, which a user of the command line cannot type.
-PYTHON = re.compile(r"\w\(|\w=\w|\bprivet\.\w|\bPlan\b|\bTraining\b|\bTrue\b")
+# Calls, names and settings of the Python interface, which a user of the command line cannot type.
+PYTHON = re.compile(r"\w\(|\bprivet\.\w|\bPlan\b|\bTraining\b|=(True|None)\b")
 
 CASES = [
     (["dance"], "No such command"),

@@ -24,10 +24,10 @@ from privet.errors import InvalidArgumentError
 _NEIGHBOURS_FIX = {
     Event: "Both norms of a replaced example are estimated from the same projections, and no bound for that case is known; use "
     "exact norms (projections=None).",
-    FixedSizeEvent: "The inclusion probability depends on the number of examples; sample by Poisson(...) to protect membership.",
-    TruncatedPoissonEvent: "Whether an example is dropped depends on the others; sample by Poisson(...), without truncation.",
+    FixedSizeEvent: "The inclusion probability depends on the number of examples; use Poisson sampling to protect membership.",
+    TruncatedPoissonEvent: "Whether an example is dropped depends on the others; use Poisson sampling, without truncation.",
     ShuffledEvent: "Removing one example changes the batches of all others. Use BallsInBins, in which no example's step depends "
-    "on the others, or sample by Poisson(...).",
+    "on the others, or Poisson sampling.",
 }
 _ONLY_PLD_FIX = {
     Event: "Rényi divergences under estimated norms are infinite at every order.",

@@ -22,7 +22,7 @@ _FIXES = {
     "--noise-multiplier": "Leave it out and set --epsilon to find the multiplier for a target.",
     "--optimizer": "",
 }
-_PYTHON = re.compile(r"\w\(|\w=\w|\bprivet\.|\bPlan\b|\bTraining\b|\bTrue\b|\bNone\b")
+_PYTHON = re.compile(r"\bprivet\.[a-z]|\bPlan\b|\bTraining\b|\.calibrate\b|=(True|None)\b")
 
 
 class RunInterruptedError(Exception):
