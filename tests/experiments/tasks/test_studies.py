@@ -13,7 +13,7 @@ from privet.data import load
 from privet.evaluation.studies import WARNING
 from privet.noise import Gaussian
 from privet.plan import epochs
-from privet.runs.config import cross_entropy
+from privet.runs.tasks import cross_entropy
 from privet.sampling import Poisson
 from privet_experiments import Arm, Chart, Extent, Records, reproduce
 from privet_experiments.tasks.studies import LOOKS, STUDIES, GradientObserver, moments, numbers_of, values
