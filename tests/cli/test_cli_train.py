@@ -31,7 +31,7 @@ def train(capsys, command):
 
 
 def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
-    found = train(capsys, f"--data digits --epochs 4 --out {tmp_path}/run {QUICK}")
+    found = train(capsys, f"--data digits --model mlp --steps 40 --out {tmp_path}/run {QUICK}")
     assert found.keys() >= {"epsilon", "delta", "test_accuracy", "steps", "seconds", "directory"}
     low, high = found["test_intervals"]["negative_log_likelihood"]
     assert low < found["test_negative_log_likelihood"] < high
@@ -78,6 +78,23 @@ def test_models_rules_and_optimizers_combine(capsys, tmp_path, model, options):
 def test_every_rule_and_style_has_a_name(capsys, tmp_path, options, rule):
     train(capsys, f"--data digits --model logistic --steps 2 {options} --out {tmp_path}/run {QUICK}")
     assert Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8")).clipping == rule
+
+
+def test_a_run_says_which_settings_it_chose(capsys, tmp_path):
+    found = train(capsys, f"--data digits --steps 3 --momentum 0.5 --out {tmp_path}/run {QUICK}")
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["defaults"] == {
+        "model": "logistic", "bound": 1.0, "batch_size": 1437, "learning_rate": run["learning_rate"],
+    }  # fmt: skip
+    assert (run["momentum"], found["steps"]) == (0.5, 3)
+
+
+def test_more_steps_lower_the_learning_rate_that_was_left_out(capsys, tmp_path):
+    def rate(steps):
+        train(capsys, f"--data digits --steps {steps} --batch-size 64 --out {tmp_path}/{steps} {QUICK}")
+        return json.loads((tmp_path / str(steps) / "run.json").read_text(encoding="utf-8"))["learning_rate"]
+
+    assert rate(30) < rate(3) / 2
 
 
 def test_full_batches_train_from_the_command_line(capsys, tmp_path):
@@ -225,7 +242,7 @@ def test_training_ends_with_a_short_summary(capsys, tmp_path):
     assert re.fullmatch(
         r"No membership attack finds more than [\d.]+\s% of the members at 1\s% false positives; .* at most [\d.]+\s%\.", lines[1]
     )
-    assert re.fullmatch(r"Accuracy [\d.]+\s% \([\d.]+ to [\d.]+\) on 360 public test examples \(95\s% interval\)", lines[2])
+    assert re.fullmatch(r"Accuracy [\d.]+\s% \([\d.]+ to [\d.]+\s%\) on 360 public test examples \(95\s% interval\)", lines[2])
     assert lines[-2:] == [f"Report: {(run / 'report.html').as_uri()}", f"Full statement: privet guarantee {run}"]
     told_later = told(capsys, "guarantee", run)
     assert told_later.startswith("(")
@@ -245,7 +262,7 @@ def test_full_prints_the_statement_and_all_numbers(capsys, tmp_path):
     assert "differential privacy for one example" in text
     assert "Not covered:" in text
     for name in ("Accuracy", "Negative log-likelihood", "Expected calibration error"):
-        assert re.search(rf"{name}\s+[\d.]+(\s%)?\s\([\d.]+\sto\s[\d.]+\)", text), name
+        assert re.search(rf"{name}\s+[\d.]+(\s%)?\s\([\d.]+\sto\s[\d.]+(\s%)?\)", text), name
     assert (run / "report.html").as_uri() in text
 
 

@@ -85,7 +85,7 @@ class Setup:
     license: str | None = None
     holdout: float | None = None
     class_priors: tuple[float, ...] | None = None
-    defaults: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         choice("model", self.model, models.NAMES)

@@ -1,0 +1,81 @@
+"""What `privet train` reaches without any setting: mean and standard deviation over runs, each on a split of its own.
+
+A table is split at random into rows to train on and a fifth to test on, as if both were public; data sets of the catalogue have
+their own test rows. Every run is `privet train` with data, schema, ε and δ = 1/(10 N), and nothing else. Lines are rows of the
+table in docs/results/defaults.md, whose schemas are in benchmarks/schemas.
+
+    python -m benchmarks.defaults digits red.csv:benchmarks/schemas/wine-red-classes.toml --epsilon 1 3 8
+"""
+
+from __future__ import annotations
+
+__all__ = ["main"]
+
+import argparse
+import contextlib
+import io
+import json
+import random
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from privet import cli, data
+
+MEASURES = {"test_accuracy": 100.0, "test_r_squared": 1.0, "test_root_mean_squared_error": 1.0}
+
+
+def split(table: Path, folder: Path, seed: int) -> tuple[Path, Path, int]:
+    """Write two parts of a CSV file, with a fifth of the rows in the second; return their paths and the first one's rows."""
+    head, *rows = table.read_text(encoding="utf-8").splitlines()
+    random.Random(seed).shuffle(rows)
+    tested = len(rows) // 5
+    paths = folder / f"train-{table.name}", folder / f"test-{table.name}"
+    for path, part in zip(paths, (rows[tested:], rows[:tested]), strict=True):
+        path.write_text("\n".join((head, *part)) + "\n", encoding="utf-8")
+    return *paths, len(rows) - tested
+
+
+def run(source: str, epsilon: float, seed: int, folder: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the answer of `privet train` and the settings that it chose."""
+    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
+        table, _, schema = source.partition(":")
+        if schema:
+            train, test, examples = split(Path(table), Path(place), seed)
+            options = ["--data", str(train), "--schema", schema, "--test", str(test)]
+        else:
+            examples = len(data.load(source, folder=folder).train)
+            options = ["--data", source, *([] if folder is None else ["--folder", folder])]
+        out = Path(place) / "run"
+        options += ["--epsilon", str(epsilon), "--delta", str(0.1 / examples), "--seed", str(seed), "--out", str(out)]
+        with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            cli.main(["train", *options, "--quiet", "--json"])
+        return json.loads(printed.getvalue()), json.loads((out / "run.json").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Print a line per data set and ε."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sources", nargs="+", help="names of the catalogue, or TABLE.csv:SCHEMA.toml")
+    parser.add_argument("--epsilon", nargs="+", type=float, default=[3.0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--folder", help="folder with data sets of the catalogue")
+    arguments = parser.parse_args()
+    for source in arguments.sources:
+        for epsilon in arguments.epsilon:
+            found = [run(source, epsilon, seed, arguments.folder) for seed in range(arguments.runs)]
+            cells = [Path(source.partition(":")[2] or source).stem, f"{epsilon:g}"]
+            for name, scale in MEASURES.items():
+                values = [scale * answer[name] for answer, _ in found if answer[name] is not None]
+                if values:
+                    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+                    cells.append(f"{name.removeprefix('test_')} {statistics.mean(values):.3f} ± {spread:.3f}")
+            chosen = found[0][1]["defaults"]
+            cells += [str(chosen["model"]), f"{chosen['batch_size']:,} × {chosen['steps']:,}", f"{chosen['learning_rate']:.2g}"]
+            cells.append(f"{statistics.mean(answer['seconds'] for answer, _ in found):.0f} s")
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
