@@ -3,12 +3,13 @@
 import csv
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from privet import Plan
+from privet import Plan, Training
 from privet.accounting import group_unit
 from privet.cli import main
 from privet.runs import run as runs
@@ -84,7 +85,8 @@ def test_users_of_an_array_are_the_unit_and_plan_json_repeats_the_run(capsys, tm
     code, _, error = train(capsys, "--config", tmp_path / "run" / "plan.json", "--out", tmp_path / "again", "--quiet", "--json")
     assert code == 0, error
     assert plan_in(tmp_path / "again") == plan
-    assert runs.read_setup(tmp_path / "again") == runs.read_setup(tmp_path / "run")
+    # A repetition is given every setting, so that nothing is left to a default.
+    assert runs.read_setup(tmp_path / "again") == replace(runs.read_setup(tmp_path / "run"), defaults={})
 
 
 def test_users_of_a_table_are_the_unit_and_not_a_feature(capsys, tmp_path, table):
@@ -111,13 +113,15 @@ def test_an_interrupted_run_on_users_and_views_resumes(capsys, tmp_path, images,
     options = ["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "flip", "--model", "logistic"]
     stopped = iter([True])
 
-    def steps(training, progress):
-        for step in training:
+    steps = Training.steps
+
+    def interrupted(training, **options):
+        for step in steps(training, **options):
             if step.number == 2 and next(stopped, False):
                 raise KeyboardInterrupt
-            yield step.number
+            yield step
 
-    monkeypatch.setattr(runs, "_evaluation_points", steps)
+    monkeypatch.setattr(Training, "steps", interrupted)
     code, _, _ = train(capsys, "--data", images, "--classes", 3, *options, *QUICK, "--out", tmp_path / "run")
     assert code == 130
     code, found, error = train(capsys, "--resume", tmp_path / "run", "--quiet", "--json")
