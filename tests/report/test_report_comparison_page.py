@@ -164,7 +164,7 @@ def test_table_marks_the_varied_column_and_folds_the_others(swept, tmp_path):
     source = comparison.write(swept, tmp_path / "compared").read_text(encoding="utf-8")
     table = source[source.index('class="runs') :].split("</table>")[0]
     assert re.findall(r"<th scope=\"col\"( class=\"varied\")?>([^<]*)", table) == [
-        ("", "Run"), (' class="varied"', "Clipping bound"), ("", "Test accuracy"), ("", "Steps"),
+        ("", "Run"), ("", "Test accuracy"), ("", "Steps"), (' class="varied"', "Clipping bound"),
     ]  # fmt: skip
     assert re.findall(r'<td class="varied"[^>]*>([^<]*)</td>', table) == ["0.1", "0.2", "0.4"]
     assert re.findall(r'data-head="Steps">([^<]*)', table) == ["100", "200", "300"]

@@ -119,23 +119,23 @@ def _join_range(low: str, high: str) -> str:
 
 
 def _table(names: Sequence[str], numbers: Sequence[dict[str, KeyNumber]], variation: Variation) -> Markup:
-    """Return a table with a row per run, and a column per varied setting and per number that differs."""
+    """Return a table with a row per run, and a column per number that differs and per varied setting."""
     keys = list(dict.fromkeys(key for run in numbers for key in run))
     shown = [key for key in keys if key in _ALWAYS or len({run[key].value for run in numbers if key in run}) > 1]
     settings = [setting for setting in (*variation.varied, *variation.follows) if setting.number not in shown]
     heads = {key: _head([run[key] for run in numbers if key in run]) for key in shown}
     names_varied = {setting.name for setting in variation.varied}
     numbers_varied = {setting.number for setting in variation.varied}
-    marks = [False, *(setting.name in names_varied for setting in settings), *(key in numbers_varied for key in shown)]
+    marks = [False, *(key in numbers_varied for key in shown), *(setting.name in names_varied for setting in settings)]
     rows = (
         [
             element("code", text(name)),
-            *(text(setting.shown[place]) for setting in settings),
             *(_cell(run.get(key), heads[key]) for key in shown),
+            *(text(setting.shown[place]) for setting in settings),
         ]
         for place, (name, run) in enumerate(zip(names, numbers, strict=True))
     )
-    head = ("Run", *(_capitalise(setting.name) for setting in settings), *heads.values())
+    head = ("Run", *heads.values(), *(_capitalise(setting.name) for setting in settings))
     return table(head, rows, class_="runs", marked=[place for place, mark in enumerate(marks) if mark])
 
 
