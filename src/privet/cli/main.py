@@ -80,8 +80,10 @@ class _Verbs(TyperGroup):
         found = _find(place)
         if not isinstance(found, typer.Typer):
             single = typer.Typer(add_completion=False, rich_markup_mode=None)
-            single.command(cmd_name, cls=CommandByTopic, context_settings={"max_content_width": _HELP_WIDTH})(found)
+            single.command(cmd_name, context_settings={"max_content_width": _HELP_WIDTH})(found)
             found = single
+        for command in found.registered_commands:  # those of a group, too
+            command.cls = CommandByTopic
         return typer.main.get_command(found)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
