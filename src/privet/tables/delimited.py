@@ -20,6 +20,7 @@ from privet.tables.cells import Words
 
 # Ending → the delimiter, or None for the one of `_DELIMITERS` that splits the header into most columns.
 DELIMITED: dict[str, str | None] = {".csv": None, ".csv.gz": None, ".tsv": "\t", ".tsv.gz": "\t"}
+_HEADER_FIX = "Add or correct the header; an index without a name comes from pandas: write it with to_csv(..., index=False)."
 _DELIMITERS = (",", ";", "\t", "|")
 _OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open}
 # Longest cell; csv's own limit would make the length of a private cell an error.
@@ -82,7 +83,7 @@ def _split(line: str, delimiter: str) -> list[str]:
 def _header(names: list[str]) -> list[str]:
     # Without a header, the first line is a private row, which must not appear in a message or a draft as column names.
     if not names or len(set(names)) < len(names) or "" in names or _looks_like_data(names):
-        raise Unreadable("a table whose first line names each column once", "Add or correct the header.")
+        raise Unreadable("a table whose first line names each column once", _HEADER_FIX)
     return names
 
 
