@@ -104,10 +104,10 @@ def test_a_study_that_came_later_is_made_by_new_runs_and_not_asked_of_old_ones(t
     reproduce(small.recipe(**NEW), tmp_path / "old", extent)
     assert len((tmp_path / "old" / "runs.jsonl").read_text(encoding="utf-8").splitlines()) == 1
     page = (tmp_path / "old" / "table.md").read_text(encoding="utf-8")
-    assert "`trend.svg`: the kept runs did not record what these figures need." in page
+    assert "## Missing figures\n\n`trend.svg`: these runs did not record" in page
     assert not (tmp_path / "old" / "figures" / "trend.svg").exists()
     reproduce(small.recipe(**NEW), tmp_path / "new", extent)
-    assert "cannot show" not in (tmp_path / "new" / "table.md").read_text(encoding="utf-8")
+    assert "Missing figures" not in (tmp_path / "new" / "table.md").read_text(encoding="utf-8")
     (record,) = Records(tmp_path / "new" / "runs.jsonl")
     points, line = numbers((tmp_path / "new" / "figures" / "trend.svg").read_text(encoding="utf-8"))
     assert points.reshape(-1, 2)[:, 1] == pytest.approx(values(record.study, "gradient_norm"), rel=1e-4)

@@ -40,8 +40,8 @@ def test_a_network_has_an_output_for_each_label_or_one_for_a_target():
     assert set(TASKS) == {"classification", "regression", "gradient flow"}
 
 
-def test_what_trains_classifiers_refuses_targets():
-    with pytest.raises(InvalidArgumentError, match="data is 'targets'; it must be a data set with classes"):
+def test_a_network_for_targets_without_bounds_is_refused():
+    with pytest.raises(InvalidArgumentError, match="target_bounds is None; it must be given for a regression"):
         Setup("targets", "mlp", 0.1).build_model(DataSet("targets", EXAMPLES, None, None, ""))
 
 
