@@ -14,7 +14,8 @@ from privet.data.sets.text_set import encode
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients import clipped_sum
 from privet.models.features import EXTRACTORS, efficientnet, minilm
-from privet.runs.config import Setup, cross_entropy
+from privet.runs.config import Setup
+from privet.runs.tasks import cross_entropy
 
 # Before any test has a cache of its own.
 CACHE = cache_directory()
