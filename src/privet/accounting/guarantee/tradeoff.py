@@ -88,7 +88,7 @@ def parallel_profile(
             composed_deltas(part, epsilons=epsilons, likely=likely, adjacency=adjacency)
             for likely in {smallest, max(smallest, _LOOSE_BELOW)}
         ]
-        deltas = np.minimum.reduce(found)
+        deltas: Array = np.minimum.reduce(found)
         deltas[epsilons >= end] = np.minimum(deltas[epsilons >= end], smallest)
         return deltas
 
