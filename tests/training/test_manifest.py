@@ -482,7 +482,7 @@ def test_a_value_that_json_changes_is_refused(tmp_path):
 
     try:
         arguments, _ = parts()
-        with pytest.raises(InvalidArgumentError, match="what its JSON gives back"):
+        with pytest.raises(InvalidArgumentError, match="its JSON does not restore"):
             privet.Training(plan(Odd(0.7)), *arguments, tmp_path / "run")
         assert not (tmp_path / "run").exists()
     finally:

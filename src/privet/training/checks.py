@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["KnowsNoise", "check_optimizer", "check_plan_suits", "check_same_parameters"]
+__all__ = ["KnowsNoise", "check_arguments", "check_optimizer", "check_plan_suits", "check_same_parameters"]
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count
+from privet.gradients import METHODS
 from privet.plan import Plan
+from privet.reading.batches import check_dataset
 from privet.training.fresh import check_fresh_optimizer, wrapped
+from privet.training.options import Reading
 
 
 @runtime_checkable
@@ -21,6 +25,22 @@ class KnowsNoise(Protocol):
 
     def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
         """Refuse a plan with another noise on these parameters."""
+
+
+def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int, method: str, reading: Reading) -> None:
+    """Refuse arguments of a training that are out of range, and a data set that is not the plan's.
+
+    Raises:
+        InvalidArgumentError: names the argument.
+    """
+    if not isinstance(plan, Plan):
+        raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+    if not isinstance(reading, Reading):
+        raise InvalidArgumentError("reading", type(reading).__name__, "a privet.Reading")
+    plan.check_covered()
+    check_dataset(dataset, plan.examples, plan.unit)
+    count("physical_batch_size", physical_batch_size, fix="It limits memory use and does not change the result.")
+    choice("method", method, ("auto", *METHODS))
 
 
 def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:

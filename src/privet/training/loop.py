@@ -1,4 +1,4 @@
-"""The loop: reserve → sample → gradients → clip → noise → divide → optimizer, for every step alike."""
+"""The training loop: reserve → sample → gradients → clip → noise → divide → optimizer, the same for every step."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.collate import Collate
-from privet.errors import InvalidArgumentError, LedgerError, choice, count
-from privet.gradients import METHODS, trainable
+from privet.errors import LedgerError
+from privet.gradients import trainable
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.per_example_momentum import Averages
 from privet.noise import release
 from privet.plan import Plan
-from privet.reading.batches import Group, PhysicalBatch, check_dataset
+from privet.reading.batches import Group, PhysicalBatch
 from privet.reading.rows import ExampleReader
 from privet.training.answers import answer_query
-from privet.training.checks import check_optimizer, check_plan_suits, check_same_parameters
+from privet.training.checks import check_arguments, check_optimizer, check_plan_suits, check_same_parameters
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
 from privet.training.fresh import check_average, check_scheduler
@@ -52,23 +52,24 @@ _READING = Reading()
 
 
 class Training(Unique):
-    """Trains a plain module with a plain optimizer so that the plan's guarantee holds.
+    """Trains a plain module with a plain optimizer under the plan's guarantee.
 
     Args:
-        plan: the promise; its noise and steps must be known (see `Plan.calibrate`).
+        plan: plan with known noise and steps (see `Plan.calibrate`).
         model: any `nn.Module`; it is not wrapped, and its state_dict keeps its names.
         loss_fn: (model, batch) → (B,) losses, one per example.
         optimizer: any first-order `torch.optim.Optimizer` over exactly the model's trainable parameters.
         dataset: map-style, of exactly `plan.examples` examples (users or groups, if those are the plan's unit).
-        directory: where ledger and checkpoints are kept, or a `privet.Storage`, which also names a budget, an anchor and how
-            often to save; None keeps the ledger in memory, and such a run cannot be resumed.
-        scheduler: of the learning rate, stepped once per step.
-        average: a moving or uniform average of the model's parameters, updated after every step: post-processing, and so free.
+        directory: directory of ledger, checkpoints and metrics, or a `privet.Storage`, which also names a budget, an anchor and
+            how often to save; None keeps the ledger in memory, and such a run cannot be resumed.
+        scheduler: learning-rate scheduler, stepped once per step.
+        average: moving or uniform average of the model's parameters, updated after every step; as post-processing, it is free.
         collate: list of one item → batch of one; called for one item at a time.
-        physical_batch_size: most examples that go through the model at once; bounds memory, does not change the result.
-        method: how per-example gradients are computed: "ghost", many examples in one pass, or "loop", one example at a time;
-            "auto" is the faster that the check before the first step found right, and a method that it finds wrong is refused.
-        reading: how examples are read, and what that check looks at.
+        physical_batch_size: largest number of examples that go through the model at once; it limits memory use and does not
+            change the result.
+        method: how per-example gradients are computed: "ghost" (many examples in one pass), "loop" (one at a time), or "auto"
+            (the faster one that passes the check before the first step). A method that fails the check is refused.
+        reading: how examples are read, and what the check before the first step uses.
 
     Guarantee:
         Every release is a Gaussian mechanism on a draw of the plan's sampling scheme, with exactly its sensitivity and
@@ -97,8 +98,8 @@ class Training(Unique):
     """
 
     no_copy = (
-        "The same steps would be taken twice, and the ledger would count them once. To go on with a run elsewhere, close it and "
-        "use Training.resume; for another run, hand the plan (plan.to_json, Plan.from_json) and another model to a new Training."
+        "The same steps would be taken twice, and the ledger would count them once. To continue a run elsewhere, close it and "
+        "use Training.resume; for another run, pass the plan (plan.to_json, Plan.from_json) and another model to a new Training."
     )
 
     def __init__(
@@ -118,12 +119,10 @@ class Training(Unique):
         reading: Reading = _READING,
     ) -> None:
         storage = Storage.of(directory)
-        self._assemble(
-            plan, model, loss_fn, optimizer, dataset, scheduler, average, collate, physical_batch_size, method, reading,
-            fresh=True,
-        )  # fmt: skip
+        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
+        self._assemble(plan, parts, physical_batch_size, method, reading, fresh=True)
         self.directory, self._checkpoint_every = storage.folder, storage.checkpoint_every
-        self._record = RunRecorder.begin(plan, storage, self._state, self._parts)
+        self._record = RunRecorder.begin(plan, storage, self._state, parts)
         self._observers = Observers(plan, self.directory, lambda: self._record.saved)
 
     @classmethod
@@ -143,82 +142,62 @@ class Training(Unique):
         method: str = "auto",
         reading: Reading = _READING,
     ) -> Training:
-        """Return the training of a run that was interrupted, from its last checkpoint and its ledger.
+        """Return the training of an interrupted run, from its last checkpoint and its ledger.
 
-        Parameters, optimizer, scheduler and inner and outer momentum are restored to the last checkpoint; randomness is fresh,
-        and the averages of `momentum.PerExample`, being private, begin anew. Steps that were reserved stay spent, also those
-        whose result was lost, so ε never exceeds the plan's and fewer updates may remain.
+        Parameters, optimizer, scheduler and inner and outer momentum are restored from the last checkpoint. Randomness is fresh,
+        and the averages of `momentum.PerExample`, which are private, start again. Reserved steps stay spent, even if their result
+        was lost, so ε never exceeds the plan's, and fewer updates may remain.
 
         Args:
-            directory: of the run, or a `privet.Storage` with it; its `plan.json` is the plan.
-            model, loss_fn, optimizer, dataset, scheduler, average, collate: as they were at the start.
-            adopt: continue a run of another machine, or from before this one was started again; whoever says so has made sure
-                that no other copy of the directory continues.
-            physical_batch_size, method, reading: as for `Training`; they may be others than at the start.
+            directory: directory of the run, or a `privet.Storage` with it; its `plan.json` is the plan.
+            model, loss_fn, optimizer, dataset, scheduler, average, collate: as at the start; other ones are refused before
+                anything is restored or spent.
+            adopt: continue a run of another machine, or from before this one rebooted. You guarantee that no other copy of the
+                directory continues.
+            physical_batch_size, method, reading: as for `Training`; they may differ from the start.
 
         Raises:
-            LedgerError: there is no run there, or ledger and checkpoint do not belong together.
+            LedgerError: there is no run, it was started with other parts (the message lists the differences), or ledger and
+                checkpoint do not belong together.
             InvalidArgumentError: an argument is out of range.
         """
         storage = Storage.of(directory)
         folder = storage.check_resumable()
         training, plan = cls.__new__(cls), read_plan(folder)
-        training._assemble(
-            plan, model, loss_fn, optimizer, dataset, scheduler, average, collate, physical_batch_size, method, reading,
-            fresh=False,
-        )  # fmt: skip
+        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
+        training._assemble(plan, parts, physical_batch_size, method, reading, fresh=False)
         training.directory, training._checkpoint_every = folder, storage.checkpoint_every
-        training._record = RunRecorder.resume(plan, folder, training._state, training._parts, budget=storage.budget, adopt=adopt)
+        training._record = RunRecorder.resume(plan, folder, training._state, parts, budget=storage.budget, adopt=adopt)
         training._observers = Observers(plan, folder, lambda: training._record.saved)
         return training
 
     def _assemble(
-        self,
-        plan: Plan,
-        model: nn.Module,
-        loss_fn: LossFunction,
-        optimizer: torch.optim.Optimizer,
-        dataset: Dataset[Any],
-        scheduler: LRScheduler | None,
-        average: AveragedModel | None,
-        collate: Collate | None,
-        physical_batch_size: int,
-        method: str,
-        reading: Reading,
-        *,
-        fresh: bool,
+        self, plan: Plan, parts: Parts, physical_batch_size: int, method: str, reading: Reading, *, fresh: bool
     ) -> None:
-        """Check all that is public, and make what takes the steps; nothing is spent, drawn or written yet."""
-        if not isinstance(plan, Plan):
-            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
-        if not isinstance(reading, Reading):
-            raise InvalidArgumentError("reading", type(reading).__name__, "a privet.Reading")
+        """Check everything that is public, and create what takes the steps; nothing is spent, drawn or written yet."""
+        model, optimizer, average = parts.model, parts.optimizer, parts.average
+        check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
         self._plan, self.model, self.optimizer, self.averaged_model = plan, model, optimizer, average
         self._total = plan.total_steps
-        plan.check_covered()
-        check_dataset(dataset, plan.examples, plan.unit)
-        count("physical_batch_size", physical_batch_size, fix="It bounds memory only and does not change the result.")
-        choice("method", method, ("auto", *METHODS))
         self._parameters = trainable(model)
         check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
         check_optimizer(optimizer, self._parameters, fresh=fresh)
         check_plan_suits(optimizer, plan, self._parameters)
-        self._rows = ExampleReader(dataset, collate)
-        if scheduler is not None:
-            check_scheduler(scheduler, optimizer, fresh=fresh)
+        self._rows = ExampleReader(parts.dataset, parts.collate)
+        if parts.scheduler is not None:
+            check_scheduler(parts.scheduler, optimizer, fresh=fresh)
         if average is not None:
             check_average(average, model, fresh=fresh)
-        self._parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
-        self._state = TrainingState(plan, model, self._parameters, optimizer, scheduler, average)
+        self._state = TrainingState(plan, model, self._parameters, optimizer, parts.scheduler, average)
         averages = Averages.of(plan.momentum, plan.examples, self._parameters)
         self._preflight: Preflight | None = None
         if reading.probe:
-            self._preflight = Preflight(plan, model, loss_fn, self._rows, method, reading.probe_batch, reading.spec)
+            self._preflight = Preflight(plan, model, parts.loss_fn, self._rows, method, reading.probe_batch, reading.spec)
             method = self._preflight.check()
-        # Two sources: what is drawn for sampling and noise does not depend on what user code draws.
+        # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
         self._source, self._seeds = plan.noise.make_source(), plan.noise.make_source()
         self._summer = ClippedSummer(
-            model, loss_fn, self._parameters, method, self._source.words, self._seeds.words, self._state.iterates, averages
+            model, parts.loss_fn, self._parameters, method, self._source.words, self._seeds.words, self._state.iterates, averages
         )
         seeds = self._seeds.words if self._rows.runs_user_code else None
         self._reader = DrawReader(
@@ -228,17 +207,17 @@ class Training(Unique):
 
     @property
     def plan(self) -> Plan:
-        """The promise: fixed from the start, as sampling, noise and ledger were made by it."""
+        """The plan: fixed from the start, because sampling, noise and ledger follow it."""
         return self._plan
 
     @property
     def steps_spent(self) -> int:
-        """Steps that the ledger counts: those taken, and those lost to a crash."""
+        """Number of steps that the ledger counts: those taken, and those lost to a crash."""
         return len(self) - self.steps_left
 
     @property
     def steps_left(self) -> int:
-        """Steps that may still be taken."""
+        """Number of steps that may still be taken."""
         return self._record.steps_left
 
     @property
@@ -260,17 +239,15 @@ class Training(Unique):
         return self.plan.epsilon(accountant or DEFAULT_ACCOUNTANT, steps=self.steps_spent)
 
     def guarantee(self) -> Guarantee:
-        """Return the statement for the steps spent so far, and for what a shared budget has spent in all."""
-        performed = f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere"
-        guarantee = replace(self.plan.guarantee(steps=self.steps_spent), performed=performed)
-        if self._record.budget is not None:
-            remark = self._record.budget.remark(self._record.ledger.run)
-            guarantee = replace(guarantee, notes=(*guarantee.notes, remark))
-        if self.directory is not None:
-            guarantee = replace(guarantee, beside=(*guarantee.beside, TIMES))
-        if self._preflight is None:
-            return replace(guarantee, warnings=(*guarantee.warnings, NOT_PROBED))
-        return replace(guarantee, notes=(*guarantee.notes, self._preflight.note))
+        """Return the statement for the steps spent so far, and for the total of a shared budget."""
+        found = self.plan.guarantee(steps=self.steps_spent)
+        return replace(
+            found,
+            performed=f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere",
+            notes=(*found.notes, *self._record.remarks, *([] if self._preflight is None else [self._preflight.note])),
+            warnings=(*found.warnings, *([NOT_PROBED] if self._preflight is None else [])),
+            beside=(*found.beside, *([] if self.directory is None else [TIMES])),
+        )
 
     def answer(self, name: str, compute: Callable[[], ClippedSum]) -> tuple[float, ...] | None:
         """Return what a query of the plan releases: recorded in the ledger, else computed, paid for, noised and recorded.
@@ -339,7 +316,7 @@ class Training(Unique):
                 yield step
         finally:
             self._loops -= 1
-            if self._stepping.acquire(blocking=False):  # else a step is being taken, whose own loop does this when it ends
+            if self._stepping.acquire(blocking=False):  # else a step is being taken, and its own loop does this when it ends
                 try:
                     if not self._loops:
                         self._stop_reading()
@@ -348,15 +325,15 @@ class Training(Unique):
                     self._stepping.release()
 
     def save(self) -> None:
-        """Write a checkpoint now (done by itself every `checkpoint_every` steps and when the loop ends).
+        """Write a checkpoint now. This also happens every `checkpoint_every` steps and when a loop ends.
 
         Raises:
-            LedgerError: the training was closed, so that another may have gone on with the run, or the disk refused.
+            LedgerError: the training was closed, so that another process may have resumed the run, or writing failed.
         """
         self._record.save()
 
     def close(self) -> None:
-        """Give back what was reserved and not used, and what was drawn from a budget and not spent; release the ledger."""
+        """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""
         if self._stepping.acquire(blocking=False):
             try:
                 self._stop_reading()
@@ -376,30 +353,32 @@ class Training(Unique):
             return None
         self._record.ledger.check_open()
         if not self._stepping.acquire(blocking=False):
-            raise LedgerError("a step of this training is being taken already; take the next one when it has ended")
+            raise LedgerError("a step of this training is being taken already; take the next one after it has ended")
         try:
             upcoming = self._finish_epoch()
             return None if upcoming is None else self._step(self._draws(upcoming))
         except BaseException:
-            # What is left of the draw must not join the next one.
+            # The rest of the draw must not become part of the next one.
             self._stop_reading()
             raise
         finally:
             self._stepping.release()
 
     def _draws(self, step: int) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
-        """Return the physical batches of a step and all after it, with their content."""
+        """Return the physical batches of this step and all later ones, with their content."""
         if self._reader.is_open:
             return self._reader.open(step)
         reading = self._reader.open(step)
-        # Only now, when the reader's processes are forked: they had no second thread around.
+        # Only now, after the reader's processes were forked, which must not happen beside a second thread.
         if self.plan.noise_multiplier > 0:
             self._source.draw_ahead(total_size(self._parameters.values()))
         return reading
 
     def _finish_epoch(self) -> int | None:
-        """Return the step to take, after spending those of an epoch whose partition another process had: nobody can finish it,
-        and a new partition must not draw its examples again."""
+        """Return the next step, after spending the rest of an epoch whose partition was lost with another process.
+
+        Nobody can finish that epoch, and a new partition must not draw its examples again.
+        """
         upcoming = self._record.ledger.next_step
         if upcoming is None:
             return None

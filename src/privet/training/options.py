@@ -1,4 +1,4 @@
-"""Options of a training: where it persists, and how its examples are read and checked."""
+"""Options of a training: where it is stored, and how its examples are read and checked."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from privet.training.directory import OWN_FILES
 
 @dataclass(frozen=True)
 class Storage:
-    """Where a training persists, and what it draws from; for `Training(..., directory=Storage(...))`.
+    """Where a training is stored, and which budget pays for it; for `Training(..., directory=Storage(...))`.
 
     Args:
-        directory: where ledger and checkpoints are kept; None keeps the ledger in memory, and such a run cannot be resumed.
-        budget: that this run shares with others on the same data; its whole plan is drawn from it before the first step. A
-            resumed run finds it by itself; if its file has moved, say where it is now.
+        directory: directory of ledger, checkpoints and metrics; None keeps the ledger in memory, so the run cannot be resumed.
+        budget: budget that this run shares with others on the same data; the whole plan is drawn from it before the first step.
+            A resumed run finds it by itself; if its file has moved, pass the budget at its new path.
         anchor: a file outside the directory that follows the ledger, so that a rolled-back directory, or a copy of one whose
             original continued, is refused. A resumed run finds it by itself.
-        checkpoint_every: steps between checkpoints, ≥ 1.
-        files: name → text of files of your own that are to be in the directory from the beginning, such as a configuration.
-            They are written before anything is spent, and removed if the run is refused.
+        checkpoint_every: number of steps between checkpoints, ≥ 1.
+        files: name → text of additional files for the directory, such as a configuration. They are written before anything is
+            spent, and removed if the run is refused.
         private: the same for files that only their owner can read.
 
     Raises:
@@ -63,14 +63,14 @@ class Storage:
 
     @classmethod
     def of(cls, place: str | Path | Storage | None) -> Storage:
-        """Return the storage that a directory, or a storage, stands for."""
+        """Return a storage as it is, and a directory as a storage."""
         return place if isinstance(place, Storage) else cls(place)
 
     def check_resumable(self) -> Path:
-        """Return the directory of a run that is to be resumed; refuse what a run is given once, at its start.
+        """Return the directory of a run to resume; refuse options that are only allowed at its start.
 
         Raises:
-            InvalidArgumentError: saying what, and where it is instead.
+            InvalidArgumentError: names the option.
         """
         if self.folder is None:
             raise InvalidArgumentError("directory", None, "that of the run", "A run in memory cannot be resumed.")
@@ -90,16 +90,16 @@ class Storage:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """How a training reads its examples, and what the check before its first step looks at.
+    """How a training reads its examples, and what the check before its first step uses.
 
     Args:
-        workers: processes that read examples ahead, ≥ 0; 0 reads them in the process that trains.
-        probe_batch: a public batch of several examples to check with, for models that made-up numbers do not suit.
-        spec: a made-up item such as the data set gives: its shapes are checked in place of those of the first examples. A
-            `probe_batch` comes before it.
-        probe: whether to check model, loss and collate on public input before the first step. Without it, examples are kept
-            apart all the same, but a program that means something else for one example, or keeps hidden state, goes unnoticed;
-            the statement says so.
+        workers: number of processes that read examples ahead, ≥ 0; 0 reads them in the process that trains.
+        probe_batch: public batch of several examples to check with, for models that need realistic values.
+        spec: made-up item with the structure of the data set's items; its shapes are used instead of those of the first
+            examples. A `probe_batch` takes precedence.
+        probe: whether to check model, loss and collate on public input before the first step. Without it, examples are still
+            isolated, but a program that behaves differently for a single example, or keeps hidden state, goes unnoticed; the
+            statement says so.
 
     Raises:
         InvalidArgumentError: an argument is out of range.

@@ -1,4 +1,4 @@
-"""What is asked of model, loss and data before the first step, on public input; and again when the model was changed."""
+"""The check of model, loss and data on public input, before the first step and after every change of the model."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ from privet.reading.rows import ExampleReader, join_rows
 _FEW = 3
 
 SHAPES_WERE_READ = (
-    "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to make up public "
-    "data like them: they, and that they can be read, are taken to be public. A spec= or a probe_batch= takes their place"
+    "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to generate public "
+    "data like them: they, and whether they can be read, are assumed to be public. Pass spec= or probe_batch= to avoid this"
 )
 NOT_PROBED = (
-    "The check on public input was switched off: nobody looked whether the program writes to parameters or keeps examples in "
-    "hidden state"
+    "The check on public input was switched off: whether the program writes to parameters or keeps examples in hidden state is "
+    "unknown"
 )
-COMPUTED_FROM_PUBLIC_INPUT = "Model and loss were checked on public input before the first step; no data were read for it"
+COMPUTED_FROM_PUBLIC_INPUT = "Model and loss were checked on public input before the first step, without reading any data"
 
 
 @dataclass(eq=False)
 class Preflight:
-    """The check of a training, which can be asked again.
+    """The check of a training, which can be repeated.
 
     Args:
-        plan: of the training.
-        model, loss_fn: what is differentiated.
-        rows: of the data set.
-        method: that is asked for, or "auto".
-        probe_batch: a public batch of several examples to check with, or None.
-        spec: a made-up item such as the data set gives, or None.
+        plan: plan of the training.
+        model, loss_fn: model and loss that are differentiated.
+        rows: reader of the data set.
+        method: requested method, or "auto".
+        probe_batch: public batch of several examples to check with, or None.
+        spec: made-up item with the structure of the data set's items, or None.
 
     Attributes:
-        note: what was looked at, for the statement.
+        note: sentence for the statement on what was read.
     """
 
     plan: Plan
@@ -97,11 +97,11 @@ class Preflight:
         return chosen
 
     def check_again_if_changed(self) -> str | None:
-        """Return the method to use if modules, hooks, buffers or flags are others than when it was last asked, else None."""
+        """Return the method to use if modules, hooks, buffers or flags changed since the last check, else None."""
         return None if fingerprint(self.model) == self._seen else self.check()
 
     def _find(self) -> list[Examples]:
-        """Return groups of examples whose structure, shapes and types those of the data have."""
+        """Return groups of examples with the structure, shapes and types of the data."""
         if self.probe_batch is not None:
             return [split_batch(copy_batch(self.probe_batch))]
         if self.spec is not None:
@@ -138,7 +138,7 @@ class Preflight:
         return batch_of_one(item) if collate is None else copy_batch(collate([item]))
 
     def _refuse_coupling_collate(self, items: Sequence[Any]) -> None:
-        """Refuse a collate function that mixes items: it would be handed one at a time, where mixing means nothing."""
+        """Refuse a collate function that mixes items: it is called for one item at a time, where mixing has no effect."""
         collate = self.rows.collate
         if collate is not None and couples(collate, items):
             raise UnsupportedModelError(
@@ -148,9 +148,9 @@ class Preflight:
 
 
 def couples(collate: Collate, items: Sequence[Any]) -> bool:
-    """Return whether a batch of made-up items of one shape holds something else than its items one by one.
+    """Return whether a batch of made-up items of one shape differs from its items, collated one by one.
 
-    A function that draws random numbers, or that fails for items of one shape, is not judged.
+    False for a function that draws random numbers, or that fails for items of one shape, because that cannot be told.
     """
 
     def call(some: Sequence[Any], seed: int) -> Any:
@@ -193,7 +193,7 @@ def _raised_in(error: BaseException, package: str) -> bool:
 
 
 def _place(error: BaseException) -> str:
-    """Return where an exception was raised, without what it says: that may hold private values."""
+    """Return where an exception was raised, without its message, which may contain private values."""
     trace = error.__traceback__
     if trace is None:
         return ""
@@ -204,7 +204,7 @@ def _place(error: BaseException) -> str:
 
 
 def fingerprint(model: nn.Module) -> Hashable:
-    """Return what tells whether somebody changed a model's modules, parameters, buffers, hooks or flags in the meantime."""
+    """Return a value that changes with a model's modules, parameters, buffers, hooks or flags."""
     return tuple(
         (
             id(module), module.training, tuple(map(id, module._parameters.values())), tuple(map(id, module._buffers.values())),
@@ -216,9 +216,9 @@ def fingerprint(model: nn.Module) -> Hashable:
 
 
 def advance_parametrizations(model: nn.Module) -> None:
-    """Let parametrizations such as spectral norm update their buffers from the parameters, as a forward pass does in training.
+    """Update the buffers of parametrizations such as spectral norm from the parameters, as a forward pass does in training.
 
-    No example takes part, so it is a function of what was released.
+    The result depends on released parameters only, as no example takes part.
     """
     with torch.no_grad():
         for module in model.modules():
@@ -239,7 +239,7 @@ def _say_that_it_runs_uncompiled(model: nn.Module, loss_fn: LossFunction) -> Non
     compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
     if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
         warnings.warn(
-            "the model or loss is compiled; privet runs it uncompiled, as a compiled graph hides what uses a parameter",
+            "the model or loss is compiled; Privet runs it uncompiled, because a compiled graph hides where parameters are used",
             PrivetWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""The draws of a run and what they read from the data: one stream, however many loops take steps from it."""
+"""The draws of a run and the examples that they read, in one stream for all loops."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class DrawReader:
     """Reads the examples of every step, in the order of the steps.
 
     Args:
-        scheme: who takes part in a step.
+        scheme: sampling scheme.
         examples: number of examples in the data set.
         words: source of random words for the draws.
-        seeds: the same for what user code draws while it reads; None if none runs.
-        rows: of the data set.
-        size: most examples in a physical batch.
-        workers: processes that read ahead.
+        seeds: source of random words for user code that reads; None if none runs.
+        rows: reader of the data set.
+        size: largest number of examples in a physical batch.
+        workers: number of processes that read ahead.
 
     Guarantee:
         A draw belongs to one step of the ledger, by its number, and no other step ever uses it. A draw that was read ahead and
-        not used stays the draw of its step, also when reading stops and begins again. So the steps of an epoch use one partition
+        not used stays the draw of its step, even when reading stops and starts again. So the steps of an epoch use one partition
         of the data, and no example is drawn twice in it, however often a loop was left, failed, or ran beside another.
     """
 
@@ -50,7 +50,7 @@ class DrawReader:
     def start(self, step: int) -> int:
         """Return the first step, `step` or a later one, that can be read; steps before it must be spent without a release.
 
-        The draws go on where they are. Only a training that has none yet, or lost them, draws anew, where the scheme allows it.
+        The draws continue. A training without draws, or one that lost them, starts new ones where the scheme allows it.
         """
         for done in [number for number in self._kept if number < step]:
             del self._kept[done]
@@ -64,14 +64,14 @@ class DrawReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether it reads, so that worker processes run."""
+        """Whether it is reading, so that worker processes run."""
         return self._opened is not None
 
     def open(self, step: int) -> Iterator[_Read]:
         """Return the physical batches from a step on, with their content; worker processes are running when it returns.
 
         Args:
-            step: for which `start` has made room; if it reads already, it must have come to the end of the step before.
+            step: step that was passed to `start`; if reading has begun, the previous step must have been read to its end.
         """
         if self._opened is None:
             batches = iter(physical_batches(self._rows, self._batches(step), self._workers))
@@ -79,7 +79,7 @@ class DrawReader:
         return self._opened
 
     def close(self) -> None:
-        """Stop reading, and end worker processes; draws whose step is to come are kept."""
+        """Stop reading, and end worker processes; draws of later steps are kept."""
         if self._process != os.getpid():  # a fork would end the workers of its parent
             return
         opened, self._opened = self._opened, None
@@ -87,13 +87,13 @@ class DrawReader:
             opened.close()
 
     def _batches(self, step: int) -> Iterator[PhysicalBatch]:
-        """Yield the physical batches of a step and all after it."""
+        """Yield the physical batches of a step and all later ones."""
         for number in count(step):
             yield from split(self._draw(number), number, self._size, self._seeds)
 
     def _draw(self, step: int) -> Indices:
         while step not in self._kept:
-            # Whatever interrupts this leaves no draws, rather than draws that are no longer those of their steps.
+            # An interruption leaves no draws, rather than draws of the wrong steps.
             draws, self._draws = self._draws, None
             assert draws is not None
             self._kept[self._upcoming] = self._check(next(draws))
@@ -102,7 +102,7 @@ class DrawReader:
         return self._kept[step]
 
     def _check(self, draw: Indices) -> Indices:
-        """Return a draw in which no example occurs twice, whatever a scheme that is not Privet's returns."""
+        """Return a draw in which no example occurs twice, even if a scheme from elsewhere returns one that repeats examples."""
         if is_own(self._scheme):
             return draw
         found = np.asarray(draw, dtype=np.int64).ravel()

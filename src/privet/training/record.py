@@ -117,6 +117,11 @@ class RunRecorder(Unique):
         upcoming = self.ledger.next_step
         return 0 if upcoming is None else self._total - upcoming + 1
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences for the statement about the total of a shared budget; none without one."""
+        return () if self.budget is None else (self.budget.remark(self.ledger.run),)
+
     def save(self) -> None:
         """Write a checkpoint.
 

@@ -7,7 +7,7 @@ __all__ = ["Parts", "describe_function", "name_of", "numbers_of"]
 import hashlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
+from privet.collate import Collate
+from privet.gradients.core.losses import LossFunction
 from privet.training.fresh import is_blank, wrapped
 from privet.training.manifest.fingerprint import tensor_rows
 
@@ -41,12 +44,12 @@ class Parts:
     """
 
     model: nn.Module
-    loss_fn: Callable[..., Any]
+    loss_fn: LossFunction
     optimizer: torch.optim.Optimizer
     dataset: Dataset[Any]
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
-    average: nn.Module | None = None
-    collate: Callable[..., Any] | None = None
+    average: AveragedModel | None = None
+    collate: Collate | None = None
 
     @property
     def stepped(self) -> bool:

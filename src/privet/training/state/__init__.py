@@ -1,1 +1,1 @@
-"""State of a training: everything that steps change, all of it public."""
+"""State of a training: everything that steps change. All of it is public."""

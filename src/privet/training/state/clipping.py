@@ -1,4 +1,4 @@
-"""The rule that holds at a step: the plan's, scaled by the bound's schedule, and adapted to what was released before."""
+"""The clipping rule of each step: the plan's, scaled by the schedule of the bound and adapted to earlier releases."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from privet.errors import InvalidArgumentError
 
 
 class ClippingState:
-    """What a training keeps of its rule from step to step: public, as everything that it is made of was released.
+    """The clipping rule of a training, as it changes from step to step. It is public: it is computed from released values.
 
     Args:
-        rule: the plan's.
-        factors: of the bound at every step.
+        rule: rule of the plan.
+        factors: factor of the bound at every step.
     """
 
     def __init__(self, rule: Rule, factors: Sequence[float]) -> None:
@@ -31,7 +31,7 @@ class ClippingState:
         return self._rule if factor == 1 else self._rule.scale_bound(factor)
 
     def adapt(self, released: Mapping[str, Tensor], divisor: float) -> None:
-        """Take notice of the statistics among the tensors that a step released, each divided by the public divisor."""
+        """Adapt the rule to the statistics among the tensors that a step released, each divided by the public divisor."""
         self._rule = self._rule.adapt({name: tensor for name, tensor in released.items() if ":" in name}, divisor)
 
     def state_dict(self) -> dict[str, Any]:
@@ -42,11 +42,11 @@ class ClippingState:
         """Restore the adapted rule.
 
         Raises:
-            InvalidArgumentError: it is none that the plan's rule can have become.
+            InvalidArgumentError: the plan's rule cannot have become this one.
         """
         found = decode("clipping", state["rule"], Rule)
         if type(found) is not type(self._rule) or not (found.adaptive or found == self._rule):
             raise InvalidArgumentError(
-                "clipping", found, f"what {self._rule} can have become", "The checkpoint is not of this run."
+                "clipping", found, f"a rule that {self._rule} can become", "The checkpoint belongs to another run."
             )
         self._rule = found

@@ -13,10 +13,10 @@ from privet.momentum import InnerOuter, Momentum
 
 
 class PastIterates:
-    """What a momentum carries from step to step: past parameters, and what the optimizer was handed, all of it public.
+    """The state of a momentum from step to step: past parameters and accumulated releases. All of it is public.
 
     Args:
-        momentum: how the past counts, and how releases are accumulated.
+        momentum: weights of past parameters, and how releases are accumulated; None for no momentum.
     """
 
     def __init__(self, momentum: Momentum | None = None) -> None:
@@ -25,18 +25,18 @@ class PastIterates:
         self._velocity: dict[str, Tensor] = {}
 
     def past(self) -> tuple[tuple[float, Mapping[str, Tensor]], ...]:
-        """Return the past parameter sets that there are, with their coefficients."""
+        """Return the stored past parameters with their coefficients."""
         return tuple(zip(self._momentum.coefficients, self._past, strict=False))
 
     def step(self, released: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Record a step, before the parameters change.
 
         Args:
-            released: name → what the step released.
-            parameters: that it was released for.
+            released: name → tensor that the step released.
+            parameters: name → parameter for which it was released.
 
         Returns:
-            name of a parameter → what the optimizer is handed.
+            name of a parameter → gradient for the optimizer.
         """
         length, accumulate = len(self._momentum.coefficients), self._momentum.accumulate
         if length:
@@ -44,7 +44,7 @@ class PastIterates:
         if not self._momentum.accumulates:
             return {name: released[name] for name in parameters}
         self._velocity = {name: accumulate(self._velocity.get(name), released[name]) for name in parameters}
-        # Optimizers and their hooks may write to what they are handed.
+        # Copies, because optimizers and their hooks may write to gradients.
         return {name: velocity.clone() for name, velocity in self._velocity.items()}
 
     def state_dict(self) -> dict[str, Any]:

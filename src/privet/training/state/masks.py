@@ -1,4 +1,4 @@
-"""The masks that hold at a step, and what a training remembers for the next ones."""
+"""The masks of each step, and the state from which later masks are computed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from privet.sparsification.kinds import Sparsification, Timetable
 
 
 class MaskState:
-    """What a training keeps of its masks from step to step: public, as everything that it is made of is known or released.
+    """The masks of a training from step to step. They are public: they are known in advance or computed from released values.
 
     The same tensors are returned for all steps of a block.
 
     Args:
-        sparsification: the plan's.
+        sparsification: sparsification of the plan.
         timetable: which steps share a mask.
         parameters: name → trainable parameter.
     """
@@ -44,7 +44,7 @@ class MaskState:
         return self._masks
 
     def learn(self, released: Mapping[str, Tensor]) -> None:
-        """Take notice of what a step released."""
+        """Add what a step released to the sums that rank coordinates."""
         if not self._kind.ranks:
             return
         for name in self._shapes:
@@ -52,11 +52,11 @@ class MaskState:
             self._sums[name] = released[name].clone() if total is None else total.add_(released[name])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what masks are made of, if it is not in the plan."""
+        """Return the state from which masks are computed, apart from the plan."""
         return {"block": self._block, "sums": self._sums, "ranking": self._ranking}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it."""
+        """Restore the state."""
         self._block, self._sums, self._ranking = state["block"], dict(state["sums"]), dict(state["ranking"])
         self._masks = None if self._block is None else self._of(self._block)
 

@@ -1,4 +1,4 @@
-"""What steps change: all of it made of released values, so all of it may be saved."""
+"""Everything that steps change. It is computed from released values, so it may be saved."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class TrainingState:
     """Parameters, optimizer, scheduler, average, clipping rule, masks and momentum of a training.
 
     Args:
-        plan: of the training.
-        model: whose parameters are trained.
+        plan: plan of the training.
+        model: model that is trained.
         parameters: name → trainable parameter.
-        optimizer: over exactly those.
-        scheduler: of the learning rate, or None.
-        average: of the model's parameters over the steps, or None.
+        optimizer: optimizer over exactly these parameters.
+        scheduler: learning-rate scheduler, or None.
+        average: average of the model's parameters over the steps, or None.
 
     Attributes:
         model: as given.
-        parts: name → what else a checkpoint holds.
-        iterates: past parameters that momentum needs.
+        parts: name → further state that a checkpoint contains.
+        iterates: past parameters for momentum.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TrainingState:
         self._masks: MaskState | None = None
         if plan.sparsification is not None and times is not None:
             self._masks = MaskState(plan.sparsification, times, parameters)
-        # Averages of examples are private: they are in no checkpoint, and nothing else is carried beside them.
+        # Averages of single examples are private, so no checkpoint contains them.
         momentum = plan.momentum if plan.momentum is not None and plan.momentum.averaging is None else None
         self.iterates = PastIterates(momentum)
         found: dict[str, Stateful | None] = {
@@ -69,10 +69,10 @@ class TrainingState:
         self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
 
     def check_fresh(self) -> None:
-        """Refuse optimizer, scheduler and average that have a past, as they are to be a run's beginning.
+        """Refuse an optimizer, scheduler or average with earlier state at the start of a run.
 
         Raises:
-            InvalidArgumentError: naming which.
+            InvalidArgumentError: names the part.
         """
         check_fresh_optimizer(self._optimizer, self._parameters)
         if self._scheduler is not None:
@@ -88,14 +88,14 @@ class TrainingState:
         """Take a step.
 
         Args:
-            released: name → what it released, divided by the plan's divisor.
+            released: name → tensor that it released, divided by the plan's divisor.
         """
         self._rule.adapt(released, self._divisor)
         if self._masks is not None:
             self._masks.learn(released)
         for name, direction in self.iterates.step(released, self._parameters).items():
             self._parameters[name].grad = direction
-        # What else the optimizer moves (frozen parameters) has no released gradient, whatever lies in its `grad`.
+        # Other members of the optimizer (frozen parameters) have no released gradient, so theirs is removed.
         for each in wrapped(self._optimizer):
             for member in (member for group in each.param_groups for member in group["params"]):
                 if id(member) not in self._trained:
