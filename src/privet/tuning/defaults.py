@@ -13,7 +13,7 @@ limits allow gain little, so T is their number within a range that time allows, 
 lose nothing as long as σ stays above 1 or so.
 
 The shape of the rule is that of the learning rate R/(√T·√(1 + d·σ²/B²)) of Bassily, Smith, Thakurta 2014, "Private Empirical Risk
-Minimization", Theorem 2.4, whose second term it keeps. The constants are measured, on eleven tables and images: see
+Minimization", Theorem 2.4, whose second term it keeps. The constants are measured: see
 docs/results/defaults.md.
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 __all__ = ["Defaults", "choose_defaults", "choose_learning_rate", "choose_model"]
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,11 +64,11 @@ class _Family:
 _LINEAR = _Family(bound=1.0, weight_noise=(0.5, 0.07), travel=(30.0, 3.0), steps=(100, 500), reads=2e6, physical_batch_size=2048)
 _TABLE = _Family(bound=1.0, weight_noise=(0.5, 0.07), travel=(10.0, 3.0), steps=(100, 1000), reads=2e6, physical_batch_size=2048)
 _DENSE = _Family(bound=1.0, weight_noise=(0.2, 0.07), travel=(10.0, 3.0), steps=(100, 1000), reads=1e6, physical_batch_size=1024)
-_CONVOLUTIONAL = _Family(
-    bound=0.1, weight_noise=(0.12, 0.07), travel=(2.0, 1.0), steps=(100, 1200), reads=6e5, physical_batch_size=256
-)
+_CNN = _Family(bound=0.1, weight_noise=(0.08, 0.07), travel=(3.0, 1.0), steps=(100, 700), reads=7.2e5, physical_batch_size=1024)
+# Their activations may take much more memory.
+_OTHERS = replace(_CNN, physical_batch_size=256)
 # All other networks are convolutional, or made for features of images and sentences.
-_FAMILIES = {"logistic": _LINEAR, "linear": _LINEAR, "table": _TABLE, "mlp": _DENSE, "regression-mlp": _DENSE}
+_FAMILIES = {"logistic": _LINEAR, "linear": _LINEAR, "table": _TABLE, "mlp": _DENSE, "regression-mlp": _DENSE, "cnn": _CNN}
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def choose_defaults(
     >>> choose_defaults("logistic", 1437, epsilon=3.0, delta=7e-5, steps=3000).batch_size
     667
     """
-    family = _FAMILIES.get(model, _CONVOLUTIONAL)
+    family = _FAMILIES.get(model, _OTHERS)
     for name, value in (("steps", steps), ("epochs", epochs), ("batch_size", batch_size)):
         if value is not None:
             positive(name, value)
@@ -210,7 +210,7 @@ def choose_learning_rate(
         raise InvalidArgumentError("momentum", momentum, "at least 0 and below 1", "A typical value is 0.9.")
     if optimizer not in _SGD:
         return _ADAPTIVE_RATE
-    noise, travel = _limits(_FAMILIES.get(model, _CONVOLUTIONAL), task)
+    noise, travel = _limits(_FAMILIES.get(model, _OTHERS), task)
     sensitivity = plan.clipping.sensitivity if math.isfinite(plan.clipping.sensitivity) else 1.0
     gathered = float(np.linalg.norm(plan.multipliers())) * sensitivity / plan.divisor
     return (1 - momentum) * min(travel / sensitivity, noise / gathered if gathered > 0 else math.inf)
