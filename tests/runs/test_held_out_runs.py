@@ -56,7 +56,9 @@ def test_the_estimate_is_written_with_its_interval_and_its_epsilon(source, tmp_p
     assert outcome.guarantee.epsilon == plan_of().epsilon()
     assert "40 further examples" in (tmp_path / "run" / "guarantee.md").read_text()
     assert (tmp_path / "run" / "division.key").stat().st_mode & 0o077 == 0
-    assert verify(tmp_path / "run").epsilon == plan_of().epsilon()
+    verified = verify(tmp_path / "run")
+    assert (verified.epsilon, verified.queries) == (plan_of().epsilon(), ("holdout",))
+    assert "Queries that count: holdout." in str(verified)
 
 
 def test_the_released_sum_has_the_noise_of_the_plan(source, tmp_path, monkeypatch):

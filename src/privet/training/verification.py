@@ -30,6 +30,7 @@ class Verified:
         sessions: number of times that the run was started or resumed.
         torn: whether the last line is incomplete, because of a crash or a write in progress.
         completed: number of steps in the newest readable checkpoint; None without one.
+        queries: names of the queries beside the steps that count.
     """
 
     run: str
@@ -41,6 +42,7 @@ class Verified:
     sessions: int
     torn: bool
     completed: int | None
+    queries: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         saved = "no checkpoint" if self.completed is None else f"{self.completed:,} in the checkpoint"
@@ -87,6 +89,7 @@ def verify(directory: Path) -> Verified:
         sessions=history.sessions,
         torn=torn,
         completed=completed,
+        queries=tuple(history.queries),
     )
 
 
