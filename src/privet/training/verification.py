@@ -49,6 +49,7 @@ class Verified:
         return (
             f"The ledger of run {self.run} is intact: {self.steps_spent:,} of {self.steps_planned:,} steps count ({saved}), "
             f"ε = {format_up(self.epsilon)} at δ = {self.delta:g}, in {self.sessions} session{'s' * (self.sessions != 1)}."
+            + f" Queries that count: {', '.join(self.queries)}." * bool(self.queries)
             + " Its last line is incomplete and does not count." * self.torn
             + f"\nTip: {self.tip}"
         )
