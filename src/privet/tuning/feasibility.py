@@ -29,7 +29,8 @@ from privet.plan import Plan, PrivacyMechanism, calibrate
 from privet.sampling import Poisson
 from privet.tuning.defaults import choose_model
 
-# Signals below which training learned next to nothing, and below which it kept less than half of the possible accuracy.
+# Signals below which training learned next to nothing, and below which it kept about half of the possible accuracy or
+# less.
 HOPELESS = 20.0
 WEAK = 80.0
 # Share of the signal that ε pays for, below which a batch is called small, and that a better one should have.
@@ -179,7 +180,7 @@ def _signal_warnings(plan: Plan, found: Feasibility) -> Iterator[str]:
         needed += f", with these examples ε = {_round(gaussian.epsilon(enough, plan.delta), up=True):.6g}"
     hopeless = found.signal < HOPELESS
     judged = "is hopeless" if hopeless else "is little"
-    limit = f"{HOPELESS:g} training learns next to nothing" if hopeless else f"{WEAK:g} it keeps less than half of its accuracy"
+    limit = f"{HOPELESS:g} training learns next to nothing" if hopeless else f"{WEAK:g} it keeps half of its accuracy or less"
     yield (
         f"ε = {found.epsilon:.3g} {judged} for {plan.examples:,} examples: the signal is at most {format_signal(found.signal)} "
         f"standard deviations of the noise, and below {limit}. {needed}"
