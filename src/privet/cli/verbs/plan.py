@@ -97,8 +97,10 @@ def plan(
     """Show the noise, the signal and the time of a training at several ε, without training.
 
     The signal is the largest distance from zero that the sum of all releases can have, in standard deviations of its noise. Below
-    20, training learns next to nothing; at 80 it keeps about half of the possible accuracy, and nearly all from 300 on. Only
-    public facts are used: the number of examples, their shape, and the settings. Of a file, only the numbers of rows and users are used.
+    20, training learns next to nothing; at 80 it keeps about half of the possible accuracy, and nearly all from 300 on.
+
+    Only public facts are used: the number of examples, their shape, and the settings. Of a file, only the numbers of rows and
+    users are used.
 
     Example: privet plan --data digits --epsilon 1 --epsilon 3
 
