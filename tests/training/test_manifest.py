@@ -356,6 +356,18 @@ def test_tensors_of_every_type_are_compared(kind):
     assert len({Fingerprint.of(TensorDataset(one), [], key).data for one in (x, *others)}) == 3
 
 
+def test_users_are_compared_by_all_their_examples():
+    """Which examples of a user are used is drawn when the data set is made, so it differs from session to session."""
+    ids, key = [number % 3 for number in range(N)], b"k" * 32
+
+    def found(data, wrap=lambda users: users):
+        return Fingerprint.of(wrap(privet.units.Users(data, ids, cap=2)), [], key).data
+
+    assert found(DATA) == found(DATA) == Fingerprint.of(DATA, [], key).data
+    assert found(DATA) != found(TensorDataset(DATA.tensors[0].flip(0)))
+    assert found(DATA, lambda users: Subset(users, [0, 2])) is None
+
+
 def test_items_of_an_unknown_data_set_are_not_read():
     class Secret(Items):
         def __getitem__(self, index):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from privet._utils.documents import DocumentError, from_json
 from privet.errors import LedgerError
@@ -87,11 +87,31 @@ class Fingerprint:
 
 
 def tensor_rows(dataset: Any) -> Iterator[tuple[tuple[Tensor, ...], Positions]]:
-    """Yield the tensors that a data set consists of, each with the rows that its entries use; nothing for other data sets."""
+    """Yield the tensors that a data set consists of, each with the rows that its entries use; nothing for other data sets.
+
+    Of units such as users, all examples are yielded: which of them an entry uses may be drawn anew when the units are made.
+    """
+    units = getattr(dataset, "rows_of_entries", None)
+    if callable(units):
+        yield from tensor_rows(units()[0])
+        return
+    if any(map(_holds_units, _wrapped(dataset))):
+        return
     for piece in iter_pieces(dataset):
         base = piece.base
         if type(base) is TensorDataset and base.tensors and all(map(_is_plain, base.tensors)):
             yield base.tensors, piece.index
+
+
+def _wrapped(dataset: Any) -> Sequence[Any]:
+    """Return the data sets that a wrapper of torch holds."""
+    if isinstance(dataset, Subset):
+        return [dataset.dataset]
+    return list(dataset.datasets) if isinstance(dataset, ConcatDataset) else []
+
+
+def _holds_units(dataset: Any) -> bool:
+    return callable(getattr(dataset, "rows_of_entries", None)) or any(map(_holds_units, _wrapped(dataset)))
 
 
 def _digest_data(key: bytes, dataset: Any) -> str | None:
