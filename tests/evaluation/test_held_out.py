@@ -146,3 +146,12 @@ def test_an_estimate_survives_its_file():
         epsilon=0.1, delta=1e-5, noise_multiplier=30.0,
     )  # fmt: skip
     assert HeldOutEstimate.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize("noised", [[-159.0, -170.0], [-120.0, -90.0], [40.0, -170.0], [500.0, 500.0], [-500.0, -500.0]])
+def test_noise_never_gives_a_root_mean_squared_error_below_the_absolute_one(noised):
+    metrics, intervals = estimate("regression", noised, examples=320, noise_multiplier=8.0, width=10.0)
+    assert metrics["mean_absolute_error"] <= metrics["root_mean_squared_error"] + 1e-12
+    assert metrics["root_mean_squared_error"] <= 10 * math.sqrt(metrics["mean_absolute_error"] / 10) + 1e-12
+    for name, (low, high) in intervals.items():
+        assert 0 <= low <= metrics[name] <= high <= 10

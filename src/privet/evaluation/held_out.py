@@ -183,6 +183,9 @@ def estimate(
     ends = [noisy_interval(mean, examples, deviation, confidence) for mean in means]
     if task == "classification":
         return {"accuracy": means[0]}, {"accuracy": ends[0]}
+    # For errors e in [0, 1], (mean of e)² ≤ mean of e² ≤ mean of e: noise may break this, which would give an RMSE below the MAE.
+    means[1] = min(max(means[1], means[0] ** 2), means[0])
+    ends[1] = min(ends[1][0], means[1]), max(ends[1][1], means[1])
     # The two means bound the spread of the absolute errors more tightly than their range does.
     spread = z * math.sqrt(max(0.0, ends[1][1] - max(0.0, means[0] - z * deviation) ** 2) / examples + deviation**2)
     absolute = max(ends[0][0], means[0] - spread), min(ends[0][1], means[0] + spread)
