@@ -232,7 +232,8 @@ def test_a_pickle_in_the_place_of_a_file_is_never_read(run, tmp_path_factory, na
 
 
 @pytest.mark.parametrize(
-    "name", ["plan.json", "run.json", "status.json", "metrics.jsonl", "evaluation.json", "guarantee.json", "model/model.safetensors"]
+    "name",
+    ["plan.json", "run.json", "status.json", "metrics.jsonl", "evaluation.json", "guarantee.json", "model/model.safetensors"],
 )
 def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_factory, name):
     whole = (finished / name).read_bytes()
