@@ -85,6 +85,22 @@ def test_an_unknown_quantity_is_listed(write_run, metrics_until):
     assert release.status is ReleaseStatus.OUTSIDE
 
 
+def test_released_statistics_are_covered_and_settings_are_known(write_run, metrics_until):
+    more = {"clipping:within bound": 0.1, "learning_rate": 0.5, "sensitivity": 1.0}
+    found = by_name(write_run(metrics=[line | more for line in metrics_until(300)]))
+    assert found["Statistics of adaptive rules"].status is ReleaseStatus.COVERED
+    assert not [name for name in found if name.startswith("Other recorded quantities")]
+    assert "Statistics of adaptive rules" not in by_name(write_run(metrics=metrics_until(300)))
+    exposed = by_name(write_run(metrics=[{"step": 1, **more}], guarantee={"epsilon": "inf"}))
+    assert exposed["Statistics of adaptive rules"].status is ReleaseStatus.UNPROTECTED
+
+
+def test_lines_of_one_step_complement_each_other(write_run):
+    lines = [{"step": 5, "epsilon": 1.0, "test_accuracy": 0.3}, {"step": 5, "test_accuracy": 0.5}, {"step": 6, "epsilon": 2.0}]
+    found = read(write_run(metrics=lines)).measurements
+    assert [(one.step, one.epsilon, one.test_accuracy) for one in found] == [(5, 1.0, 0.5), (6, 2.0, None)]
+
+
 @pytest.mark.parametrize("guarantee", [None, {"epsilon": "inf"}])
 def test_weights_without_a_finite_guarantee_are_unprotected(write_run, guarantee):
     weights, *_ = list_releases(read(write_run(guarantee=guarantee)))

@@ -164,8 +164,14 @@ def list_releases(run: Run) -> tuple[Release, ...]:
         recorded.
     """
     present = [_match_files(release, run.files) for release in _FILES]
-    statistics = (_STATISTICS,) if any(map(_is_statistic, run.recorded)) else ()
-    return (_weights(run), *statistics, *(release for release in present if release.files), *_list_unknown(run), _REPORT, _NEVER)
+    return (
+        _weights(run),
+        *_statistics(run),
+        *(release for release in present if release.files),
+        *_list_unknown(run),
+        _REPORT,
+        _NEVER,
+    )
 
 
 def _weights(run: Run) -> Release:
@@ -178,6 +184,15 @@ def _weights(run: Run) -> Release:
     elif math.isinf(run.guarantee.epsilon):
         status, why = ReleaseStatus.UNPROTECTED, "ε is infinite: the weights may reveal any training example."
     return _match_files(Release(_WEIGHTS, _MODEL_FILES, status, why), run.files)
+
+
+def _statistics(run: Run) -> tuple[Release, ...]:
+    """Return the statistics that steps released, which have the status of the weights; none if there are none."""
+    if not any(map(_is_statistic, run.recorded)):
+        return ()
+    weights = _weights(run)
+    why = _STATISTICS.why if weights.status is ReleaseStatus.COVERED else weights.why
+    return (Release(_STATISTICS.what, _STATISTICS.files, weights.status, why),)
 
 
 def _match_files(release: Release, names: tuple[str, ...]) -> Release:
