@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from privet import Plan, momentum, schedules, sparsification
+from privet import Plan, Training, momentum, schedules, sparsification
 from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
 from privet.data.classes import parse_classes
@@ -250,13 +250,15 @@ def test_invalid_optimizer_options_are_refused(capsys, tmp_path, options, words)
 def test_a_coupled_learning_rate_survives_an_interruption(capsys, tmp_path, monkeypatch):
     stopped = iter([True])
 
-    def steps(training, progress):
-        for step in training:
+    steps = Training.steps
+
+    def interrupted(training, **options):
+        for step in steps(training, **options):
             if step.number == 2 and next(stopped, False):
                 raise KeyboardInterrupt
-            yield step.number
+            yield step
 
-    monkeypatch.setattr(runs, "_evaluation_points", steps)
+    monkeypatch.setattr(Training, "steps", interrupted)
     (tmp_path / "mine.json").write_text(json.dumps({
         "data": "digits", "model": "logistic", "learning-rate": 0.5, "couple-learning-rate": True,
         "plan": PLAN | {"steps": 4, "bound_schedule": {"kind": "Piecewise", "values": [1.0, 5.0], "until": [0.75]}},
