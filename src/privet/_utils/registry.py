@@ -93,6 +93,8 @@ def kinds_of(base: type[Any]) -> dict[str, type[Any]]:
 def foreign_kinds(value: object) -> set[str]:
     """Return the names of kinds that are not Privet's own, in a value and all parts within it.
 
+    Fields that do not take part in comparisons, such as a record of what happened, are not parts.
+
     >>> from privet.clipping import Flat, Layerwise
     >>> foreign_kinds(Layerwise(Flat(bound=0.5)))
     set()
@@ -101,7 +103,7 @@ def foreign_kinds(value: object) -> set[str]:
         return set().union(*map(foreign_kinds, value))
     found = {type(value).__name__} if isinstance(value, Part) and type(value).__module__.partition(".")[0] != _PACKAGE else set()
     if is_dataclass(value) and not isinstance(value, type):
-        found = found.union(*(foreign_kinds(getattr(value, field.name)) for field in fields(value)))
+        found = found.union(*(foreign_kinds(getattr(value, field.name)) for field in fields(value) if field.compare))
     return found
 
 

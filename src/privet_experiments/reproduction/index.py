@@ -53,7 +53,8 @@ _COMPARED = (
 )
 _AFTER = (
     "These pages are measurements and not reproductions: [the cost of a private step](gradients.md), [of momentum before the "
-    "weight](momentum.md), [of random masks](sparsification.md) and [of accounting](accounting.md)."
+    "weight](momentum.md), [of random masks](sparsification.md), [of accounting](accounting.md), [what a predicted "
+    "signal is worth](feasibility.md), and [what the defaults reach](defaults.md)."
 )
 
 
