@@ -242,7 +242,7 @@ def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_fac
         damaged(whole), altered(values).map(lambda value: json.dumps(value).encode())
     )  # fmt: skip
 
-    @fuzzed(6)
+    @fuzzed(3)
     @given(others)
     def hold(content):
         folder = tmp_path_factory.mktemp("finished")
