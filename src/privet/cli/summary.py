@@ -13,7 +13,7 @@ from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.report.estimates import Estimate, headline, list_estimates, list_released
 from privet.runs.run import Outcome
 
-_MOST_WARNINGS = 3
+_MOST_LINES = 8
 _UNTESTED = (
     "No test result: no public test data was given (--test FILE). For a result on private data with its own noise and ε: "
     "--holdout 0.2 --evaluation-epsilon 0.1"
@@ -22,14 +22,12 @@ _UNTESTED = (
 
 def format_summary(outcome: Outcome) -> str:
     """Return at most eight lines: guarantee, attack bounds, accuracy, warnings, and where report and statement are."""
-    return "\n".join([
-        *_guarantee_lines(outcome.guarantee),
-        *_result_lines(outcome),
-        *_default_lines(outcome),
-        *_warning_lines(outcome.guarantee),
+    results = [*_guarantee_lines(outcome.guarantee), *_result_lines(outcome), *_default_lines(outcome)]
+    places = [
         f"Report: {(outcome.directory / 'report.html').resolve().as_uri()}",
         f"Full statement: privet guarantee {outcome.directory}",
-    ])  # fmt: skip
+    ]
+    return "\n".join([*results, *_warning_lines(outcome.guarantee, _MOST_LINES - len(results) - len(places)), *places])
 
 
 def format_full(outcome: Outcome) -> str:
@@ -93,11 +91,13 @@ def _format(estimate: Estimate, width: int = 0) -> str:
     return f"{estimate.name:{width}} {estimate.with_interval}"
 
 
-def _warning_lines(guarantee: Guarantee) -> Iterator[str]:
-    for text in guarantee.warnings[:_MOST_WARNINGS]:
+def _warning_lines(guarantee: Guarantee, room: int) -> Iterator[str]:
+    """Yield at most `room` lines, of which the last counts the warnings that do not fit."""
+    shown = guarantee.warnings if len(guarantee.warnings) <= room else guarantee.warnings[: room - 1]
+    for text in shown:
         yield f"Warning: {text}"
-    if len(guarantee.warnings) > _MOST_WARNINGS:
-        yield f"Warning: {len(guarantee.warnings) - _MOST_WARNINGS} more in the full statement"
+    if more := len(guarantee.warnings) - len(shown):
+        yield f"Warning: {more} {'more ' if shown else ''}in the full statement"
 
 
 def _format_table(evaluation: Evaluation | RegressionEvaluation, test_data: str | None) -> str:
