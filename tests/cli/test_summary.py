@@ -15,8 +15,8 @@ GUARANTEE = Plan(
 ).guarantee()
 TESTED = Evaluation(accuracy=0.5, negative_log_likelihood=0.7, confusion=((1, 1), (1, 1)), examples=4)
 RELEASED = HeldOutEstimate(
-    task="classification", metrics={"accuracy": 0.6}, intervals={"accuracy": (0.4, 0.7)}, examples=90, unit="example", epsilon=0.5,
-    delta=1e-4, noise_multiplier=9.0,
+    task="classification", metrics={"accuracy": 0.6}, intervals={"accuracy": (0.4, 0.7)}, examples=90, unit="example",
+    epsilon=0.5, delta=1e-4, noise_multiplier=9.0,
 )  # fmt: skip
 
 
