@@ -260,6 +260,15 @@ def test_damaged_file_is_refused_by_name(write_run, name, content):
         report.write(directory)
 
 
+@pytest.mark.parametrize("field", ["schema", "sampling", "noise", "clipping", "examples"])
+@pytest.mark.parametrize("value", [True, 3, "words", ["a"], {"kind": 1}, {"task": {"classes": 2}}, None])
+def test_a_part_of_the_plan_that_is_no_part_is_left_out(write_run, field, value):
+    directory = write_run()
+    path = directory / "plan.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {field: value}), encoding="utf-8")
+    Page(report.write(directory).read_text(encoding="utf-8"))
+
+
 def test_an_incomplete_last_line_is_ignored(write_run):
     directory = write_run()
     whole = report.write(directory).read_bytes()

@@ -5,9 +5,8 @@ from __future__ import annotations
 __all__ = ["KeyNumber", "attack_limit", "describe_neighbours", "list_numbers"]
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from privet.accounting.rounding import format_percent_up
 from privet.evaluation import HeldOutEstimate
@@ -124,26 +123,20 @@ def _training(run: Run) -> Iterator[KeyNumber]:
     done = status.steps_done if status else last.step if last else None
     if done is None:
         return
-    batch, examples, seconds = _batch_size(run.plan), run.plan.get("examples"), run.setup.get("seconds")
+    batch, examples, seconds = run.planned("sampling", "batch_size"), run.planned("examples"), run.setup.get("seconds")
     took = numbers.format_duration(seconds) if isinstance(seconds, int | float) else ""
     parts = [f"{took} of training"] if took else []
-    if batch is not None and isinstance(examples, int):
-        parts.append(f"batches of {numbers.format_value(batch)} out of {examples:,}")
+    if isinstance(batch, int | float) and isinstance(examples, int):
+        parts.append(f"batches of {numbers.format_value(float(batch))} out of {examples:,}")
     planned = f" of {status.steps_planned:,}" if status and not status.complete and status.steps_planned else ""
     yield KeyNumber("steps", "Steps", f"{done:,}{planned}", done, "; ".join(parts), took)
 
 
 def _noise(run: Run) -> Iterator[KeyNumber]:
-    noise: Mapping[str, Any] = run.plan.get("noise") or {}
-    multiplier = noise.get("multiplier")
+    multiplier = run.planned("noise", "multiplier")
     if not isinstance(multiplier, int | float):
         return
-    bound = (run.plan.get("clipping") or {}).get("bound")
+    bound = run.planned("clipping", "bound")
     unit = f"the clipping bound, {bound:.4g}" if isinstance(bound, int | float) else "the clipping bound"
     about = f"standard deviation of each step's noise in units of {unit}"
     yield KeyNumber("noise", "Noise multiplier", f"{multiplier:.4g}", multiplier, about)
-
-
-def _batch_size(plan: Mapping[str, Any]) -> float | None:
-    size = (plan.get("sampling") or {}).get("batch_size")
-    return float(size) if isinstance(size, int | float) else None

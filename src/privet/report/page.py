@@ -126,8 +126,8 @@ def _confusion(evaluation: Evaluation, run: Run) -> Markup:
 
 def _name_classes(run: Run, classes: int) -> list[str]:
     """Return the public names of the classes, from the schema or the settings; numbers if there are none."""
-    task = (run.plan.get("schema") or {}).get("task") or {}
-    known = task.get("classes") or str(run.setup.get("classes") or "").split(",")
+    declared = run.planned("schema", "task", "classes")
+    known = declared if isinstance(declared, list) else str(run.setup.get("classes") or "").split(",")
     return list(map(str, known)) if len(known) == classes else list(map(str, range(classes)))
 
 

@@ -94,6 +94,13 @@ class Run:
     observations: tuple[studies.Observation, ...]
     files: tuple[str, ...]
 
+    def planned(self, *keys: str) -> Any:
+        """Return the value at nested keys of the plan, such as ("noise", "multiplier"); None where the file has no such value."""
+        value: Any = self.plan
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
 
 def read(directory: Path) -> Run:
     """Read a run directory.
