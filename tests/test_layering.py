@@ -36,6 +36,7 @@ ORDER = [
     "training",
     "tracking",
     "optim",
+    "integrations",
     "cost",
     "tuning",
     "audit",

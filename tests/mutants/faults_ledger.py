@@ -43,8 +43,8 @@ COUNTED = [
     Mutant("a copy that fell behind is believed", "anchor._check",
            'not includes(str(records[-1].get("tip")))', "False",
            LEDGER("test_a_copy_of_a_run_that_continued_is_refused")),
-    Mutant("a ledger that was rolled back is believed", "checkpoint.load",
-           'if not ledger.includes(state["ledger"]):', "if False:",
+    Mutant("a ledger that was rolled back is believed", "checkpoint._counted",
+           'if state is not None and not ledger.includes(state["ledger"]):', "if False:",
            among("test_checkpoint", "test_a_newer_checkpoint_than_the_ledger_is_refused_though_an_older_one_would_do")),
 ]  # fmt: skip
 

@@ -188,17 +188,17 @@ MOMENTUM = [
 ]  # fmt: skip
 
 TRAINING = [
-    Mutant("sums are divided by how many were drawn", "Training._step",
-           "divide_(self.plan.divisor)", "divide_(max(1.0, float(clipped.norms.shape[-1])))",
+    Mutant("sums are divided by how many were drawn", "Stepper._step",
+           "divide_(self._plan.divisor)", "divide_(max(1.0, float(clipped.norms.shape[-1])))",
            among("test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size")),
-    Mutant("ranked masks leave coordinates without noise", "Training._step",
+    Mutant("ranked masks leave coordinates without noise", "Stepper._step",
            "clipped = clipped.with_dense_noise()", "pass",
            among("test_masked_training", "test_ranked_noise_is_everywhere")),
     Mutant("noise is for the last physical batch alone", "ClippedSummer._sum_draw",
            "summed if total is None else total.join(summed)", "summed",
            among("test_step_sums", "test_the_release_does_not_depend_on_the_physical_batch_size")),
-    Mutant("parameters may change", "Training._step",
-           "check_same_parameters(self.model, self._parameters)", "pass",
+    Mutant("parameters may change", "Stepper._step",
+           "check_same_parameters(self._model, self._parameters)", "pass",
            among("test_refusals", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused")),
     Mutant("more examples than the plan has are taken", "check_dataset",
            "if entries != examples:", "if entries < examples:",

@@ -122,7 +122,7 @@ def stopped(training, at=STOP):
 
 
 def public_state(training):
-    parts = {name: part.state_dict() for name, part in training._state.parts.items()}
+    parts = {name: part.state_dict() for name, part in training._stepper.state.parts.items()}
     return copy.deepcopy({"model": training.model.state_dict(), **parts})
 
 
@@ -153,7 +153,7 @@ def test_the_public_state_is_restored_to_the_last_bit(tmp_path, case):
     again = resumed(tmp_path, the_plan, *others)
     assert identical(public_state(first), public_state(again))
     upcoming = STOP + 1
-    (rule, masks), (same_rule, same_masks) = first._state.at(upcoming), again._state.at(upcoming)
+    (rule, masks), (same_rule, same_masks) = first._stepper.state.at(upcoming), again._stepper.state.at(upcoming)
     assert rule == same_rule
     assert identical(masks, same_masks)
 

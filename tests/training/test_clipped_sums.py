@@ -90,7 +90,7 @@ def test_an_example_of_another_kind_contributes_zero(odd):
 def test_a_step_whose_examples_all_fail_is_a_step_like_any_other():
     items = [torch.randn(D) for _ in range(N)]
     training = train(items)
-    training._rows.dataset.items = [ValueError()] * N
+    training._stepper.rows.dataset.items = [ValueError()] * N
     assert float(released(training).norm()) == 0
     assert training.steps_spent == 1
 
@@ -153,10 +153,10 @@ def test_estimated_norms_of_an_example_that_fails_stop_no_run():
 
 def test_a_draw_that_ends_early_is_an_error():
     training = train([torch.randn(D) for _ in range(N)])
-    rule, masks = training._state.at(1)
+    rule, masks = training._stepper.state.at(1)
     physical = next(split(np.arange(N), 1, 5))
     with pytest.raises(LedgerError, match="ended early"):
-        training._summer.sum_draw(iter([(physical, training._rows.read(physical.indices))]), rule, masks)
+        training._stepper.summer.sum_draw(iter([(physical, training._stepper.rows.read(physical.indices))]), rule, masks)
 
 
 # Randomness -----------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_a_model_with_dropout_needs_no_loop():
     training = train([torch.randn(D) for _ in range(N)], Dropped(D))
     assert training.method == "ghost"
     training.run()
-    assert training._summer._engine.looped == 0
+    assert training._stepper.summer._engine.looped == 0
 
 
 def test_examples_are_dropped_independently_of_one_another():
@@ -250,9 +250,9 @@ def test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw(monkeypatch)
 def test_norms_are_in_the_order_of_the_draw():
     items = [torch.full((1 + i % 3, D), 0.1 * (i + 1)) for i in range(N)]
     training = train(items, OverTime(D))
-    rule, masks = training._state.at(1)
+    rule, masks = training._stepper.state.at(1)
     physical = next(split(np.arange(N), 1, N))
-    found = training._summer.sum_draw(iter([(physical, training._rows.read(physical.indices))]), rule, masks)
+    found = training._stepper.summer.sum_draw(iter([(physical, training._stepper.rows.read(physical.indices))]), rule, masks)
     torch.testing.assert_close(
         found.norms, torch.tensor([float(item.mean(0).norm()) for item in items]).double(), rtol=1e-4, atol=0
     )

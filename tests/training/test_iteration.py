@@ -148,7 +148,7 @@ def test_a_step_that_fails_takes_its_whole_draw_with_it(scheme, workers, calls):
     """The failing step has physical batches left, which must join no other step."""
     training = setup(scheme, workers=workers, size=1)
     watched = Watched(training)
-    failed, countdown, real = set(), math.inf, training._summer._engine.clipped_sum
+    failed, countdown, real = set(), math.inf, training._stepper.summer._engine.clipped_sum
 
     def interrupted(*arguments, **options):
         nonlocal countdown
@@ -157,7 +157,7 @@ def test_a_step_that_fails_takes_its_whole_draw_with_it(scheme, workers, calls):
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    training._summer._engine.clipped_sum = interrupted
+    training._stepper.summer._engine.clipped_sum = interrupted
     while training.steps_left:
         try:
             for step in training:
@@ -194,7 +194,7 @@ def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
     training = setup(Poisson(3.0), workers=workers)
     steps = iter(training)
     next(steps)
-    ahead = {number: draw.tolist() for number, draw in training._reader._kept.items() if number > 1}
+    ahead = {number: draw.tolist() for number, draw in training._stepper.reader._kept.items() if number > 1}
     assert len(ahead) >= workers
     steps.close()
     watched = Watched(training)
@@ -206,7 +206,7 @@ def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
 def test_draws_that_were_used_are_forgotten():
     training = setup(Poisson(3.0), steps=200)
     for _ in training:
-        assert len(training._reader._kept) <= 2
+        assert len(training._stepper.reader._kept) <= 2
 
 
 def test_workers_end_with_the_last_loop_and_with_the_training():

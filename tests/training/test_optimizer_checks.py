@@ -182,7 +182,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_without_a_past
     run = training(model, sgd(model, momentum=0.9), tmp_path)
     run.close()
     (tmp_path / "checkpoint.pt").unlink()
-    arguments = (lambda m, b: m(b[0]).square(), run._rows.dataset)
+    arguments = (lambda m, b: m(b[0]).square(), run._stepper.rows.dataset)
     used = stepped(sgd(model, momentum=0.9), model)
     with pytest.raises(InvalidArgumentError, match="momentum_buffer"):
         privet.Training.resume(tmp_path, model, arguments[0], used, arguments[1])

@@ -6,7 +6,7 @@ so a resumed run draws fresh randomness. The last two are kept. Reading one exec
 
 from __future__ import annotations
 
-__all__ = ["CorruptCheckpointError", "Stateful", "latest", "load", "read", "save", "save_first"]
+__all__ = ["CorruptCheckpointError", "Stateful", "check_counted", "latest", "load", "read", "save", "save_first"]
 
 import pickle
 import warnings
@@ -112,13 +112,9 @@ def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledg
             read, or it contains other states than those requested.
     """
     remove_unfinished(directory / NAME)
-    path, state = latest(directory, next(model.parameters()).device)
+    path, state = _counted(directory, ledger, next(model.parameters()).device)
     if state is None:
         return None
-    if not ledger.includes(state["ledger"]):
-        raise LedgerError(
-            f"the checkpoint {path} is newer than, or foreign to, the ledger {ledger.path}: spent steps would not be counted"
-        )
     missing = [name for name in others if name not in state]
     if missing:
         raise LedgerError(f"the checkpoint {path} holds no state for {', '.join(missing)}; resume with the parts of the start")
@@ -132,6 +128,27 @@ def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledg
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, PrivetError) as error:
         raise LedgerError(f"the checkpoint {path} does not fit these parts ({error})") from None
     return int(state["step"])
+
+
+def check_counted(directory: Path, ledger: Ledger) -> None:
+    """Refuse a ledger that does not contain the newest checkpoint, without restoring anything.
+
+    Args:
+        directory, ledger: as for `load`.
+
+    Raises:
+        LedgerError: the ledger was rolled back, or belongs to another run, or no checkpoint can be read.
+    """
+    _counted(directory, ledger, torch.device("cpu"))
+
+
+def _counted(directory: Path, ledger: Ledger, device: torch.device) -> tuple[Path, dict[str, Any] | None]:
+    path, state = latest(directory, device)
+    if state is not None and not ledger.includes(state["ledger"]):
+        raise LedgerError(
+            f"the checkpoint {path} is newer than, or foreign to, the ledger {ledger.path}: spent steps would not be counted"
+        )
+    return path, state
 
 
 def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

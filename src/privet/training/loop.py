@@ -1,11 +1,10 @@
-"""The training loop: reserve → sample → gradients → clip → noise → divide → optimizer, the same for every step."""
+"""Training: the front of a run, whose steps are taken by its own loops or by those of a host."""
 
 from __future__ import annotations
 
 __all__ = ["Training"]
 
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,36 +16,24 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
-from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping.clipped_sum import ClippedSum
-from privet.clipping.weighing import check_rule
 from privet.collate import Collate
-from privet.errors import LedgerError
-from privet.gradients import trainable
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.per_example_momentum import Averages
-from privet.noise import release
 from privet.plan import Plan
-from privet.reading.batches import Group, PhysicalBatch
-from privet.reading.rows import ExampleReader
 from privet.training.answers import answer_query
-from privet.training.checks import check_arguments, check_optimizer, check_plan_suits, check_same_parameters
-from privet.training.clipped_sums import ClippedSummer
 from privet.training.directory import read_plan
-from privet.training.fresh import check_average, check_scheduler
 from privet.training.manifest.description import Parts
 from privet.training.observation.callbacks import Callback
 from privet.training.observation.metrics_file import TIMES
-from privet.training.observation.observers import Observers, learning_rate
+from privet.training.observation.observers import Observers
 from privet.training.observation.steps import Step
 from privet.training.options import Reading, Storage
-from privet.training.preflight import NOT_PROBED, Preflight, advance_parametrizations
-from privet.training.reading import DrawReader
+from privet.training.preflight import NOT_PROBED
 from privet.training.record import RunRecorder
-from privet.training.state.training_state import TrainingState
+from privet.training.stepper import Stepper, Update
 
 _READING = Reading()
 
@@ -120,10 +107,8 @@ class Training(Unique):
     ) -> None:
         storage = Storage.of(directory)
         parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
-        self._assemble(plan, parts, physical_batch_size, method, reading, fresh=True)
-        self.directory, self._checkpoint_every = storage.folder, storage.checkpoint_every
-        self._record = RunRecorder.begin(plan, storage, self._state, parts)
-        self._observers = Observers(plan, self.directory, lambda: self._record.saved)
+        stepper = Stepper(plan, parts, physical_batch_size, method, reading, fresh=True)
+        self._assemble(plan, parts, storage, stepper, RunRecorder.begin(plan, storage, stepper.state, parts))
 
     @classmethod
     def resume(
@@ -135,6 +120,7 @@ class Training(Unique):
         dataset: Dataset[Any],
         *,
         adopt: bool = False,
+        restore: bool = True,
         scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
         collate: Collate | None = None,
@@ -154,6 +140,9 @@ class Training(Unique):
                 anything is restored or spent.
             adopt: continue a run of another machine, or from before this one rebooted. You guarantee that no other copy of the
                 directory continues.
+            restore: False leaves all parts as they are, for a host that restores model, optimizer and scheduler from a checkpoint
+                of its own; call `load_state_dict` with the state in that checkpoint before the next step. Without a checkpoint
+                of the host, the parts must be new, and training begins again with the steps that are left.
             physical_batch_size, method, reading: as for `Training`; they may differ from the start.
 
         Raises:
@@ -165,45 +154,17 @@ class Training(Unique):
         folder = storage.check_resumable()
         training, plan = cls.__new__(cls), read_plan(folder)
         parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
-        training._assemble(plan, parts, physical_batch_size, method, reading, fresh=False)
-        training.directory, training._checkpoint_every = folder, storage.checkpoint_every
-        training._record = RunRecorder.resume(plan, folder, training._state, parts, budget=storage.budget, adopt=adopt)
-        training._observers = Observers(plan, folder, lambda: training._record.saved)
+        stepper = Stepper(plan, parts, physical_batch_size, method, reading, fresh=False)
+        record = RunRecorder.resume(plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=restore)
+        training._assemble(plan, parts, storage, stepper, record)
         return training
 
-    def _assemble(
-        self, plan: Plan, parts: Parts, physical_batch_size: int, method: str, reading: Reading, *, fresh: bool
-    ) -> None:
-        """Check everything that is public, and create what takes the steps; nothing is spent, drawn or written yet."""
-        model, optimizer, average = parts.model, parts.optimizer, parts.average
-        check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
-        self._plan, self.model, self.optimizer, self.averaged_model = plan, model, optimizer, average
-        self._total = plan.total_steps
-        self._parameters = trainable(model)
-        check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
-        check_optimizer(optimizer, self._parameters, fresh=fresh)
-        check_plan_suits(optimizer, plan, self._parameters)
-        self._rows = ExampleReader(parts.dataset, parts.collate)
-        if parts.scheduler is not None:
-            check_scheduler(parts.scheduler, optimizer, fresh=fresh)
-        if average is not None:
-            check_average(average, model, fresh=fresh)
-        self._state = TrainingState(plan, model, self._parameters, optimizer, parts.scheduler, average)
-        averages = Averages.of(plan.momentum, plan.examples, self._parameters)
-        self._preflight: Preflight | None = None
-        if reading.probe:
-            self._preflight = Preflight(plan, model, parts.loss_fn, self._rows, method, reading.probe_batch, reading.spec)
-            method = self._preflight.check()
-        # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
-        self._source, self._seeds = plan.noise.make_source(), plan.noise.make_source()
-        self._summer = ClippedSummer(
-            model, parts.loss_fn, self._parameters, method, self._source.words, self._seeds.words, self._state.iterates, averages
-        )
-        seeds = self._seeds.words if self._rows.runs_user_code else None
-        self._reader = DrawReader(
-            plan.sampling, plan.examples, self._source.words, seeds, self._rows, physical_batch_size, reading.workers
-        )
-        self._loops, self._stepping = 0, threading.Lock()
+    def _assemble(self, plan: Plan, parts: Parts, storage: Storage, stepper: Stepper, record: RunRecorder) -> None:
+        self._plan, self._stepper, self._record = plan, stepper, record
+        self.model, self.optimizer, self.averaged_model = parts.model, parts.optimizer, parts.average
+        self.directory = storage.folder
+        self._observers = Observers(plan, self.directory, lambda: record.saved)
+        stepper.attach(record, self._observers, storage.checkpoint_every)
 
     @property
     def plan(self) -> Plan:
@@ -223,7 +184,7 @@ class Training(Unique):
     @property
     def method(self) -> str:
         """How per-example gradients are computed: "ghost", "loop", or "auto" without a check."""
-        return self._summer.method
+        return self._stepper.summer.method
 
     @property
     def seconds(self) -> float:
@@ -232,7 +193,7 @@ class Training(Unique):
 
     def __len__(self) -> int:
         """Return the number of steps of the plan."""
-        return self._total
+        return self._plan.total_steps
 
     def epsilon(self, accountant: str | None = None) -> float:
         """Return ε at the plan's δ for the steps spent so far, by the tightest sound accountant or the one named."""
@@ -240,12 +201,12 @@ class Training(Unique):
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the steps spent so far, and for the total of a shared budget."""
-        found = self.plan.guarantee(steps=self.steps_spent)
+        found, preflight = self.plan.guarantee(steps=self.steps_spent), self._stepper.preflight
         return replace(
             found,
             performed=f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere",
-            notes=(*found.notes, *self._record.remarks, *([] if self._preflight is None else [self._preflight.note])),
-            warnings=(*found.warnings, *([NOT_PROBED] if self._preflight is None else [])),
+            notes=(*found.notes, *self._record.remarks, *([] if preflight is None else [preflight.note])),
+            warnings=(*found.warnings, *([NOT_PROBED] if preflight is None else [])),
             beside=(*found.beside, *([] if self.directory is None else [TIMES])),
         )
 
@@ -283,7 +244,75 @@ class Training(Unique):
         Raises:
             InvalidArgumentError: one of the callbacks is no `privet.Callback`.
         """
-        return self._observers.watch(self._take(), callbacks, progress=progress)
+        return self._loop(self._stepper.state.update, callbacks, progress)
+
+    def releases(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
+        """Take the remaining steps for a host that owns the loop: a step ends with its release in `.grad`, and the host updates.
+
+        The noised, divided gradient (or the momentum of it) replaces whatever was in `.grad` of the trainable parameters, and
+        `.grad` of all others that the optimizer holds is removed. Optimizer, scheduler and average are left to the host, which
+        steps its own after each release. A release that the host does not use is spent like any other. Everything else is as in
+        `steps`: the same draws, noise, ledger, checks, observers and locks. A checkpoint that is due is written when the next
+        release is asked for, and another when the loop ends, with what the host has made of the last release.
+
+        Args:
+            progress, callbacks: as for `steps`; callbacks are called before the host's update.
+
+        >>> import torch, privet
+        >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
+        >>> model = torch.nn.Linear(3, 1)
+        >>> plan = privet.Plan(
+        ...     examples=100, sampling=privet.sampling.Poisson(batch_size=20), steps=2, delta=1e-5,
+        ...     clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
+        ... )
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> training = privet.Training(plan, model, lambda m, b: (m(b[0])[:, 0] - b[1]).square(), optimizer, data)
+        >>> for step in training.releases():
+        ...     optimizer.step()
+        ...     print(step.number, model.weight.grad.shape)
+        1 torch.Size([1, 3])
+        2 torch.Size([1, 3])
+        """
+        return self._loop(None, callbacks, progress)
+
+    def _loop(self, update: Update | None, callbacks: Iterable[Callback], progress: bool) -> Iterator[Step]:
+        return self._observers.watch(self._stepper.take(update), callbacks, progress=progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a host must save beside model, optimizer, scheduler and average to resume from a checkpoint of its own.
+
+        It holds where the run stands in its ledger, and the clipping rule, masks and momentum that releases have changed: plain
+        values and copies of tensors, all of it public, which `torch.load(..., weights_only=True)` reads. Call it after the host's
+        update, not between a release and its update.
+
+        Raises:
+            LedgerError: a step is being taken.
+        """
+        with self._stepper.between_steps():
+            return self._record.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to the state of a checkpoint of the host, which restores model, optimizer, scheduler and average itself.
+
+        In a new process, open the run with `Training.resume(directory, ..., restore=False)` first. A run without a directory can
+        only go back within its process.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Guarantee:
+            Steps taken since the checkpoint stay spent, and the steps that are left do not change: with a checkpoint of step 10
+            and a ledger that counts 13 of 20 steps, 7 more releases follow, with the noise and bounds that the plan has for steps
+            14 to 20. No draw or noise is used twice. So ε never exceeds the plan's. Account for `steps_spent`, not for the
+            updates that the host counts, which are fewer.
+
+        Raises:
+            InvalidArgumentError: it is no such state.
+            LedgerError: the state is of another run, or newer than the ledger (which was rolled back); it does not fit the parts;
+                a step is being taken; or the training was closed.
+        """
+        with self._stepper.between_steps():
+            self._record.load_state_dict(state)
 
     def log(self, metrics: Mapping[str, float | None]) -> None:
         """Write numbers of your own to `metrics.jsonl`, beside those of the last step, and pass them to callbacks.
@@ -309,21 +338,6 @@ class Training(Unique):
         """
         return self.steps()
 
-    def _take(self) -> Generator[Step, None, None]:
-        self._loops += 1
-        try:
-            while (step := self._next()) is not None:
-                yield step
-        finally:
-            self._loops -= 1
-            if self._stepping.acquire(blocking=False):  # else a step is being taken, and its own loop does this when it ends
-                try:
-                    if not self._loops:
-                        self._stop_reading()
-                    self._record.pause()
-                finally:
-                    self._stepping.release()
-
     def save(self) -> None:
         """Write a checkpoint now. This also happens every `checkpoint_every` steps and when a loop ends.
 
@@ -334,11 +348,7 @@ class Training(Unique):
 
     def close(self) -> None:
         """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""
-        if self._stepping.acquire(blocking=False):
-            try:
-                self._stop_reading()
-            finally:
-                self._stepping.release()
+        self._stepper.close()
         self._record.close()
 
     def __enter__(self) -> Training:
@@ -346,68 +356,3 @@ class Training(Unique):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-    def _next(self) -> Step | None:
-        """Take the next step; return None if there is none."""
-        if self._record.ledger.next_step is None:
-            return None
-        self._record.ledger.check_open()
-        if not self._stepping.acquire(blocking=False):
-            raise LedgerError("a step of this training is being taken already; take the next one after it has ended")
-        try:
-            upcoming = self._finish_epoch()
-            return None if upcoming is None else self._step(self._draws(upcoming))
-        except BaseException:
-            # The rest of the draw must not become part of the next one.
-            self._stop_reading()
-            raise
-        finally:
-            self._stepping.release()
-
-    def _draws(self, step: int) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
-        """Return the physical batches of this step and all later ones, with their content."""
-        if self._reader.is_open:
-            return self._reader.open(step)
-        reading = self._reader.open(step)
-        # Only now, after the reader's processes were forked, which must not happen beside a second thread.
-        if self.plan.noise_multiplier > 0:
-            self._source.draw_ahead(total_size(self._parameters.values()))
-        return reading
-
-    def _finish_epoch(self) -> int | None:
-        """Return the next step, after spending the rest of an epoch whose partition was lost with another process.
-
-        Nobody can finish that epoch, and a new partition must not draw its examples again.
-        """
-        upcoming = self._record.ledger.next_step
-        if upcoming is None:
-            return None
-        start = self._reader.start(upcoming)
-        for _ in range(upcoming, min(start, self._total + 1)):
-            self._record.ledger.reserve()
-        return self._record.ledger.next_step
-
-    def _stop_reading(self) -> None:
-        self._source.draw_ahead(0)
-        self._reader.close()
-
-    def _step(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]]) -> Step:
-        check_same_parameters(self.model, self._parameters)
-        check_optimizer(self.optimizer, self._parameters, fresh=False)
-        changed = None if self._preflight is None else self._preflight.check_again_if_changed()
-        if changed is not None:
-            self._summer.method = changed
-        token = self._record.ledger.reserve()
-        # One mask for the whole step: a change between its physical batches would release data without noise.
-        rule, masks = self._state.at(token.step)
-        clipped = self._summer.sum_draw(reading, rule, masks)
-        if self.plan.sparsification is not None and self.plan.sparsification.ranks:
-            clipped = clipped.with_dense_noise()
-        noised = release(clipped, token, self._source).divide_(self.plan.divisor)
-        advance_parametrizations(self.model)
-        rate = learning_rate(self.optimizer)
-        self._state.take(noised.tensors)
-        self._record.completed += 1
-        if self._record.completed % self._checkpoint_every == 0:
-            self.save()
-        return self._observers.describe(token.step, rule, rate, noised.tensors)

@@ -5,12 +5,14 @@ from __future__ import annotations
 __all__ = ["RunRecorder"]
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
-from privet.errors import LedgerError
+from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger import Ledger
 from privet.plan import Plan
 from privet.training import checkpoint
@@ -19,6 +21,8 @@ from privet.training.manifest import differences
 from privet.training.manifest.description import Parts
 from privet.training.options import Storage
 from privet.training.state.training_state import TrainingState
+
+_FORMAT = 1
 
 
 class RunRecorder(Unique):
@@ -30,6 +34,7 @@ class RunRecorder(Unique):
         ledger: open ledger of the run.
         budget: budget that pays for the run, or None.
         state: state that checkpoints hold.
+        restore: whether to restore the state from the last checkpoint, if there is one.
 
     Attributes:
         ledger: as given.
@@ -40,15 +45,28 @@ class RunRecorder(Unique):
 
     no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
 
-    def __init__(self, plan: Plan, directory: Path | None, ledger: Ledger, budget: Budget | None, state: TrainingState) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path | None,
+        ledger: Ledger,
+        budget: Budget | None,
+        state: TrainingState,
+        *,
+        restore: bool = True,
+    ) -> None:
         self._total, self._directory, self._state = plan.total_steps, directory, state
         self.ledger, self.budget, self.completed, self.saved = ledger, budget, 0, 0
-        if directory is not None:
+        self._restored = restore
+        if directory is not None and restore:
             completed = checkpoint.load(directory, state.model, state.parts, ledger)
             if completed is None:
                 state.check_fresh()  # also for a resumed run that was killed before its first checkpoint
                 checkpoint.save_first(directory, state.model, state.parts, ledger)
             self.completed = completed or 0
+        elif directory is not None:
+            checkpoint.check_counted(directory, ledger)
+        self._saved_after = self.completed
         # Last, so that a run that was refused above has drawn nothing.
         if budget is not None:
             budget.draw(ledger, plan)
@@ -93,20 +111,21 @@ class RunRecorder(Unique):
 
     @classmethod
     def resume(
-        cls, plan: Plan, directory: Path, state: TrainingState, parts: Parts, *, budget: Budget | None, adopt: bool
+        cls, plan: Plan, directory: Path, state: TrainingState, parts: Parts, *, budget: Budget | None, adopt: bool, restore: bool
     ) -> RunRecorder:
-        """Return the record of a resumed run, after restoring its state.
+        """Return the record of a resumed run.
 
         Args:
             plan, directory, state: as for the class.
             parts: parts of the training, which are compared with the manifest first.
             budget: the run's budget, if its file has moved.
             adopt: as for `Ledger.open`.
+            restore: as for the class.
         """
         differences.check(directory, parts)
         ledger = Ledger.open(plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries)
         try:
-            return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state)
+            return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state, restore=restore)
         except BaseException:
             ledger.close()
             raise
@@ -134,7 +153,65 @@ class RunRecorder(Unique):
             raise LedgerError(f"the run in {self._directory} was closed; resume it to continue")
         checkpoint.save(self._directory, self.completed, self._state.model, self._state.parts, self.ledger)
         self.saved += 1
+        self._saved_after = self.completed
         self._write_status()
+
+    def save_if_due(self, every: int) -> None:
+        """Write a checkpoint after each `every` steps, unless there is one of these steps already.
+
+        Raises:
+            LedgerError: as for `save`.
+        """
+        if self.completed % every == 0 and self.completed != self._saved_after:
+            self.save()
+
+    def check_restored(self) -> None:
+        """Refuse the first step of a run whose state a host should have restored and has not.
+
+        Raises:
+            InvalidArgumentError: the optimizer, scheduler or average has taken steps, but `load_state_dict` was not called.
+        """
+        if not self._restored:
+            try:
+                self._state.check_fresh()
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(
+                    error.name, error.value, error.allowed,
+                    "The run was opened with restore=False: call Training.load_state_dict with the state of the same checkpoint, "
+                    "or start from new parts.",
+                ) from None  # fmt: skip
+            self._restored = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a host must save beside model, optimizer and scheduler, as plain values and copies of tensors."""
+        own = self._state.state_dict()
+        return {"format": _FORMAT, "run": self.ledger.run, "ledger": self.ledger.tip, "step": self.completed, "state": own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; steps that were spent since then stay spent.
+
+        Raises:
+            InvalidArgumentError: it is no such state.
+            LedgerError: it belongs to another run, or to a step that the ledger does not count, or the ledger is closed.
+        """
+        self.ledger.check_open()
+        match state:
+            case {"format": 1, "run": str(run), "ledger": str(tip), "step": int(step), "state": Mapping() as own} if step >= 0:
+                pass
+            case _:
+                raise InvalidArgumentError("state", type(state).__name__, "what Training.state_dict() returned")
+        if run != self.ledger.run:
+            raise LedgerError(
+                f"the state is of run {run}, and this is run {self.ledger.run}. Open the run that the state was saved in: "
+                "Training.resume(directory, ..., restore=False)"
+            )
+        if not self.ledger.includes(tip) or step > self.ledger.spent:
+            raise LedgerError("the state is newer than the ledger, which was rolled back: spent steps would not be counted")
+        try:
+            self._state.load_state_dict(own)
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, PrivetError) as error:
+            raise LedgerError(f"the state does not fit the parts of this training ({error})") from None
+        self.completed, self._restored = step, True
 
     def pause(self) -> None:
         """Return reserved steps that were not used, and write a checkpoint, if this process still holds the run."""

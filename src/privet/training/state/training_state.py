@@ -5,10 +5,12 @@ from __future__ import annotations
 __all__ = ["TrainingState"]
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
+from torch.utils import _pytree as pytree
 
 from privet.clipping import Rule
 from privet.plan import Plan
@@ -18,6 +20,9 @@ from privet.training.fresh import check_average, check_fresh_optimizer, check_sc
 from privet.training.state.clipping import ClippingState
 from privet.training.state.iterates import PastIterates
 from privet.training.state.masks import MaskState
+
+# What a host saves and restores itself, besides the model.
+_OF_THE_HOST = ("optimizer", "scheduler", "average")
 
 
 class TrainingState:
@@ -67,6 +72,7 @@ class TrainingState:
             "momentum": None if momentum is None else self.iterates,
         }
         self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
+        self._own = {name: part for name, part in self.parts.items() if name not in _OF_THE_HOST}
 
     def check_fresh(self) -> None:
         """Refuse an optimizer, scheduler or average with earlier state at the start of a run.
@@ -84,11 +90,11 @@ class TrainingState:
         """Return the rule and the masks of a step, counted from 1."""
         return self._rule.at(step), None if self._masks is None else self._masks.at(step)
 
-    def take(self, released: Mapping[str, Tensor]) -> None:
-        """Take a step.
+    def put(self, released: Mapping[str, Tensor]) -> None:
+        """Take a release: adapt rule, masks and momentum to it, and set the gradients of the parameters.
 
         Args:
-            released: name → tensor that it released, divided by the plan's divisor.
+            released: name → tensor that the step released, divided by the plan's divisor.
         """
         self._rule.adapt(released, self._divisor)
         if self._masks is not None:
@@ -100,9 +106,32 @@ class TrainingState:
             for member in (member for group in each.param_groups for member in group["params"]):
                 if id(member) not in self._trained:
                     member.grad = None
+
+    def update(self) -> None:
+        """Change the parameters by their gradients, and then scheduler and average."""
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         if self._scheduler is not None:
             self._scheduler.step()
         if self._average is not None:
             self._average.update_parameters(self.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of what a host does not have, such as rule, masks and momentum as releases have changed them."""
+        return {name: _copied(part.state_dict()) for name, part in self._own.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned, on the device of the parameters; all of it or, after an exception, nothing."""
+        device, before = next(iter(self._parameters.values())).device, self.state_dict()
+        try:
+            for name, part in self._own.items():
+                part.load_state_dict(_copied(state[name], device))
+        except BaseException:
+            for name, part in self._own.items():
+                part.load_state_dict(before[name])
+            raise
+
+
+def _copied(state: dict[str, Any], device: torch.device | None = None) -> dict[str, Any]:
+    """Return a state with copies of its tensors: steps change some in place."""
+    return pytree.tree_map(lambda leaf: leaf.to(device, copy=True) if isinstance(leaf, Tensor) else leaf, state)  # type: ignore[no-any-return]
