@@ -1,16 +1,15 @@
 """What is asked of model, loss and data before the first step, on public input; and again when the model was changed."""
 
 import functools
-import warnings
 
 import pytest
 import torch
-from one_layer import RATE, D, N, Probe, linear_loss, plan, setup
+from one_layer import RATE, D, N, Probe, linear_loss, plan
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
-from privet.errors import InvalidArgumentError, PrivetWarning, UnsupportedModelError
+from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.training import preflight
 from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ, couples
 
@@ -324,7 +323,7 @@ def test_a_check_that_is_asked_again_reads_nothing():
     assert len(dataset.read) == before
 
 
-# Parametrisations and compiled models ---------------------------------------------------------------------------------
+# Parametrisations -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*spectral_norm.*:FutureWarning")
@@ -363,36 +362,3 @@ def test_in_eval_mode_power_iteration_stands_still():
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     train(model, mean_loss).run()
     assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
-
-
-def test_a_compiled_model_warns_once_and_trains():
-    model = torch.compile(Probe(), backend="eager")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", PrivetWarning)
-        training = train(model)
-        training.run()
-    assert [str(warning.message) for warning in said if "runs it uncompiled" in str(warning.message)]
-    assert len([warning for warning in said if issubclass(warning.category, PrivetWarning)]) == 1
-    assert training.steps_left == 0
-
-
-def test_compiled_models_release_what_plain_ones_do():
-    x, found = torch.randn(N, D), []
-    for compiled in (False, True):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PrivetWarning)
-            model = Probe()
-            setup(plan(N, multiplier=0.0), x, model=_Compiled(model) if compiled else model).run()
-        found.append(model.w.detach().clone())
-    assert float(found[0].norm()) > 0
-    torch.testing.assert_close(*found)
-
-
-class _Compiled(Probe):
-    def __init__(self, model):
-        nn.Module.__init__(self)
-        self.inner = torch.compile(model, backend="eager")
-        self.w = model.w
-
-    def forward(self, x):
-        return self.inner(x)

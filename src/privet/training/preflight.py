@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "COMPUTED_FROM_PUBLIC_INPUT",
     "NOT_PROBED",
+    "RUNS_UNCOMPILED",
     "SHAPES_WERE_READ",
     "Preflight",
     "advance_parametrizations",
@@ -46,6 +47,10 @@ SHAPES_WERE_READ = (
 NOT_PROBED = (
     "The check on public input was switched off: whether the program writes to parameters or keeps examples in hidden state is "
     "unknown"
+)
+RUNS_UNCOMPILED = (
+    "the model or loss is compiled, and private steps run it uncompiled, because a compiled graph hides where parameters are "
+    "used; train the module that you compiled, and use the compiled one, which shares its parameters, for evaluation"
 )
 COMPUTED_FROM_PUBLIC_INPUT = "Model and loss were checked on public input before the first step, without reading any data"
 
@@ -236,10 +241,7 @@ def _spectral_norms(module: nn.Module) -> Iterator[Any]:
 
 
 def _say_that_it_runs_uncompiled(model: nn.Module, loss_fn: LossFunction) -> None:
-    compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
+    modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
+    compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in modules)
     if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
-        warnings.warn(
-            "the model or loss is compiled; Privet runs it uncompiled, because a compiled graph hides where parameters are used",
-            PrivetWarning,
-            stacklevel=2,
-        )
+        warnings.warn(RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
