@@ -5,6 +5,7 @@ from privet.clipping.ablations import Unclipped, unbounded
 from privet.clipping.adaptive import AdaptiveQuantile, count_share
 from privet.clipping.base import BOUND_RANGE, NormRule, Rule
 from privet.clipping.estimated_norm import Projected
+from privet.clipping.gep import GEP
 from privet.clipping.layerwise import Layerwise
 from privet.clipping.psac import PSAC, PSASC
 from privet.clipping.rules import Automatic, Flat, Global, Normalize
@@ -15,6 +16,7 @@ NORM_RULES: dict[str, type[NormRule]] = {name: kind for name, kind in sorted(kin
 
 __all__ = [
     "BOUND_RANGE",
+    "GEP",
     "NORM_RULES",
     "PSAC",
     "PSASC",

@@ -74,6 +74,11 @@ class Rule(Part, ABC):
         """Sentences for the statement, without final stops, where the noise is not σ times one bound everywhere."""
         return ()
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Clauses for the statement, without final stops, on what Privet cannot check about this rule."""
+        return ()
+
     @abstractmethod
     def weight(self, norms: Tensor) -> Tensor:
         """Return the factor for gradients with these norms.
@@ -85,8 +90,12 @@ class Rule(Part, ABC):
             Same shape, ≥ 0; exactly 0 where the norm is not finite.
         """
 
+    def released(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the sums that a step releases for parameters with these names; by default the same names."""
+        return tuple(names)
+
     def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Partition parameter names into groups that are clipped separately; by default one group."""
+        """Partition the names of released sums into groups that are clipped separately; by default one group."""
         return (tuple(names),)
 
     def weights(self, norms: Tensor) -> Tensor:

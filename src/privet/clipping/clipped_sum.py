@@ -66,7 +66,7 @@ class ClippedSum:
     @staticmethod
     def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: BatchSlice | None = None) -> ClippedSum:
         """Return the sum over no examples: zeros shaped like the parameters, noised and accounted for like any other sum."""
-        tensors = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
+        tensors = {name: zero_gradients(parameter) for name, parameter in parameters.items()}
         return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
 
     def join(self, other: ClippedSum) -> ClippedSum:

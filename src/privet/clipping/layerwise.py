@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Layerwise", "Patterns"]
+__all__ = ["SPLITS", "Layerwise", "Patterns", "split_names"]
 
 import math
 import re
@@ -20,7 +20,7 @@ from privet.errors import InvalidArgumentError, choice, positive
 Patterns = tuple[tuple[str, NormRule], ...]
 
 # Ways to form groups: parameter name → name of its group.
-_SPLITS: dict[str, Callable[[str], str]] = {"parameter": lambda name: name, "module": lambda name: name.rpartition(".")[0]}
+SPLITS: dict[str, Callable[[str], str]] = {"parameter": lambda name: name, "module": lambda name: name.rpartition(".")[0]}
 _BY_PATTERN = "pattern"
 _NOISES = ("shared", "per group")
 
@@ -140,7 +140,7 @@ class Layerwise(Rule):
             InvalidArgumentError: a parameter matches no pattern, a pattern matches no parameter, or the number of groups differs
                 from the number of rules or relative standard deviations.
         """
-        found = self._match(names) if self.by == _BY_PATTERN else _split(names, _SPLITS[str(self.by)])
+        found = self._match(names) if self.by == _BY_PATTERN else split_names(names, SPLITS[str(self.by)])
         self.group_rules(len(found))
         self._deviations(len(found))
         return found
@@ -215,7 +215,7 @@ def _check_by(by: str | None, *, patterned: bool) -> str:
         if by not in (None, _BY_PATTERN):
             raise InvalidArgumentError("clipping.by", by, "left out for patterns, each of which is a group")
         return _BY_PATTERN
-    return "module" if by is None else choice("clipping.by", by, _SPLITS, "Pass patterns as a mapping of pattern to rule.")
+    return "module" if by is None else choice("clipping.by", by, SPLITS, "Pass patterns as a mapping of pattern to rule.")
 
 
 def _check_patterns(rules: Sequence[Any]) -> None:
@@ -233,7 +233,8 @@ def _check_patterns(rules: Sequence[Any]) -> None:
         raise InvalidArgumentError("clipping.rules", patterns, "made of distinct patterns")
 
 
-def _split(names: Sequence[str], key: Callable[[str], str]) -> tuple[tuple[str, ...], ...]:
+def split_names(names: Sequence[str], key: Callable[[str], str]) -> tuple[tuple[str, ...], ...]:
+    """Partition names into groups of the same key, in the order of their first names."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(key(name), []).append(name)

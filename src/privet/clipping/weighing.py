@@ -127,7 +127,7 @@ def check_rule(rule: Rule, names: Sequence[str]) -> None:
     Raises:
         InvalidArgumentError: naming what does not hold, and how to mend it.
     """
-    groups = split_groups(rule, names)
+    groups = split_groups(rule, rule.released(names))
     if is_own(rule):
         return
     tried = torch.tensor(_TRIED, dtype=torch.float64) * rule.sensitivity

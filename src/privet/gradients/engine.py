@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
-from privet.clipping import Projected, Rule
+from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import BatchSlice, ClippedSum
 from privet.clipping.weighing import split_groups, weigh
 from privet.errors import InvalidArgumentError, choice, count
@@ -27,6 +27,7 @@ from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
 from privet.gradients.projection.clipping import clip_projected, estimate_norms
 from privet.gradients.projection.directions import Directions
+from privet.gradients.projection.subspace import Subspace
 
 
 @dataclass(eq=False)
@@ -88,11 +89,12 @@ class Engine:
         masks: Mapping[str, Tensor] | None = None,
         past: Past = (),
         directions: Directions | None = None,
+        subspace: Subspace | None = None,
     ) -> PartialSums:
         """Return the clipped sum over a batch; arguments as for the function of this name."""
         with preserve_generators():
             if not isinstance(clipping, Projected):
-                return self.clip(self.tapes(examples, past), examples.count, clipping, masks)
+                return self.clip(self.tapes(examples, past), examples.count, clipping, masks, subspace)
             return self._clip_by_estimates(examples, clipping, past, directions or Directions())
 
     def clip(
@@ -101,14 +103,19 @@ class Engine:
         examples: int,
         clipping: Rule,
         masks: Mapping[str, Tensor] | None = None,
+        subspace: Subspace | None = None,
     ) -> PartialSums:
         """Return the clipped sum over tapes that cover a batch; the tapes are consumed."""
-        groups = split_groups(clipping, tuple(self.parameters))
+        check_subspace(clipping, subspace)
+        summed = self.parameters if subspace is None else subspace.released
+        groups = split_groups(clipping, tuple(summed))
         known = None if masks is None else prepare_masks(masks, self.parameters)
-        partial_sums = PartialSums.empty(self.parameters, clipping, examples)
-        for index, tape in covering:
-            sums, norms = clip(tape if known is None else tape.mask(known), clipping, groups)
-            partial_sums.add(index, sums, norms)
+        partial_sums = PartialSums.empty(summed, clipping, examples)
+        for index, whole in covering:
+            tape = whole if known is None else whole.mask(known)
+            for where, part in [(slice(None), tape)] if subspace is None else subspace.split(tape):
+                sums, norms = clip(part, clipping, groups)
+                partial_sums.add(index[where], sums, norms)
         return partial_sums
 
     def _clip_by_estimates(self, examples: Examples, clipping: Projected, past: Past, directions: Directions) -> PartialSums:
@@ -157,14 +164,34 @@ class PartialSums:
         part: BatchSlice | None = None,
         masks: Mapping[str, Tensor] | None = None,
     ) -> ClippedSum:
-        """Return the clipped sum; for no examples, zeros, which are noised and accounted for like any other sum."""
+        """Return the clipped sum; for no examples, zeros, which are noised and accounted for like any other sum.
+
+        Args:
+            parameters: name → parameter, or another tensor of the shape of its sum.
+            clipping, part, masks: as for `clipped_sum`; masks of parameters that are not summed do not apply.
+        """
         sums = self.sums
         if not sums:
             zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
             sums = {**zeros, **weigh(clipping, self.norms[:, :0], clipping.groups(tuple(parameters)))[1]}
         norms = self.norms[0] if len(self.norms) == 1 else self.norms
         scales = clipping.noise_scales(tuple(parameters))
-        return ClippedSum(sums, clipping.sensitivity, norms, part, scales, masks)
+        support = masks if masks is None else {name: mask for name, mask in masks.items() if name in sums}
+        return ClippedSum(sums, clipping.sensitivity, norms, part, scales, support)
+
+
+def check_subspace(clipping: Rule, subspace: Subspace | None) -> None:
+    """Refuse a rule that needs a subspace without one, and the reverse.
+
+    Raises:
+        InvalidArgumentError: the message says which.
+    """
+    if isinstance(clipping, GEP) != (subspace is not None):
+        needed = "given" if subspace is None else "left out"
+        raise InvalidArgumentError(
+            "subspace", subspace and "given", f"{needed} with clipping.{type(clipping).__name__}",
+            "Training finds the subspaces of clipping.GEP by itself, from the data set `public`.",
+        )  # fmt: skip
 
 
 def tapes(
@@ -250,6 +277,7 @@ def clipped_sum(
     masks: Mapping[str, Tensor] | None = None,
     past: Past = (),
     directions: Directions | None = None,
+    subspace: Subspace | None = None,
 ) -> ClippedSum:
     """Return Σᵢ w(‖gᵢ‖)·gᵢ over the batch, with its sensitivity; with masks, m∘gᵢ replaces gᵢ.
 
@@ -265,6 +293,7 @@ def clipped_sum(
         past: pairs (c, {name: tensor}) of coefficients and other values of the trainable parameters; gᵢ is then the gradient
             plus c times the gradient at each of these. They must be public, as released parameters are.
         directions: from which `clipping.Projected` estimates norms; all parts of one batch must use the same. Drawn if None.
+        subspace: by which `clipping.GEP` splits gradients, from `find_subspace`; all parts of one batch must use the same.
 
     Guarantee:
         Adding or removing one example changes the sum by at most the rule's sensitivity: model and loss see one example at a
@@ -281,8 +310,9 @@ def clipped_sum(
             "masks", "given", f"left out with {type(clipping).__name__}", "It estimates the norms of unmasked gradients."
         )
     engine, examples = _make_engine(model, loss_fn, batch, method, physical_batch_size)
-    partial_sums = engine.clipped_sum(examples, clipping, masks=masks, past=past, directions=directions)
-    return partial_sums.to_clipped_sum(engine.parameters, clipping, part, masks)
+    partial_sums = engine.clipped_sum(examples, clipping, masks=masks, past=past, directions=directions, subspace=subspace)
+    summed = engine.parameters if subspace is None else subspace.released
+    return partial_sums.to_clipped_sum(summed, clipping, part, masks)
 
 
 def _make_engine(

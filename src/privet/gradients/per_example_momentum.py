@@ -17,6 +17,7 @@ from privet.gradients.core.examples import Examples
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.methods.tape import Tape
+from privet.gradients.projection.subspace import Subspace
 from privet.momentum import Momentum
 
 
@@ -62,6 +63,7 @@ class Averages:
         indices: Tensor,
         *,
         masks: Mapping[str, Tensor] | None = None,
+        subspace: Subspace | None = None,
     ) -> PartialSums:
         """Update the averages with the gradients of a batch, and return Σᵢ w(‖mᵢ‖)·mᵢ over it.
 
@@ -72,10 +74,10 @@ class Averages:
             examples: the batch.
             clipping: the clipping rule, which computes weights from norms.
             indices: of the examples in the data set, (B,), all different.
-            masks: as for `privet.clipped_sum`.
+            masks, subspace: as for `privet.clipped_sum`.
         """
         with preserve_generators():
-            return engine.clip(self._average_tapes(engine.tapes(examples), indices), examples.count, clipping, masks)
+            return engine.clip(self._average_tapes(engine.tapes(examples), indices), examples.count, clipping, masks, subspace)
 
     def _average_tapes(self, found: Iterator[tuple[Tensor, Tape]], indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
         for index, tape in found:

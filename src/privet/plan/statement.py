@@ -131,6 +131,7 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         "attributes and caches of functions, global names of the model's code or of other modules, files, other processes",
         "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",
         *((_PUBLIC_SCHEMA,) if plan.schema is not None else ()),
+        *plan.clipping.assumptions,
         *((kinds,) if foreign else ()),
         "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
     )

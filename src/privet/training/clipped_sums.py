@@ -18,6 +18,7 @@ from privet.gradients.core.losses import LossFunction
 from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
+from privet.gradients.projection.subspace import Subspace
 from privet.reading.batches import Group, PhysicalBatch
 from privet.sampling import Words
 from privet.sparsification import Masks
@@ -68,20 +69,27 @@ class ClippedSummer:
     def method(self, method: str) -> None:
         self._engine.method = method
 
-    def sum_draw(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]], rule: Rule, masks: Masks | None) -> ClippedSum:
+    def sum_draw(
+        self,
+        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
+        rule: Rule,
+        masks: Masks | None,
+        subspace: Subspace | None = None,
+    ) -> ClippedSum:
         """Return the clipped sum over one whole draw; later draws are not read.
 
         Args:
             reading: physical batches with the groups of their examples; an empty batch has no groups.
             rule: clipping rule of the step.
             masks: masks of the step, or None.
+            subspace: subspace of the step, for `clipping.GEP`; or None.
 
         Raises:
             StepError: something other than an example's own computation failed, such as a reading process that was killed. The
                 message does not depend on the draw.
         """
         try:
-            return self._sum_draw(reading, rule, masks)
+            return self._sum_draw(reading, rule, masks, subspace)
         except PrivetError:
             raise
         except Exception as error:
@@ -92,30 +100,43 @@ class ClippedSummer:
                 f"contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to see them"
             ) from None
 
-    def _sum_draw(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]], rule: Rule, masks: Masks | None) -> ClippedSum:
+    def _sum_draw(
+        self,
+        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
+        rule: Rule,
+        masks: Masks | None,
+        subspace: Subspace | None,
+    ) -> ClippedSum:
         total: ClippedSum | None = None
         # The same directions for the whole step: directions per physical batch would depend on which examples share one.
         directions = Directions(self._words(4)) if isinstance(rule, Projected) else None
         with preserve_generators():
             for physical, groups in reading:
-                summed = self._sum_batch(physical, groups, rule, masks, directions)
+                summed = self._sum_batch(physical, groups, rule, masks, directions, subspace)
                 total = summed if total is None else total.join(summed)
                 if physical.last:
                     return total
         raise LedgerError("the reader of the data set ended early; the step counts as spent")
 
     def _sum_batch(
-        self, physical: PhysicalBatch, groups: list[Group], rule: Rule, masks: Masks | None, directions: Directions | None
+        self,
+        physical: PhysicalBatch,
+        groups: list[Group],
+        rule: Rule,
+        masks: Masks | None,
+        directions: Directions | None,
+        subspace: Subspace | None,
     ) -> ClippedSum:
-        partial_sums = PartialSums.empty(self._parameters, rule, len(physical.indices))
+        summed = self._parameters if subspace is None else subspace.released
+        partial_sums = PartialSums.empty(summed, rule, len(physical.indices))
         past = self._iterates.past()
         for group in groups:
             examples = group.examples.to(self._device)
             if self._averages is None:
-                found = self._engine.clipped_sum(examples, rule, masks=masks, past=past, directions=directions)
+                found = self._engine.clipped_sum(examples, rule, masks=masks, past=past, directions=directions, subspace=subspace)
             else:
                 indices = torch.from_numpy(physical.indices)[group.positions]
-                found = self._averages.clipped_sum(self._engine, examples, rule, indices, masks=masks)
+                found = self._averages.clipped_sum(self._engine, examples, rule, indices, masks=masks, subspace=subspace)
             if found.sums:
                 partial_sums.add(group.positions, found.sums, found.norms)
-        return partial_sums.to_clipped_sum(self._parameters, rule, physical.part, masks)
+        return partial_sums.to_clipped_sum(summed, rule, physical.part, masks)

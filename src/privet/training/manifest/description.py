@@ -41,6 +41,7 @@ class Parts:
         optimizer: optimizer over the model's trainable parameters.
         scheduler, average, collate: as for `Training`; None if there is none.
         dataset: map-style data set.
+        public: public data set of `clipping.GEP`, or None.
     """
 
     model: nn.Module
@@ -50,6 +51,7 @@ class Parts:
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
     average: AveragedModel | None = None
     collate: Collate | None = None
+    public: Dataset[Any] | None = None
 
     @property
     def stepped(self) -> bool:
@@ -73,6 +75,7 @@ class Parts:
             "average": None if self.average is None else _average(self.average),
             "collate": None if self.collate is None else describe_function(self.collate),
             "data": _data(self.dataset),
+            "public": None if self.public is None else _data(self.public),
         }
 
 

@@ -1,0 +1,109 @@
+"""The subspaces of each step, from gradients of public examples at the current parameters."""
+
+from __future__ import annotations
+
+__all__ = ["Anchors"]
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from privet._utils.randomness import preserve_generators
+from privet.clipping import GEP, Rule
+from privet.collate import Collate
+from privet.errors import InvalidArgumentError, PrivetError
+from privet.gradients.engine import Engine
+from privet.gradients.masking.masks import prepare_masks
+from privet.gradients.methods.tape import Tape
+from privet.gradients.projection.subspace import Subspace, find_subspace
+from privet.reading.batches import check_map_style
+from privet.reading.rows import ExampleReader
+from privet.sampling import Words
+
+
+class Anchors:
+    """Finds the subspaces of a training from public examples. Nothing is kept from step to step.
+
+    Args:
+        rule: rule of the plan.
+        public: public data set, whose items are like those of the training data.
+        collate: as for the training data.
+        engine: computes gradients; errors of the model or loss propagate, because these examples are public.
+        words: source of random words, for the choice of anchors and the start of power iteration.
+
+    Raises:
+        InvalidArgumentError: there are fewer examples than anchors, or the gradient of the first cannot be computed.
+    """
+
+    def __init__(self, rule: GEP, public: Dataset[Any], collate: Collate | None, engine: Engine, words: Words) -> None:
+        self._number, self._engine, self._words = check_map_style(public), engine, words
+        self._rows = ExampleReader(public, collate)
+        if self._number < rule.anchors:
+            raise InvalidArgumentError(
+                "public", f"{self._number} examples", f"at least the {rule.anchors} anchors of the plan",
+                "Use more public examples, or lower `anchors` in clipping.GEP.",
+            )  # fmt: skip
+        self._check_first()
+
+    @classmethod
+    def of(cls, rule: Rule, public: Dataset[Any] | None, collate: Collate | None, engine: Engine, words: Words) -> Anchors | None:
+        """Return the anchors that a rule needs, or None; arguments as for the class.
+
+        Raises:
+            InvalidArgumentError: the rule needs public data and there are none, or the reverse.
+        """
+        if not isinstance(rule, GEP):
+            if public is not None:
+                raise InvalidArgumentError(
+                    "public", type(public).__name__, f"left out with clipping.{type(rule).__name__}", "Only clipping.GEP uses it."
+                )
+            return None
+        if public is None:
+            raise InvalidArgumentError(
+                "public", None, "a data set of public examples, for clipping.GEP", f"The plan names them: {rule.public!r}."
+            )
+        return cls(rule, public, collate, engine, words)
+
+    def at(self, rule: Rule, masks: Mapping[str, Tensor] | None, method: str) -> Subspace:
+        """Return the subspaces of a step, at the current parameters.
+
+        Args:
+            rule: rule of the step.
+            masks: masks of the step: gradients of anchors are masked like those of examples.
+            method: how gradients are computed.
+        """
+        assert isinstance(rule, GEP)
+        self._engine.method = method
+        generator = torch.Generator().manual_seed(int(self._words(1)[0]) >> 1)
+        chosen = torch.randperm(self._number, generator=generator)[: rule.anchors].numpy()
+        known = None if masks is None else prepare_masks(masks, self._engine.parameters)
+
+        def anchors() -> Iterator[Tape]:
+            for tape in self._tapes(chosen):
+                yield tape if known is None else tape.mask(known)
+
+        with preserve_generators():
+            return find_subspace(rule, self._engine.parameters, anchors, generator)
+
+    def _tapes(self, chosen: np.ndarray[Any, Any]) -> Iterator[Tape]:
+        device = next(iter(self._engine.parameters.values())).device
+        size = self._engine.physical_batch_size or len(chosen)
+        for start in range(0, len(chosen), size):
+            for group in self._rows.read(chosen[start : start + size], strict=True):
+                yield from (tape for _, tape in self._engine.tapes(group.examples.to(device)))
+
+    def _check_first(self) -> None:
+        try:
+            with preserve_generators():
+                list(self._tapes(np.zeros(1, dtype=np.int64)))
+        except PrivetError:
+            raise
+        except Exception as error:
+            raise InvalidArgumentError(
+                "public", f"with a first example for which the loss raises {type(error).__name__}: {error}",
+                "a data set whose items are like those of the training data", "Labels may be arbitrary.",
+            ) from error  # fmt: skip
