@@ -52,6 +52,8 @@ class Training(Unique):
         scheduler: learning-rate scheduler, stepped once per step.
         average: moving or uniform average of the model's parameters, updated after every step; as post-processing, it is free.
         collate: list of one item → batch of one; called for one item at a time.
+        public: public data set with items like those of `dataset`, for `clipping.GEP`, whose plan names it; at least as many as
+            its anchors. Labels may be arbitrary. The guarantee does not cover them.
         physical_batch_size: largest number of examples that go through the model at once; it limits memory use and does not
             change the result.
         method: how per-example gradients are computed: "ghost" (many examples in one pass), "loop" (one at a time), or "auto"
@@ -101,12 +103,13 @@ class Training(Unique):
         scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
         collate: Collate | None = None,
+        public: Dataset[Any] | None = None,
         physical_batch_size: int = 256,
         method: str = "auto",
         reading: Reading = _READING,
     ) -> None:
         storage = Storage.of(directory)
-        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
+        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
         stepper = Stepper(plan, parts, physical_batch_size, method, reading, fresh=True)
         self._assemble(plan, parts, storage, stepper, RunRecorder.begin(plan, storage, stepper.state, parts))
 
@@ -124,6 +127,7 @@ class Training(Unique):
         scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
         collate: Collate | None = None,
+        public: Dataset[Any] | None = None,
         physical_batch_size: int = 256,
         method: str = "auto",
         reading: Reading = _READING,
@@ -136,8 +140,8 @@ class Training(Unique):
 
         Args:
             directory: directory of the run, or a `privet.Storage` with it; its `plan.json` is the plan.
-            model, loss_fn, optimizer, dataset, scheduler, average, collate: as at the start; other ones are refused before
-                anything is restored or spent.
+            model, loss_fn, optimizer, dataset, scheduler, average, collate, public: as at the start; other ones are refused
+                before anything is restored or spent.
             adopt: continue a run of another machine, or from before this one rebooted. You guarantee that no other copy of the
                 directory continues.
             restore: False leaves all parts as they are, for a host that restores model, optimizer and scheduler from a checkpoint
@@ -153,7 +157,7 @@ class Training(Unique):
         storage = Storage.of(directory)
         folder = storage.check_resumable()
         training, plan = cls.__new__(cls), read_plan(folder)
-        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate)
+        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
         stepper = Stepper(plan, parts, physical_batch_size, method, reading, fresh=False)
         record = RunRecorder.resume(plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=restore)
         training._assemble(plan, parts, storage, stepper, record)

@@ -28,6 +28,7 @@ from privet.training.options import Reading
 from privet.training.preflight import Preflight, advance_parametrizations
 from privet.training.reading import DrawReader
 from privet.training.record import RunRecorder
+from privet.training.state.anchors import Anchors
 from privet.training.state.training_state import TrainingState
 
 Update = Callable[[], object]
@@ -81,6 +82,7 @@ class Stepper(Unique):
         self.summer = ClippedSummer(
             model, parts.loss_fn, self._parameters, method, self._source.words, self._seeds.words, self.state.iterates, averages
         )
+        self._anchors = Anchors.of(plan.clipping, parts, self._parameters, physical_batch_size, self._seeds.words)
         seeds = self._seeds.words if self.rows.runs_user_code else None
         self.reader = DrawReader(
             plan.sampling, plan.examples, self._source.words, seeds, self.rows, physical_batch_size, reading.workers
@@ -192,16 +194,18 @@ class Stepper(Unique):
         token = self._record.ledger.reserve()
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self.state.at(token.step)
-        clipped = self.summer.sum_draw(reading, rule, masks)
+        subspace = None if self._anchors is None else self._anchors.at(rule, masks, self.summer.method)
+        clipped = self.summer.sum_draw(reading, rule, masks, subspace)
         if self._plan.sparsification is not None and self._plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         noised = release(clipped, token, self._source).divide_(self._plan.divisor)
+        released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self._model)
         rate = learning_rate(self._optimizer)
-        self.state.put(noised.tensors)
+        self.state.put(released)
         if update is not None:
             update()
         self._record.completed += 1
         if update is not None:
             self._record.save_if_due(self._checkpoint_every)
-        return self._observers.describe(token.step, rule, rate, noised.tensors)
+        return self._observers.describe(token.step, rule, rate, released)

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import Dataset
+from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
 from privet.clipping import GEP, Rule
-from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients.engine import Engine
 from privet.gradients.masking.masks import prepare_masks
@@ -23,39 +21,46 @@ from privet.gradients.projection.subspace import Subspace, find_subspace
 from privet.reading.batches import check_map_style
 from privet.reading.rows import ExampleReader
 from privet.sampling import Words
+from privet.training.manifest.description import Parts
 
 
 class Anchors:
     """Finds the subspaces of a training from public examples. Nothing is kept from step to step.
 
+    Errors of model and loss propagate, because these examples are public.
+
     Args:
         rule: rule of the plan.
-        public: public data set, whose items are like those of the training data.
-        collate: as for the training data.
-        engine: computes gradients; errors of the model or loss propagate, because these examples are public.
-        words: source of random words, for the choice of anchors and the start of power iteration.
+        parts: model, loss and public data set, whose items are like those of the training data.
+        parameters: name → trainable parameter.
+        size: largest number of examples that go through the model at once.
+        words: source of random words, for the choice of anchors, the start of power iteration and the model's random numbers.
 
     Raises:
         InvalidArgumentError: there are fewer examples than anchors, or the gradient of the first cannot be computed.
     """
 
-    def __init__(self, rule: GEP, public: Dataset[Any], collate: Collate | None, engine: Engine, words: Words) -> None:
-        self._number, self._engine, self._words = check_map_style(public), engine, words
-        self._rows = ExampleReader(public, collate)
+    def __init__(self, rule: GEP, parts: Parts, parameters: Mapping[str, nn.Parameter], size: int, words: Words) -> None:
+        self._number, self._words = check_map_style(parts.public), words
         if self._number < rule.anchors:
             raise InvalidArgumentError(
                 "public", f"{self._number} examples", f"at least the {rule.anchors} anchors of the plan",
                 "Use more public examples, or lower `anchors` in clipping.GEP.",
             )  # fmt: skip
+        self._rows = ExampleReader(parts.public, parts.collate)  # type: ignore[arg-type]
+        self._engine = Engine(
+            parts.model, parts.loss_fn, parameters, physical_batch_size=size, seeds=lambda: int(words(1)[0]) >> 1
+        )  # fmt: skip
         self._check_first()
 
     @classmethod
-    def of(cls, rule: Rule, public: Dataset[Any] | None, collate: Collate | None, engine: Engine, words: Words) -> Anchors | None:
+    def of(cls, rule: Rule, parts: Parts, parameters: Mapping[str, nn.Parameter], size: int, words: Words) -> Anchors | None:
         """Return the anchors that a rule needs, or None; arguments as for the class.
 
         Raises:
             InvalidArgumentError: the rule needs public data and there are none, or the reverse.
         """
+        public = parts.public
         if not isinstance(rule, GEP):
             if public is not None:
                 raise InvalidArgumentError(
@@ -66,7 +71,7 @@ class Anchors:
             raise InvalidArgumentError(
                 "public", None, "a data set of public examples, for clipping.GEP", f"The plan names them: {rule.public!r}."
             )
-        return cls(rule, public, collate, engine, words)
+        return cls(rule, parts, parameters, size, words)
 
     def at(self, rule: Rule, masks: Mapping[str, Tensor] | None, method: str) -> Subspace:
         """Return the subspaces of a step, at the current parameters.
