@@ -104,6 +104,7 @@ OPTIONS = {
     "plain": {}, "scale": {"scale": 0.3}, "causal": {"is_causal": True}, "keys of groups": {"enable_gqa": True},
     "bool": {"attn_mask": torch.tensor([[True, False, True], [True, True, True], [False, True, True]])},
     "float": {"attn_mask": torch.tensor([[0.0, -1, 2], [1, 0, 0], [0.5, 0, -2]])},
+    "a blind row": {"attn_mask": torch.tensor([[False, False, False], [False, True, True], [False, True, False]])},
 }  # fmt: skip
 
 
@@ -115,6 +116,18 @@ def test_attention_that_drops_nothing_is_torchs(name):
     assert looped == 0
     expected = F.scaled_dot_product_attention(x, keys, keys.tanh(), **options)
     torch.testing.assert_close(found, expected.expand_as(found), rtol=1e-5, atol=1e-6)
+
+
+def test_a_position_that_sees_nothing_leaves_the_gradients_of_others_finite():
+    """Padding on the left hides all keys from the padding itself."""
+    model, x = nn.Linear(5, 5), torch.randn(3, 4, 5)
+    mask = torch.ones(4, 4, dtype=torch.bool).tril()
+    mask[:, 0] = False
+
+    def loss(m, x):
+        return F.scaled_dot_product_attention(m(x), x, x, attn_mask=mask, dropout_p=0.1)[:, 1:].sum((1, 2))
+
+    assert cover(model, loss, x, "auto").norms.isfinite().all()
 
 
 def test_alpha_dropout_gives_torchs_values():

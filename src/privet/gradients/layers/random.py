@@ -257,7 +257,9 @@ def attention_with_dropout(
     if attn_mask is not None:
         hidden = attn_mask.dtype == torch.bool
         scores = scores.masked_fill(~attn_mask, -torch.inf) if hidden else scores + attn_mask
-    weights = torch.softmax(scores, -1)
+    # As in torch, a position that sees nothing, such as padding on the left, gets zeros; softmax alone would give NaN.
+    blind = (scores == -torch.inf).all(-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
     return apply_dropout(draw, weights, p, tuple(weights.shape)) @ value
 
 
