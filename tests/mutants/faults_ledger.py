@@ -7,6 +7,7 @@ from mutant import Mutant, among
 LEDGER = partial(among, "test_ledger")
 JOURNAL = partial(among, "test_journal")
 BUDGET = partial(among, "test_budget")
+HOSTS = partial(among, "test_hosts")
 
 COUNTED = [
     Mutant("steps are not written down", "Ledger.reserve",
@@ -46,6 +47,22 @@ COUNTED = [
     Mutant("a ledger that was rolled back is believed", "checkpoint._counted",
            'if state is not None and not ledger.includes(state["ledger"]):', "if False:",
            among("test_checkpoint", "test_a_newer_checkpoint_than_the_ledger_is_refused_though_an_older_one_would_do")),
+    Mutant("a host's state of a ledger that was rolled back is believed", "RunRecorder.load_state_dict",
+           "if not self.ledger.includes(tip) or step > self.ledger.spent:", "if False:",
+           HOSTS("test_a_state_of_another_run_or_of_a_ledger_that_was_rolled_back_is_refused")),
+    Mutant("a host that restores nothing goes unnoticed", "RunRecorder.check_restored",
+           "self._state.check_fresh()", "pass",
+           HOSTS("test_a_host_that_forgets_to_restore_the_state_is_refused_before_a_step_is_spent")),
+    Mutant("going back gives steps back", "RunRecorder.load_state_dict",
+           "self.completed, self._restored = step, True",
+           "self.completed, self._restored = step, True\nself.ledger._spent = step",
+           HOSTS("test_going_back_within_a_process_returns_nothing")),
+    Mutant("another base goes unnoticed", "differences._fingerprint",
+           "frozen_digest(parts.model)", "None",
+           among("test_frozen_parts", "test_a_model_with_another_base_is_refused_before_anything_is_restored")),
+    Mutant("a base that changes is not saved", "ChangedTensors.state_dict",
+           "if frozen_digest(self._module) != self._start:", "if False:",
+           among("test_frozen_parts", "test_a_frozen_parameter_that_follows_the_trained_ones_is_saved")),
 ]  # fmt: skip
 
 SHARED = [

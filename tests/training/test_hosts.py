@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import privet
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.ledger import read_history
-from privet.training import checkpoint
+from privet.training import checkpoint, holds_run
 
 STEPS = 20
 ADAPTIVE = privet.clipping.AdaptiveQuantile(privet.clipping.Flat(BOUND), learning_rate=0.5)
@@ -35,7 +35,7 @@ class Host:
         self.scheduler = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.0, total_iters=the_plan.total_steps)
         self.updates = 0
         given = (self.model, linear_loss, self.optimizer, TensorDataset(x))
-        if directory is not None and (directory / "ledger").exists():
+        if directory is not None and holds_run(directory):
             self.training = privet.Training.resume(directory, *given, restore=False)
         else:
             self.training = privet.Training(the_plan, *given, directory)
@@ -258,6 +258,14 @@ def test_a_host_that_forgets_to_restore_the_state_is_refused_before_a_step_is_sp
     with pytest.raises(InvalidArgumentError, match=r"call Training\.load_state_dict"):
         again.run()
     assert again.training.steps_spent == 3
+
+
+def test_whether_a_directory_holds_a_run_is_known_before_it_is_opened(tmp_path):
+    assert not holds_run(tmp_path)
+    assert not holds_run(tmp_path / "none")
+    Host(plan(steps=STEPS), torch.randn(N, D), tmp_path / "run").training.close()
+    assert holds_run(tmp_path / "run")
+    assert holds_run(str(tmp_path / "run"))
 
 
 def test_a_host_without_a_checkpoint_begins_again_with_the_steps_that_are_left(tmp_path):

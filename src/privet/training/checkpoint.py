@@ -1,7 +1,7 @@
 """Checkpoints: the public state of a run, written atomically and linked to its ledger.
 
-They contain only released values (parameters, optimizer and scheduler state) and the ledger's tip, and no key of a random source,
-so a resumed run draws fresh randomness. The last two are kept. Reading one executes nothing.
+They contain only released values (trained parameters, buffers, optimizer and scheduler state) and the ledger's tip, and no key of
+a random source, so a resumed run draws fresh randomness. The last two are kept. Reading one executes nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from privet._utils.files import remove_unfinished, write_atomically
 from privet.errors import LedgerError, PrivetError, PrivetWarning
 from privet.ledger import Ledger
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
-_OWN = ("step", "ledger", "model")
+_OWN = ("step", "ledger")
 
 
 class Stateful(Protocol):
@@ -39,14 +38,13 @@ class CorruptCheckpointError(Exception):
     """The file is not a checkpoint, or is damaged."""
 
 
-def save(directory: Path, step: int, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> None:
+def save(directory: Path, step: int, parts: Mapping[str, Stateful], ledger: Ledger) -> None:
     """Write the state after `step` completed steps, and keep the previous checkpoint.
 
     Args:
         directory: directory of the run.
         step: number of steps whose release is in the parameters.
-        model: model whose state_dict is saved.
-        others: name → optimizer, scheduler or other state.
+        parts: name → model, optimizer, scheduler or other state.
         ledger: ledger of the run, whose tip is stored.
 
     Raises:
@@ -55,8 +53,7 @@ def save(directory: Path, step: int, model: nn.Module, others: Mapping[str, Stat
     state = {
         "step": step,
         "ledger": ledger.tip,
-        "model": model.state_dict(),
-        **{name: other.state_dict() for name, other in others.items()},
+        **{name: part.state_dict() for name, part in parts.items()},
     }
     try:
         write_atomically(directory / NAME, lambda temporary: _write(state, temporary), keep=directory / PREVIOUS)
@@ -82,14 +79,14 @@ def _write(state: Mapping[str, Any], path: Path) -> None:
         raise
 
 
-def save_first(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> None:
+def save_first(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger) -> None:
     """Write the state before the first step, and check that it can be read again, before anything is spent.
 
     Raises:
         LedgerError: some state cannot be read without executing code from the file.
     """
     try:
-        save(directory, 0, model, others, ledger)
+        save(directory, 0, parts, ledger)
         read(directory / NAME)
     except (CorruptCheckpointError, pickle.PicklingError, AttributeError, TypeError) as error:
         raise LedgerError(
@@ -98,33 +95,32 @@ def save_first(directory: Path, model: nn.Module, others: Mapping[str, Stateful]
         ) from None
 
 
-def load(directory: Path, model: nn.Module, others: Mapping[str, Stateful], ledger: Ledger) -> int | None:
+def load(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger, device: torch.device) -> int | None:
     """Restore the last readable state, and return its number of completed steps; None if there is no checkpoint yet.
 
     Args:
         directory: directory of the run; its ledger is open, so no other process writes there.
-        model: model whose parameters and buffers are restored.
-        others: name → optimizer, scheduler or other state.
+        parts: name → model, optimizer, scheduler or other state.
         ledger: ledger of the run.
+        device: device of the restored tensors.
 
     Raises:
         LedgerError: the checkpoint is not in the ledger (which was rolled back, or belongs to another run), no checkpoint can be
             read, or it contains other states than those requested.
     """
     remove_unfinished(directory / NAME)
-    path, state = _counted(directory, ledger, next(model.parameters()).device)
+    path, state = _counted(directory, ledger, device)
     if state is None:
         return None
-    missing = [name for name in others if name not in state]
+    missing = [name for name in parts if name not in state]
     if missing:
         raise LedgerError(f"the checkpoint {path} holds no state for {', '.join(missing)}; resume with the parts of the start")
-    left_out = [name for name in state if name not in (*_OWN, *others)]
+    left_out = [name for name in state if name not in (*_OWN, *parts)]
     if left_out:
         raise LedgerError(f"the checkpoint {path} also holds state for {', '.join(left_out)}; resume with the parts of the start")
     try:
-        model.load_state_dict(state["model"])
-        for name, other in others.items():
-            other.load_state_dict(state[name])
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, PrivetError) as error:
         raise LedgerError(f"the checkpoint {path} does not fit these parts ({error})") from None
     return int(state["step"])

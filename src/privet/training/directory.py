@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["OWN_FILES", "check_empty", "claim", "forget", "prepare", "read_plan", "write_status"]
+__all__ = ["OWN_FILES", "check_empty", "claim", "forget", "holds_run", "prepare", "read_plan", "write_status"]
 
 import json
 import math
@@ -61,9 +61,18 @@ def claim(directory: Path) -> None:
 
 
 def _check_no_run(directory: Path) -> None:
-    saved = directory / checkpoint.NAME
-    if _has_record(directory / LEDGER) or (saved.exists() and saved.stat().st_size):
+    if holds_run(directory):
         raise LedgerError(f"{directory} holds a run already; resume it (Training.resume) or choose another directory")
+
+
+def holds_run(directory: str | Path) -> bool:
+    """Return whether a directory holds a run, so that `Training.resume` applies and a new `Training` is refused.
+
+    Args:
+        directory: a path that need not exist.
+    """
+    saved = Path(directory) / checkpoint.NAME
+    return _has_record(Path(directory) / LEDGER) or (saved.exists() and saved.stat().st_size > 0)
 
 
 def _has_record(ledger: Path) -> bool:

@@ -59,10 +59,10 @@ class RunRecorder(Unique):
         self.ledger, self.budget, self.completed, self.saved = ledger, budget, 0, 0
         self._restored = restore
         if directory is not None and restore:
-            completed = checkpoint.load(directory, state.model, state.parts, ledger)
+            completed = checkpoint.load(directory, state.parts, ledger, state.device)
             if completed is None:
                 state.check_fresh()  # also for a resumed run that was killed before its first checkpoint
-                checkpoint.save_first(directory, state.model, state.parts, ledger)
+                checkpoint.save_first(directory, state.parts, ledger)
             self.completed = completed or 0
         elif directory is not None:
             checkpoint.check_counted(directory, ledger)
@@ -151,7 +151,7 @@ class RunRecorder(Unique):
             return
         if not self.ledger.held:
             raise LedgerError(f"the run in {self._directory} was closed; resume it to continue")
-        checkpoint.save(self._directory, self.completed, self._state.model, self._state.parts, self.ledger)
+        checkpoint.save(self._directory, self.completed, self._state.parts, self.ledger)
         self.saved += 1
         self._saved_after = self.completed
         self._write_status()

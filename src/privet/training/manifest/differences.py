@@ -13,6 +13,7 @@ from privet._utils.documents import DocumentError, from_json, read_text
 from privet.errors import LedgerError
 from privet.training.manifest.description import Parts, numbers_of
 from privet.training.manifest.fingerprint import FINGERPRINT, Fingerprint
+from privet.training.state.tensors import frozen_digest
 
 NAME = "manifest.json"
 _FORMAT = 2
@@ -132,10 +133,13 @@ def _hidden_differences(path: Path, parts: Parts) -> Iterator[str]:
         yield "data: the contents that the run was started with → other contents"
     if before.numbers != now.numbers:
         yield "loss: the numbers that its functions were built with → other numbers"
+    if before.frozen is not None and before.frozen != now.frozen:
+        fix = "load the same weights, or build the model after the same torch.manual_seed"
+        yield f"model: the frozen parameters that the run was started with → others (checkpoints do not hold them: {fix})"
 
 
 def _fingerprint(parts: Parts, key: bytes | None = None) -> Fingerprint:
-    return Fingerprint.of(parts.dataset, numbers_of(parts.loss_fn), key)
+    return Fingerprint.of(parts.dataset, numbers_of(parts.loss_fn), key, frozen_digest(parts.model))
 
 
 def _identity(part: Mapping[str, Any]) -> object:

@@ -1,4 +1,4 @@
-"""Fingerprint of a run's data under a secret key, so that a resumed run can tell other data without keeping any.
+"""Fingerprint of a run's data and frozen parameters under a secret key: a resumed run can tell others without keeping any.
 
 The key and the digests are in one file that only its owner can read. No published file holds either, so published files tell
 nothing about the data. Who can read this file can test a guess of all compared entries at once; keep it like the data.
@@ -38,6 +38,8 @@ class Fingerprint:
         key: 32 random bytes, for this run alone.
         data: HMAC-SHA256 of the compared entries; None if the data set does not consist of tensors.
         numbers: HMAC-SHA256 of the numbers that the loss function was built with.
+        frozen: HMAC-SHA256 of the digest of the model's frozen parameters; None if there are none, or in a file of before they
+            were described.
 
     Guarantee:
         Without the key, the digests are indistinguishable from random bytes, so no guess of the data can be tested with them.
@@ -46,9 +48,10 @@ class Fingerprint:
     key: bytes
     data: str | None
     numbers: str
+    frozen: str | None = None
 
     @classmethod
-    def of(cls, dataset: Any, numbers: Sequence[float], key: bytes | None = None) -> Fingerprint:
+    def of(cls, dataset: Any, numbers: Sequence[float], key: bytes | None = None, frozen: str | None = None) -> Fingerprint:
         """Return the fingerprint of a data set, without calling any code of its items.
 
         The contents are compared where a data set consists of plain tensors: a `TensorDataset`, also through torch's wrappers and
@@ -58,9 +61,11 @@ class Fingerprint:
             dataset: map-style data set.
             numbers: numbers that the loss function was built with.
             key: key of an earlier fingerprint; a new random one if None.
+            frozen: digest of the model's frozen parameters; None if there are none.
         """
         key = secrets.token_bytes(32) if key is None else key
-        return cls(key, _digest_data(key, dataset), _digest_text(key, json.dumps([float(number) for number in numbers])))
+        held = _digest_text(key, json.dumps([float(number) for number in numbers]))
+        return cls(key, _digest_data(key, dataset), held, None if frozen is None else _digest_text(key, frozen))
 
     @classmethod
     def from_text(cls, text: str, place: object) -> Fingerprint:
@@ -75,15 +80,18 @@ class Fingerprint:
         """
         try:
             match from_json(text):
-                case {"format": 1, "key": str(key), "data": str() | None as data, "numbers": str(numbers)}:
-                    return cls(bytes.fromhex(key), data, numbers)
+                case {"format": 1, "key": str(key), "data": str() | None as data, "numbers": str(numbers), **others}:
+                    frozen = others.get("frozen")
+                    if isinstance(frozen, str | None):
+                        return cls(bytes.fromhex(key), data, numbers, frozen)
         except (DocumentError, ValueError):
             pass
         raise LedgerError(f"{place} is damaged; restore it, or remove it to resume without a comparison of the data")
 
     def to_text(self) -> str:
         """Return the text of the file."""
-        return json.dumps({"format": _FORMAT, "key": self.key.hex(), "data": self.data, "numbers": self.numbers}) + "\n"
+        held = {"data": self.data, "numbers": self.numbers, "frozen": self.frozen}
+        return json.dumps({"format": _FORMAT, "key": self.key.hex(), **held}) + "\n"
 
 
 def tensor_rows(dataset: Any) -> Iterator[tuple[tuple[Tensor, ...], Positions]]:

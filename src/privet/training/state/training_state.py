@@ -20,9 +20,10 @@ from privet.training.fresh import check_average, check_fresh_optimizer, check_sc
 from privet.training.state.clipping import ClippingState
 from privet.training.state.iterates import PastIterates
 from privet.training.state.masks import MaskState
+from privet.training.state.tensors import ChangedTensors
 
-# What a host saves and restores itself, besides the model.
-_OF_THE_HOST = ("optimizer", "scheduler", "average")
+# What a host saves and restores itself.
+_OF_THE_HOST = ("model", "optimizer", "scheduler", "average")
 
 
 class TrainingState:
@@ -37,8 +38,8 @@ class TrainingState:
         average: average of the model's parameters over the steps, or None.
 
     Attributes:
-        model: as given.
-        parts: name → further state that a checkpoint contains.
+        parts: name → state that a checkpoint contains.
+        device: device of the parameters.
         iterates: past parameters for momentum.
     """
 
@@ -51,7 +52,8 @@ class TrainingState:
         scheduler: torch.optim.lr_scheduler.LRScheduler | None,
         average: AveragedModel | None,
     ) -> None:
-        self.model, self._parameters = model, parameters
+        self._model, self._parameters = model, parameters
+        self.device = next(iter(parameters.values())).device
         self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
         self._divisor = plan.divisor
@@ -64,11 +66,12 @@ class TrainingState:
         momentum = plan.momentum if plan.momentum is not None and plan.momentum.averaging is None else None
         self.iterates = PastIterates(momentum)
         found: dict[str, Stateful | None] = {
+            "model": ChangedTensors(model),
             "optimizer": optimizer,
             "rule": self._rule,
             "masks": self._masks,
             "scheduler": scheduler,
-            "average": average,
+            "average": None if average is None else ChangedTensors(average),
             "momentum": None if momentum is None else self.iterates,
         }
         self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
@@ -84,7 +87,7 @@ class TrainingState:
         if self._scheduler is not None:
             check_scheduler(self._scheduler, self._optimizer, fresh=True)
         if self._average is not None:
-            check_average(self._average, self.model, fresh=True)
+            check_average(self._average, self._model, fresh=True)
 
     def at(self, step: int) -> tuple[Rule, Masks | None]:
         """Return the rule and the masks of a step, counted from 1."""
@@ -114,7 +117,7 @@ class TrainingState:
         if self._scheduler is not None:
             self._scheduler.step()
         if self._average is not None:
-            self._average.update_parameters(self.model)
+            self._average.update_parameters(self._model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of what a host does not have, such as rule, masks and momentum as releases have changed them."""
@@ -122,10 +125,10 @@ class TrainingState:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, on the device of the parameters; all of it or, after an exception, nothing."""
-        device, before = next(iter(self._parameters.values())).device, self.state_dict()
+        before = self.state_dict()
         try:
             for name, part in self._own.items():
-                part.load_state_dict(_copied(state[name], device))
+                part.load_state_dict(_copied(state[name], self.device))
         except BaseException:
             for name, part in self._own.items():
                 part.load_state_dict(before[name])
