@@ -63,3 +63,11 @@ def test_the_attack_is_the_best_there_is_without_sampling(sigma, steps, delta):
     exact = gaussian.epsilon(math.sqrt(steps) / sigma, delta)
     assert exact * 0.99 <= summed(1.0, sigma, steps, delta) <= exact * (1 + 1e-9)
     assert summed(1.0, sigma, steps, delta, "replace-one") <= gaussian.epsilon(2 * math.sqrt(steps) / sigma, delta) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-30])
+@pytest.mark.parametrize("mu", [1e3, 1e6, 1.001e6, 1e10, 1e20, 1e150])
+def test_hardly_any_noise_has_an_answer_between_bounds_in_closed_form(mu, delta):
+    """Half of the privacy loss is above its mean, µ²/2, so that no smaller ε has δ(ε) ≤ 1 %."""
+    found = gaussian.epsilon(mu, delta)
+    assert mu**2 / 2 <= found <= mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) * (1 + 1e-9)

@@ -74,6 +74,12 @@ def test_a_data_frame_of_mixed_objects_is_read_cell_by_cell():
     assert frame.columns["o"].distinct == ("x", "3", None, "2.5")
 
 
+def test_columns_without_names_are_numbered_as_pandas_numbers_them():
+    pandas = pytest.importorskip("pandas")
+    frame = read_frame(pandas.DataFrame([[1.5, 2.5], [3.5, 4.5]]))
+    assert {name: cells.tolist() for name, cells in frame.columns.items()} == {"0": [1.5, 3.5], "1": [2.5, 4.5]}
+
+
 def test_long_identifiers_with_gaps_stay_apart():
     ids = [2**60, 2**60 + 1, None]
     cells = read_frame(pyarrow.table({"who": ids})).columns["who"]

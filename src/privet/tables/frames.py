@@ -137,7 +137,8 @@ def _from_native(source: Any, name: str, argument: str) -> Frame:
     if not len(table):
         raise InvalidArgumentError(argument, name, "a table with at least one row")
     types = _declared_types(table)
-    columns = {name: _from_series(table[column]) for name, column in zip(types, table.columns, strict=True)}
+    # By position, since names of pandas' columns may be numbers.
+    columns = {name: _from_series(series) for name, series in zip(types, table.iter_columns(), strict=True)}
     return Frame(columns, len(table), name, argument, types)
 
 
