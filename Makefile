@@ -34,7 +34,7 @@ $(VENV)/docs.stamp: $(VENV)/run.stamp
 	touch $@
 
 demo: $(VENV)/run.stamp  ## train a CNN on all of MNIST at (3, 1e-5); MODEL=tanh-cnn trains another family
-	$(BIN)/privet train --data mnist --model $(or $(MODEL),cnn) --epsilon 3 --delta 1e-5 --out $(or $(OUT),runs/demo-$(or $(MODEL),cnn)-$(shell date +%Y%m%d-%H%M%S))
+	$(BIN)/privet train --data mnist --model $(or $(MODEL),edge-cnn) --epsilon 3 --delta 1e-5 --out $(or $(OUT),runs/demo-$(or $(MODEL),edge-cnn)-$(shell date +%Y%m%d-%H%M%S))
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check src tests benchmarks

@@ -6,7 +6,7 @@ from privet import models
 from privet.errors import InvalidArgumentError
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
-UNFIT = {("cnn", (1, 8, 8)), ("relu-cnn", (1, 8, 8))}
+UNFIT = {("edge-cnn", (1, 8, 8)), ("cnn", (1, 8, 8)), ("relu-cnn", (1, 8, 8))}
 # They take features of one shape, and their weights need not be here: tests/features.
 PRETRAINED = {"efficientnet-last-block", "minilm-last-layer", "minilm-lora"}
 FITTING = [
@@ -15,6 +15,7 @@ FITTING = [
 OPTIONS = [
     ("mlp", {"width": 7}),
     ("mlp", {"activation": "relu"}),
+    ("edge-cnn", {"width": 3}),
     ("cnn", {"activation": "relu"}),
     ("tanh-cnn", {"pooling": "max"}),
     ("tanh-cnn", {"width": 3}),
@@ -46,6 +47,8 @@ def test_every_option_builds_a_working_network(name, options):
     [
         ("logistic", (1, 28, 28), 7_850),
         ("mlp", (1, 28, 28), 269_322),
+        ("edge-cnn", (1, 28, 28), 12_650),
+        ("edge-cnn", (3, 32, 32), 25_386),
         ("cnn", (1, 28, 28), 26_010),
         ("cnn", (3, 32, 32), 37_274),
         ("tanh-cnn", (1, 28, 28), 70_762),
@@ -73,14 +76,16 @@ def test_the_covertype_network_can_be_built():
 @pytest.mark.parametrize(("name", "shape"), FITTING)
 def test_no_example_influences_another_and_training_is_deterministic(name, shape):
     model = models.build(name, shape, 10).train().double()
+    buffers = [buffer.clone() for buffer in model.buffers()]
     batch = torch.rand(4, *shape, dtype=torch.float64)
     alone = torch.cat([model(example[None]) for example in batch])
     torch.testing.assert_close(model(batch), alone)
-    assert not list(model.buffers())
+    assert all(torch.equal(buffer, before) for buffer, before in zip(model.buffers(), buffers, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("cnn", 14), ("tanh-cnn", 8), ("strided-cnn", 5), ("relu-cnn", 16), ("scattering-cnn", 2)]
+    ("name", "side"),
+    [("edge-cnn", 11), ("cnn", 14), ("tanh-cnn", 8), ("strided-cnn", 5), ("relu-cnn", 16), ("scattering-cnn", 2)],
 )
 def test_the_smallest_image_is_exactly_the_documented_one(name, side):
     assert models.build(name, (1, side, side), 2)(torch.rand(1, 1, side, side)).shape == (1, 2)

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
-from privet.models import convolutional
+from privet.models import convolutional, edges
 from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
 from privet.models.dense import linear, logistic, mlp, regression_mlp
+from privet.models.edges import edge_cnn
 from privet.models.features import efficientnet, minilm
 from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
 from privet.models.tabular import table
@@ -44,6 +45,7 @@ _NETWORKS = {
     "linear": _Network(linear, task="regression"),
     "mlp": _Network(mlp),
     "table": _Network(table),
+    "edge-cnn": _Network(edge_cnn, edges.SMALLEST_SIDE),
     "cnn": _Network(cnn, convolutional.CNN_SMALLEST_SIDE),
     "tanh-cnn": _Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
     "strided-cnn": _Network(strided_cnn, convolutional.STRIDED_CNN_SMALLEST_SIDE),
@@ -67,13 +69,13 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
 
     Args:
         name: one of `NAMES`.
-        input_shape: shape of one input: (channels, height, width) for "cnn" (sides at least 14), "tanh-cnn" (8), "strided-cnn"
-            (5), "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3), (48, 384) and (48,) for the pretrained
+        input_shape: shape of one input: (channels, height, width) for "edge-cnn" (sides at least 11), "cnn" (14), "tanh-cnn" (8),
+            "strided-cnn" (5), "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3), (48, 384) and (48,) for the pretrained
             "efficientnet-last-block", "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
         classes: number of outputs: classes, ≥ 2, or 1 for a regression, which "logistic" refuses.
         options: `width` and `activation` for "mlp", `numbers`, `waves`, `width` and `activation` for "table",
-            `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn", `width` for "strided-cnn", `rank`
-            for "minilm-lora".
+            `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn", `width` for "edge-cnn" and
+            "strided-cnn", `rank` for "minilm-lora".
     Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks, PrivetError
         if a package is missing, and DataUnavailableError if the weights are not available.
     """

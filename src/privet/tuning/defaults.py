@@ -64,11 +64,20 @@ class _Family:
 _LINEAR = _Family(bound=1.0, weight_noise=(0.5, 0.07), travel=(30.0, 3.0), steps=(100, 500), reads=2e6, physical_batch_size=2048)
 _TABLE = _Family(bound=1.0, weight_noise=(0.5, 0.07), travel=(10.0, 3.0), steps=(100, 1000), reads=2e6, physical_batch_size=2048)
 _DENSE = _Family(bound=1.0, weight_noise=(0.2, 0.07), travel=(10.0, 3.0), steps=(100, 1000), reads=1e6, physical_batch_size=1024)
+_EDGES = _Family(bound=0.1, weight_noise=(0.15, 0.07), travel=(8.0, 1.0), steps=(100, 700), reads=1.2e6, physical_batch_size=1024)
 _CNN = _Family(bound=0.1, weight_noise=(0.08, 0.07), travel=(3.0, 1.0), steps=(100, 700), reads=7.2e5, physical_batch_size=1024)
 # Their activations may take much more memory.
 _OTHERS = replace(_CNN, physical_batch_size=256)
 # All other networks are convolutional, or made for features of images and sentences.
-_FAMILIES = {"logistic": _LINEAR, "linear": _LINEAR, "table": _TABLE, "mlp": _DENSE, "regression-mlp": _DENSE, "cnn": _CNN}
+_FAMILIES = {
+    "logistic": _LINEAR,
+    "linear": _LINEAR,
+    "table": _TABLE,
+    "mlp": _DENSE,
+    "regression-mlp": _DENSE,
+    "edge-cnn": _EDGES,
+    "cnn": _CNN,
+}
 
 
 @dataclass(frozen=True)
@@ -95,8 +104,8 @@ def choose_model(
 ) -> str:
     """Return the name of a network that this much signal supports.
 
-    Images of at least 14 pixels get the network "cnn". A table with a schema gets "table", and other inputs "mlp", if N·µ(ε, δ)
-    per input is large enough for a hidden layer; else a linear model, to which noise does the least harm.
+    Images of at least 14 pixels a side get the network "edge-cnn". A table with a schema gets "table", and other inputs "mlp",
+    if N·µ(ε, δ) per input is large enough for a hidden layer; else a linear model, to which noise does the least harm.
 
     Args:
         examples: public number of examples N ≥ 1.
@@ -116,7 +125,7 @@ def choose_model(
     """
     choice("task", task, TASKS)
     if len(input_shape) == 3 and min(input_shape[1:]) >= _SMALLEST_IMAGE and task == "classification":
-        return "cnn"
+        return "edge-cnn"
     signal = count("examples", examples) * _find_mu(1.0 if epsilon is None else epsilon, delta)
     if signal >= (_SIGNAL_FOR_TABLE if schema else _SIGNAL_FOR_MLP) * math.prod(input_shape):
         return "table" if schema else "mlp" if task == "classification" else "regression-mlp"
@@ -133,6 +142,7 @@ def choose_defaults(
     steps: int | None = None,
     epochs: float | None = None,
     batch_size: float | None = None,
+    reads: float | None = None,
 ) -> Defaults:
     """Return settings for a run; what is given is kept, and the rest adapts to it.
 
@@ -145,6 +155,8 @@ def choose_defaults(
         steps: number of steps, if it is given.
         epochs: passes over the data in place of `steps`, if they are given.
         batch_size: expected batch size, if it is given.
+        reads: limit on the number of examples that all steps read together, which is what a run costs; for smaller batches,
+            unless these are given or the smallest.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or both steps and epochs are given.
@@ -156,9 +168,11 @@ def choose_defaults(
     Defaults(bound=1.0, batch_size=1437, steps=100, momentum=0.9, physical_batch_size=2048)
     >>> choose_defaults("logistic", 1437, epsilon=3.0, delta=7e-5, steps=3000).batch_size
     667
+    >>> choose_defaults("logistic", 1437, epsilon=3.0, delta=7e-5, reads=1e5).batch_size
+    1000
     """
     family = _FAMILIES.get(model, _OTHERS)
-    for name, value in (("steps", steps), ("epochs", epochs), ("batch_size", batch_size)):
+    for name, value in (("steps", steps), ("epochs", epochs), ("batch_size", batch_size), ("reads", reads)):
         if value is not None:
             positive(name, value)
     if steps is not None and epochs is not None:
@@ -176,7 +190,7 @@ def choose_defaults(
         # A small batch that was asked for takes more steps to see every example a few times.
         passes = 0.0 if batch_size is None else _FEWEST_PASSES * examples / batch_size
         number = steps or max(useful, math.ceil(passes))
-        size = batch_size or _fit(family.reads / number, examples)
+        size = batch_size or _fit(min(reads or math.inf, family.reads) / number, examples)
     return Defaults(family.bound, size, number, _MOMENTUM, family.physical_batch_size)
 
 

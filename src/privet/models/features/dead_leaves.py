@@ -5,7 +5,7 @@ Source: the dead leaves model, as in Baradad et al. 2021, "Learning to see by lo
 
 from __future__ import annotations
 
-__all__ = ["dead_leaves"]
+__all__ = ["DEVIATION", "MEAN", "dead_leaves"]
 
 import math
 
@@ -16,7 +16,7 @@ _MOST_SHAPES = 6
 _SMALLEST = 1.0  # smallest semi-axis, in pixels
 _LARGEST = 0.4  # largest semi-axis above the smallest, as a fraction of a side
 # Grey values are mapped to [-0.8, 2.05], as in standardised images of objects on a dark background.
-_MEAN, _DEVIATION = 0.28, 0.35
+MEAN, DEVIATION = 0.28, 0.35
 
 
 def dead_leaves(number: int, side: int) -> Tensor:
@@ -46,4 +46,4 @@ def dead_leaves(number: int, side: int) -> Tensor:
         ellipse = first.square() + second.square() < 1
         inside = torch.where(uniform() < 0.5, rectangle, ellipse)
         images = torch.where(inside & (shape < shapes), uniform(), images)
-    return ((images - _MEAN) / _DEVIATION).unsqueeze(1)
+    return ((images - MEAN) / DEVIATION).unsqueeze(1)
