@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from privet.collate import Padded, batch_of_one, copy_batch
+from privet.collate import Padded, Tokens, batch_of_one, collate_one, copy_batch
 from privet.errors import InvalidArgumentError
 
 Point = namedtuple("Point", ["x", "y"])
@@ -241,3 +241,45 @@ def test_nothing_to_pad():
 def test_bad_arguments_are_refused_by_name(name, make):
     with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
         make()
+
+
+def test_lists_of_integers_in_a_mapping_are_one_tensor_each():
+    for kind in (dict, UserDict, lambda held: MappingProxyType(held)):
+        batch = collate_one(kind({"input_ids": [3, 4, 5], "label": 1, "empty": [], "point": [0.5, 1.5], "flags": [True]}))
+        assert type(batch) is dict
+        assert batch["input_ids"].tolist() == [[3, 4, 5]]
+        assert batch["empty"].shape == (1, 0)
+        assert batch["input_ids"].dtype == batch["empty"].dtype == torch.int64
+        assert batch["label"].tolist() == [1]
+        assert [part.tolist() for part in (*batch["point"], *batch["flags"])] == [[0.5], [1.5], [True]]  # as in torch
+    assert [part.tolist() for part in collate_one([3, 4])] == [[3], [4]]
+    assert collate_one({"input_ids": [3]}, lambda items: UserDict(items=len(items))) == {"items": 1}
+
+
+ROW = {"input_ids": [7, 8, 9], "labels": [-100, 8, 9], "token_type_ids": np.ones(3, np.int64), "text": "x", "title": None}
+
+
+def test_tokens_are_padded_to_public_lengths_with_a_mask():
+    batch = Tokens(pad=1, multiple=4)([UserDict(ROW)])
+    assert {name: part.tolist() for name, part in batch.items()} == {
+        "input_ids": [[7, 8, 9, 1]], "labels": [[-100, 8, 9, -100]], "token_type_ids": [[1, 1, 1, 0]],
+        "attention_mask": [[1, 1, 1, 0]],
+    }  # fmt: skip
+    assert Tokens(lengths=(2, 8))([ROW])["input_ids"].shape == (1, 8)
+    assert Tokens(lengths=(1, 2))([ROW])["attention_mask"].tolist() == [[1, 1]]
+    classes = Tokens(multiple=2)([{"input_ids": torch.tensor([5]), "labels": 3, "attention_mask": [1], "decoder": [4, 4, 4]}])
+    assert (classes["labels"].tolist(), classes["attention_mask"].tolist()) == ([3], [[1, 0]])
+    assert classes["decoder"].tolist() == [[4, 4, 4, 0]]
+    assert Tokens(multiple=2)([{"input_ids": []}])["attention_mask"].tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("items", [[ROW, ROW], [], [{"labels": [1]}], [[1, 2, 3]], [{"input_ids": "abc"}]])
+def test_what_is_no_row_of_tokens_is_refused(items):
+    with pytest.raises(InvalidArgumentError, match=r"a list of one|input_ids"):
+        Tokens()(items)
+
+
+@pytest.mark.parametrize("options", [{"pad": -1}, {"pad": None}, {"multiple": 0}, {"lengths": (8, 4)}, {"ignored": "no"}])
+def test_public_options_of_tokens_are_checked(options):
+    with pytest.raises(InvalidArgumentError):
+        Tokens(**options)

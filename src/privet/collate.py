@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Collate", "Padded", "batch_of_one", "copy_batch"]
+__all__ = ["Collate", "Padded", "Tokens", "batch_of_one", "collate_one", "copy_batch"]
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +22,30 @@ from privet.gradients.core.examples import is_stackable
 
 Collate = Callable[[list[Any]], Any]
 _NUMBERS = "biufc"  # NumPy's numeric dtype kinds
+_NUMERIC = (Tensor, np.ndarray, np.generic, int, float)
 _CONSTANTS = (str, bytes, int, float, bool, type(None))
 _TORCHS_OWN = dict(default_collate_fn_map)
+
+
+def collate_one(item: Any, collate: Collate | None = None) -> Any:
+    """Return the batch of one of an item: by `collate([item])`, or in the default way.
+
+    By default it is `default_collate([item])`, except that a list of integers in a mapping, such as the token ids of a sentence,
+    becomes one tensor (1, length). Sentences of other lengths are computed in other passes; `Tokens` pads them.
+
+    Args:
+        item: item of a data set.
+        collate: function of a list of one item; None for the default.
+    """
+    if collate is not None:
+        return copy_batch(collate([item]))
+    if isinstance(item, Mapping):
+        item = {key: np.array(part, np.int64) if _is_sequence(part) else part for key, part in item.items()}
+    return batch_of_one(item)
+
+
+def _is_sequence(part: Any) -> bool:
+    return type(part) is list and all(type(number) is int for number in part)
 
 
 def batch_of_one(item: Any) -> Any:
@@ -194,6 +216,56 @@ class Padded:
         if self.lengths is None:
             return max(1, -(-length // self.multiple)) * self.multiple
         return next((each for each in self.lengths if each >= length), self.lengths[-1])
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A collate function for mappings of token lists, as tokenizers make them: padded to public lengths, with attention masks.
+
+    An item is a row of a `datasets.Dataset`, a dict or a `BatchEncoding`: `input_ids`, and any other lists, arrays or tensors of
+    numbers, each of a length of its own. Text and other values that are no numbers are left out, because each distinct one would
+    need a pass of its own.
+
+    Args:
+        pad: token id at padding, ≥ 0, such as `tokenizer.pad_token_id`; the attention mask hides it.
+        multiple, lengths: public lengths, as for `Padded`. With `lengths`, longer sequences are truncated to the last.
+        ignored: value of `labels` at padding, by default the one that `cross_entropy` ignores. All other fields get 0.
+
+    Guarantee:
+        As for `Padded`: lengths are public numbers, and an example's padded length depends on that example only.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or an item has no `input_ids`.
+
+    >>> batch = Tokens(pad=1, multiple=4)([{"input_ids": [7, 8, 9], "labels": [-100, 8, 9], "text": "to be or"}])
+    >>> batch["input_ids"], batch["labels"], batch["attention_mask"]
+    (tensor([[7, 8, 9, 1]]), tensor([[-100,    8,    9, -100]]), tensor([[1, 1, 1, 0]]))
+    """
+
+    pad: int = 0
+    multiple: int = 16
+    lengths: Sequence[int] | None = None
+    ignored: int = -100
+
+    def __post_init__(self) -> None:
+        count("pad", self.pad, minimum=0, fix="Pass tokenizer.pad_token_id, or any token if the tokenizer has none.")
+        real("ignored", self.ignored)
+        Padded(self.multiple, self.lengths)
+
+    def __call__(self, items: list[Any]) -> dict[str, Any]:
+        """Return the padded batch of one for a list of one item."""
+        if len(items) != 1:
+            raise InvalidArgumentError("items", f"{len(items)} items", "a list of one", "Tokens collates one example at a time.")
+        given = items[0] if isinstance(items[0], Mapping) else {}
+        numbers = {name: part for name, part in given.items() if isinstance(part, _NUMERIC) or _is_sequence(part)}
+        fields: dict[str, Tensor] = collate_one(numbers)
+        if "input_ids" not in fields:
+            raise InvalidArgumentError("items", f"a {type(items[0]).__name__} without input_ids", "a mapping with input_ids")
+        fields.setdefault("attention_mask", torch.ones_like(fields["input_ids"]))
+        sequences = [name for name, part in fields.items() if part.dim() == 2]
+        values = {"input_ids": self.pad, "labels": self.ignored}
+        padded: dict[str, Any] = Padded(self.multiple, self.lengths, values, fields=sequences, inner=lambda _: fields)(items)
+        return padded
 
 
 def _as_list(batch: Any) -> list[Any]:

@@ -189,7 +189,7 @@ MOMENTUM = [
 
 TRAINING = [
     Mutant("sums are divided by how many were drawn", "Stepper._step",
-           "divide_(self._plan.divisor)", "divide_(max(1.0, float(clipped.norms.shape[-1])))",
+           "self._source, self._plan.divisor)", "self._source, max(1.0, float(clipped.norms.shape[-1])))",
            among("test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size")),
     Mutant("ranked masks leave coordinates without noise", "Stepper._step",
            "clipped = clipped.with_dense_noise()", "pass",
@@ -202,9 +202,9 @@ TRAINING = [
            "old = self._parameters[name].grad\nself._parameters[name].grad = direction if old is None else old + direction",
            among("test_hosts", "test_gradients_are_replaced_and_never_added_up")),
     Mutant("a host gets sums before they are divided", "Stepper._step",
-           "self.state.put(noised.tensors)",
+           "self.state.put(released)",
            "factor = self._plan.divisor if update is None else 1\n"
-           "self.state.put({name: tensor * factor for name, tensor in noised.tensors.items()})",
+           "self.state.put({name: tensor * factor for name, tensor in released.items()})",
            among("test_hosts", "test_a_release_is_the_gradient_that_a_step_would_have_used")),
     Mutant("parameters may change", "Stepper._step",
            "check_same_parameters(self._model, self._parameters)", "pass",

@@ -17,6 +17,21 @@ SEEDED = GENERATORS("test_a_number_is_all_that_the_generators_hold")
 REPEATING = among("test_entries", "test_an_example_in_two_entries_is_refused")
 DISTINCT = among("test_entries", "test_different_examples_are_accepted")
 
+TOKENS = partial(among, "test_collate")
+PADDED = "test_tokens_are_padded_to_public_lengths_with_a_mask"
+
+COLLATED = [
+    Mutant("padding counts as a label", "Tokens.__call__",
+           '"labels": self.ignored', '"labels": 0',
+           TOKENS(PADDED)),
+    Mutant("padding is attended to", "Tokens.__call__",
+           'fields.setdefault("attention_mask", torch.ones_like(fields["input_ids"]))', "pass",
+           TOKENS(PADDED)),
+    Mutant("text splits examples into passes", "Tokens.__call__",
+           "if isinstance(part, _NUMERIC) or _is_sequence(part)", "if part is not None",
+           TOKENS(PADDED)),
+]  # fmt: skip
+
 STEPS = [
     Mutant("groups lose their places in the draw", "ClippedSummer._sum_batch",
            "partial_sums.add(group.positions, found.sums",
@@ -218,4 +233,4 @@ ENTRIES = [
            among("test_entries", "test_indices_that_are_no_positions_are_refused")),
 ]  # fmt: skip
 
-MUTANTS = [*STEPS, *CHECKED, *FRESH, *READ, *ENTRIES]
+MUTANTS = [*COLLATED, *STEPS, *CHECKED, *FRESH, *READ, *ENTRIES]

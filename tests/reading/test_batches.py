@@ -166,11 +166,19 @@ class Endless(IterableDataset):
         return iter(int, 1)
 
 
+class Splits(dict):
+    """Like the `DatasetDict` of datasets."""
+
+
+Splits.__module__ = "datasets.dataset_dict"
+
+
 @pytest.mark.parametrize(
     ("dataset", "says"),
     [
         (DataLoader(Pairs()), "the data set itself"),
-        (Endless(), "map-style"),
+        (Endless(), r"a stream \(Endless\).*list\(dataset\)"),
+        (Splits(train=1, test=2), r"a Splits of train, test.*dataset\['train'\]"),
         (iter([1]), "map-style"),
         (TensorDataset(torch.zeros(9)), "exactly the plan's size, 10"),
     ],

@@ -223,9 +223,19 @@ def check_map_style(dataset: object) -> int:
         )  # fmt: skip
     if isinstance(dataset, str | bytes | Path):
         raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "For the path of a file: privet.data.load(path).train.")
+    if isinstance(dataset, Mapping) and package == "datasets":
+        raise InvalidArgumentError(
+            "dataset", f"a {kind} of {', '.join(map(str, dataset))}", "one of its splits", "Pass dataset['train'], say."
+        )
     if isinstance(dataset, Mapping) and 0 not in dataset:
         raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "Join its columns: TensorDataset(*columns.values()).")
-    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+    if isinstance(dataset, IterableDataset):
+        raise InvalidArgumentError(
+            "dataset", f"a stream ({kind})", _MAP_STYLE,
+            "Every step draws from all examples, and a stream has only the next ones. Load it whole (datasets: streaming=False; "
+            "others: list(dataset), if memory allows), or write a data set that reads example i from its file.",
+        )  # fmt: skip
+    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "It needs a length and indexing by position.")
     return len(dataset)
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from privet._utils.randomness import Seeds
-from privet.collate import Collate, batch_of_one, copy_batch
+from privet.collate import Collate, collate_one
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
@@ -33,7 +33,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
 
     Args:
         dataset: map-style, with a length.
-        collate: list of one item → batch of one; like `default_collate` if None.
+        collate: list of one item → batch of one; by default as in `collate_one`.
 
     Guarantee:
         The model's input for an example depends on its index and on fresh random numbers, not on which other examples were
@@ -112,8 +112,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         return [self.examples(np.array([index], dtype=np.int64), _SAME, strict=True)[0] for index in indices]
 
     def _read_one(self, index: int) -> Any:
-        item = self.dataset[index]
-        return batch_of_one(item) if self.collate is None else copy_batch(self.collate([item]))
+        return collate_one(self.dataset[index], self.collate)
 
 
 def ungroup(groups: Sequence[Group], size: int) -> list[Any]:

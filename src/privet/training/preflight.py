@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
 from privet.clipping import Projected
-from privet.collate import Collate, batch_of_one, copy_batch
+from privet.collate import Collate, collate_one, copy_batch
 from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
@@ -112,7 +112,7 @@ class Preflight:
         if self.spec is not None:
             made = make_synthetic_items(self.spec, _FEW)
             self._refuse_coupling_collate(made)
-            return [group.examples for group in group_examples([self._alone(item) for item in made])]
+            return [group.examples for group in group_examples([collate_one(item, self.rows.collate) for item in made])]
         self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
         groups = self._first_examples()
         if not isinstance(self.rows.dataset, BatchDataset) and self.rows.collate is not None:
@@ -137,10 +137,6 @@ class Preflight:
                 "set and collate are called for one example at a time, collate([item]); a made-up item as spec= shows the "
                 "whole error"
             ) from None
-
-    def _alone(self, item: Any) -> Any:
-        collate = self.rows.collate
-        return batch_of_one(item) if collate is None else copy_batch(collate([item]))
 
     def _refuse_coupling_collate(self, items: Sequence[Any]) -> None:
         """Refuse a collate function that mixes items: it is called for one item at a time, where mixing has no effect."""

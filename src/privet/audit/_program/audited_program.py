@@ -19,7 +19,8 @@ from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.audit.production import ReleaseRecorder
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.collate import Collate, batch_of_one, copy_batch
+from privet.clipping.gep import refuse_anchors
+from privet.collate import Collate, collate_one, copy_batch
 from privet.gradients import trainable
 from privet.gradients.core.examples import count_examples, select_examples, to_device
 from privet.gradients.core.losses import LossFunction
@@ -82,6 +83,7 @@ class AuditedProgram:
         Raises:
             InvalidArgumentError: it would not; the message gives the reason.
         """
+        refuse_anchors(self.plan.clipping, "an audit")
         if self.whole:
             check_dataset(self.dataset, self.plan.examples, self.plan.unit)
 
@@ -153,8 +155,7 @@ class AuditedProgram:
             if isinstance(data, BatchDataset):
                 return data.read(np.array([position], dtype=np.int64))
             seed_generators(position)
-            item = data[position]
-            return copy_batch(self.collate([item])) if self.collate is not None else batch_of_one(item)
+            return collate_one(data[position], self.collate)
 
     def sum_of(self, model: nn.Module, data: Dataset[Any], rule: Rule, *, dtype: torch.dtype | None = None) -> ClippedSum:
         """Return the clipped sum over a data set as in training, without noise.
@@ -223,7 +224,7 @@ def cast(batch: Any, dtype: torch.dtype) -> Any:
 
 
 def _collate_cast(collate: Collate | None, dtype: torch.dtype, items: list[Any]) -> Any:
-    return cast(batch_of_one(items[0]) if collate is None else copy_batch(collate(items)), dtype)
+    return cast(collate_one(items[0]) if collate is None else copy_batch(collate(items)), dtype)
 
 
 def _disable_dropout(module: nn.Module) -> None:

@@ -18,7 +18,7 @@ __all__ = [
     "to_device",
 ]
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,6 +153,7 @@ def split_batch(batch: Any) -> Examples:
     Raises:
         InvalidArgumentError: the batch holds no tensor with a dimension.
     """
+    batch = _with_dicts(batch)
     leaves, tree = pytree.tree_flatten(batch)
     count = count_examples(batch)
     own = tuple(isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == count for leaf in leaves)
@@ -165,7 +166,7 @@ def count_examples(batch: Any) -> int:
     Raises:
         InvalidArgumentError: the batch holds no tensor with a dimension.
     """
-    for leaf in pytree.tree_leaves(batch):
+    for leaf in pytree.tree_leaves(_with_dicts(batch)):
         if isinstance(leaf, Tensor) and leaf.dim() > 0:
             return leaf.shape[0]
     raise InvalidArgumentError("batch", type(batch).__name__, "a tensor, or a tuple, list or dict that holds one")
@@ -174,7 +175,7 @@ def count_examples(batch: Any) -> int:
 def select_examples(batch: Any, index: slice | Tensor) -> Any:
     """Return a subset of the examples of a plain batch; leaves without an example dimension are kept unchanged."""
     examples = count_examples(batch)
-    return pytree.tree_map(lambda leaf: leaf[index] if is_per_example(leaf, examples) else leaf, batch)
+    return pytree.tree_map(lambda leaf: leaf[index] if is_per_example(leaf, examples) else leaf, _with_dicts(batch))
 
 
 def is_per_example(leaf: object, examples: int) -> bool:
@@ -184,4 +185,9 @@ def is_per_example(leaf: object, examples: int) -> bool:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return a plain batch with its tensors moved to a device."""
-    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)
+    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, _with_dicts(batch))
+
+
+def _with_dicts(batch: Any) -> Any:
+    """Return a batch in which mappings that torch does not look into, such as transformers' `BatchEncoding`, are dicts."""
+    return pytree.tree_map(lambda leaf: _with_dicts(dict(leaf)) if isinstance(leaf, Mapping) else leaf, batch)
