@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.randomness import preserve_generators
+from privet._utils.tensors import gradient_dtype
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
@@ -39,7 +40,7 @@ def cover(model, loss_fn, batch, method="auto", skip_errors=False, past=(), seed
     """Run the passes over a batch as the engine does."""
     examples, parameters = split_batch(batch), trainable(model)
     passes = Passes(Program(model, loss_fn, parameters), seeds, method, past, skip_errors)
-    found = {name: torch.full((examples.count, *p.shape), torch.nan, dtype=p.dtype) for name, p in parameters.items()}
+    found = {name: torch.full((examples.count, *p.shape), torch.nan, dtype=gradient_dtype(p)) for name, p in parameters.items()}
     norms = torch.full((examples.count,), torch.nan, dtype=torch.float64)
     produced: dict[str, Tensor] = {}
     with preserve_generators():

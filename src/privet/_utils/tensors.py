@@ -1,9 +1,10 @@
-"""Named tensors: scaling, counting, and the kept positions of a mask."""
+"""Named tensors: scaling, counting, the precision of gradients, and the kept positions of a mask."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 
+import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -18,6 +19,16 @@ def check_public_number(value: object, operation: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{operation} takes a public number, not {type(value).__name__}: a tensor could carry private data")
     return float(value)
+
+
+def gradient_dtype(parameter: Tensor) -> torch.dtype:
+    """Return the precision of a parameter's gradients and of their sums: its own, and at least float32."""
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def zero_sum(parameter: Tensor) -> Tensor:
+    """Return the sum of no gradients of a parameter."""
+    return torch.zeros_like(parameter, dtype=gradient_dtype(parameter), requires_grad=False)
 
 
 def places(mask: Tensor) -> Tensor:

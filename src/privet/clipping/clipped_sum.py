@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from privet._utils.tensors import Tensors, check_public_number, scale_tensors
+from privet._utils.tensors import Tensors, check_public_number, scale_tensors, zero_sum
 from privet.errors import positive
 
 
@@ -66,7 +66,7 @@ class ClippedSum:
     @staticmethod
     def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: BatchSlice | None = None) -> ClippedSum:
         """Return the sum over no examples: zeros shaped like the parameters, noised and accounted for like any other sum."""
-        tensors = {name: zero_gradients(parameter) for name, parameter in parameters.items()}
+        tensors = {name: zero_sum(parameter) for name, parameter in parameters.items()}
         return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
 
     def join(self, other: ClippedSum) -> ClippedSum:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
+from privet._utils.tensors import gradient_dtype, zero_sum
 from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import BatchSlice, ClippedSum
 from privet.clipping.weighing import split_groups, weigh
@@ -172,7 +173,7 @@ class PartialSums:
         """
         sums = self.sums
         if not sums:
-            zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in parameters.items()}
+            zeros = {name: zero_sum(parameter) for name, parameter in parameters.items()}
             sums = {**zeros, **weigh(clipping, self.norms[:, :0], clipping.groups(tuple(parameters)))[1]}
         norms = self.norms[0] if len(self.norms) == 1 else self.norms
         scales = clipping.noise_scales(tuple(parameters))
@@ -238,7 +239,8 @@ def per_example_gradients(
     """
     engine, examples = _make_engine(model, loss_fn, batch, method, physical_batch_size)
     found = {
-        name: parameter.detach().new_zeros(examples.count, *parameter.shape) for name, parameter in engine.parameters.items()
+        name: parameter.detach().new_zeros(examples.count, *parameter.shape, dtype=gradient_dtype(parameter))
+        for name, parameter in engine.parameters.items()
     }
     with preserve_generators():
         for index, tape in engine.tapes(examples):

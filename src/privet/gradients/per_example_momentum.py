@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.randomness import preserve_generators
+from privet._utils.tensors import gradient_dtype
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.examples import Examples
@@ -34,7 +35,7 @@ class Averages:
     """
 
     def __init__(self, momentum: Momentum, examples: int, parameters: Mapping[str, Tensor]) -> None:
-        size = examples * sum(parameter.numel() * parameter.element_size() for parameter in parameters.values())
+        size = examples * sum(parameter.numel() * gradient_dtype(parameter).itemsize for parameter in parameters.values())
         if size > momentum.most_bytes:
             raise InvalidArgumentError(
                 "momentum.memory_limit", momentum.most_bytes, f"at least {size} bytes to keep the gradients of all examples",
@@ -43,7 +44,8 @@ class Averages:
         assert momentum.averaging is not None
         self._decay, self._parameters = momentum.averaging, parameters
         self._averages = {
-            name: parameter.detach().new_zeros(examples, *parameter.shape) for name, parameter in parameters.items()
+            name: parameter.detach().new_zeros(examples, *parameter.shape, dtype=gradient_dtype(parameter))
+            for name, parameter in parameters.items()
         }
         self._begun = torch.zeros(examples, dtype=torch.bool, device=next(iter(parameters.values())).device)
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from privet._utils.tensors import gradient_dtype
 from privet.gradients.core.derivation import Derivation
 from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad
 from privet.gradients.layers.linear import LinearGrad
@@ -73,7 +74,7 @@ def pull_back(inner: PerExampleGrad, derivation: Derivation) -> PerExampleGrad:
     """Return the per-example gradients of a parameter, given those of a tensor derived from it."""
     if isinstance(inner, LinearGrad) and derivation.is_transpose:
         return LinearGrad(inner.gradients, inner.inputs)
-    return DerivedGrad(inner, derivation, derivation.parameter.dtype)
+    return DerivedGrad(inner, derivation, gradient_dtype(derivation.parameter))
 
 
 def is_disjoint(grads: Sequence[DerivedGrad]) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privet._utils.tensors import gradient_dtype
+
 Span = tuple[int, int]
 
 
@@ -47,12 +49,28 @@ class Derivation:
         swapped = self.span is not None and p.dim() == 2 and self.tensor.shape == p.shape[::-1]
         return swapped and self.tensor.stride() == p.stride()[::-1] and self.tensor.storage_offset() == p.storage_offset()
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether D is a view of p that has every entry at most once, so that gradients are moved without rounding."""
+        return self.tensor._base is self.parameter and self.parameter.is_contiguous() and self.span is not None
+
     def vjp(self, gradient: Tensor, *, batched: bool = False) -> Tensor:
-        """Return the gradient of p for a gradient of D, or for each gradient of a batch."""
+        """Return the gradient of p for a gradient of D, or for each gradient of a batch, in at least float32."""
+        if gradient_dtype(self.parameter) != self.parameter.dtype:
+            return self._move(gradient)
         (found,) = torch.autograd.grad(
             self.tensor, self.parameter, gradient.to(self.tensor.dtype), retain_graph=True, is_grads_batched=batched
         )
         return found
+
+    def _move(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of p, of which D is an exact view, in the precision of the gradient."""
+        p, own = self.parameter, self.tensor
+        batch = gradient.shape[: gradient.dim() - own.dim()]
+        found = gradient.new_zeros(*batch, p.numel())
+        strides = (*(p.numel() for _ in batch), *own.stride())
+        found.as_strided(gradient.shape, strides, own.storage_offset() - p.storage_offset()).copy_(gradient)
+        return found.view(*batch, *p.shape)
 
 
 def iter_nodes(nodes: Iterable[Any]) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from privet.errors import UnsupportedModelError
 
+_PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 _AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -16,8 +17,8 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return name → parameter for all parameters with `requires_grad`, shared ones once.
 
     Raises:
-        UnsupportedModelError: there are none, one is uninitialised or cannot be clipped (complex, or of lower precision), or the
-            model is wrapped to average unclipped gradients over processes or devices.
+        UnsupportedModelError: there are none, one is uninitialised or of a precision that cannot be trained (complex; or float16,
+            in which gradients vanish), or the model is wrapped to average unclipped gradients over processes or devices.
     """
     for module in model.modules():
         if type(module).__name__ in _AVERAGING:
@@ -33,9 +34,9 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
             raise UnsupportedModelError(
                 f"parameter {name} of a lazy module is uninitialised; call the model once on a public batch first"
             )
-        if parameter.dtype not in (torch.float32, torch.float64):
+        if parameter.dtype not in _PRECISIONS:
             raise UnsupportedModelError(
-                f"parameter {name} is {parameter.dtype}; gradients are clipped in float32 or float64: keep the parameters in "
-                "float32"
+                f"parameter {name} is {parameter.dtype}; trained parameters must be float32, float64 or bfloat16: convert "
+                "it, with model.float() say"
             )
     return parameters

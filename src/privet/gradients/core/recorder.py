@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privet._utils.tensors import gradient_dtype
 from privet.errors import PrivetError
 from privet.gradients.core.batching import is_batched, run_on_physical_batch
 from privet.gradients.core.derivation import Derivation, begin_graph, is_older, iter_nodes
@@ -89,13 +90,15 @@ class Recorder:
         if not sources:
             self._unfollowed[id(tensor)] = tensor
             return False
-        if tensor.dtype in (torch.float32, torch.float64):
+        if all(gradient_dtype(x) == x.dtype for x in (tensor, *(self.parameters[name] for name in sources))):
             self.derive(tensor, sources)
         elif _is_cast(tensor):
             # A cast shares the parameter's gradients, in at least float32: a sum in lower precision would be rounded.
             (name,) = sources
             own = self._leaves[id(self.parameters[name])]
             self._leaves[id(tensor)] = Leaf(tensor, name=name, gradients=own.gradients)
+        elif len(sources) == 1 and Derivation(tensor, self.parameters[sources[0]]).is_exact:
+            self.derive(tensor, sources)
         else:
             raise UntraceableError("a tensor computed from parameters in low precision would round the sum of its gradients")
         return True
@@ -131,7 +134,12 @@ class Recorder:
             leaf: the tensor.
             gradient: gradients of B·rows rows.
             rows: number of consecutive rows per example; their gradients add up before the example's norm is taken.
+
+        Raises:
+            UntraceableError: the gradients are in less than float32, so their sum would be rounded after clipping.
         """
+        if torch.finfo(gradient.dtype).bits < 32:
+            raise UntraceableError("a rule records gradients in low precision, whose sum would be rounded; use recorder.promote")
         self._leaves[id(leaf)].gradients.append((gradient, rows))
 
     def is_shared(self, *tensors: Tensor | None) -> bool:
@@ -191,7 +199,7 @@ class Recorder:
 
     def promote(self, factor: Tensor, leaf: Tensor) -> Tensor:
         """Return a factor of a leaf's gradients in the precision of the leaf, and at least float32."""
-        precision = torch.promote_types(leaf.dtype, torch.float32)
+        precision = gradient_dtype(leaf)
         if factor.dtype != precision:
             self.low_precision = True
             factor = factor.to(precision)

@@ -59,7 +59,8 @@ class _Affine:
         """Record gradients of the followed parameters; the arguments compute every example's gradients, (B, …)."""
         for parameter, gradients in ((self.weight, scales), (self.bias, shifts)):
             if parameter is not None and self.recorder.follows(parameter):
-                self.recorder.add(parameter, DenseGrad(gradients().reshape(-1, *parameter.shape)), self.rows)
+                found = self.recorder.promote(gradients().reshape(-1, *parameter.shape), parameter)
+                self.recorder.add(parameter, DenseGrad(found), self.rows)
 
     def record_products(self, normalised: Callable[[slice], Tensor], g: Tensor) -> None:
         """Record gradients from the normalised inputs of a block of rows and the output gradient."""

@@ -226,10 +226,10 @@ def _run(
         for_hidden = for_inputs if of_hidden is of_inputs else by_example(of_hidden)
         for weight, rows, grad in ((weights.ih, inputs, for_inputs), (weights.hh, previous, for_hidden)):
             if recorder.follows(weight):
-                recorder.add(weight, choose_grad(by_example(rows), grad))
+                recorder.add(weight, choose_grad(recorder.promote(by_example(rows), weight), recorder.promote(grad, weight)))
         for bias, grad in ((weights.b_ih, for_inputs), (weights.b_hh, for_hidden)):
-            if recorder.follows(bias):
-                recorder.add(bias, DenseGrad(grad.sum(1)))
+            if bias is not None and recorder.follows(bias):
+                recorder.add(bias, DenseGrad(recorder.promote(grad, bias).sum(1)))
 
     plain = RecurrentWeights._make(weight if weight is None else weight.detach() for weight in weights)
     return _Run.apply(recorder.anchor, Layer(cell, plain, backwards), record, x, *states)  # type: ignore[no-any-return,no-untyped-call]

@@ -15,6 +15,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import seed_generators
+from privet._utils.tensors import gradient_dtype
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.derivation import begin_graph, is_older, iter_nodes
 from privet.gradients.core.examples import Examples
@@ -71,8 +72,10 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int,
             found = [] if program.has_reentrant_checkpoints else plain_gradients(loss, ends)
         if program.has_reentrant_checkpoints:
             found = backward_gradients(loss, program)
-    pairs = zip(program.parameters, found, strict=True)
-    return Tape(1, program.parameters, {name: DenseGrad(value.detach()[None]) for name, value in pairs if value is not None})
+    pairs = zip(program.parameters.items(), found, strict=True)
+    # An example's own gradient may be of low precision, but sums of several may not: rounding could exceed the bound.
+    grads = {name: value.detach()[None].to(gradient_dtype(p)) for (name, p), value in pairs if value is not None}
+    return Tape(1, program.parameters, {name: DenseGrad(grad) for name, grad in grads.items()})
 
 
 def _refuse_earlier_graphs(total: Tensor, began: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from privet._utils.tensors import gradient_dtype, zero_sum
 from privet.clipping import Rule
 from privet.clipping.weighing import weigh
 from privet.gradients.core.norms import full_precision
@@ -75,7 +76,7 @@ class Tape:
                 for name in names:
                     grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
                     blank = grad is None or self.examples == 0
-                    sums[name] = torch.zeros_like(parameter, requires_grad=False) if blank else grad.weighted_sum(row)  # type: ignore[union-attr]
+                    sums[name] = zero_sum(parameter) if blank else grad.weighted_sum(row)  # type: ignore[union-attr]
         return sums
 
     def gradients(self) -> dict[str, Tensor]:
@@ -84,7 +85,7 @@ class Tape:
             return {
                 name: self.grads[name].materialize()
                 if name in self.grads
-                else parameter.detach().new_zeros(self.examples, *parameter.shape)
+                else parameter.detach().new_zeros(self.examples, *parameter.shape, dtype=gradient_dtype(parameter))
                 for name, parameter in self.parameters.items()
             }
 

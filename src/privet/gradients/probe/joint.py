@@ -97,11 +97,17 @@ def find_differing_losses(program: Program, examples: Examples, joined: Any) -> 
         return None
     if together.shape != alone.shape or not together.is_floating_point():
         return None
-    low = torch.finfo(together.dtype).bits < 32 or torch.is_autocast_enabled("cpu")
+    low = _computes_in_low_precision(program.model, together.dtype)
     tolerance = _LOOSE if low else _TOLERANCE.get(together.dtype, _LOOSE)
     size = tolerance * float(torch.stack([together, alone]).double().nan_to_num().abs().max())
     same = torch.allclose(together.double(), alone.double(), rtol=tolerance, atol=size, equal_nan=True)
     return None if same else (alone, together)
+
+
+def _computes_in_low_precision(model: nn.Module, result: torch.dtype) -> bool:
+    """Return whether losses may be rounded to less than float32 on their way, whatever the precision of the result."""
+    kinds = {result, *(tensor.dtype for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())}
+    return any(torch.finfo(kind).bits < 32 for kind in kinds) or torch.is_autocast_enabled("cpu")
 
 
 def _clone(batch: Any) -> Any:

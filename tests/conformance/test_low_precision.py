@@ -1,0 +1,139 @@
+"""Trained parameters in bfloat16: their gradients, norms and sums are float32, and nothing is rounded after clipping."""
+
+from __future__ import annotations
+
+import oracle
+import pytest
+import torch
+from recording import cover, record
+from torch import nn
+from torch.nn import functional as F
+
+from privet.clipping import Flat
+from privet.errors import PrivetError
+from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+from privet.gradients.core.examples import split_batch
+from privet.gradients.probe.probe import probe
+
+ROUNDING = 3e-2  # of a gradient that was computed in bfloat16
+
+
+class Viewed(nn.Module):
+    """Uses parameters through views: a transpose, a slice, a token for every example, and a cast."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(3, 6, 6) / 3)
+        self.token = nn.Parameter(torch.randn(1, 1, 6))
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        x = torch.tanh(x @ self.matrix[0].t()) @ self.matrix[1:][1]
+        return (x.float() * self.scale.float()).to(x.dtype)
+
+
+def layered():
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 6, bias=False))
+
+
+def loss_fn(model, batch):
+    return model(batch[0]).float().square().mean((1, 2)) + F.cross_entropy(
+        model(batch[0]).mean(1).float(), batch[1], reduction="none"
+    )
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.GRU(6, 6, batch_first=True)
+
+    def forward(self, x):
+        return self.inner(x)[0]
+
+
+class Convolutional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv1d(6, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.Tanh(), nn.Conv1d(8, 6, 1))
+
+    def forward(self, x):
+        return self.inner(x.transpose(1, 2)).transpose(1, 2)
+
+
+MODELS = {"layers": layered, "views": Viewed, "recurrent": Recurrent, "convolutions": Convolutional}
+
+
+def build(kind):
+    torch.manual_seed(1)
+    return MODELS[kind]().to(torch.bfloat16)
+
+
+def batch_of(examples):
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(examples, 5, 6, generator=generator)
+    return x.to(torch.bfloat16), torch.randint(6, (examples,), generator=generator)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_gradients_are_float32_and_those_of_a_float32_model_up_to_rounding(kind, method):
+    model, batch = build(kind), batch_of(6)
+    precise = build(kind).float()
+    expected = oracle.plain_gradients(precise, loss_fn, (batch[0].float(), batch[1]))
+    found = cover(model, loss_fn, batch, method)
+    assert found.looped == (6 if method == "loop" else 0)
+    assert {value.dtype for value in found.produced.values()} == {torch.float32}
+    gradients = per_example_gradients(model, loss_fn, batch, method=method)
+    assert {value.dtype for value in gradients.values()} == {torch.float32}
+    for name, value in gradients.items():
+        difference = (value - expected[name]).flatten(1).norm(dim=1)
+        assert (difference <= ROUNDING * oracle.norms_of(expected)).all(), name
+    norms = per_example_norms(model, loss_fn, batch, method=method)
+    torch.testing.assert_close(norms, oracle.norms_of(gradients).double(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("bound", [0.07, 2.0])
+def test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves(kind, method, bound):
+    """In bfloat16 a sum of 200 would be rounded to multiples of the bound."""
+    model, (x, y) = build(kind), batch_of(1)
+    many = x.expand(200, -1, -1).contiguous(), y.expand(200).contiguous()
+    whole = clipped_sum(model, loss_fn, many, Flat(bound), method=method)
+    rest = clipped_sum(model, loss_fn, oracle.without(many, 7), Flat(bound), method=method)
+    assert {value.dtype for value in whole.tensors.values()} == {torch.float32}
+    short = float(whole.norms[0])
+    assert oracle.distance(whole.tensors, rest.tensors) == pytest.approx(min(bound, short), rel=1e-4)
+    assert oracle.distance(whole.tensors, rest.tensors) <= bound * (1 + 2e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_check_accepts_the_fast_method(kind):
+    assert probe(build(kind), loss_fn, [split_batch(batch_of(3))], public=True) == "ghost"
+
+
+def test_the_sum_over_no_examples_has_the_precision_of_the_others():
+    model = build("layers")
+    empty = clipped_sum(model, loss_fn, batch_of(0), Flat(1.0))
+    assert {value.dtype for value in empty.tensors.values()} == {torch.float32}
+
+
+class Decaying(nn.Module):
+    """Computes with a parameter before it meets an example, as state space models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.log = nn.Parameter(torch.zeros(6))
+
+    def forward(self, x):
+        return x * -torch.exp(self.log.float()).to(x.dtype)
+
+
+def test_what_is_computed_from_a_parameter_in_low_precision_is_left_to_the_loop():
+    """One product with the Jacobian for the whole sum would round the sum."""
+    torch.manual_seed(0)
+    model = Decaying().to(torch.bfloat16)
+    with pytest.raises(PrivetError, match="low precision"):
+        record(model, loss_fn, batch_of(3))
+    assert probe(model, loss_fn, [split_batch(batch_of(3))], public=True) == "loop"
