@@ -52,6 +52,17 @@ def test_more_signal_never_means_fewer_steps(model, count, epsilon, factor):
 
 
 @settings(max_examples=50, deadline=None)
+@given(st.sampled_from(models.NAMES), examples, st.floats(1e5, 1e8))
+def test_a_limit_on_reads_makes_batches_smaller_and_leaves_the_steps(model, count, reads):
+    free = choose_defaults(model, count, epsilon=1.0, delta=1e-6)
+    limited = choose_defaults(model, count, epsilon=1.0, delta=1e-6, reads=reads)
+    assert limited == replace(free, batch_size=limited.batch_size)
+    assert limited.batch_size <= free.batch_size
+    smallest = min(256, count)
+    assert limited.steps * limited.batch_size <= max(reads, smallest * limited.steps) + limited.steps
+
+
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(models.NAMES), st.sampled_from(TASKS), st.floats(1e-3, 1e4), st.floats(1.01, 100), st.integers(1, 10**5))
 def test_the_learning_rate_falls_with_noise_and_with_steps(model, task, multiplier, factor, steps):
     chosen = replace(choose_defaults(model, 10_000, task=task, epsilon=1.0, delta=1e-6), steps=steps)

@@ -1,0 +1,184 @@
+"""Public facts about a table, from the arguments of an estimator; and rows as cells, from which nothing is inferred."""
+
+from __future__ import annotations
+
+__all__ = [
+    "Bounds",
+    "Labels",
+    "declare_numbers",
+    "declare_schema",
+    "find_bounds",
+    "find_range",
+    "is_frame",
+    "read_labels",
+    "read_rows",
+    "read_target",
+    "to_texts",
+    "with_target",
+]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+
+from privet.errors import InvalidArgumentError, choice
+from privet.tables import Frame, Number, Schema, Target, read_frame
+from privet.tables.cells import Words, parse_numbers, to_cells
+
+Bounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
+Labels = NDArray[np.generic]
+
+_ELSEWHERE = "They are public and must come from elsewhere: minima and maxima of private rows are private."
+_PAIR = "(low, high), with numbers or one per feature, or name → (low, high)"
+
+
+def is_frame(rows: object) -> bool:
+    """Return whether rows are a data frame of any library, whose columns have names."""
+    return hasattr(rows, "columns") and hasattr(rows, "shape")
+
+
+def read_rows(estimator: Any, rows: object, *, reset: bool, fewest: int = 1) -> Frame:
+    """Return rows as columns of cells, named as in a data frame, or x0, x1, … for an array.
+
+    Args:
+        estimator: gets `n_features_in_` and `feature_names_in_`, or has them for comparison.
+        rows: (N, D) array, list of lists or data frame.
+        reset: whether these are rows to fit.
+        fewest: smallest number of rows.
+
+    Raises:
+        ValueError: the shape, the type or the names do not fit.
+
+    Guarantee:
+        Only shape, type and names decide whether an exception is raised; no cell does.
+    """
+    if is_frame(rows):
+        validate_data(estimator, rows, reset=reset, skip_check_array=True)
+        return read_frame(rows, "X")
+    array = validate_data(estimator, rows, reset=reset, dtype=None, ensure_all_finite=False, ensure_min_samples=fewest)
+    columns = {f"x{place}": _to_column(array[:, place]) for place in range(array.shape[1])}
+    return Frame(columns, len(array), "an array", "X")
+
+
+def read_target(y: object, rows: int) -> Labels:
+    """Return the target of each row, (N,), whatever its cells are.
+
+    Raises:
+        ValueError: there is none, or its shape does not fit.
+    """
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+    values: Labels = column_or_1d(y, warn=True)
+    if values.dtype.kind == "c":
+        raise InvalidArgumentError("y", f"an array of {values.dtype}", "real numbers or labels")
+    check_consistent_length(range(rows), values)
+    return values
+
+
+def read_labels(name: str, labels: object) -> Labels:
+    """Return public labels, such as classes, as an array in their order.
+
+    Raises:
+        InvalidArgumentError: they are not a sequence.
+    """
+    if labels is None or isinstance(labels, str | bytes) or not isinstance(labels, Sequence | np.ndarray):
+        raise InvalidArgumentError(
+            name, labels, "a list of labels in their order",
+            "They are public and must come from elsewhere: which labels occur among private rows is private.",
+        )  # fmt: skip
+    return np.asarray(labels)
+
+
+def to_texts(labels: Labels) -> tuple[str, ...]:
+    """Return labels as a schema names them."""
+    return tuple(str(label) for label in labels.tolist())
+
+
+def find_bounds(frame: Frame) -> Bounds:
+    """Return the smallest and the largest number of each column of *public* rows.
+
+    Raises:
+        ValueError: a column has no finite number.
+    """
+    return {name: find_range(cells) for name, cells in frame.columns.items()}
+
+
+def find_range(cells: Words | Labels) -> tuple[float, float]:
+    """Return the smallest and the largest number among *public* cells, with a margin around a single one.
+
+    Raises:
+        ValueError: there is no finite number.
+    """
+    numbers = parse_numbers(cells.distinct) if isinstance(cells, Words) else cells.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    if not len(finite):
+        raise InvalidArgumentError("rows", "without a finite number", "public rows with numbers", "They determine the bounds.")
+    low, high = float(finite.min()), float(finite.max())
+    margin = 0.0 if high > low else max(0.5, abs(low) / 1000)
+    return low - margin, high + margin
+
+
+def declare_schema(frame: Frame, bounds: object, task: Target) -> Schema:
+    """Return the schema of a table of numbers; a missing number becomes the middle of its bounds.
+
+    Args:
+        frame: the rows, of which only the names of the columns are used.
+        bounds: as for `declare_numbers`.
+        task: what is predicted.
+
+    Raises:
+        InvalidArgumentError: bounds do not fit the columns.
+    """
+    names = tuple(frame.columns)
+    target = "y"
+    while target in names:
+        target += "_"
+    return Schema(tuple(zip(names, declare_numbers("feature_bounds", names, bounds), strict=True)), target, task)
+
+
+def declare_numbers(argument: str, names: Sequence[str], bounds: object, missing: str = "neutral") -> list[Number]:
+    """Return the encoding of each column of numbers.
+
+    Args:
+        argument: name of the argument with the bounds, for errors.
+        names: names of the columns.
+        bounds: public lowest and highest value: two numbers, two arrays (D,), or column → two numbers.
+        missing: as for `privet.tables.Number`.
+
+    Raises:
+        InvalidArgumentError: bounds do not fit the columns, or are not finite and increasing.
+    """
+    if isinstance(bounds, Mapping):
+        if missing_names := [name for name in names if name not in bounds]:
+            allowed = f"given for the column {missing_names[0]!r}, too"
+            raise InvalidArgumentError(argument, sorted(map(str, bounds)), allowed, _ELSEWHERE)
+        pairs = [bounds[name] for name in names]
+    else:
+        try:
+            ends = [np.broadcast_to(np.asarray(end, np.float64), len(names)).tolist() for end in bounds]  # type: ignore[attr-defined]
+            pairs = [*zip(*ends, strict=True)]
+        except (TypeError, ValueError):
+            raise InvalidArgumentError(argument, bounds, f"{_PAIR}, for {len(names)} features", _ELSEWHERE) from None
+    return [_declare_number(f"{argument} of {name!r}", pair, missing) for name, pair in zip(names, pairs, strict=True)]
+
+
+def with_target(frame: Frame, schema: Schema, values: Labels) -> Frame:
+    """Return the table with the target as one more column."""
+    return replace(frame, columns={**frame.columns, schema.target: _to_column(values)})
+
+
+def _declare_number(argument: str, bounds: Any, missing: str) -> Number:
+    choice("missing", missing, ("neutral", "indicator"))
+    try:
+        low, high = bounds
+        return Number(float(low), float(high), missing=missing)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(argument, bounds, "two finite numbers, the lower one first") from None
+
+
+def _to_column(values: Labels) -> Words | Labels:
+    return values if values.dtype.kind in "iuf" else to_cells(values.tolist())
