@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from privet.clipping import AdaptiveQuantile, Layerwise, Projected, Rule
+from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset
@@ -187,6 +188,7 @@ def build_layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain
             a step constant: there are √G times fewer canaries, in rows that are √G times longer.
         gain: largest factor by which momentum multiplies an example's gradient.
     """
+    refuse_anchors(rule, "an audit")
     names = tuple(names or _synthetic_names(rule))
     groups = rule.groups(names)
     share = max(_FEWEST, int(coordinates / math.sqrt(len(groups))))

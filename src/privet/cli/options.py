@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "Accountant",
     "Adjacency",
+    "AnchorsOption",
     "Augment",
     "BatchSize",
     "BoundSchedule",
@@ -15,6 +16,7 @@ __all__ = [
     "CoupleLearningRate",
     "Cutoff",
     "Delta",
+    "Dimensions",
     "EpochsOption",
     "EvaluationEpsilon",
     "FixedNoise",
@@ -26,8 +28,10 @@ __all__ = [
     "OuterMomentum",
     "PerExampleMomentum",
     "Projections",
+    "PublicData",
     "Quantile",
     "Refresh",
+    "ResidualBound",
     "Sampling",
     "Scale",
     "Source",
@@ -109,6 +113,31 @@ Projections = Annotated[
     int | None,
     typer.Option(
         help="Estimate norms from this many random projections instead of computing them; use at least 30.",
+        rich_help_panel=CLIPPING,
+    ),
+]
+PublicData = Annotated[
+    str | None,
+    typer.Option(
+        "--public",
+        help="Public data for gradient embedding perturbation: a name of the catalogue, an .npz file, or dead-leaves (made-up "
+        "images). Their gradients span subspaces, and --bound is that of the part of a gradient in them.",
+        rich_help_panel=CLIPPING,
+    ),
+]
+Dimensions = Annotated[
+    int | None, typer.Option(help="Dimensions of all subspaces together, for --public; default: 500.", rich_help_panel=CLIPPING)
+]
+AnchorsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--anchors", help="Public examples whose gradients a step uses, for --public; default: 500.", rich_help_panel=CLIPPING
+    ),
+]
+ResidualBound = Annotated[
+    float | None,
+    typer.Option(
+        help="Bound of the part outside the subspaces, for --public; 0 does not release it. Default: 0.4 times --bound.",
         rich_help_panel=CLIPPING,
     ),
 ]

@@ -9,6 +9,7 @@ __all__ = [
     "class_counts",
     "class_priors",
     "clipping_rule",
+    "embedded",
     "holdout",
     "length",
     "momentum",
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 from privet.accounting import group_unit
-from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
+from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import Gaussian
@@ -40,6 +41,9 @@ STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
     "parameter": lambda rule: Layerwise(rule, by="parameter"),
     "module": lambda rule: Layerwise(rule, by="module"),
 }
+
+# Anchors and dimensions of gradient embedding perturbation, and the residual's bound over the embedding's (2 and 5 in the paper).
+_ANCHORED, _RESIDUAL = 500, 0.4
 
 SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "geometric": Geometric}
 
@@ -160,6 +164,38 @@ def clipping_rule(
     if adaptive_quantile is not None:
         rule = AdaptiveQuantile(rule, quantile=adaptive_quantile)  # type: ignore[arg-type]
     return rule if projections is None else Projected(rule, projections)
+
+
+def embedded(rule: Rule, public: str | None, dimensions: int | None, anchors: int | None, residual_bound: float | None) -> Rule:
+    """Return the rule for embeddings in subspaces of public gradients, or the rule itself without public data.
+
+    Args:
+        rule: rule of the command line, for the embedding and, with another bound, for the residual.
+        public: name of the public data.
+        dimensions, anchors: of `GEP`; None for the defaults.
+        residual_bound: bound of the residual; 0 for none, None for the usual fraction of the embedding's.
+
+    Raises:
+        InvalidArgumentError: an option is given without --public, or the rule does not have a single norm.
+    """
+    options = {"--dimensions": dimensions, "--anchors": anchors, "--residual-bound": residual_bound}
+    if public is None:
+        for option, value in options.items():
+            if value is not None:
+                raise InvalidArgumentError(option, value, "left out without --public", "Such as --public mnist.")
+        return rule
+    if not isinstance(rule, NormRule):
+        raise InvalidArgumentError(
+            "--public", public, "left out with --style, --adaptive-quantile and --projections", "A rule of one norm is needed."
+        )
+    factor = _RESIDUAL if residual_bound is None else residual_bound / rule.bound
+    return GEP(
+        embedding=rule,
+        residual=rule.scale_bound(factor) if factor else None,
+        dimensions=_ANCHORED if dimensions is None else dimensions,
+        anchors=_ANCHORED if anchors is None else anchors,
+        public=public,
+    )
 
 
 def scheme(name: str, batch_size: float, examples: int) -> Scheme:

@@ -6,6 +6,7 @@ __all__ = ["noise_deviations"]
 
 from collections.abc import Iterable, Mapping
 
+from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet.schedules import Factors
@@ -32,6 +33,7 @@ def noise_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
             "sparsification", plan.sparsification, "left out, or ranked, for an optimizer that needs to know the noise of a step",
             "Coordinates that a mask drops have no noise; choose another optimizer.",
         )  # fmt: skip
+    refuse_anchors(plan.clipping, "an optimizer that needs to know the noise of a step")
     known, common = tuple(names), plan.gradient_deviations()
     scales = plan.clipping.noise_scales(known)
     return {name: common * scales.get(name, 1.0) for name in known}

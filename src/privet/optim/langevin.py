@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, count, positive
 from privet.noise import Gaussian
 from privet.optim.deviations import noise_deviations
@@ -274,6 +275,7 @@ def _deviations(rates: Sequence[float], diffusion: float) -> Factors:
 
 def _gradient_deviations(plan: Plan) -> Factors:
     """Return the plan's deviations, refusing a plan without noise."""
+    refuse_anchors(plan.clipping, "Langevin dynamics")
     deviations = plan.gradient_deviations()
     if not deviations.all():
         raise InvalidArgumentError("noise.multiplier", plan.noise_multiplier, "greater than 0", "Langevin dynamics need noise.")

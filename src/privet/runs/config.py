@@ -11,17 +11,20 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import TensorDataset
 
 from privet import data, models
 from privet._utils.devices import check_device
 from privet.accounting import group_unit
 from privet.artifact import Architecture
+from privet.clipping import GEP
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
 from privet.optim import SGLD, AdamBC, GaussianPrior, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
 from privet.runs.division import Division, divide, sizes
+from privet.runs.public import load_public
 from privet.runs.tasks import Task, normalise_priors, number_features, scale_targets, task_of
 from privet.tables import Classification, Schema
 from privet.units import Users, augmentation, averaged, grouped
@@ -169,6 +172,18 @@ class Setup:
         if self.views is not None and self.augment is not None:
             loss = averaged(loss, augmentation(*self.augment.split(",")), self.views)
         return loss if self.user_cap is self.group_size is None else grouped(loss)
+
+    def load_public(self, plan: Plan, dataset: DataSet) -> TensorDataset | None:
+        """Return the public examples that the plan's clipping rule names, or None for a rule without any.
+
+        Raises:
+            InvalidArgumentError: entries are users or groups, or the examples do not fit the data.
+        """
+        if isinstance(plan.clipping, GEP) and (self.user_cap is not None or self.group_size is not None):
+            raise InvalidArgumentError(
+                "clipping", "GEP", "another rule for users or groups", "Public examples are not divided into users or groups."
+            )
+        return load_public(plan.clipping, dataset)
 
     @property
     def privacy_unit(self) -> str:

@@ -62,7 +62,7 @@ class Objective:
         at_once = _SEQUENCES_AT_ONCE if of_sequences(settings.features) else _AT_ONCE
         with Training(
             plan, model, self.loss, optimizer, examples.train, physical_batch_size=at_once, average=average,
-            scheduler=settings.build_scheduler(optimizer, plan),
+            scheduler=settings.build_scheduler(optimizer, plan), public=setup.load_public(plan, examples),
         ) as training:  # fmt: skip
             for step in training:
                 advance(1)

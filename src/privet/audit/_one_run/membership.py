@@ -19,6 +19,7 @@ from privet.audit._one_run.guesses import SHARES, GuessBounds, bounds
 from privet.audit.probe import Array
 from privet.audit.reporting import verdict
 from privet.clipping import Projected
+from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, between
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
@@ -109,6 +110,7 @@ def one_run(
     """
     started, report = time.monotonic(), progress or (lambda part: None)
     between("confidence", confidence, 0.0, 1.0)
+    refuse_anchors(plan.clipping, "an audit")
     if plan.clipping.adaptive or isinstance(plan.clipping, Projected):
         raise InvalidArgumentError(
             "clipping", plan.clipping, "a rule of exact norms with a fixed bound",

@@ -45,7 +45,7 @@ _OF_THE_PLAN = {
     "delta", "epochs", "steps", "batch_size", "sampling", "clipping", "bound", "stability", "scale", "cutoff", "style",
     "adaptive_quantile", "bound_schedule", "fixed_noise", "noise_multiplier", "noise_source", "adjacency", "sparsify", "refresh",
     "sparsify_ranked", "inner_momentum", "outer_momentum", "history", "per_example_momentum", "projections",
-    "evaluation_epsilon", "class_counts_epsilon",
+    "evaluation_epsilon", "class_counts_epsilon", "public", "dimensions", "anchors", "residual_bound",
 }  # fmt: skip
 
 
@@ -144,6 +144,10 @@ def train(
     style: options.Style = "flat",
     adaptive_quantile: options.Quantile = None,
     projections: options.Projections = None,
+    public: options.PublicData = None,
+    dimensions: options.Dimensions = None,
+    anchors: options.AnchorsOption = None,
+    residual_bound: options.ResidualBound = None,
     bound_schedule: options.BoundSchedule = "constant",
     fixed_noise: options.FixedNoise = False,
     sparsify: options.Sparsify = None,
@@ -220,9 +224,9 @@ def train(
     private_momentum = parts.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
     schedule = parts.schedule(bound_schedule)
     place = None if folder is None else str(folder)
-    public = _choose_schema(schema, plan)
+    described = _choose_schema(schema, plan)
     dataset = runs.scale_targets(
-        load(data, folder=place, schema=public, target=target, classes=classes, test=test, user_column=user_column)
+        load(data, folder=place, schema=described, target=target, classes=classes, test=test, user_column=user_column)
     )
     chosen = Choice(dataset, model, epsilon, delta if plan is None else plan.delta)
     setup = runs.Setup(
@@ -255,14 +259,14 @@ def train(
         size, length = chosen.lengths(
             examples, sampling, batch_size=batch_size, steps=steps, epochs=epochs, fixed_noise=noise_multiplier is not None
         )
+        rule = parts.clipping_rule(
+            clipping, chosen.bound(bound), style, adaptive_quantile, projections, stability=stability, scale=scale, cutoff=cutoff
+        )
         plan = Plan(
             examples=examples,
             sampling=parts.scheme(sampling, size, examples),
             steps=length,
-            clipping=parts.clipping_rule(
-                clipping, chosen.bound(bound), style, adaptive_quantile, projections, stability=stability, scale=scale,
-                cutoff=cutoff,
-            ),
+            clipping=parts.embedded(rule, public, dimensions, anchors, residual_bound),
             delta=delta,
             adjacency=adjacency,
             noise=Gaussian(

@@ -7,6 +7,7 @@ __all__ = ["Mechanism"]
 from dataclasses import dataclass
 
 from privet.clipping import Rule
+from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, real
 from privet.plan import Plan
 
@@ -33,6 +34,7 @@ class Mechanism:
     def __post_init__(self) -> None:
         if not isinstance(self.rule, Rule):
             raise InvalidArgumentError("rule", self.rule, "a rule such as privet.clipping.Flat(bound=1.0)")
+        refuse_anchors(self.rule, "a study of gradients")
         if real("deviation", self.deviation) < 0:
             raise InvalidArgumentError("deviation", self.deviation, "at least 0", "It is σ·sensitivity / batch size.")
 

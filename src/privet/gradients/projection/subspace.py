@@ -63,7 +63,7 @@ class Subspace:
                 basis = basis.to(gradients.dtype)
                 found[embedding] = gradients @ basis
                 if self.rule.residual is not None:
-                    gradients -= found[embedding] @ basis.t()
+                    gradients.addmm_(found[embedding], basis.t(), alpha=-1)
                     found |= _shaped(gradients, names, self.parameters)
         grads: dict[str, PerExampleGrad] = {name: DenseGrad(found[name]) for name in self.released}
         return Tape(tape.examples, self.released, grads)

@@ -1,0 +1,70 @@
+"""Public examples for anchor gradients, by the name that a plan gives them."""
+
+from __future__ import annotations
+
+__all__ = ["DEAD_LEAVES", "load_public"]
+
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from privet.clipping import GEP, Rule
+from privet.data import DataSet, load
+from privet.errors import InvalidArgumentError
+from privet.models.features.dead_leaves import DEVIATION, MEAN, dead_leaves
+
+DEAD_LEAVES = "dead-leaves"
+# Made-up images, of which a step draws its anchors.
+_IMAGES = 2000
+_PALEST = 0.4  # smallest factor of a channel in a made-up colour
+
+
+def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
+    """Return the public examples that a plan's rule names, or None for a rule without any.
+
+    The name is that of a data set of the catalogue, the path of an .npz file, or "dead-leaves" for made-up images. Labels are
+    drawn at random from a fixed seed, because those of other data have other meanings.
+
+    Args:
+        rule: clipping rule of the plan.
+        dataset: the private data set, of which only shape, classes and pixel range are read.
+
+    Raises:
+        InvalidArgumentError: the private data have no classes, or the public examples another shape.
+
+    Source:
+        Yu et al. 2021, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private Learning", section 4:
+        anchors with random labels.
+    """
+    if not isinstance(rule, GEP):
+        return None
+    if dataset.classes is None:
+        raise InvalidArgumentError(
+            "clipping", "GEP", "another rule for a regression by name", "In Python, pass public=... to privet.Training."
+        )
+    inputs = _make_images(dataset, max(_IMAGES, rule.anchors)) if rule.public == DEAD_LEAVES else _load(rule, dataset)
+    if inputs.shape[1:] != dataset.input_shape:
+        raise InvalidArgumentError(
+            "clipping.public", f"{rule.public!r} of shape {tuple(inputs.shape[1:])}", f"of shape {dataset.input_shape}",
+            "Public examples must look like the private ones to the model.",
+        )  # fmt: skip
+    labels = torch.randint(dataset.classes, (len(inputs),), generator=torch.Generator().manual_seed(0))
+    return TensorDataset(inputs, labels)
+
+
+def _load(rule: GEP, dataset: DataSet) -> Tensor:
+    path = rule.public.lower().endswith(".npz")
+    found = load(rule.public, classes=dataset.classes) if path else load(rule.public)
+    return found.train.tensors[0]
+
+
+def _make_images(dataset: DataSet, number: int) -> Tensor:
+    """Return dead leaves (number, *input shape) on the scale of the data's pixels, in random colours."""
+    shape = dataset.input_shape
+    if len(shape) != 3 or shape[1] != shape[2] or dataset.pixel_range is None:
+        raise InvalidArgumentError("clipping.public", DEAD_LEAVES, "another name", "These images are square, on a known scale.")
+    black, white = dataset.pixel_range
+    grey = dead_leaves(number, shape[1]) * DEVIATION + MEAN
+    colours = torch.rand(number, shape[0], 1, 1, generator=torch.Generator().manual_seed(1))
+    tinted = grey * (1 if shape[0] == 1 else _PALEST + (1 - _PALEST) * colours)
+    return black + (white - black) * tinted
