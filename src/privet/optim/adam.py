@@ -101,13 +101,15 @@ class AdamBC(torch.optim.Optimizer):
 
         Args:
             plan: plan of the training.
-            parameters: name → trainable parameter.
+            parameters: name → trainable parameter; those of other optimizers are left out.
 
         Raises:
             InvalidArgumentError: names the first parameter and step with a difference, or why the noise is unknown.
         """
         given = {id(member): group["noise_deviation"] for group in self.param_groups for member in group["params"]}
         for name, due in noise_deviations(plan, parameters).items():
+            if id(parameters[name]) not in given:
+                continue
             subtracted = Table(given[id(parameters[name])]).factors(len(due))
             wrong = np.flatnonzero(np.abs(subtracted - due) > _PRECISION * due)
             if len(wrong):

@@ -45,8 +45,9 @@ def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int,
 
 def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
     """Refuse a plan whose noise is not the one that the optimizer was made for, if it depends on the noise."""
-    if isinstance(optimizer, KnowsNoise):
-        optimizer.check(plan, parameters)
+    for each in wrapped(optimizer):
+        if isinstance(each, KnowsNoise):
+            each.check(plan, parameters)
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, fresh: bool) -> None:
@@ -57,6 +58,11 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
         parameters: name → trainable parameter of the model.
         fresh: whether it must not have taken any step.
     """
+    if isinstance(optimizer, list | tuple):
+        raise InvalidArgumentError(
+            "optimizer", f"a {type(optimizer).__name__} of {len(optimizer)}", "one torch.optim optimizer",
+            "Combine several over disjoint parameters: privet.optim.Combined(*optimizers).",
+        )  # fmt: skip
     if not isinstance(optimizer, torch.optim.Optimizer) or any(isinstance(o, torch.optim.LBFGS) for o in wrapped(optimizer)):
         raise InvalidArgumentError(
             "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",

@@ -56,7 +56,7 @@ class Parts:
     @property
     def stepped(self) -> bool:
         """Whether optimizer or scheduler have taken steps, which change their options; a checkpoint restores those."""
-        states = self.optimizer.state.values()
+        states = [state for each in wrapped(self.optimizer) for state in each.state.values()]
         return not all(map(is_blank, states)) or getattr(self.scheduler, "last_epoch", 0) > 0
 
     def describe(self) -> dict[str, Any]:
