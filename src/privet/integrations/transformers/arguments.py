@@ -1,0 +1,159 @@
+"""Checks of a host's arguments: what would void the guarantee, distort training, or disagree with the plan is refused by name."""
+
+from __future__ import annotations
+
+__all__ = ["REFUSED", "Refused", "agree", "check_arguments", "check_overrides"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from privet.errors import InvalidArgumentError
+from privet.plan import Plan, epochs
+
+_OFF: tuple[Any, ...] = (None, False, 0, "", [], {}, "no")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The values of an argument that private training allows, and why it refuses others.
+
+    Args:
+        reason: why other values are refused, and what to do instead, in sentences.
+        allowed: the values that are allowed; by default those that switch the argument off.
+    """
+
+    reason: str
+    allowed: tuple[Any, ...] = _OFF
+
+    def describe(self) -> str:
+        """Return the allowed values in words."""
+        return "left off" if self.allowed is _OFF else " or ".join(map(repr, self.allowed))
+
+
+_ONE_PROCESS = "Privet trains in one process on one device here, as no other process may add gradients that nobody clipped."
+_PRIVATE_NUMBERS = "It is computed from the private examples of a step, and would be published without noise."
+
+# Arguments of transformers' TrainingArguments, in any version: what a version lacks is not looked at.
+REFUSED: Mapping[str, Refused] = {
+    "gradient_accumulation_steps": Refused(
+        "The plan's sampling decides which examples a step has. per_device_train_batch_size limits memory use.", (1,)
+    ),
+    "auto_find_batch_size": Refused(
+        "A step that runs out of memory is spent, and must not be repeated. Lower per_device_train_batch_size."
+    ),
+    "max_grad_norm": Refused(
+        "The gradient of each example is clipped to the plan's bound. Clipping their noised sum again would only distort it. "
+        "The host's default, 1.0, is read as 0.",
+        (None, 0.0, 1.0),
+    ),
+    "label_smoothing_factor": Refused(
+        "The host smooths the loss of a batch. Pass a loss_fn that smooths each example's: "
+        "torch.nn.functional.cross_entropy(..., reduction='none', label_smoothing=...)."
+    ),
+    "include_num_input_tokens_seen": Refused(_PRIVATE_NUMBERS + " Leave it at 'no'."),
+    "skip_memory_metrics": Refused(
+        "The peak of memory use depends on the lengths of private examples, and would be logged.", (True,)
+    ),
+    "debug": Refused("It prints values of activations, which are those of private examples."),
+    "fp16": Refused("Loss scaling inspects the gradients of all examples at once. Use bf16=True, which needs no scaling."),
+    "half_precision_backend": Refused("Privet follows torch's autocast only.", ("auto", "cpu_amp", "cuda_amp")),
+    "train_sampling_strategy": Refused("The plan's sampling draws the examples of every step.", ("random",)),
+    "group_by_length": Refused("The plan's sampling draws the examples of every step. Pad to public lengths instead."),
+    "dataloader_drop_last": Refused("The plan's sampling draws the examples of every step; no batch is dropped."),
+    "data_seed": Refused("The guarantee needs a sample that nobody can predict; its randomness has no seed."),
+    "torch_compile": Refused("A compiled graph hides where parameters are used, so training would run uncompiled."),
+    "use_liger_kernel": Refused("Its fused kernels hide where parameters are used."),
+    "deepspeed": Refused(_ONE_PROCESS),
+    "fsdp": Refused(_ONE_PROCESS),
+    "parallelism_config": Refused(_ONE_PROCESS),
+    "tpu_num_cores": Refused(_ONE_PROCESS),
+    "world_size": Refused(_ONE_PROCESS + " Start the script without torchrun or accelerate launch.", (1,)),
+    "n_gpu": Refused(_ONE_PROCESS + " Make one GPU visible: CUDA_VISIBLE_DEVICES=0.", (0, 1)),
+}
+
+# Methods of a Trainer that private training does not call, or whose result must not reach the host.
+_NOT_CALLED = {
+    "compute_loss": "It would be given a whole batch. Pass loss_fn, which returns one loss per example, and compute_metrics for "
+    "evaluation.",
+    "training_step": "It would be given a whole batch. Pass loss_fn, which returns one loss per example.",
+    "get_train_dataloader": "The plan's sampling draws the examples of every step. Change train_dataset or data_collator.",
+    "_get_train_sampler": "The plan's sampling draws the examples of every step.",
+    "get_batch_samples": "No batch of private examples reaches the host.",
+}
+_HOSTS = ("transformers", "trl", "privet")
+
+
+def check_arguments(args: Any, refused: Mapping[str, Refused] = REFUSED) -> None:
+    """Refuse arguments that would void the guarantee or have no effect.
+
+    Args:
+        args: transformers' TrainingArguments, or those of a subclass.
+        refused: name → values that are allowed.
+
+    Raises:
+        InvalidArgumentError: names the argument and the reason.
+    """
+    for name, rule in refused.items():
+        value = getattr(args, name, rule.allowed[0])
+        if not any(value == each for each in rule.allowed):
+            raise InvalidArgumentError(f"{type(args).__name__}.{name}", value, rule.describe(), rule.reason)
+
+
+def check_overrides(kind: type) -> None:
+    """Refuse a subclass that overrides methods which private training does not call: they would be left out silently.
+
+    Args:
+        kind: class of the trainer.
+
+    Raises:
+        InvalidArgumentError: names the method and the reason.
+    """
+    for each in kind.__mro__:
+        if each.__module__.partition(".")[0] not in _HOSTS:
+            for name in vars(each).keys() & _NOT_CALLED.keys():
+                raise InvalidArgumentError(f"{each.__qualname__}.{name}", "an override", "left as it is", _NOT_CALLED[name])
+
+
+def agree(args: Any, plan: Plan) -> None:
+    """Make steps and clipping of the host's arguments those of the plan, or refuse arguments that say otherwise.
+
+    Args:
+        args: transformers' TrainingArguments, which this changes.
+        plan: plan of the training.
+
+    Raises:
+        InvalidArgumentError: names the argument that disagrees.
+    """
+    kind = type(args).__name__
+    steps, batch_size = plan.total_steps, plan.sampling.expected_batch_size(plan.examples)
+    if args.max_steps > 0 and args.max_steps != steps:
+        raise InvalidArgumentError(
+            f"{kind}.max_steps", args.max_steps, f"the plan's number of steps, {steps}", "Leave it out: it follows from the plan."
+        )
+    if args.max_steps <= 0 and args.num_train_epochs != _default(args, "num_train_epochs"):
+        meant = _steps_in(plan, args.num_train_epochs)
+        if meant != steps:
+            raise InvalidArgumentError(
+                f"{kind}.num_train_epochs", args.num_train_epochs, f"as long as the plan, which has {steps} steps",
+                f"So many epochs are {meant} steps of this plan. Leave it out: it follows from the plan.",
+            )  # fmt: skip
+    physical = args.per_device_train_batch_size
+    if physical != _default(args, "per_device_train_batch_size") and physical > batch_size:
+        raise InvalidArgumentError(
+            f"{kind}.per_device_train_batch_size", physical, f"at most the plan's batch size, {batch_size:g}",
+            "It is the largest number of examples that the model is given at once, and only limits memory use. The plan's "
+            "sampling decides how many examples a step has.",
+        )  # fmt: skip
+    args.max_steps, args.max_grad_norm = steps, 0.0
+
+
+def _default(args: Any, name: str) -> Any:
+    return type(args).__dataclass_fields__[name].default
+
+
+def _steps_in(plan: Plan, number: float) -> int:
+    try:
+        return replace(plan, steps=epochs(number)).total_steps
+    except InvalidArgumentError:  # less than one step
+        return 0

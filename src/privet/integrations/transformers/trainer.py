@@ -1,0 +1,304 @@
+"""A `Trainer` of transformers whose training steps are private; evaluation, callbacks, schedules and saving stay the host's.
+
+The host iterates over empty batches, one for each step of the plan. In its training step, Privet samples, reads, clips and
+noises, and leaves the release in `.grad`; the host's optimizer and scheduler take the step.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PrivateTrainer", "PrivateTrainerMixin"]
+
+import copy
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from privet.collate import Collate
+from privet.errors import InvalidArgumentError, LedgerError, PrivetError
+from privet.gradients.core.losses import LossFunction
+from privet.integrations.transformers.arguments import REFUSED, Refused, agree, check_arguments, check_overrides
+from privet.integrations.transformers.checkpoints import read_state, write_privacy, write_state
+from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
+from privet.plan import Plan
+from privet.reading.batches import check_dataset
+from privet.training import Reading, Step, Storage, Training
+
+try:
+    from accelerate.optimizer import AcceleratedOptimizer
+    from transformers import Trainer
+    from transformers.trainer_utils import get_last_checkpoint
+except ImportError:
+    raise ImportError(
+        "privet.integrations.transformers needs transformers and accelerate; run: pip install 'privet[transformers]'"
+    ) from None
+
+# The host computes these from zero losses or from noised gradients, under names that promise something else.
+_MEANINGLESS = ("loss", "train_loss", "grad_norm")
+_NEVER = 2**31 - 1
+_MULTIPLE = 16
+
+
+class PrivateTrainerMixin:
+    """Makes the training of a subclass of `transformers.Trainer` private: `class Mine(PrivateTrainerMixin, MyTrainer)`.
+
+    Arguments are those of the trainer, and these. Arguments that would void the guarantee are refused by name.
+
+    Args:
+        plan: plan with known noise and steps; `max_steps` follows from it.
+        loss_fn: (model, batch) → (B,) losses, one per example; by default, the mean cross entropy over the example's own labels.
+            Labels of −100 do not count.
+        ledger: directory of the run, or a `privet.Storage`; None keeps the ledger in memory, and training cannot be resumed.
+        reading: what the check before the first step uses; by default, with `dataloader_num_workers` as its workers.
+        adopt: resume a run of another machine, or from before this one rebooted; see `Training.resume`.
+
+    Attributes:
+        training: the `privet.Training` of the last call of `train`; None before its first step.
+
+    Guarantee:
+        As for `privet.Training`, which takes all steps: the host gets empty batches, losses of zero, and noised gradients. So
+        nothing that it logs or saves depends on the training data in another way. Data for evaluation are not covered.
+
+    Raises:
+        InvalidArgumentError: an argument is refused, disagrees with the plan, or the data set does.
+    """
+
+    refused: ClassVar[Mapping[str, Refused]] = REFUSED
+    # Of the host:
+    args: Any
+    data_collator: Any
+    model: Any
+    optimizer: Any
+    state: Any
+    train_dataset: Any
+
+    def __init__(
+        self,
+        *args: Any,
+        plan: Plan,
+        loss_fn: LossFunction | None = None,
+        ledger: str | Path | Storage | None = None,
+        reading: Reading | None = None,
+        adopt: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(plan, Plan):
+            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+        self.plan, self.loss_fn, self.ledger, self.reading, self.adopt = plan, loss_fn, Storage.of(ledger), reading, adopt
+        self.training: Training | None = None
+        self._releases: Iterator[Step] | None = None
+        self._checkpoint: Path | None = None
+        check_overrides(type(self))
+        given = inspect.signature(super().__init__).bind_partial(*args, **kwargs).arguments
+        self._check_given(given)
+        super().__init__(*args, **kwargs)
+        # A copy: what follows from this plan must not be read as a wish of the user when the arguments are used again.
+        self.args = copy.copy(self.args)
+        self._check_arguments()
+        self._private = [each for each in (given.get("train_dataset"), self.train_dataset) if each is not None]
+        if self.train_dataset is not None:
+            dataset, _, _ = self._private_parts()
+            check_dataset(dataset, plan.examples, plan.unit)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Take the steps of the plan, in the host's loop.
+
+        Args:
+            resume_from_checkpoint: path of a checkpoint, or True for the last one in `output_dir`. Steps that were spent after it
+                stay spent, without a second update; the run ends at the plan's last step, with the schedule of that step.
+            *args, **kwargs: as for the host.
+
+        Returns:
+            As the host does; the training loss is NaN, because it is private.
+
+        Raises:
+            LedgerError: the checkpoint is of another run, or there is no ledger to resume; or the training took place already.
+            InvalidArgumentError: an argument was changed to a value that is refused.
+        """
+        self._check_arguments()
+        self._checkpoint = self._find_checkpoint(resume_from_checkpoint)
+        if self.training is not None and self._checkpoint is None:
+            raise LedgerError(
+                "this trainer has spent steps of its plan already; resume from a checkpoint (resume_from_checkpoint=True), or "
+                "create another trainer, with another ledger, for a second training"
+            )
+        try:
+            return super().train(resume_from_checkpoint, *args, **kwargs)._replace(training_loss=math.nan)  # type: ignore[misc]
+        finally:
+            self._close()
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Return empty batches, as many as an epoch of the plan has steps."""
+        steps = max(1, round(self.plan.sampling.steps_per_epoch(self.plan.examples)))
+        return DataLoader(range(steps), batch_size=1, collate_fn=_no_content)  # type: ignore[arg-type]
+
+    def num_examples(self, dataloader: Any) -> int:
+        """Return the plan's number of examples, for the empty batches of training, and the host's for other loaders."""
+        if getattr(dataloader, "collate_fn", None) is _no_content:
+            return self.plan.examples
+        return super().num_examples(dataloader)  # type: ignore[misc, no-any-return]
+
+    def get_total_train_batch_size(self, args: Any) -> int:
+        """Return the plan's batch size, which the host prints and counts samples per second by."""
+        return round(self.plan.sampling.expected_batch_size(self.plan.examples))
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Leave the noised gradient of the next step in `.grad`; return a loss of zero, because the true one is private.
+
+        Without a step to take, `.grad` stays empty and the host's optimizer changes nothing: while the host repeats steps that
+        were spent before it was interrupted, or that belong to an epoch whose partition was lost.
+        """
+        model.train()
+        if callable(getattr(self.optimizer, "train", None)):  # schedule-free optimizers
+            self.optimizer.train()
+        if self._releases is None:
+            self._open()
+        assert self.training is not None
+        assert self._releases is not None
+        if self.training.steps_spent <= self.state.global_step:
+            next(self._releases, None)
+        return torch.zeros((), device=self.args.device)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log what the host has, without its loss and gradient norm, and with ε and δ of the steps spent so far."""
+        for name in _MEANINGLESS:
+            logs.pop(name, None)
+        if self.training is not None:
+            logs["epsilon"], logs["delta"] = self.training.epsilon(), self.plan.delta
+        super().log(logs, start_time)  # type: ignore[misc]
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save as the host does, with the guarantee beside the weights, and the state to resume from in checkpoints."""
+        super().save_model(output_dir, _internal_call)  # type: ignore[misc]
+        if self.training is None or not self.args.should_save:
+            return
+        folder = Path(self.args.output_dir if output_dir is None else output_dir)
+        write_privacy(folder, self.training)
+        if folder.name == f"checkpoint-{self.state.global_step}" and not self.args.save_only_model:
+            write_state(folder, self.training)
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate as the host does, on data that are not those of the training.
+
+        Raises:
+            InvalidArgumentError: the data set is the training set.
+        """
+        self._check_public(eval_dataset)
+        return super().evaluate(eval_dataset, *args, **kwargs)  # type: ignore[misc]
+
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to search: every trial would spend privacy that nobody counts.
+
+        Raises:
+            PrivetError: always; names the alternative.
+        """
+        raise PrivetError(
+            "hyperparameter_search trains on the private data once per trial, and the choice among trials is a release of its "
+            "own; use privet.tuning.search, which accounts for both"
+        )
+
+    def _private_parts(self) -> tuple[Dataset[Any], Collate | None, LossFunction]:
+        """Return data set, collate function and loss of the training."""
+        loss_fn = label_loss(predicts_next_token(self.model)) if self.loss_fn is None else self.loss_fn
+        collate = _with_public_lengths(self.data_collator)
+        if hasattr(self.train_dataset, "remove_columns"):
+            return self._remove_unused_columns(self.train_dataset, description="training"), collate, loss_fn  # type: ignore[attr-defined]
+        return self.train_dataset, self._get_collator_with_removed_columns(collate, description="training"), loss_fn  # type: ignore[attr-defined]
+
+    def _open(self) -> None:
+        """Create the training, or open it again at a checkpoint, whose model and optimizer the host has restored."""
+        dataset, collate, loss_fn = self._private_parts()
+        outer = self.optimizer
+        optimizer = outer.optimizer if isinstance(outer, AcceleratedOptimizer) else outer
+        options = {
+            "collate": collate,
+            "physical_batch_size": self.args.per_device_train_batch_size,
+            "reading": Reading(workers=self.args.dataloader_num_workers) if self.reading is None else self.reading,
+        }
+        # The host decides when to save.
+        storage = replace(self.ledger, checkpoint_every=_NEVER)
+        if self._checkpoint is None:
+            self.training = Training(self.plan, self.model, loss_fn, optimizer, dataset, storage, **options)
+        else:
+            state = read_state(self._checkpoint)
+            storage = replace(storage, anchor=None, files={}, private={})
+            resumed = Training.resume(
+                storage, self.model, loss_fn, optimizer, dataset, adopt=self.adopt, restore=False, **options
+            )
+            try:
+                resumed.load_state_dict(state)
+            except BaseException:
+                resumed.close()
+                raise
+            self.training = resumed
+        self._releases = self.training.releases()
+
+    def _close(self) -> None:
+        """Return steps that were not taken to the ledger, and release it."""
+        releases, self._releases = self._releases, None
+        if releases is not None and self.training is not None:
+            releases.close()  # type: ignore[attr-defined]
+            self.training.close()
+
+    def _check_given(self, given: Mapping[str, Any]) -> None:
+        """Check arguments of the constructor before the host prepares data or writes files."""
+        if (args := given.get("args")) is not None:
+            check_arguments(args, self.refused)
+            agree(copy.copy(args), self.plan)
+        if given.get("compute_loss_func") is not None:
+            raise InvalidArgumentError(
+                "compute_loss_func", "given", "left out",
+                "It sees a whole batch, and num_items_in_batch counts the labels of all of it. Pass loss_fn, which returns one "
+                "loss per example.",
+            )  # fmt: skip
+        self._private = [given["train_dataset"]] if given.get("train_dataset") is not None else []
+        self._check_public(given.get("eval_dataset"))
+
+    def _check_arguments(self) -> None:
+        check_arguments(self.args, self.refused)
+        agree(self.args, self.plan)
+        if getattr(self, "is_model_parallel", False):
+            raise InvalidArgumentError("model", "on several devices", "on one device", "Load it without device_map.")
+
+    def _check_public(self, eval_dataset: Any) -> None:
+        for each in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
+            if any(each is private for private in self._private):
+                raise InvalidArgumentError(
+                    "eval_dataset", "the training set", "public data, or held-out data",
+                    "Results on the training set would be logged without noise.",
+                )  # fmt: skip
+
+    def _find_checkpoint(self, resume: str | bool | None) -> Path | None:
+        """Return the folder of the checkpoint to resume from, or None."""
+        found = get_last_checkpoint(self.args.output_dir) if resume is True else resume or None  # type: ignore[no-untyped-call]
+        if found is None:
+            return None
+        if self.ledger.folder is None:
+            raise LedgerError("a run without a ledger directory cannot be resumed; pass ledger= from the start")
+        return Path(found)
+
+
+class PrivateTrainer(PrivateTrainerMixin, Trainer):
+    """`transformers.Trainer` with private training steps; see `PrivateTrainerMixin` for the arguments that it adds."""
+
+
+def _no_content(indices: list[int]) -> dict[str, Any]:
+    return {}
+
+
+def _with_public_lengths(collate: Any) -> Any:
+    """Return a collate function of the host's that pads to multiples of 16, if it can pad and was not told to what.
+
+    It is called for one example at a time, so without this, examples of different lengths would not share a pass.
+    """
+    if getattr(collate, "pad_to_multiple_of", _MULTIPLE) is not None:
+        return collate
+    padded = copy.copy(collate)
+    padded.pad_to_multiple_of = _MULTIPLE
+    return padded

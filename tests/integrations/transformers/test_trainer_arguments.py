@@ -1,0 +1,187 @@
+"""Arguments of the host: those that would void the guarantee or disagree with the plan are refused by name, at once."""
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from tiny_trainings import LONGEST, Sequences, arguments, llama, make_plan, pad, trainer
+from transformers import Trainer, TrainingArguments
+
+import privet
+from privet.errors import InvalidArgumentError, PrivetError
+from privet.integrations.transformers import PrivateTrainer, PrivateTrainerMixin
+from privet.integrations.transformers.arguments import REFUSED, check_arguments
+
+VOID = {
+    "gradient_accumulation_steps": 2,
+    "auto_find_batch_size": True,
+    "max_grad_norm": 0.5,
+    "label_smoothing_factor": 0.1,
+    "include_num_input_tokens_seen": "all",
+    "skip_memory_metrics": False,
+    "debug": "underflow_overflow",
+    "fp16": True,
+    "train_sampling_strategy": "group_by_length",
+    "dataloader_drop_last": True,
+    "data_seed": 3,
+    "torch_compile": True,
+    "use_liger_kernel": True,
+}
+
+
+@pytest.mark.parametrize("name", VOID)
+def test_what_would_void_the_guarantee_is_refused_by_name(tmp_path, name):
+    with pytest.raises(InvalidArgumentError, match=rf"TrainingArguments\.{name} is .*; it must be ") as error:
+        trainer(tmp_path / "out", **{name: VOID[name]})
+    assert REFUSED[name].reason in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", VOID)
+def test_it_is_refused_as_well_if_it_is_set_later(tmp_path, name):
+    host = trainer(tmp_path)
+    given = arguments(tmp_path, **{name: VOID[name]}) if name == "debug" else None
+    setattr(host.args, name, VOID[name] if given is None else given.debug)
+    with pytest.raises(InvalidArgumentError, match=name):
+        host.train()
+    assert host.training is None
+
+
+OF_OTHERS = {"world_size": 2, "n_gpu": 2, "fsdp": "full_shard", "deepspeed": {"zero": 1}, "group_by_length": True}
+
+
+@pytest.mark.parametrize(("name", "value"), OF_OTHERS.items())
+def test_arguments_that_this_machine_or_version_lacks_are_refused_as_well(name, value):
+    with pytest.raises(InvalidArgumentError, match=name):
+        check_arguments(type("Arguments", (), {name: value})())
+
+
+def test_every_argument_of_the_table_is_one_of_the_hosts():
+    """A renamed argument would be checked no more."""
+    of_other_versions = {"group_by_length", "half_precision_backend", "tpu_num_cores"}
+    assert {name for name in REFUSED if not hasattr(TrainingArguments(use_cpu=True), name)} <= of_other_versions
+
+
+def test_the_hosts_own_defaults_are_accepted(tmp_path):
+    host = PrivateTrainer(llama(), TrainingArguments(str(tmp_path), use_cpu=True), pad, Sequences(), plan=make_plan())
+    assert (host.args.max_steps, host.args.max_grad_norm) == (6, 0.0)
+
+
+def test_arguments_can_serve_another_plan_later(tmp_path):
+    given = arguments(tmp_path)
+    for steps in (6, 9):
+        host = PrivateTrainer(llama(), given, pad, Sequences(), plan=make_plan(steps))
+        assert host.args.max_steps == steps
+    assert given.max_steps == -1
+
+
+@pytest.mark.parametrize(
+    ("options", "agrees"),
+    [
+        ({"max_steps": 6}, True),
+        ({"max_steps": 7}, False),
+        ({"num_train_epochs": 1.5}, True),  # 48 examples in steps of 12
+        ({"num_train_epochs": 2}, False),
+        ({"num_train_epochs": 0.1}, False),
+        ({"num_train_epochs": 2, "max_steps": 6}, True),  # the host leaves epochs out then
+        ({"per_device_train_batch_size": 12}, True),
+        ({"per_device_train_batch_size": 13}, False),
+    ],
+)
+def test_steps_and_batch_size_agree_with_the_plan(tmp_path, options, agrees):
+    if agrees:
+        assert trainer(tmp_path, **options).args.max_steps == 6
+        return
+    (name,) = options
+    with pytest.raises(InvalidArgumentError, match=rf"TrainingArguments\.{name} is {options[name]}; it must be"):
+        trainer(tmp_path, **options)
+
+
+def test_batch_size_per_device_and_workers_say_how_examples_are_read(tmp_path, monkeypatch):
+    given = {}
+
+    class Watched(privet.Training):
+        def __init__(self, *args, **options):
+            given.update(options)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("privet.integrations.transformers.trainer.Training", Watched)
+    trainer(tmp_path, per_device_train_batch_size=5, dataloader_num_workers=1, plan=make_plan(1)).train()
+    assert given["physical_batch_size"] == 5
+    assert given["reading"].workers == 1
+    reading = privet.Reading(probe=False)
+    trainer(tmp_path, plan=make_plan(1), given={"reading": reading}).train()
+    assert given["reading"] is reading
+
+
+@pytest.mark.parametrize(
+    "name", ["compute_loss", "training_step", "get_train_dataloader", "_get_train_sampler", "get_batch_samples"]
+)
+@pytest.mark.parametrize("below", [True, False])
+def test_overrides_that_training_would_leave_out_are_refused(tmp_path, name, below):
+    override = {name: lambda self, *args, **kwargs: None}
+    if below:
+        kind = type("Mine", (PrivateTrainer,), override)
+    else:
+        kind = type("Mine", (PrivateTrainerMixin, type("Theirs", (Trainer,), override)), {})
+    with pytest.raises(InvalidArgumentError, match=rf"{name} is 'an override'"):
+        trainer(tmp_path, kind=kind)
+
+
+def test_losses_of_whole_batches_are_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"compute_loss_func.*num_items_in_batch"):
+        trainer(tmp_path, given={"compute_loss_func": lambda outputs, labels, num_items_in_batch: 0})
+
+
+def test_loaders_and_streams_are_refused(tmp_path):
+    loader = torch.utils.data.DataLoader(Sequences(), collate_fn=pad)
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(Sequences().rows)
+
+    for data in (loader, Stream()):
+        with pytest.raises(PrivetError, match=r"dataset is .*; it must be"):
+            trainer(tmp_path, data=data, max_steps=6)
+
+
+def test_training_data_are_no_evaluation_data(tmp_path):
+    data = Sequences()
+    for given in (data, {"train": data}):
+        with pytest.raises(InvalidArgumentError, match="eval_dataset is 'the training set'"):
+            trainer(tmp_path, data=data, given={"eval_dataset": given})
+    host = trainer(tmp_path, data=data)
+    with pytest.raises(InvalidArgumentError, match="eval_dataset is 'the training set'"):
+        host.evaluate(data)
+
+
+def test_searches_are_refused(tmp_path):
+    with pytest.raises(PrivetError, match=r"privet\.tuning\.search"):
+        trainer(tmp_path).hyperparameter_search()
+
+
+def test_a_plan_is_needed(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="plan is 'dict'"):
+        trainer(tmp_path, plan={"epsilon": 3})
+
+
+def test_sequences_are_padded_to_public_lengths(tmp_path):
+    """A collate function that can pad is told to, so that examples of several lengths share a pass."""
+    from transformers import DataCollatorForTokenClassification
+
+    class Tokenizer:
+        padding_side, model_input_names, pad_token_id = "right", ["input_ids"], 0
+
+        def pad(self, rows, padding, max_length=None, pad_to_multiple_of=None, return_tensors=None, **others):
+            length = -(-max(len(row["input_ids"]) for row in rows) // (pad_to_multiple_of or 1)) * (pad_to_multiple_of or 1)
+            ids = [row["input_ids"] + [0] * (length - len(row["input_ids"])) for row in rows]
+            return {"input_ids": torch.tensor(ids)}
+
+    collate = DataCollatorForTokenClassification(Tokenizer())
+    host = PrivateTrainer(llama(), arguments(tmp_path), collate, Sequences(), plan=make_plan(1))
+    _, private, _ = host._private_parts()
+    assert {private([row])["input_ids"].shape for row in Sequences().rows} == {(1, 16)}
+    assert collate.pad_to_multiple_of is None
+    assert LONGEST < 16
