@@ -36,7 +36,7 @@ def noised(form: noise.Arithmetic) -> Calls:
     released = torch.empty_like(total)
     return {
         "box_muller": lambda: form.box_muller(words.clone()),
-        "add_noise": lambda: form.add_noise(total, numbers, 1.7 * 2.0**30, 2.0**-31, released),
+        "add_noise": lambda: form.add_noise(total, numbers, 1.7 * 2.0**30, 2.0**-31, 2.0**-31, released),
     }
 
 

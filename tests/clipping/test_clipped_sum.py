@@ -62,18 +62,6 @@ def test_scaling_a_noised_sum_scales_sensitivity_and_deviation(factor):
         assert scaled.tensors["a"] == pytest.approx(factor, rel=1e-6)
 
 
-@pytest.mark.parametrize("divisor", [0.37, 2.0, -5.0])
-def test_dividing_in_place_is_dividing_in_the_same_memory(divisor):
-    total = noised()
-    memory = total.tensors["a"].data_ptr()
-    divided, expected = total.divide_(divisor), noised() / divisor
-    assert torch.equal(divided.tensors["a"], expected.tensors["a"])
-    assert divided.tensors["a"].data_ptr() == memory
-    assert (divided.sensitivity, divided.standard_deviation) == (expected.sensitivity, expected.standard_deviation)
-    with pytest.raises(TypeError, match="takes a public number"):
-        noised().divide_(torch.tensor(divisor))
-
-
 def test_scaling_leaves_the_original_alone():
     total = clipped()
     _ = total * 2.3

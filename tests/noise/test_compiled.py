@@ -66,8 +66,8 @@ def test_the_same_normals_give_the_same_release_to_the_last_bit(compiled, sigma,
     numbers = torch.randn(size, dtype=torch.float64)
     expected, found = torch.full_like(total, 7), torch.full_like(total, 8)
     before = numbers.clone(), total.clone()
-    reference.add_noise(total, numbers, sigma * sensitivity / grid, grid, expected)
-    compiled.add_noise(total, numbers, sigma * sensitivity / grid, grid, found)
+    reference.add_noise(total, numbers, sigma * sensitivity / grid, grid, grid / 3.7, expected)
+    compiled.add_noise(total, numbers, sigma * sensitivity / grid, grid, grid / 3.7, found)
     assert torch.equal(expected, found)
     assert torch.equal(numbers, before[0])
     assert torch.equal(total, before[1])
@@ -113,8 +113,8 @@ def mirrored(block):
     block.neg_()
 
 
-def off_the_grid(total, numbers, cells, grid, released):
-    reference.add_noise(total, numbers, cells, grid, released)
+def off_the_grid(total, numbers, cells, grid, unit, released):
+    reference.add_noise(total, numbers, cells, grid, unit, released)
     released[5] += grid / 2
 
 

@@ -181,6 +181,24 @@ def test_multiplier_zero_adds_nothing():
     assert out.standard_deviation == 0
 
 
+@pytest.mark.parametrize("divisor", [0.37, 2.0, -5.0, 1e6])
+@pytest.mark.parametrize("sigma", [0.0, SIGMA])
+def test_a_release_is_divided_by_a_public_number_as_afterwards(divisor, sigma):
+    total = clipped(w=torch.randn(5000), b=torch.randn(3, dtype=torch.float64))
+    divided = release(total, Token(1, sigma), FixedSource(), divisor)
+    expected = release(total, Token(1, sigma), FixedSource()) / divisor
+    assert (divided.sensitivity, divided.standard_deviation) == (expected.sensitivity, expected.standard_deviation)
+    for name, found in divided.tensors.items():
+        torch.testing.assert_close(found, expected.tensors[name], rtol=2 * torch.finfo(found.dtype).eps, atol=0)
+
+
+def test_a_divisor_that_is_no_number_spends_nothing():
+    token = Token(1, SIGMA)
+    with pytest.raises(TypeError, match="takes a public number"):
+        release(clipped(w=torch.zeros(2)), token, FixedSource(), torch.tensor(2.0))
+    release(clipped(w=torch.zeros(2)), token, FixedSource())
+
+
 def test_a_token_is_good_for_one_release():
     token, source = Token(5, SIGMA), SecureSource()
     assert not token.spent

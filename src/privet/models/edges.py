@@ -17,7 +17,7 @@ from privet.models.layers import count_windows
 SMALLEST_SIDE = 11
 _ANGLES = 8
 _SIZE, _SIGMA, _STRIDE = 5, 1.0, 2
-_POOL = {"kernel_size": 4, "stride": 2, "padding": 1}
+_POOL_SIZE, _POOL_STRIDE, _POOL_PADDING = 4, 2, 1
 
 
 def edge_cnn(input_shape: tuple[int, ...], classes: int, *, width: int = 32) -> nn.Sequential:
@@ -66,13 +66,13 @@ class OrientedEdges(nn.Module):
         """Return (B, 16·c, height/4, width/4) strengths, at least 0."""
         slopes = functional.conv2d(images, self.filters, stride=_STRIDE, padding=_SIZE // 2, groups=images.shape[-3])
         # A dark edge left of a bright one and the reverse are two directions.
-        return functional.avg_pool2d(torch.cat((slopes, -slopes), dim=-3).relu(), **_POOL)
+        return functional.avg_pool2d(torch.cat((slopes, -slopes), dim=-3).relu(), _POOL_SIZE, _POOL_STRIDE, _POOL_PADDING)
 
     @staticmethod
     def count_positions(side: int) -> int:
         """Return the number of windows along a side of the image."""
         filtered = count_windows(side, size=_SIZE, stride=_STRIDE, padding=_SIZE // 2)
-        return count_windows(filtered, size=_POOL["kernel_size"], stride=_POOL["stride"], padding=_POOL["padding"])
+        return count_windows(filtered, size=_POOL_SIZE, stride=_POOL_STRIDE, padding=_POOL_PADDING)
 
 
 def _gaussian_derivatives() -> Tensor:

@@ -57,10 +57,10 @@ inline double logarithm(double x) {
 }
 
 template <typename Number>
-void add(const Number *sum, const double *normals, std::int64_t size, double cells, double grid, Number *released) {
+void add(const Number *sum, const double *normals, std::int64_t size, double cells, double grid, double unit, Number *released) {
     const double inverse = 1.0 / grid;
     for (std::int64_t i = 0; i < size; i++)
-        released[i] = static_cast<Number>((std::rint(normals[i] * cells) + std::rint(sum[i] * inverse)) * grid);
+        released[i] = static_cast<Number>((std::rint(normals[i] * cells) + std::rint(sum[i] * inverse)) * unit);
 }
 
 }  // namespace
@@ -84,12 +84,14 @@ void box_muller(double *block, std::int64_t pairs) {
     }
 }
 
-// released = (round(normals · cells) + round(sum / grid)) · grid; `grid` is a power of two, so its inverse is exact.
-void add_noise_float32(const float *sum, const double *normals, std::int64_t size, double cells, double grid, float *released) {
-    add(sum, normals, size, cells, grid, released);
+// released = (round(normals · cells) + round(sum / grid)) · unit; `grid` is a power of two, so its inverse is exact.
+void add_noise_float32(const float *sum, const double *normals, std::int64_t size, double cells, double grid, double unit,
+                       float *released) {
+    add(sum, normals, size, cells, grid, unit, released);
 }
 
-void add_noise_float64(const double *sum, const double *normals, std::int64_t size, double cells, double grid, double *released) {
-    add(sum, normals, size, cells, grid, released);
+void add_noise_float64(const double *sum, const double *normals, std::int64_t size, double cells, double grid, double unit,
+                       double *released) {
+    add(sum, normals, size, cells, grid, unit, released);
 }
 }

@@ -26,12 +26,12 @@ class Arithmetic:
 
     Args:
         box_muller: random words → standard normals, in place.
-        add_noise: takes sum, normals, cells, grid, and the output tensor.
+        add_noise: takes sum, normals, cells, grid, unit, and the output tensor.
         description: name of the implementation, and why it was chosen.
     """
 
     box_muller: Callable[[Tensor], None]
-    add_noise: Callable[[Tensor, Tensor, float, float, Tensor], None]
+    add_noise: Callable[[Tensor, Tensor, float, float, float, Tensor], None]
     description: str
 
 
@@ -69,7 +69,7 @@ def agree(form: Arithmetic) -> bool:
 def _releases_agree(form: Arithmetic, sums: Tensor, numbers: Tensor) -> bool:
     expected, found = torch.empty_like(sums), torch.empty_like(sums)
     for add_noise, released in ((reference.add_noise, expected), (form.add_noise, found)):
-        add_noise(sums, numbers, 1.7 * 2.0**30, 2.0**-31, released)
+        add_noise(sums, numbers, 1.7 * 2.0**30, 2.0**-31, 0.3 * 2.0**-31, released)
     return torch.equal(expected, found)
 
 
@@ -79,16 +79,16 @@ def _bind(code: ctypes.CDLL) -> Arithmetic:
     box_muller.argtypes, box_muller.restype = [ctypes.c_void_p, ctypes.c_int64], None
     adders = {torch.float32: code.add_noise_float32, torch.float64: code.add_noise_float64}
     for adder in adders.values():
-        adder.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_double] * 2 + [ctypes.c_void_p]
+        adder.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_double] * 3 + [ctypes.c_void_p]
         adder.restype = None
 
     def transform(block: Tensor) -> None:
         box_muller(block.data_ptr(), len(block) // 2)
 
-    def add(total: Tensor, noise: Tensor, cells: float, grid: float, released: Tensor) -> None:
+    def add(total: Tensor, noise: Tensor, cells: float, grid: float, unit: float, released: Tensor) -> None:
         if total.device.type != "cpu" or total.dtype not in adders or not total.is_contiguous():
-            reference.add_noise(total, noise, cells, grid, released)
+            reference.add_noise(total, noise, cells, grid, unit, released)
             return
-        adders[total.dtype](total.data_ptr(), noise.data_ptr(), len(total), cells, grid, released.data_ptr())
+        adders[total.dtype](total.data_ptr(), noise.data_ptr(), len(total), cells, grid, unit, released.data_ptr())
 
     return Arithmetic(transform, add, f"compiled: {code._name}")

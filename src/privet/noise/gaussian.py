@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.registry import add
-from privet._utils.tensors import places
+from privet._utils.tensors import check_public_number, places
 from privet.accounting.events import MULTIPLIER_RANGE
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError, choice, real
@@ -79,8 +79,8 @@ class Gaussian:
         return SOURCES[self.source]()
 
 
-def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
-    """Release a clipped sum: add Gaussian noise, paid for by a token.
+def release(clipped: ClippedSum, token: Token, source: Source, divisor: float = 1.0) -> NoisedSum:
+    """Release a clipped sum: add Gaussian noise, paid for by a token, and divide by a public number.
 
     Sum and noise are each rounded to a grid, G = 2^⌊log₂ σC⌋·2⁻³⁰, before they are added, so the spacing of the floating-point
     numbers in the result reveals nothing about the sum (Mironov 2012; Haney et al. 2022). Rounding can move the sums of two
@@ -93,9 +93,11 @@ def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
         clipped: the sum over the step's examples.
         token: permission for the step, with the noise multiplier to use.
         source: source of standard normal numbers.
+        divisor: public number, not 0, by which the noised sum is divided. This is post-processing, done here because a pass over
+            all parameters of its own would cost as much as the noise.
 
     Returns:
-        The release; with multiplier 0 (declared non-private), the sum itself.
+        The release; with multiplier 0 (declared non-private), the sum itself, divided.
 
     Raises:
         TypeError: `clipped` is not a ClippedSum (raw tensors have no sensitivity, and a release must not be noised again).
@@ -105,12 +107,14 @@ def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
         raise TypeError(f"noise can only be added to a ClippedSum, which has a sensitivity, not to {type(clipped).__name__}")
     if not isinstance(token, Token):
         raise TypeError(f"drawing noise needs a Token from a ledger, not {type(token).__name__}")
+    factor = 1.0 / check_public_number(divisor, "dividing a release")
     multiplier = token.spend()
     scales = [clipped.noise_scales.get(name, 1.0) for name in clipped.tensors]
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
     sums = [_gather(tensor.reshape(-1), kept.get(name)) for name, tensor in clipped.tensors.items()]
     if multiplier == 0.0:
-        return NoisedSum(_scatter(clipped, kept, sums), clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support)
+        unnoised = _scatter(clipped, kept, sums)
+        return NoisedSum(unnoised, clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support) * factor
     sizes = [len(total) for total in sums]
     grids = [2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity * scale)) - _CELLS_LOG2) for scale in scales]
     rounding = math.sqrt(sum(size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)))
@@ -120,9 +124,11 @@ def release(clipped: ClippedSum, token: Token, source: Source) -> NoisedSum:
     add_noise = arithmetic().add_noise
     for which, part, normals in _distribute(source.normals(sum(sizes)), sizes):
         cells = scales[which] * deviation / grids[which]
-        add_noise(sums[which][part], normals, cells, grids[which], noised[which][part])
+        grid = grids[which]
+        add_noise(sums[which][part], normals, cells, grid, grid * factor, noised[which][part])
     released = _scatter(clipped, kept, noised)
-    return NoisedSum(released, sensitivity, deviation, clipped.noise_scales, clipped.support)
+    size = abs(factor)
+    return NoisedSum(released, sensitivity * size, deviation * size, clipped.noise_scales, clipped.support)
 
 
 def _gather(flat: Tensor, kept: Tensor | None) -> Tensor:

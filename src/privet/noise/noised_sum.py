@@ -46,14 +46,6 @@ class NoisedSum:
     def __truediv__(self, divisor: object) -> NoisedSum:
         return self * (1.0 / check_public_number(divisor, "dividing a NoisedSum"))
 
-    def divide_(self, divisor: float) -> NoisedSum:
-        """Divide the release by a public number in place; the result reuses this value's memory, so discard this value."""
-        factor = 1.0 / check_public_number(divisor, "dividing a NoisedSum")
-        for tensor in self.tensors.values():
-            tensor.mul_(factor)
-        size = abs(factor)
-        return replace(self, sensitivity=self.sensitivity * size, standard_deviation=self.standard_deviation * size)
-
     def __add__(self, other: object) -> NoisedSum:
         raise TypeError(
             f"a NoisedSum is one release; adding {type(other).__name__} to it does not give a new release. Combining released "

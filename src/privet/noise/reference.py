@@ -38,15 +38,16 @@ def _uniform(words: Tensor) -> Tensor:
     return words.sub_(1.0 - 2.0**-53)
 
 
-def add_noise(total: Tensor, normals: Tensor, cells: float, grid: float, released: Tensor) -> None:
-    """Round sum and noise to the grid separately, and write their sum.
+def add_noise(total: Tensor, normals: Tensor, cells: float, grid: float, unit: float, released: Tensor) -> None:
+    """Round sum and noise to the grid separately, and write their sum in other units.
 
     Args:
         total: (n,) sum, of any floating-point dtype and device.
         normals: (n,) standard normals in float64 on the CPU; not modified.
         cells: standard deviation of the noise in grid cells.
         grid: width of a cell, a power of two.
-        released: (n,) output: (round(normals · cells) + round(total / grid)) · grid, computed in float64.
+        unit: width of a cell in the output: the grid divided by a public number.
+        released: (n,) output: (round(normals · cells) + round(total / grid)) · unit, computed in float64.
     """
     noise = normals.to(total.device, copy=True).mul_(cells).round_()
-    released.copy_(total.to(torch.float64, copy=True).div_(grid).round_().add_(noise).mul_(grid))
+    released.copy_(total.to(torch.float64, copy=True).div_(grid).round_().add_(noise).mul_(unit))

@@ -198,7 +198,7 @@ class Stepper(Unique):
         clipped = self.summer.sum_draw(reading, rule, masks, subspace)
         if self._plan.sparsification is not None and self._plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
-        noised = release(clipped, token, self._source).divide_(self._plan.divisor)
+        noised = release(clipped, token, self._source, self._plan.divisor)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self._model)
         rate = learning_rate(self._optimizer)
