@@ -1,0 +1,232 @@
+"""Supervised fine-tuning in TRL's loop: masks, chat templates, adapters, users as the unit, and what is refused."""
+
+import logging
+import math
+
+import pytest
+
+pytest.importorskip("trl")
+pytest.importorskip("datasets")
+pytest.importorskip("peft")
+
+import datasets
+import torch
+from peft import LoraConfig, PeftModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import SFTConfig
+
+import privet
+from privet.errors import InvalidArgumentError
+from privet.integrations.trl import PrivateSFTTrainer
+
+datasets.disable_progress_bars()
+WORDS = ["<pad>", "<eos>", "<unk>", "user", "assistant", *(f"w{number}" for number in range(20))]
+CHAT = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}assistant {% generation %}{{ message['content'] }} "
+    "<eos>{% endgeneration %}{% else %}user {{ message['content'] }} {% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}assistant {% endif %}"
+)
+EXAMPLES = 24
+
+
+def tokenizer():
+    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=made, chat_template=CHAT, **special)
+
+
+def model():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(WORDS), num_hidden_layers=1, max_position_embeddings=32, **sizes))
+
+
+def text(number, length):
+    return " ".join(f"w{(number * 7 + position * 3) % 20}" for position in range(length))
+
+
+def completions(number=EXAMPLES):
+    rows = [{"prompt": text(one, 3) + " ", "completion": text(one + 1, 2 + one % 5), "who": one % 8} for one in range(number)]
+    return datasets.Dataset.from_list(rows)
+
+
+def chats(number=EXAMPLES):
+    said = [
+        [{"role": "user", "content": text(one, 3)}, {"role": "assistant", "content": text(one + 1, 2 + one % 5)}]
+        for one in range(number)
+    ]
+    return datasets.Dataset.from_list([{"messages": messages} for messages in said])
+
+
+def plan(steps=2, examples=EXAMPLES, **options):
+    return privet.Plan(
+        examples=examples, sampling=privet.sampling.Poisson(batch_size=6), steps=steps, clipping=privet.clipping.Flat(bound=0.7),
+        delta=1e-3, noise=privet.noise.Gaussian(multiplier=1.3), **options,
+    )  # fmt: skip
+
+
+def trainer(folder, data=None, given=None, private_plan=None, **options):
+    options = {"max_length": 16, "learning_rate": 1e-2, "bf16": False, "gradient_checkpointing": False, **options}
+    args = SFTConfig(str(folder), report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1, save_strategy="no", **options)
+    return PrivateSFTTrainer(
+        model=model(), args=args, train_dataset=completions() if data is None else data, processing_class=tokenizer(),
+        plan=plan() if private_plan is None else private_plan, **(given or {}),
+    )  # fmt: skip
+
+
+def words(host, row, trained=True):
+    kept = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if (label != -100) == trained]
+    return [WORDS[token] for token in kept]
+
+
+def test_only_completions_are_trained(tmp_path):
+    """The loss of an example is the mean over the tokens of its completion, as the model itself computes it."""
+    host = trainer(tmp_path)
+    assert words(host, host.train_dataset[0], trained=False) == text(0, 3).split()
+    dataset, collate, loss_fn = host._private_parts()
+    for row in [dataset[0], dataset[4]]:
+        whole = {name: torch.tensor([row[name]]) for name in ("input_ids", "labels")}
+        torch.testing.assert_close(loss_fn(host.model, collate([row]))[0], host.model(**whole).loss, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_logs_epsilon_and_nothing_of_the_data(tmp_path):
+    host = trainer(tmp_path, given={"eval_dataset": completions(4)}, eval_strategy="steps", eval_steps=2)
+    before = {name: value.detach().clone() for name, value in host.model.named_parameters()}
+    host.train()
+    assert host.training.steps_spent == host.state.global_step == 2
+    assert host.training.method == "ghost"
+    assert any(not torch.equal(before[name], value) for name, value in host.model.named_parameters())
+    steps = [line for line in host.state.log_history if not any(name.startswith("eval_") for name in line)]
+    clock = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"}
+    assert set().union(*steps) - clock == {"learning_rate", "epsilon", "delta", "epoch", "step"}
+    assert [line["epsilon"] for line in steps[:2]] == [plan().epsilon(steps=step) for step in (1, 2)]
+    (evaluated,) = [line for line in host.state.log_history if "eval_loss" in line]
+    assert math.isfinite(evaluated["eval_loss"])
+    assert host.state.num_input_tokens_seen == host.state.total_flos == 0
+
+
+def test_chats_are_trained_on_what_the_assistant_says(tmp_path):
+    host = trainer(tmp_path, chats(), assistant_only_loss=True)
+    row = host.train_dataset[1]
+    assert words(host, row, trained=False) == ["user", *text(1, 3).split(), "assistant"]
+    assert words(host, row) == [*text(2, 3).split(), "<eos>"]
+    host.train()
+    assert host.training.steps_spent == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"bf16": True, "activation_checkpointing": True}], ids=["plain", "the defaults of TRL"])
+def test_lora_is_trained_evaluated_saved_and_loaded(tmp_path, options):
+    """TRL replaces `forward` of the base model, and the host that of the adapter for autocast; both stay in use."""
+    config = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    host = trainer(tmp_path, given={"peft_config": config, "eval_dataset": completions(4)}, **options)
+    patched = [name for name, module in host.model.named_modules() if "forward" in vars(module)]
+    assert patched
+    host.train()
+    assert host.training.method == "ghost"
+    assert set(patched) <= {name for name, module in host.model.named_modules() if "forward" in vars(module)}
+    assert math.isfinite(host.evaluate()["eval_loss"])
+    host.save_model(tmp_path / "adapter")
+    again = PeftModel.from_pretrained(model(), tmp_path / "adapter").eval()
+    trained = host.accelerator.unwrap_model(host.model, keep_fp32_wrapper=False).eval()
+    inputs = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        assert torch.allclose(again(inputs).logits, trained(inputs).logits, atol=1e-6)
+        assert not torch.allclose(again(inputs).logits, model().eval()(inputs).logits, atol=1e-6)
+
+
+VOID = {
+    "packing": True,
+    "padding_free": True,
+    "activation_offloading": True,
+    "loss_type": "dft",
+    "gradient_accumulation_steps": 2,
+}
+
+
+@pytest.mark.parametrize("name", VOID)
+def test_what_would_void_the_guarantee_is_refused_by_name(tmp_path, name):
+    with pytest.raises(InvalidArgumentError, match=rf"SFTConfig\.{name} is .*; it must be ") as error:
+        trainer(tmp_path / "out", **{name: VOID[name]})
+    assert PrivateSFTTrainer.refused[name].reason in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_examples_that_are_dropped_change_the_number_in_the_plan(tmp_path):
+    """A prompt that fills the whole length leaves nothing to train on."""
+    data = datasets.Dataset.from_list([*completions(23), {"prompt": text(0, 20) + " ", "completion": "w1", "who": 0}])
+    with pytest.raises(InvalidArgumentError, match="'23 examples'; it must be of exactly the plan's size, 24"):
+        trainer(tmp_path, data)
+    assert len(trainer(tmp_path, data, private_plan=plan(examples=23)).train_dataset) == 23
+
+
+def test_private_text_is_left_out_of_the_warnings_of_trl(tmp_path, caplog, monkeypatch):
+    """A prompt whose last token joins the completion's first is quoted by TRL."""
+    data = datasets.Dataset.from_list([{"prompt": "w1 w17", "completion": "w2"}] * EXAMPLES)
+    log = logging.getLogger("trl.trainer.sft_trainer")
+    monkeypatch.setattr(log, "propagate", True)
+    with caplog.at_level("WARNING", logger=log.name):
+        log.addHandler(caplog.handler)
+        trainer(tmp_path, data)
+        log.removeHandler(caplog.handler)
+    assert "is not a prefix" in caplog.text
+    assert "w17" not in caplog.text
+
+
+def users_plan(users, **options):
+    return plan(examples=users, unit="one user", **options)
+
+
+def test_users_are_the_unit(tmp_path):
+    """Eight people wrote three examples each; the loss of a person is the mean over theirs."""
+    host = trainer(tmp_path, given={"user_column": "who", "user_cap": 3}, private_plan=users_plan(8, steps=3))
+    entries, _, loss_fn = host._private_parts()
+    assert (len(entries), entries.privacy_unit) == (8, "one user")
+    content, mask = entries[2]
+    assert content["input_ids"].shape == (3, 16)
+    assert mask.tolist() == [True] * 3
+    batch = {name: value[None] for name, value in content.items()}, mask[None]
+    rows = [row for row in host.train_dataset if row["who"] == 2]
+    alone = [host.model(input_ids=torch.tensor([row["input_ids"]]), labels=torch.tensor([row["labels"]])).loss for row in rows]
+    torch.testing.assert_close(loss_fn(host.model, batch)[0], torch.stack(alone).mean(), rtol=1e-4, atol=1e-5)
+    host.train()
+    assert host.training.steps_spent == 3
+    assert "for one user" in str(host.training.guarantee())
+
+
+def test_users_stay_with_their_rows_when_trl_shuffles(tmp_path):
+    host = trainer(tmp_path, shuffle_dataset=True, given={"user_column": "who", "user_cap": 3}, private_plan=users_plan(8))
+    entries, _, _ = host._private_parts()
+    content, _ = entries[5]
+    theirs = {tuple(row["input_ids"]) for row in host.train_dataset if row["who"] == 5}
+    held = {tuple(tokens[tokens != 0].tolist()) for tokens in content["input_ids"]}
+    assert held == theirs
+    assert len(theirs) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "named"),
+    [
+        ({"user_column": "whose", "user_cap": 3}, {}, "user_column is 'whose'"),
+        ({"user_column": "who"}, {}, "user_cap is None"),
+        ({"user_column": "who", "user_cap": 0}, {}, "user_cap is 0"),
+        ({"user_column": "who", "user_cap": 3}, {"max_length": None}, r"SFTConfig\.max_length is None"),
+    ],
+)
+def test_users_need_a_column_a_cap_and_a_public_length(tmp_path, given, options, named):
+    with pytest.raises(InvalidArgumentError, match=named):
+        trainer(tmp_path, given=given, private_plan=users_plan(8), **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "private_plan", "named"),
+    [
+        ({}, users_plan(24), "entries are of 'one example'"),
+        ({"user_column": "who", "user_cap": 3}, plan(examples=8), "entries are of 'one user'"),
+        ({"user_column": "who", "user_cap": 3}, users_plan(9), "'8 users'; it must be of exactly the plan's size, 9"),
+    ],
+)
+def test_the_unit_is_the_plans(tmp_path, given, private_plan, named):
+    with pytest.raises(InvalidArgumentError, match=named):
+        trainer(tmp_path, given=given, private_plan=private_plan)
