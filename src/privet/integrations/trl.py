@@ -6,7 +6,7 @@ __all__ = ["PrivateSFTTrainer"]
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.utils.data import Dataset
 
@@ -19,7 +19,7 @@ from privet.integrations.transformers.label_loss import IGNORED
 from privet.units import Users, grouped
 
 try:
-    from trl import SFTTrainer
+    from trl import SFTTrainer  # type: ignore[attr-defined]
 except ImportError:
     raise ImportError("privet.integrations.trl needs trl, which is not installed; run: pip install 'privet[trl]'") from None
 
@@ -55,7 +55,7 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         As for `PrivateTrainerMixin`, for examples or persons. TRL prepares an example by itself, so none depends on others.
     """
 
-    refused = {**REFUSED, **_REFUSED}
+    refused: ClassVar[Mapping[str, Refused]] = {**REFUSED, **_REFUSED}
 
     def __init__(self, *args: Any, user_column: str | None = None, user_cap: int | None = None, **kwargs: Any) -> None:
         self._user_column, self._user_cap = user_column, user_cap
@@ -86,7 +86,7 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         assert self._user_cap is not None
         # The prepared data set has the user's column still, in the order of its rows.
         ids = list(self.train_dataset[self._user_column])
-        padding = {"input_ids": self.processing_class.pad_token_id, "labels": IGNORED}
+        padding = {"input_ids": getattr(self.data_collator, "pad_token_id", 0), "labels": IGNORED}
         whole = Padded(lengths=(self.args.max_length,), value=padding, inner=collate)
         return Users(dataset, ids, self._user_cap, collate=whole), None, grouped(loss_fn)
 
