@@ -34,6 +34,7 @@ ORDER = [
     "ledger",
     "budget",
     "training",
+    "convex",
     "tracking",
     "optim",
     "cost",
@@ -55,11 +56,15 @@ SUBLAYERS = {
         "core", "layers", "combine", "masking", "methods", "projection", "engine", "per_example_momentum", "probe",
     ],
     "privet.accounting": [
-        "rounding", "root_finding", "privacy_unit", "events", "classic", "rdp", "pld", "coverage", "queries", "composition",
+        "rounding", "root_finding", "privacy_unit", "mechanism_events", "events", "classic", "rdp", "pld", "coverage", "queries", "composition",
         "guarantee",
     ],
     "privet.audit": [
         "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
+    ],
+    "privet.convex": [
+        "losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
+        "convex_training",
     ],
     "privet.cli": [
         "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice", "config", "summary", "verbs",
@@ -70,7 +75,7 @@ SUBLAYERS = {
         "description", "misfits", "encoding", "folder", "export", "predictor", "answers", "card",
     ],
     "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
-    "privet.integrations.sklearn": ["public_facts", "transformers", "estimators", "pipelines", "search"],
+    "privet.integrations.sklearn": ["public_facts", "transformers", "fitting", "estimators", "pipelines", "search"],
     "privet_experiments": ["tangent_kernel", "tasks", "claims", "recipe", "papers", "registry", "reproduction", "cli"],
 }  # fmt: skip
 MOST_FILES = 14

@@ -18,7 +18,7 @@ from sklearn.utils import get_tags
 
 from privet.accounting.guarantee.statement import Guarantee
 from privet.errors import PrivetWarning
-from privet.integrations.sklearn.estimators import PrivateEstimator
+from privet.integrations.sklearn.fitting import PrivateEstimator
 
 _LEARNED = (
     "{names} of the pipeline learned from the private rows without noise; no guarantee covers that. Use PublicScaler, "

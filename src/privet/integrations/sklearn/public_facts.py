@@ -10,6 +10,7 @@ __all__ = [
     "find_bounds",
     "find_range",
     "is_frame",
+    "read_booleans",
     "read_labels",
     "read_rows",
     "read_target",
@@ -33,6 +34,7 @@ Bounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 Labels = NDArray[np.generic]
 
 _ELSEWHERE = "They are public and must come from elsewhere: minima and maxima of private rows are private."
+_BOOLEANS = {"True": "1", "False": "0"}
 _PAIR = "(low, high), with numbers or one per feature, or name → (low, high)"
 
 
@@ -72,7 +74,8 @@ def read_target(y: object, rows: int) -> Labels:
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    values: Labels = column_or_1d(y, warn=True)
+    # As objects, since in a list a single cell would decide how the others are written: [True, 2] becomes [1, 2].
+    values: Labels = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else y, warn=True)
     if values.dtype.kind == "c":
         raise InvalidArgumentError("y", f"an array of {values.dtype}", "real numbers or labels")
     check_consistent_length(range(rows), values)
@@ -164,6 +167,17 @@ def declare_numbers(argument: str, names: Sequence[str], bounds: object, missing
         except (TypeError, ValueError):
             raise InvalidArgumentError(argument, bounds, f"{_PAIR}, for {len(names)} features", _ELSEWHERE) from None
     return [_declare_number(f"{argument} of {name!r}", pair, missing) for name, pair in zip(names, pairs, strict=True)]
+
+
+def read_booleans(frame: Frame) -> Frame:
+    """Return the table with 1 and 0 for True and False, which are no numbers in a table otherwise."""
+
+    def numbers(cells: Words | Labels) -> Words | Labels:
+        if not isinstance(cells, Words):
+            return cells
+        return replace(cells, distinct=tuple(_BOOLEANS.get(cell or "", cell) for cell in cells.distinct))
+
+    return replace(frame, columns={name: numbers(cells) for name, cells in frame.columns.items()})
 
 
 def with_target(frame: Frame, schema: Schema, values: Labels) -> Frame:

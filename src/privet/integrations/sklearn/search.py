@@ -13,7 +13,7 @@ from sklearn.model_selection import ParameterGrid
 
 from privet.accounting.composition.selection import TrialDistribution
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.integrations.sklearn.estimators import Preparation, PrivateEstimator
+from privet.integrations.sklearn.fitting import Preparation, PrivateEstimator
 from privet.plan import Plan
 from privet.training import Training
 from privet.tuning import PublicScore, calibrate, geometric, search

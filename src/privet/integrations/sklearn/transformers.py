@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privet.errors import InvalidArgumentError
-from privet.integrations.sklearn.public_facts import Bounds, declare_numbers, read_rows
-from privet.tables import Category, Column
+from privet.integrations.sklearn.public_facts import Bounds, declare_numbers, read_booleans, read_rows
+from privet.tables import Category, Column, Frame
 
 
 class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,7 +39,7 @@ class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """Return the features of each row, (N, F) float32; columns and errors as for `fit`, which need not come first."""
-        frame = read_rows(self, X, reset=False)
+        frame = self._read(X)
         columns = self._columns([*frame.columns])
         return np.hstack([column.encode(cells) for column, cells in zip(columns, frame.columns.values(), strict=True)])
 
@@ -74,6 +74,9 @@ class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
+    def _read(self, rows: Any) -> Frame:
+        return read_rows(self, rows, reset=False)
+
     def _columns(self, names: Sequence[str]) -> list[Column]:
         """Return the public encoding of each column."""
         raise NotImplementedError
@@ -96,6 +99,9 @@ class PublicScaler(PublicTransformer):
     def __init__(self, bounds: Bounds | None = None, *, missing: str = "neutral") -> None:
         self.bounds = bounds
         self.missing = missing
+
+    def _read(self, rows: Any) -> Frame:
+        return read_booleans(super()._read(rows))
 
     def _columns(self, names: Sequence[str]) -> list[Column]:
         return [*declare_numbers("bounds", names, self.bounds, self.missing)]

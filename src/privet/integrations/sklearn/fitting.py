@@ -1,0 +1,294 @@
+"""The part of a fit that classifiers and regressors share: from rows and public facts to a training, and from that to a model."""
+
+from __future__ import annotations
+
+__all__ = ["Preparation", "PrivateEstimator"]
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from privet import models
+from privet._utils.devices import check_device
+from privet.accounting.composition.selection import SelectionGuarantee
+from privet.accounting.guarantee.statement import Guarantee
+from privet.artifact import Architecture
+from privet.budget import Budget
+from privet.clipping import Flat
+from privet.data import DataSet
+from privet.data.dataset import to_tensors
+from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetError, PrivetWarning
+from privet.integrations.sklearn.public_facts import (
+    Bounds,
+    Labels,
+    declare_schema,
+    find_bounds,
+    read_booleans,
+    read_rows,
+    read_target,
+    with_target,
+)
+from privet.plan import Plan
+from privet.runs.tasks import Task, number_features, task_of
+from privet.sampling import Poisson
+from privet.tables import Frame, Schema, Target
+from privet.training import Storage, Training
+from privet.tuning.defaults import Defaults, choose_defaults, choose_learning_rate, choose_model
+from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
+
+_AT_ONCE = 1024
+_NOT_COVERED = (
+    "transformers that were fitted on the same rows before the estimator got them (check_pipeline and PrivatePipeline of "
+    "privet.integrations.sklearn name those of a pipeline)"
+)
+_REPEATED = (
+    "this estimator has trained on private rows already, and would spend ε again. For other rows, use a new estimator; for "
+    "several trainings on the same rows, pass budget=, which limits what they spend together"
+)
+_CLONED = (
+    "scikit-learn clones estimators to fit them several times. On private rows, every fit spends ε again, and scores on private "
+    "rows are released without noise. Use privet.integrations.sklearn.tune, whose ε covers the whole search, or search on public "
+    "rows."
+)
+# Limits on the examples that a fit reads by default: in all, or per row. A fit of 10,000 rows then takes seconds on one core, and
+# uses 98 % of the signal of full batches at ε = 1, and 90 % at ε = 3.
+_READS, _PASSES = 2.5e5, 25
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What a training needs, apart from noise.
+
+    Args:
+        schema: schema of the table.
+        dataset: encoded rows.
+        task: what is predicted.
+        plan: plan without a noise multiplier.
+        architecture: the network.
+        defaults: settings chosen from public facts.
+    """
+
+    schema: Schema
+    dataset: DataSet
+    task: Task
+    plan: Plan
+    architecture: Architecture
+    defaults: Defaults
+
+
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """What `PrivateClassifier` and `PrivateRegressor` share; see there."""
+
+    epsilon: float
+    delta: float
+    feature_bounds: Bounds | None
+    schema: Schema | None
+    model: str | None
+    model_options: dict[str, Any] | None
+    steps: int | None
+    batch_size: float | None
+    bound: float | None
+    learning_rate: float | None
+    random_state: Any
+    device: str
+    budget: str | Path | Budget | None
+    directory: str | Path | None
+    public_rows: bool
+    guarantee_: Guarantee | SelectionGuarantee | None
+    schema_: Schema
+
+    def fit(self, X: Any, y: Any) -> Any:  # noqa: N803
+        """Train on private rows, and return the estimator.
+
+        Args:
+            X: (N, D) array or data frame; one row is one unit of privacy. Numbers outside the bounds are clipped; a missing
+                number, or a cell that is none, becomes the middle of its bounds, or what the schema says.
+            y: (N,) target. A row with a target that is not declared keeps its place and contributes a gradient of zero.
+
+        Raises:
+            InvalidArgumentError: a public fact is missing, or a setting is out of range.
+            BudgetExhaustedError: this estimator has trained before, or its budget does not cover the training.
+            ValueError: the shape of the rows does not fit.
+
+        Guarantee:
+            Shapes, classes, scaling and settings depend on arguments and the number of rows only, no cell raises an exception,
+            and the weights are those of a `privet.Training`: `guarantee_` covers the fitted model and all that it predicts.
+        """
+        prepared = self.prepare(X, y)
+        plan = self.calibrate(prepared.plan)
+        with self.begin(prepared, plan) as training:
+            for warning in self._assess(prepared, training).warnings:
+                warnings.warn(warning, PrivetWarning, stacklevel=2)
+            training.run()
+            return self.adopt(prepared, training)
+
+    def prepare(self, X: Any, y: Any) -> Preparation:  # noqa: N803
+        """Return the encoded rows with the plan and the network for them; arguments and errors as for `fit`."""
+        if self.public_rows and self.budget is not None:
+            raise InvalidArgumentError("budget", str(self.budget), "left out for public rows", "They spend nothing.")
+        check_device("device", self.device)
+        frame = self._read(X, reset=True)
+        values = read_target(y, frame.rows)
+        schema = self._declare(frame, values)
+        table = with_target(frame, schema, values)
+        dataset = DataSet(
+            "the rows given to fit", to_tensors(schema.encode(table), schema.encode_target(table)), None,
+            None if schema.classes is None else len(schema.classes), "", schema=schema,
+        )  # fmt: skip
+        task = task_of(dataset, getattr(schema.task, "priors", ()) or None)
+        facts: dict[str, Any] = {"task": task.name, "epsilon": self.epsilon, "delta": self.delta}
+        name = self.model or choose_model(frame.rows, dataset.input_shape, schema=True, **facts)
+        models.check_task(name, task.name)
+        reads = max(_READS, _PASSES * frame.rows)
+        chosen = choose_defaults(name, frame.rows, steps=self.steps, batch_size=self.batch_size, reads=reads, **facts)
+        plan = Plan(
+            examples=frame.rows, sampling=Poisson(min(chosen.batch_size, frame.rows)), steps=chosen.steps,
+            clipping=Flat(chosen.bound if self.bound is None else self.bound), delta=self.delta, schema=schema,
+        )  # fmt: skip
+        options = {"numbers": list(number_features(schema))} if name in models.FOR_TABLES else {}
+        architecture = Architecture(name, dataset.input_shape, task.outputs, options | (self.model_options or {}))
+        return Preparation(schema, dataset, task, plan, architecture, chosen)
+
+    def calibrate(self, plan: Plan) -> Plan:
+        """Return the plan with the noise for ε; an equal plan was calibrated before in this process at most once."""
+        return replace(plan, noise=_calibrated(replace(plan, schema=None), self.epsilon).noise)
+
+    def check_unspent(self) -> Budget | None:
+        """Return the budget; without one, refuse a second training on private rows.
+
+        Raises:
+            BudgetExhaustedError: this estimator has trained on private rows before.
+        """
+        if self.budget is not None:
+            return self.budget if isinstance(self.budget, Budget) else Budget(Path(self.budget))
+        if getattr(self, "_spent", False):
+            raise BudgetExhaustedError(_REPEATED)
+        return None
+
+    def mark_spent(self) -> None:
+        """Record that this estimator trains on private rows, which it does once without a budget."""
+        self._spent = not self.public_rows
+
+    def begin(self, prepared: Preparation, plan: Plan) -> Training:
+        """Return a new training of this estimator.
+
+        Args:
+            prepared: the result of `prepare`.
+            plan: its plan with noise.
+
+        Raises:
+            BudgetExhaustedError: this estimator has trained before, or its budget does not cover the training.
+        """
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            architecture = prepared.architecture
+            module = models.build(architecture.name, architecture.input_shape, architecture.outputs, **architecture.options)
+        module.to(self.device)
+        rate = self.learning_rate
+        if rate is None:
+            rate = choose_learning_rate(plan, architecture.name, task=prepared.task.name, momentum=prepared.defaults.momentum)
+        training = Training(
+            plan, module, prepared.task.loss,
+            torch.optim.SGD(module.parameters(), lr=rate, momentum=prepared.defaults.momentum),
+            prepared.dataset.train, Storage(self.directory, budget=self.check_unspent()),
+            physical_batch_size=prepared.defaults.physical_batch_size,
+        )  # fmt: skip
+        self.mark_spent()
+        return training
+
+    def adopt(self, prepared: Preparation, training: Training, guarantee: SelectionGuarantee | None = None) -> Any:
+        """Take over the model of a finished training, and return the estimator.
+
+        Args:
+            prepared: the result of `prepare`.
+            training: the training of `begin`, after its last step.
+            guarantee: the statement that covers the choice of this training; None for the training's own.
+        """
+        self.schema_ = prepared.schema
+        self.plan_ = training.plan
+        self.model_ = training.model.eval()
+        self.forecast_ = self._assess(prepared, training)
+        own = training.guarantee()
+        self.guarantee_ = guarantee or replace(own, not_covered=(*own.not_covered, _NOT_COVERED))
+        if self.public_rows:
+            self.guarantee_ = None
+        self.epsilon_ = math.inf if self.guarantee_ is None else self.guarantee_.epsilon
+        return self
+
+    def __sklearn_clone__(self) -> Any:
+        if not self.public_rows:
+            raise InvalidArgumentError("public_rows", False, "True for an estimator that is cloned", _CLONED)
+        return super().__sklearn_clone__()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.non_deterministic = True  # noise has no seed, and `random_state` only decides the initial weights
+        return tags
+
+    def _target(self, values: Labels) -> Target:
+        """Return the declaration of the target from the arguments, or from public rows."""
+        raise NotImplementedError
+
+    def _read(self, rows: Any, *, reset: bool) -> Frame:
+        frame = read_rows(self, rows, reset=reset, fewest=2 if reset else 1)
+        return read_booleans(frame) if self.schema is None else frame
+
+    def _declare(self, frame: Frame, values: Labels) -> Schema:
+        if self.schema is not None:
+            if self.feature_bounds is not None:
+                raise InvalidArgumentError("feature_bounds", self.feature_bounds, "left out with a schema", "It has the bounds.")
+            if not isinstance(self.schema, Schema):
+                raise InvalidArgumentError("schema", type(self.schema).__name__, "a privet.tables.Schema", "See Schema.read.")
+            if self.schema.user_column is not None:
+                raise InvalidArgumentError(
+                    "schema", self.schema.user_column, "without a column of users",
+                    "Here, one row is one unit of privacy; train users with `privet train`.",
+                )  # fmt: skip
+            self._target(values)
+            return self.schema
+        bounds = find_bounds(frame) if self.feature_bounds is None and self.public_rows else self.feature_bounds
+        return declare_schema(frame, bounds, self._target(values))
+
+    def _assess(self, prepared: Preparation, training: Training) -> Feasibility:
+        """Return the forecast of a training, from public facts."""
+        plan, architecture = training.plan, prepared.architecture
+        simpler = find_simpler_model(
+            architecture.name, plan.examples, architecture.input_shape, task=prepared.task.name, schema=True,
+            epsilon=self.epsilon, delta=self.delta,
+        )  # fmt: skip
+        parameters = sum(parameter.numel() for parameter in training.model.parameters())
+        return assess(plan, parameters, epsilon=self.epsilon, simpler=simpler)
+
+    def _outputs(self, rows: Any) -> NDArray[np.float64]:
+        """Return the outputs of the network, (N, K)."""
+        check_is_fitted(self, "model_")
+        frame = self._read(rows, reset=False)
+        if self.schema is None:  # by position, since a frame can be fitted and an array predicted, or the reverse
+            names = [name for name, _ in self.schema_.columns]
+            frame = replace(frame, columns=dict(zip(names, frame.columns.values(), strict=True)))
+        inputs = torch.from_numpy(self.schema_.encode(frame))
+        with torch.inference_mode():
+            parts: list[Tensor] = [self.model_(part.to(self.device)).double().cpu() for part in inputs.split(_AT_ONCE)]
+        outputs: NDArray[np.float64] = torch.cat(parts).numpy()
+        if not np.isfinite(outputs).all():
+            raise PrivetError("the outputs of the model are not finite: its training diverged; train again with a lower rate")
+        return outputs
+
+
+@lru_cache(maxsize=128)
+def _calibrated(plan: Plan, epsilon: float) -> Plan:
+    return plan.calibrate(epsilon)
