@@ -122,18 +122,19 @@ def test_the_sum_over_no_examples_has_the_precision_of_the_others():
 class Decaying(nn.Module):
     """Computes with a parameter before it meets an example, as state space models do."""
 
-    def __init__(self):
+    def __init__(self, precision):
         super().__init__()
-        self.log = nn.Parameter(torch.zeros(6))
+        self.log, self.precision = nn.Parameter(torch.zeros(6)), precision
 
     def forward(self, x):
-        return x * -torch.exp(self.log.float()).to(x.dtype)
+        return (x.to(self.precision) * -torch.exp(self.log.float()).to(self.precision)).to(x.dtype)
 
 
-def test_what_is_computed_from_a_parameter_in_low_precision_is_left_to_the_loop():
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
+def test_what_is_computed_from_a_parameter_in_low_precision_is_left_to_the_loop(precision):
     """One product with the Jacobian for the whole sum would round the sum."""
     torch.manual_seed(0)
-    model = Decaying().to(torch.bfloat16)
+    model = Decaying(precision).to(torch.bfloat16)
     with pytest.raises(PrivetError, match="low precision"):
         record(model, loss_fn, batch_of(3))
     assert probe(model, loss_fn, [split_batch(batch_of(3))], public=True) == "loop"

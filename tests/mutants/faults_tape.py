@@ -1,6 +1,10 @@
 """Faults in code that all operations share: kinds of gradients, repeated and derived uses, norms, clipping, layouts."""
 
+from functools import partial
+
 from mutant import Mutant, among, scarce, tape
+
+LOW = partial(among, "test_low_precision")
 
 BY_CHANCE = "test_sizes_that_equal_the_number_of_examples_are_not_believed"
 MASKS_SCARCE = "test_the_tape_agrees_when_memory_is_scarce"
@@ -184,4 +188,23 @@ MASKED = [
            among("test_masks", f"{MASKED_PLAIN}[embedding with padding index-float32, most]")),
 ]  # fmt: skip
 
-MUTANTS = [*MASKED, *USES, *SEVERAL, *DERIVED, *NORMS, *TAPE, *LAYOUT]
+LOW_PRECISION = [
+    Mutant("the loop sums in bfloat16", "loop.differentiate",
+           ".to(gradient_dtype(p)) for", "for",
+           LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[0.07-loop-layers]")),
+    Mutant("gradients have the precision of the parameter", "gradient_dtype",
+           "torch.promote_types(parameter.dtype, torch.float32)", "parameter.dtype",
+           LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[0.07-loop-layers]")),
+    Mutant("whatever a rule records is summed", "Recorder.add",
+           "if torch.finfo(gradient.dtype).bits < 32:", "if False:",
+           among("test_recorder", "test_a_rule_that_records_in_low_precision_is_not_used")),
+    Mutant("gradients of views move to the start", "Derivation._move",
+           "own.storage_offset() - p.storage_offset()", "0",
+           LOW("test_gradients_are_float32_and_those_of_a_float32_model_up_to_rounding[ghost-views]")),
+    Mutant("sums are rounded by a product with the Jacobian", "Recorder.follow",
+           "all(gradient_dtype(x) == x.dtype for x in (tensor, *(self.parameters[name] for name in sources)))",
+           "tensor.dtype == torch.float32",
+           LOW("test_what_is_computed_from_a_parameter_in_low_precision_is_left_to_the_loop")),
+]  # fmt: skip
+
+MUTANTS = [*LOW_PRECISION, *MASKED, *USES, *SEVERAL, *DERIVED, *NORMS, *TAPE, *LAYOUT]

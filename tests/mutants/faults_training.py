@@ -10,6 +10,7 @@ CHANGED = "test_a_model_that_was_changed_is_checked_again"
 ITERATION = partial(among, "test_iteration")
 OLD = among("test_optimizer_checks", "test_optimizers_with_a_past_are_refused")
 SCHEDULERS = among("test_optimizer_checks", "test_schedulers_that_do_not_fit_are_refused")
+MASTERS = partial(among, "test_master_weights")
 READING = partial(among, "test_rows")
 BATCHES = partial(among, "test_batches")
 GENERATORS = partial(among, "test_randomness")
@@ -50,6 +51,24 @@ STEPS = [
     Mutant("every loop draws anew", "DrawReader.start",
            "if self._draws is not None and (step in self._kept or step >= self._upcoming):", "if False:",
            ITERATION("test_every_epoch_is_one_partition_whatever_the_loops")),
+]  # fmt: skip
+
+PRECISION = [
+    Mutant("updates are rounded away", "MasterWeights.in_place",
+           "torch.where(master.to(p.dtype) == p.data, master, p.data.to(master.dtype))", "p.data.to(master.dtype)",
+           MASTERS("test_updates_too_small_for_bfloat16_add_up_as_in_float32")),
+    Mutant("what else changes a parameter is undone", "MasterWeights.in_place",
+           "torch.where(master.to(p.dtype) == p.data, master, p.data.to(master.dtype))", "master.clone()",
+           MASTERS("test_what_else_changes_a_parameter_takes_effect")),
+    Mutant("an optimizer accumulates in bfloat16", "MasterWeights.in_place",
+           "_widen(each.state.get(p, {}), master)", "pass",
+           MASTERS("test_updates_too_small_for_bfloat16_add_up_as_in_float32[accumulating]")),
+    Mutant("an optimizer is restored in bfloat16", "OptimizerState.load_state_dict",
+           "with self._masters.in_place():\n    self._optimizer", "self._optimizer",
+           MASTERS("test_a_run_resumes_with_its_masters_and_the_precision_of_the_optimizer")),
+    Mutant("a host rounds updates away", "TrainingState.check_host_can_update",
+           "if self._masters.names:", "if False:",
+           MASTERS("test_a_host_that_steps_the_optimizer_is_refused_before_anything_is_spent")),
 ]  # fmt: skip
 
 CHECKED = [
@@ -233,4 +252,4 @@ ENTRIES = [
            among("test_entries", "test_indices_that_are_no_positions_are_refused")),
 ]  # fmt: skip
 
-MUTANTS = [*COLLATED, *STEPS, *CHECKED, *FRESH, *READ, *ENTRIES]
+MUTANTS = [*COLLATED, *STEPS, *PRECISION, *CHECKED, *FRESH, *READ, *ENTRIES]

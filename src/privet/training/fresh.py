@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
+from privet._utils.tensors import gradient_dtype
 from privet.errors import InvalidArgumentError, real
 
 _FIX = "Earlier state would carry the data behind it into this run; create a new optimizer over the model as it is now."
@@ -95,6 +96,12 @@ def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> N
     own, averaged = dict(model.named_parameters()), dict(average.module.named_parameters())
     if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in averaged.items()}:
         raise InvalidArgumentError("average", "of another model", "made from the trained model")
+    for name, value in own.items():
+        if value.requires_grad and gradient_dtype(value) != value.dtype:
+            raise InvalidArgumentError(
+                "average", f"of {name} in {value.dtype}", "of trained parameters in float32",
+                "Rounding would remove most of its updates. Train in float32, with autocast for speed.",
+            )  # fmt: skip
     if not fresh:
         return
     if int(average.n_averaged) > 0:

@@ -262,6 +262,9 @@ class Training(Unique):
         Args:
             progress, callbacks: as for `steps`; callbacks are called before the host's update.
 
+        Raises:
+            UnsupportedModelError: a trained parameter is bfloat16, whose float32 master only `steps` updates.
+
         >>> import torch, privet
         >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
         >>> model = torch.nn.Linear(3, 1)
@@ -277,6 +280,7 @@ class Training(Unique):
         1 torch.Size([1, 3])
         2 torch.Size([1, 3])
         """
+        self._stepper.state.check_host_can_update()
         return self._loop(None, callbacks, progress)
 
     def _loop(self, update: Update | None, callbacks: Iterable[Callback], progress: bool) -> Iterator[Step]:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from privet.gradients.core.handlers import HANDLERS, register_handler
+from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers.linear import follow_linear
 
 
@@ -122,5 +123,20 @@ def test_a_registered_rule_is_used(monkeypatch):
         model = cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6))
         agrees(model, lambda m, x: m(x).square().sum(1), torch.randn(5, 6))
         assert calls == [(5, True)]
+    finally:
+        HANDLERS.pop(doubled)
+
+
+def test_a_rule_that_records_in_low_precision_is_not_used():
+    """A sum of such gradients would be rounded after clipping: the examples are left to the loop."""
+
+    @register_handler(doubled)
+    def rule(recorder, x, weight):
+        recorder.add(weight, DenseGrad(torch.zeros(len(x), *weight.shape, dtype=torch.bfloat16)))
+        return 2 * follow_linear(recorder, x, weight, None, transposed=False)
+
+    try:
+        model = cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6))
+        assert cover(model, lambda m, x: m(x).square().sum(1), torch.randn(5, 6)).looped == 5
     finally:
         HANDLERS.pop(doubled)

@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils import _pytree as pytree
 
 from privet.clipping import Rule
+from privet.errors import UnsupportedModelError
 from privet.plan import Plan
 from privet.sparsification import Masks
 from privet.training.checkpoint import Stateful
@@ -20,6 +21,7 @@ from privet.training.fresh import check_average, check_fresh_optimizer, check_sc
 from privet.training.state.clipping import ClippingState
 from privet.training.state.iterates import PastIterates
 from privet.training.state.masks import MaskState
+from privet.training.state.master_weights import MasterWeights, OptimizerState
 from privet.training.state.tensors import ChangedTensors
 
 # What a host saves and restores itself.
@@ -56,6 +58,7 @@ class TrainingState:
         self.device = next(iter(parameters.values())).device
         self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
+        self._masters = MasterWeights(parameters, optimizer)
         self._divisor = plan.divisor
         self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist())
         times = plan.timetable()
@@ -67,7 +70,8 @@ class TrainingState:
         self.iterates = PastIterates(momentum)
         found: dict[str, Stateful | None] = {
             "model": ChangedTensors(model),
-            "optimizer": optimizer,
+            "optimizer": OptimizerState(optimizer, self._masters),
+            "masters": self._masters if self._masters.names else None,
             "rule": self._rule,
             "masks": self._masks,
             "scheduler": scheduler,
@@ -89,6 +93,18 @@ class TrainingState:
         if self._average is not None:
             check_average(self._average, self._model, fresh=True)
 
+    def check_host_can_update(self) -> None:
+        """Refuse a host that steps the optimizer itself if that would round its updates away.
+
+        Raises:
+            UnsupportedModelError: a trained parameter has a float32 master, which only `update` changes.
+        """
+        if self._masters.names:
+            raise UnsupportedModelError(
+                f"parameter {self._masters.names[0]} is not float32, and an optimizer that the host steps would round its "
+                "updates away; train in float32, with autocast for speed, or let Training step the optimizer: training.steps()"
+            )
+
     def at(self, step: int) -> tuple[Rule, Masks | None]:
         """Return the rule and the masks of a step, counted from 1."""
         return self._rule.at(step), None if self._masks is None else self._masks.at(step)
@@ -103,7 +119,8 @@ class TrainingState:
         if self._masks is not None:
             self._masks.learn(released)
         for name, direction in self.iterates.step(released, self._parameters).items():
-            self._parameters[name].grad = direction
+            if not self._masters.hold(name, direction):
+                self._parameters[name].grad = direction
         # Other members of the optimizer (frozen parameters) have no released gradient, so theirs is removed.
         for each in wrapped(self._optimizer):
             for member in (member for group in each.param_groups for member in group["params"]):
@@ -112,8 +129,9 @@ class TrainingState:
 
     def update(self) -> None:
         """Change the parameters by their gradients, and then scheduler and average."""
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        with self._masters.in_place():
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
         if self._scheduler is not None:
             self._scheduler.step()
         if self._average is not None:
