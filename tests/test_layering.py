@@ -63,7 +63,7 @@ SUBLAYERS = {
         "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
     ],
     "privet.convex": [
-        "losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
+        "convex_losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
         "convex_training",
     ],
     "privet.cli": [
