@@ -204,3 +204,9 @@ def test_what_fits_is_encoded_as_itself(drawn):
         values = np.array([float(cell) for cell, fit in zip(cells[schema.target], fits, strict=True) if fit])
         if schema.task.scale == "linear":
             np.testing.assert_allclose(schema.decode(target[fits]), values, atol=span * 1e-6)
+
+
+@pytest.mark.parametrize("columns", [5, "age", ("age",), (("age",),), (("age", Ignore(), 3),), {"age": Ignore()}])
+def test_columns_that_are_no_pairs_are_refused_by_name(columns):
+    with pytest.raises(InvalidArgumentError, match=r"^columns is .*; it must be pairs of a name and a kind"):
+        Schema(columns=columns, target="y", task=Classification(("no", "yes")))

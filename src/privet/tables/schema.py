@@ -66,7 +66,7 @@ class Schema(Part):
     missing_cells: tuple[str, ...] = MISSING_CELLS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(tuple(pair) for pair in self.columns))
+        object.__setattr__(self, "columns", _read_pairs(self.columns))
         names = [name for name, _ in self.columns]
         for name in (*names, self.target):
             if not isinstance(name, str) or not name.strip():
@@ -230,3 +230,10 @@ class Schema(Part):
             "says; a row whose target does not fit keeps its place and contributes a gradient of zero"
             + (f"; a row without a user in {self.user_column!r} is left out" if self.user_column else "")
         )
+
+
+def _read_pairs(columns: object) -> tuple[tuple[str, Column], ...]:
+    """Return the columns as tuples, also from the lists of a document."""
+    if not isinstance(columns, list | tuple) or any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in columns):
+        raise InvalidArgumentError("columns", columns, "pairs of a name and a kind", 'Such as (("age", Number(0, 120)),).')
+    return tuple((name, column) for name, column in columns)
