@@ -4,10 +4,10 @@
 """
 
 from privet.convex.bounded_rows import bound_rows
+from privet.convex.convex_losses import ConvexLoss, Huber, Logistic
 from privet.convex.convex_plan import ConvexPlan
 from privet.convex.convex_statement import ConvexGuarantee, state_guarantee
 from privet.convex.convex_training import fit
-from privet.convex.convex_losses import ConvexLoss, Huber, Logistic
 from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation, Perturbation
 
 __all__ = [
