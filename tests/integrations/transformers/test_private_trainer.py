@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
-from tiny_trainings import Labelled, Sequences, bert, gpt2, llama, lora, make_plan, noiseless_plan, pad, trainer
+from tiny_trainings import Labelled, Sequences, arguments, bert, gpt2, llama, lora, make_plan, noiseless_plan, pad, trainer
 from transformers import EarlyStoppingCallback, GPT2LMHeadModel, TrainerCallback
 
 import privet
@@ -240,6 +240,48 @@ def test_a_subclass_of_a_trainer_becomes_private_by_the_mixin(tmp_path):
     assert host.training.steps_spent == 6
 
 
+def test_users_are_trained_as_units(tmp_path):
+    """Sixteen people wrote three sequences each; without a loss, that of a person is the mean over theirs."""
+    users = privet.units.Users(Sequences(), [number % 16 for number in range(48)], 3, collate=lambda rows: pad(rows, 16))
+    host = trainer(tmp_path, data=users, plan=make_plan(2, examples=16, batch_size=4, unit="one user"))
+    _, _, loss_fn = host._private_parts()
+    content, mask = users[3]
+    rows = Sequences().rows[3::16]
+    alone = torch.stack([host.model(**pad([row], multiple=1)).loss for row in rows])
+    found = loss_fn(host.model, ({name: value[None] for name, value in content.items()}, mask[None]))
+    torch.testing.assert_close(found[0], alone.mean(), rtol=1e-4, atol=1e-5)
+    host.train()
+    assert "for one user" in str(host.training.guarantee())
+
+
+def test_an_optimizer_and_a_schedule_of_the_users_own(tmp_path):
+    """Momentum stays in the host's optimizer; a schedule that follows a public metric is stepped by evaluations."""
+    model = llama()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=0)
+    host = trainer(
+        tmp_path, model=model, eval_strategy="steps", eval_steps=1, metric_for_best_model="score", greater_is_better=True,
+        lr_scheduler_type="reduce_lr_on_plateau",
+        given={
+            "optimizers": (optimizer, scheduler), "eval_dataset": Sequences(4, seed=1),
+            "compute_metrics": lambda outputs: {"score": 1.0},
+        },
+    )  # fmt: skip
+    host.train()
+    assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5**5
+    assert all("momentum_buffer" in optimizer.state[value] for value in model.parameters())
+
+
+def test_a_model_can_be_made_when_training_starts(tmp_path):
+    host = PrivateTrainer(
+        args=arguments(tmp_path, neftune_noise_alpha=5), train_dataset=Sequences(), data_collator=pad, plan=make_plan(2),
+        model_init=llama,
+    )  # fmt: skip
+    host.train()
+    assert host.training.steps_spent == 2
+    assert host.training.model is host.model
+
+
 def test_a_trainer_trains_once(tmp_path):
     host = trainer(tmp_path, plan=make_plan(steps=1))
     host.train()
@@ -261,8 +303,6 @@ def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_spent(tmp_
 
     def loss_fn(model, batch):
         return torch.nn.functional.cross_entropy(model(batch["inputs"])["logits"], batch["labels"], reduction="none")
-
-    from tiny_trainings import arguments
 
     host = PrivateTrainer(Joint(), arguments(tmp_path), train_dataset=data, plan=make_plan(), loss_fn=loss_fn)
     with pytest.raises(privet.errors.UnsupportedModelError, match="BatchNorm"):

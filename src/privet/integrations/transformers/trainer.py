@@ -27,8 +27,9 @@ from privet.integrations.transformers.arguments import REFUSED, Refused, agree, 
 from privet.integrations.transformers.checkpoints import read_state, write_privacy, write_state
 from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
 from privet.plan import Plan
-from privet.reading.batches import check_dataset
+from privet.reading.batches import BatchDataset, check_dataset
 from privet.training import Reading, Step, Storage, Training
+from privet.units import grouped
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer
@@ -53,7 +54,7 @@ class PrivateTrainerMixin:
     Args:
         plan: plan with known noise and steps; `max_steps` follows from it.
         loss_fn: (model, batch) → (B,) losses, one per example; by default, the mean cross entropy over the example's own labels.
-            Labels of −100 do not count.
+            Labels of −100 do not count. For `privet.units.Users` or `Groups`, a `grouped` loss; by default, that of this one.
         ledger: directory of the run, or a `privet.Storage`; None keeps the ledger in memory, and training cannot be resumed.
         reading: what the check before the first step uses; by default, with `dataloader_num_workers` as its workers.
         adopt: resume a run of another machine, or from before this one rebooted; see `Training.resume`.
@@ -206,6 +207,8 @@ class PrivateTrainerMixin:
     def _private_parts(self) -> tuple[Dataset[Any], Collate | None, LossFunction]:
         """Return data set, collate function and loss of the training."""
         loss_fn = label_loss(predicts_next_token(self.model)) if self.loss_fn is None else self.loss_fn
+        if isinstance(self.train_dataset, BatchDataset):  # units, which collate their examples themselves
+            return self.train_dataset, None, grouped(loss_fn) if self.loss_fn is None else loss_fn
         collate = _with_public_lengths(self.data_collator)
         if hasattr(self.train_dataset, "remove_columns"):
             return self._remove_unused_columns(self.train_dataset, description="training"), collate, loss_fn  # type: ignore[attr-defined]
