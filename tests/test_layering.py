@@ -64,7 +64,7 @@ SUBLAYERS = {
     ],
     "privet.convex": [
         "convex_losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
-        "convex_training",
+        "convex_training", "convex_verification",
     ],
     "privet.cli": [
         "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice", "config", "summary", "verbs",

@@ -13,6 +13,7 @@ FITTING = [
     (name, shape) for name in models.NAMES if name not in PRETRAINED for shape in SHAPES if (name, shape) not in UNFIT
 ]  # fmt: skip
 OPTIONS = [
+    ("bounded-linear", {"radius": 3.0, "intercept": 0.5}),
     ("mlp", {"width": 7}),
     ("mlp", {"activation": "relu"}),
     ("edge-cnn", {"width": 3}),
@@ -46,6 +47,7 @@ def test_every_option_builds_a_working_network(name, options):
     ("name", "shape", "count"),
     [
         ("logistic", (1, 28, 28), 7_850),
+        ("bounded-linear", (1, 28, 28), 7_850),
         ("mlp", (1, 28, 28), 269_322),
         ("edge-cnn", (1, 28, 28), 12_650),
         ("edge-cnn", (3, 32, 32), 25_386),
@@ -103,10 +105,10 @@ def test_the_default_activation_is_bounded():
 
 def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
     with pytest.raises(
-        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, linear, mlp, table, tanh-cnn, strided-cnn, "
+        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, linear, bounded-linear, mlp, table, tanh-cnn, strided-cnn, "
     ):
         models.build("cnn", (1, 8, 8), 10)
-    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, linear, mlp, table, reg"):
+    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, linear, bounded-linear, mlp, table, reg"):
         models.build("tanh-cnn", (54,), 7)
     with pytest.raises(InvalidArgumentError, match=r"input_shape is \(\).*one dimension or more"):
         models.build("logistic", (), 7)
@@ -115,7 +117,7 @@ def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (("resnet", (1, 28, 28), 10), {}, "name is 'resnet'; it must be one of 'logistic', 'linear', 'mlp', "),
+        (("resnet", (1, 28, 28), 10), {}, "name is 'resnet'; it must be one of 'logistic', 'linear', 'bounded-linear', 'mlp', "),
         (("mlp", (0,), 10), {}, "input_shape is 0"),
         (("logistic", (4,), 1), {}, "classes is 1; it must be at least 2"),
         (("table", (4,), 2), {"numbers": [4]}, "positions of features, from 0 to 3"),

@@ -25,6 +25,7 @@ from privet.errors import PrivetError
 # Command → its function or group of commands as "module:name", and its line in `privet --help`.
 VERBS = {
     "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy and evaluate it."),
+    "fit": ("privet.cli.verbs.fit:fit", "Fit a linear model with noise on its objective or its minimiser."),
     "predict": ("privet.cli.verbs.model:predict", "Write the predictions of a trained model for the rows of a file."),
     "export": ("privet.cli.verbs.model:export", "Write the network of a trained model for other programs."),
     "plan": ("privet.cli.verbs.plan:plan", "Show noise, signal and time of a training at several ε, without training."),

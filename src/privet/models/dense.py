@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["linear", "logistic", "mlp", "regression_mlp", "zero_linear"]
+__all__ = ["BoundedLinear", "bounded_linear", "linear", "logistic", "mlp", "regression_mlp", "zero_linear"]
 
 import math
 from collections import OrderedDict
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from privet.errors import count
+from privet.errors import InvalidArgumentError, count, positive, real
 from privet.models.layers import activation_layer
 
 
@@ -62,6 +63,44 @@ def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activat
             output=nn.Linear(width, classes),
         )
     )
+
+
+class BoundedLinear(nn.Module):
+    """A linear model of rows (x, c)/R, scaled down to a norm of 1 where they are longer; the model of `privet.convex`.
+
+    Args:
+        features: number of features D.
+        outputs: number of outputs.
+        radius: R > 0.
+        intercept: c ≥ 0.
+    """
+
+    def __init__(self, features: int, outputs: int, radius: float, intercept: float) -> None:
+        super().__init__()
+        self.radius, self.intercept = radius, intercept
+        self.output = nn.Linear(features + 1, outputs, bias=False)
+        nn.init.zeros_(self.output.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return outputs (B, outputs) of inputs (B, …)."""
+        features = inputs.flatten(1)
+        rows = torch.cat((features, torch.full_like(features[:, :1], self.intercept)), dim=1) / self.radius
+        outputs: Tensor = self.output(rows / rows.norm(dim=1, keepdim=True).clamp(min=1.0))
+        return outputs
+
+
+def bounded_linear(input_shape: tuple[int, ...], classes: int, *, radius: float = 1.0, intercept: float = 1.0) -> BoundedLinear:
+    """Return a linear model of rows with bounded norm; see `BoundedLinear`.
+
+    Args:
+        input_shape: shape of one input, which is flattened.
+        classes: number of outputs: classes, or 1 for a regression.
+        radius: largest norm of a row, with the intercept, that is left unchanged, > 0.
+        intercept: constant that is appended to every row, ≥ 0.
+    """
+    if real("intercept", intercept) < 0:
+        raise InvalidArgumentError("intercept", intercept, "at least 0", "0 leaves the intercept out.")
+    return BoundedLinear(math.prod(input_shape), classes, positive("radius", radius), intercept)
 
 
 def regression_mlp(input_shape: tuple[int, ...], classes: int, *, activation: str = "relu") -> nn.Sequential:

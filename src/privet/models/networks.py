@@ -14,7 +14,7 @@ from torch import nn
 from privet.errors import InvalidArgumentError, choice, count
 from privet.models import convolutional, edges
 from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
-from privet.models.dense import linear, logistic, mlp, regression_mlp
+from privet.models.dense import bounded_linear, linear, logistic, mlp, regression_mlp
 from privet.models.edges import edge_cnn
 from privet.models.features import efficientnet, minilm
 from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
@@ -43,6 +43,7 @@ class _Network:
 _NETWORKS = {
     "logistic": _Network(logistic, task="classification"),
     "linear": _Network(linear, task="regression"),
+    "bounded-linear": _Network(bounded_linear),
     "mlp": _Network(mlp),
     "table": _Network(table),
     "edge-cnn": _Network(edge_cnn, edges.SMALLEST_SIDE),
@@ -73,9 +74,9 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
             "strided-cnn" (5), "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3), (48, 384) and (48,) for the pretrained
             "efficientnet-last-block", "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
         classes: number of outputs: classes, ≥ 2, or 1 for a regression, which "logistic" refuses.
-        options: `width` and `activation` for "mlp", `numbers`, `waves`, `width` and `activation` for "table",
-            `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn", `width` for "edge-cnn" and
-            "strided-cnn", `rank` for "minilm-lora".
+        options: `radius` and `intercept` for "bounded-linear", `width` and `activation` for "mlp", `numbers`, `waves`, `width`
+            and `activation` for "table", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn",
+            `width` for "edge-cnn" and "strided-cnn", `rank` for "minilm-lora".
     Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks, PrivetError
         if a package is missing, and DataUnavailableError if the weights are not available.
     """

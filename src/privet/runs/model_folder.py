@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["describe_task", "write_model"]
+__all__ = ["describe_task", "write_described", "write_model"]
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from privet.accounting.guarantee.statement import Guarantee
 from privet.artifact import (
     FOLDER,
+    Architecture,
     GuaranteeSummary,
     ModelDescription,
     PublicMetric,
@@ -59,21 +61,51 @@ def write_model(
         evaluation: evaluation on public test data; None without any.
         estimate: result on held-out private data, which was released under the guarantee; None without any.
     """
-    folder = directory / FOLDER
-    task = describe_task(dataset)
+    summary, metrics = GuaranteeSummary.of(guarantee), _released_metrics(estimate)
+    architecture = setup.architecture(dataset)
+    write_described(
+        directory, module, architecture, dataset, summary, guarantee.versions, evaluation, metrics,
+        name=setup.data, license=setup.license,
+    )  # fmt: skip
+
+
+def write_described(
+    directory: Path,
+    module: nn.Module,
+    architecture: Architecture,
+    dataset: DataSet,
+    guarantee: GuaranteeSummary,
+    versions: Mapping[str, str],
+    evaluation: Evaluation | RegressionEvaluation | None,
+    released: Iterable[PublicMetric] = (),
+    *,
+    name: str,
+    license: str | None,
+) -> None:
+    """Write the folder of a model with a given architecture and summary of its guarantee; otherwise as `write_model`.
+
+    Args:
+        directory, module, dataset, evaluation: as for `write_model`.
+        architecture: the network.
+        guarantee: summary of the guarantee.
+        versions: library → version.
+        released: metrics that were released under the guarantee.
+        name: name or path of the data.
+        license: licence of the model; None leaves it out.
+    """
+    folder, task = directory / FOLDER, describe_task(dataset)
     description = ModelDescription(
-        architecture=setup.architecture(dataset),
+        architecture=architecture,
         target=dataset.schema.target if dataset.schema else _NUMBER if dataset.classes is None else _CLASS,
         task=task,
         schema=dataset.schema,
         preprocessing=dataset.preprocessing,
-        guarantee=GuaranteeSummary.of(guarantee),
-        data_set=dataset.name if setup.data in SETS else None,
+        guarantee=guarantee,
+        data_set=dataset.name if name in SETS else None,
         weights=write_weights(folder, module),
-        versions=guarantee.versions,
+        versions=versions,
     )
-    metrics = [*_public_metrics(evaluation), *_released_metrics(estimate)]
-    write_folder(folder, description, format_card(description, metrics, setup.license))
+    write_folder(folder, description, format_card(description, [*_public_metrics(evaluation), *released], license))
 
 
 def describe_task(dataset: DataSet) -> Target:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from privet.cli.output import Json, answer
+from privet.convex.convex_verification import read_convex_plan, verify_fit
 from privet.ledger import read
 from privet.ledger.history import WHAT
 from privet.training.directory import LEDGER
@@ -34,7 +35,8 @@ def verify(run: Run, json: Json = False) -> None:
 
     Example: privet ledger verify runs/mnist
     """
-    found = verify_run(run)
+    plan = read_convex_plan(run)
+    found = verify_run(run) if plan is None else verify_fit(run, plan)
     answer(json, asdict(found), str(found))
 
 

@@ -1,0 +1,71 @@
+"""Check that the files of a convex run agree: its ledger and its plan."""
+
+from __future__ import annotations
+
+__all__ = ["VerifiedFit", "read_convex_plan", "verify_fit"]
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from privet._utils.documents import DocumentError, from_json, read_text
+from privet.accounting.rounding import format_up
+from privet.convex.convex_plan import FORMAT, ConvexPlan
+from privet.ledger import read_history
+from privet.training.directory import LEDGER, PLAN
+
+
+@dataclass(frozen=True)
+class VerifiedFit:
+    """The content of the ledger of a convex run, after all checks.
+
+    Args:
+        run: id of the run.
+        queries: names of the draws of noise that count.
+        released: whether the weights were released; if not, a crash has spent the draws that count.
+        epsilon: ε at `delta` of the plan, if anything counts.
+        delta: δ.
+        tip: SHA-256 of the ledger's last line.
+    """
+
+    run: str
+    queries: tuple[str, ...]
+    released: bool
+    epsilon: float
+    delta: float
+    tip: str
+
+    def __str__(self) -> str:
+        what = "the weights were released" if self.released else "no weights were released"
+        return (
+            f"The ledger of run {self.run} is intact: draws of noise that count: {', '.join(self.queries) or 'none'}; {what}. "
+            f"ε = {format_up(self.epsilon)} at δ = {self.delta:g}.\nTip: {self.tip}"
+        )
+
+
+def read_convex_plan(directory: Path) -> ConvexPlan | None:
+    """Return the plan of a convex run; None if the directory holds another run, or none."""
+    try:
+        text = read_text(directory / PLAN)
+        values = from_json(text)
+    except DocumentError:
+        return None
+    return ConvexPlan.from_json(text) if isinstance(values, dict) and values.get("format") == FORMAT else None
+
+
+def verify_fit(directory: Path, plan: ConvexPlan) -> VerifiedFit:
+    """Check the ledger of a convex run against its plan, without changing it.
+
+    Raises:
+        LedgerError: the ledger is missing, damaged, or of another plan.
+    """
+    path = directory / LEDGER
+    history, tips, _ = read_history(path)
+    history.check_plan(plan.to_dict(), [], f"the ledger {path}", plan.queries)
+    return VerifiedFit(
+        run=history.run,
+        queries=tuple(history.queries),
+        released="solution" in history.answers,
+        epsilon=plan.epsilon() if history.queries else 0.0,
+        delta=plan.delta,
+        tip=tips[-1],
+    )

@@ -1,0 +1,146 @@
+"""Runs of convex training: one release of a linear model, in a directory with plan, ledger, model and statement.
+
+First: plan.json, run.json, ledger; for tables, schema.toml. At the end: model/, evaluation.json, guarantee.json, guarantee.md,
+status.json.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ConvexOutcome", "describe_data", "fit_and_write"]
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from privet._utils.files import write_text
+from privet.accounting.guarantee.statement import explain_meaning
+from privet.artifact import Architecture, GuaranteeSummary
+from privet.convex import ConvexGuarantee, ConvexLoss, ConvexPlan, Huber, Logistic, fit, state_guarantee
+from privet.convex.convex_statement import UNIT
+from privet.data import DataSet
+from privet.errors import InvalidArgumentError
+from privet.evaluation import Evaluation, RegressionEvaluation
+from privet.runs.model_folder import write_described
+from privet.runs.tasks import task_of
+from privet.training.directory import LEDGER, PLAN, STATUS, claim
+
+_RESAMPLES = 1000
+_EVALUATED = "evaluated beside the guarantee on the test set, which is assumed public: {}"
+
+
+@dataclass(frozen=True)
+class ConvexOutcome:
+    """The results of a finished run.
+
+    Args:
+        directory: directory of the run.
+        guarantee: its privacy statement.
+        evaluation: evaluation on the test set; None without one.
+        test_data: description of the test set; None without one.
+        seconds: time of the fit.
+    """
+
+    directory: Path
+    guarantee: ConvexGuarantee
+    evaluation: Evaluation | RegressionEvaluation | None
+    test_data: str | None
+    seconds: float
+
+
+def describe_data(dataset: DataSet, threshold: float) -> tuple[int, int, ConvexLoss]:
+    """Return the public numbers of examples and features, and the loss for the task.
+
+    Args:
+        dataset: data with numeric inputs, whose targets `runs.scale_targets` has scaled.
+        threshold: τ of `Huber`, for a regression.
+
+    Raises:
+        InvalidArgumentError: the data are texts, or have users.
+    """
+    if not dataset.train.tensors[0].is_floating_point():
+        raise InvalidArgumentError("data", dataset.name, "a data set with numeric inputs")
+    if dataset.users is not None:
+        raise InvalidArgumentError(
+            "data", dataset.name, "without users", "Here one example is the unit of privacy; for users: privet train."
+        )
+    loss = Huber(threshold) if dataset.classes is None else Logistic(dataset.classes)
+    return len(dataset.train), math.prod(dataset.input_shape), loss
+
+
+def fit_and_write(
+    plan: ConvexPlan, dataset: DataSet, directory: Path, *, data: str, license: str | None = None, device: str = "cpu",
+    defaults: Mapping[str, Any] | None = None,
+) -> ConvexOutcome:  # fmt: skip
+    """Fit a model by a calibrated plan and write all files into a new directory.
+
+    Args:
+        plan: calibrated plan for these data.
+        dataset: the data, with scaled targets.
+        directory: a new or empty directory.
+        data: name in the catalogue, or path.
+        license: licence of the model for its card.
+        device: torch device that computes.
+        defaults: option → value of the settings that were chosen by default.
+
+    Raises:
+        LedgerError: the directory holds a run.
+        InvalidArgumentError: the plan is not for these data.
+
+    Guarantee:
+        That of `privet.convex.fit`; the files hold its release, public facts, and results on public test data.
+    """
+    claim(directory)
+    write_text(directory / PLAN, plan.to_json(indent=2) + "\n")  # first, so that the ledger of a crashed run can be verified
+    task, start = task_of(dataset), time.perf_counter()
+    inputs, targets = dataset.train.tensors
+    weights = fit(plan, inputs.to(device), targets.to(device), ledger=directory / LEDGER)
+    seconds = time.perf_counter() - start
+    options = {"radius": plan.radius, "intercept": plan.intercept}
+    architecture = Architecture("bounded-linear", dataset.input_shape, plan.loss.outputs, options)
+    module = architecture.build()
+    _set_weights(module, weights)
+    evaluation = None if dataset.test is None else task.evaluate(module, dataset.test, "cpu", _RESAMPLES)
+    notes = dataset.notes if dataset.test_data is None else (*dataset.notes, _EVALUATED.format(dataset.test_data).capitalize())
+    guarantee = state_guarantee(plan, notes=notes, assumptions=dataset.assumptions)
+    summary = GuaranteeSummary(
+        epsilon=guarantee.epsilon,
+        delta=plan.delta,
+        unit=UNIT,
+        adjacency=plan.adjacency,
+        examples=plan.examples,
+        accountant=type(plan.mechanism).__name__,
+        attacks=explain_meaning(guarantee.meaning, UNIT, plan.adjacency) if plan.private else "",
+        assumptions=guarantee.assumptions,
+        not_covered=guarantee.not_covered,
+    )
+    write_described(directory, module, architecture, dataset, summary, guarantee.versions, evaluation, name=data, license=license)
+    facts = {
+        "data": data, "model": architecture.name, "mechanism": type(plan.mechanism).__name__, "seconds": round(seconds, 2),
+        "parameters": weights.numel(), "provenance": dataset.provenance, "test_data": dataset.test_data,
+        "defaults": dict(defaults or {}), "versions": dict(guarantee.versions),
+    }  # fmt: skip
+    files = {
+        "run.json": json.dumps(facts, indent=2),
+        "guarantee.json": guarantee.to_json(),
+        "guarantee.md": f"# Guarantee\n\n{guarantee}",
+        STATUS: json.dumps({"state": "complete", "steps_done": 1, "steps_planned": 1}),
+    }
+    if dataset.schema is not None:
+        files["schema.toml"] = dataset.schema.to_toml().rstrip("\n")
+    if evaluation is not None:
+        files["evaluation.json"] = json.dumps(evaluation.to_dict())
+    for name, text in files.items():
+        write_text(directory / name, text + "\n")
+    return ConvexOutcome(directory, guarantee, evaluation, dataset.test_data, seconds)
+
+
+def _set_weights(module: nn.Module, weights: torch.Tensor) -> None:
+    with torch.no_grad():
+        module.output.weight.copy_(weights)  # type: ignore[operator, union-attr]
