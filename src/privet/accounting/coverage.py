@@ -19,6 +19,7 @@ from privet.accounting.events import (
     merge,
     merge_equal,
 )
+from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.errors import InvalidArgumentError
 
 _NEIGHBOURS_FIX = {
@@ -26,6 +27,8 @@ _NEIGHBOURS_FIX = {
     "exact norms (projections=None).",
     FixedSizeEvent: "The inclusion probability depends on the number of examples; use Poisson sampling to protect membership.",
     TruncatedPoissonEvent: "Whether an example is dropped depends on the others; use Poisson sampling, without truncation.",
+    LaplaceEvent: "No bound for replacing is known if samples get Laplace noise; use sampling_rate=1, or another adjacency.",
+    RandomizedResponseEvent: "It hides what an example answers, not that it answers.",
     ShuffledEvent: "Removing one example changes the batches of all others. Use BallsInBins, in which no example's step depends "
     "on the others, or Poisson sampling.",
 }
@@ -33,6 +36,9 @@ _ONLY_PLD_FIX = {
     Event: "Rényi divergences under estimated norms are infinite at every order.",
     FixedSizeEvent: "No other accountant has a bound for samples of fixed size.",
     TruncatedPoissonEvent: "No other accountant has a bound for truncated samples.",
+    LaplaceEvent: "Other accountants have bounds for Laplace noise without sampling only, or for Gaussian noise only.",
+    RandomizedResponseEvent: "The other accountants have bounds for Gaussian noise only.",
+    EpsilonDeltaEvent: "Rényi divergences are infinite unless δ = 0; other accountants have bounds for Gaussian noise only.",
 }
 
 

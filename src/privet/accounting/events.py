@@ -28,6 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.errors import InvalidArgumentError, between, choice, count, real
 
 # Neighbouring data sets differ in one example, which is …
@@ -175,7 +176,16 @@ class BallsInBinsEvent:
             count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
-Release = Event | FixedSizeEvent | TruncatedPoissonEvent | ShuffledEvent | BallsInBinsEvent
+Release = (
+    Event
+    | FixedSizeEvent
+    | TruncatedPoissonEvent
+    | ShuffledEvent
+    | BallsInBinsEvent
+    | LaplaceEvent
+    | RandomizedResponseEvent
+    | EpsilonDeltaEvent
+)
 
 
 def combined(multipliers: Iterable[float]) -> float:
@@ -246,7 +256,10 @@ def round_multipliers_down(events: Iterable[Release], per_octave: int) -> tuple[
     """
     least = MULTIPLIER_RANGE[0]
     return merge(
-        replace(event, noise_multiplier=max(_floor_to_ladder(event.noise_multiplier, per_octave), least)) for event in events
+        event
+        if isinstance(event, (RandomizedResponseEvent, EpsilonDeltaEvent))
+        else replace(event, noise_multiplier=max(_floor_to_ladder(event.noise_multiplier, per_octave), least))
+        for event in events
     )
 
 
@@ -264,7 +277,7 @@ _FINE, _COARSE, _MANY = 2**20, 2**11, 2048
 
 
 def _round_rate_up(event: Release) -> Release:
-    if isinstance(event, (Event, FixedSizeEvent, TruncatedPoissonEvent)) and event.sampling_rate < 1:
+    if isinstance(event, (Event, FixedSizeEvent, TruncatedPoissonEvent, LaplaceEvent)) and event.sampling_rate < 1:
         return replace(event, sampling_rate=1 / _floor_to_ladder(1 / event.sampling_rate, _FINE))
     return event
 

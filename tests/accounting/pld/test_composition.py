@@ -122,8 +122,8 @@ def test_rounding_is_covered_where_many_far_losses_are_expected(tilt, added_tilt
 def test_where_the_others_are_too_small_to_count_far_losses_make_up_for_it():
     """Ten times o = e^{-50} is no number that is kept, and ten times o + f = e^{-0.1} is one all the same."""
     logs, part = np.array([[[0.0, -50.0]], [[0.0, 0.0]], [[0.1, 49.9]], [[0.0, 0.0]]]), np.zeros(1)
-    total = composition._Sum(1.0, {}, np.zeros(1, dtype=np.int64))
-    total.change("release", logs, composition._Part(nodes(0.1, -1.0, 1.0), 10, part, part, part))
+    total = composition._Sum(1.0, {}, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    total.change("release", logs, composition._Part(nodes(0.1, -1.0, 1.0), 10, part, part, part, np.zeros((2, 1, 1))))
     magnitudes, turns, added = total.terms(0)
     np.testing.assert_array_equal(turns, 0.0)
     np.testing.assert_allclose(np.exp(magnitudes) * added, [np.expm1(1.0), np.exp(-1.0)], rtol=1e-9)

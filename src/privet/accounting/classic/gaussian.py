@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["epsilon", "log_delta", "mu"]
+__all__ = ["epsilon", "hide_rounding", "log_delta", "mu"]
 
 import math
 
@@ -41,6 +41,11 @@ def epsilon(mu: float, delta: float) -> float:
     most = high + 1.0
     found = float(brentq(lambda value: log_delta(mu, value) - math.log(delta), 0.0, most, xtol=_PRECISION, rtol=_PRECISION))
     return found * (1 + 2 * _PRECISION) + 2 * _PRECISION
+
+
+def hide_rounding(mu: float) -> float:
+    """Return µ > 0 rounded up just enough to hide the rounding error of its ε."""
+    return float(2.0 ** (math.ceil(math.log2(mu) * 2**33) / 2**33))
 
 
 def mu(epsilon: float, delta: float) -> float:

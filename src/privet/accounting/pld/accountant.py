@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from privet.accounting import rdp
-from privet.accounting.classic import gaussian
+from privet.accounting.classic import gaussian, single_release
 from privet.accounting.events import BallsInBinsEvent, Event, FixedSizeEvent, Release, round_finely
 from privet.accounting.pld import event_losses
 from privet.accounting.pld.composition import Composer
@@ -48,16 +48,16 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
         Connect-the-dots discretisations dominate the pairs of distributions of the releases, so their composition dominates that
         of the releases; mass above the nodes counts as an infinite loss. As steps, rate, 1/σ and 1/δ grow, the nodes get coarser
         and no truncated part shrinks, so with exact sums ε would be monotone in all of them. Possible rounding errors are added
-        to δ, in proportion to the number of releases; rounding of rates, multipliers and answers hides them. Full-batch releases
-        are one Gaussian, whose ε has a closed form.
+        to δ, in proportion to the number of releases; rounding of rates, multipliers and answers hides them. A single release has
+        a closed form, and so have full-batch releases with Gaussian noise, which are one Gaussian.
 
     Source:
         Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots"; Zhu, Dong, Wang 2022, "Optimal Accounting of
         Differential Privacy via Characteristic Function".
     """
     together, mu = round_finely(events), _unamplified_mu(events, adjacency)
-    if all(_is_gaussian(event) for event in together):
-        return _round_up(gaussian.epsilon(mu, delta), _DIGITS)
+    if exact := _with_closed_form(events, together):
+        return _round_up(single_release.epsilon(exact, delta, adjacency), _DIGITS)
     grids, near = first_grids(forecast(together, delta, adjacency, ahead=True), delta)
     found = math.inf
     for _ in range(_ROUNDS):
@@ -70,6 +70,7 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
         grids = closer.grids_apart(found, delta) if rounded else (closer.grid(found),)
     if math.isinf(found) and all(rdp.covers(event) for event in together):
         found = rdp.epsilon(together, delta, adjacency)
+    found = min(found, single_release.largest_loss(together, delta, adjacency))
     number = sum(event.count for event in together)
     found = _round_up(found, min(_DIGITS_OF_SUMS, _DIGITS_OF_MANY - math.ceil(math.log10(number))))
     # Sampling only amplifies, so the bound without sampling holds too.
@@ -82,8 +83,8 @@ def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
     """Return δ at ε ≥ 0 for the composition of all events; arguments and guarantee as for `epsilon`."""
     together, mu = round_finely(events), _unamplified_mu(events, adjacency)
     unsampled = 1.0 if math.isinf(mu) else math.exp(gaussian.log_delta(mu, epsilon))
-    if all(_is_gaussian(event) for event in together):
-        return unsampled
+    if exact := _with_closed_form(events, together):
+        return single_release.delta(exact, epsilon, adjacency)
     likely, found = 1e-10, 1.0
     for _ in range(_ROUNDS):
         found = min(found, _max_delta(epsilon, together, forecast(together, likely, adjacency, ahead=False)))
@@ -104,8 +105,8 @@ def deltas(events: Sequence[Release], epsilons: Array, adjacency: str, likely: f
     """
     together, mu = round_finely(events), _unamplified_mu(events, adjacency)
     unsampled = [1.0 if math.isinf(mu) else math.exp(gaussian.log_delta(mu, float(value))) for value in epsilons]
-    if all(_is_gaussian(event) for event in together):
-        return np.array(unsampled)
+    if exact := _with_closed_form(events, together):
+        return np.array([single_release.delta(exact, float(value), adjacency) for value in epsilons])
     known = forecast(together, likely, adjacency, ahead=False)
     return np.minimum(unsampled, [_max_delta(float(value), together, known) for value in epsilons])
 
@@ -113,9 +114,18 @@ def deltas(events: Sequence[Release], epsilons: Array, adjacency: str, likely: f
 def grid_width(events: Sequence[Release], delta: float, adjacency: str) -> float:
     """Return the largest node spacing around zero in the computation of ε at δ; 0 for a closed form."""
     together = round_finely(events)
-    if all(_is_gaussian(event) for event in together):
+    if _with_closed_form(events, together):
         return 0.0
     return forecast(together, delta, adjacency, ahead=True).width
+
+
+def _with_closed_form(events: Sequence[Release], rounded: Sequence[Release]) -> Sequence[Release]:
+    """Return the events, with rates next to 1 as 1, if their composition has a closed form; otherwise nothing."""
+    if single_release.covers(events):
+        return events
+    if not single_release.covers(rounded):
+        return ()
+    return [Event(1.0, event.noise_multiplier, event.count) for event in events]
 
 
 def _max_epsilon(ways: Sequence[ComposedLoss], delta: float, likely: float) -> tuple[float, bool]:
@@ -140,10 +150,6 @@ def _compose(events: Sequence[Release], adjacency: str, grids: tuple[Grid, ...])
     return _COMPOSER.compose(counts, adjacency, grids)
 
 
-def _is_gaussian(event: Release) -> bool:
-    return isinstance(event, Event) and event.sampling_rate == 1.0 and event.projections is None
-
-
 def _unamplified_mu(events: Sequence[Release], adjacency: str) -> float:
     """Return μ of the composed Gaussian without amplification; infinity if no such bound is known."""
     if not all(
@@ -152,9 +158,7 @@ def _unamplified_mu(events: Sequence[Release], adjacency: str) -> float:
     ):
         return math.inf
     sensitivity = 2.0 if adjacency == "replace-one" else 1.0
-    mu = sensitivity * math.sqrt(math.fsum(event.count / event.noise_multiplier**2 for event in events))
-    # Rounded up just enough to hide the rounding error of its ε.
-    return float(2.0 ** (math.ceil(math.log2(mu) * 2**33) / 2**33))
+    return gaussian.hide_rounding(sensitivity * math.sqrt(math.fsum(event.count / event.noise_multiplier**2 for event in events)))
 
 
 def _round_up(value: float, digits: int) -> float:

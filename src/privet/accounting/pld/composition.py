@@ -5,8 +5,9 @@ k = 0, ±1, …. The sum is exact for losses repeated with period W, and the rep
 that determines δ dominates the sum, so rounding errors of the rest cannot swamp it, however small it is.
 
 The losses of a composition spread over many nodes, so a few frequencies carry all of the mass. To guarantee this without
-inspecting the other frequencies, one more release is composed: a Gaussian whose losses vary about as much as the discretisation
-has added. An extra release gives an upper bound, and the decay of its transform is known.
+inspecting the other frequencies, transforms are bounded there by what their masses have in common with uniform distributions
+(`decay`), and one more release is composed: a Gaussian whose losses vary about as much as the discretisation has added. An extra
+release gives an upper bound, and its transform decays beyond the frequencies at which the nodes' distances repeat.
 
 Where far losses are rare, the near losses dominate a transform, and their rounding swamps the far ones, which determine δ, under
 every tilt. Then the far losses are summed separately: with o and f for the transforms of a release's near and far losses,
@@ -19,7 +20,7 @@ Source:
 
 from __future__ import annotations
 
-__all__ = ["Builder", "Composer", "Integers", "smoothing"]
+__all__ = ["Builder", "Composer", "Integers", "smoothing", "sums_beyond"]
 
 import math
 import threading
@@ -32,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expm1
 
+from privet.accounting.pld.decay import edges, first_interval
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes
 from privet.accounting.pld.series import ComposedLoss, Series
 from privet.accounting.pld.transforms import LEAST, Grid, Spectrum, kernel, log_transforms
@@ -51,6 +53,8 @@ _QUANTUM = 2.0**-43
 # Logarithms of far losses are in multiples of these times the grid's scale, high digits and low digits separately. If their sum
 # at θ is at most _MOST_SCALES scales, each is at most _MOST_SCALES_EACH scales at any frequency.
 _LARGE_QUANTUM, _SMALL_QUANTUM, _MOST_SCALES, _MOST_SCALES_EACH = 2.0**-3, 2.0**-48, 2.0**5, 2.0**57
+# Bounds on transforms beyond the frequencies are summed as integer multiples of this, and are at least the second.
+_DECAY_QUANTUM, _LEAST_DECAY, _LEAST_DECAY_OF_FAR = 2.0**-20, -(2.0**30), -600.0
 # Factors by which the rounding reserve exceeds the rounding under the best tilt: per release, and once per composition.
 _RESERVED, _RESERVED_ONCE = 128, 2**19
 # Frequencies that contribute less than this share of δ are bounded instead of summed.
@@ -68,6 +72,7 @@ class _Part:
         count: multiplicity.
         log_moments, far: (W,) as in `Transforms`.
         infinite: (W,) probability of an infinite loss.
+        decay: (1 or 2, W, G) as in `Transforms`.
     """
 
     nodes: Nodes
@@ -75,6 +80,7 @@ class _Part:
     log_moments: Array
     far: Array
     infinite: Array
+    decay: Array
 
 
 @dataclass
@@ -86,20 +92,39 @@ class _Sum:
         parts: release → its part.
         fixed: (2, W, K + 1) log magnitudes and turns as in `Transforms`, in quanta; turns may overflow. With a scale it is
             (6, W, K + 1), followed by real and imaginary parts of the far losses' contribution, in large and then small quanta.
+        decay: (1 or 2, W, INTERVALS) as in `Transforms`, in quanta.
     """
 
     scale: float | None
     parts: dict[Any, _Part]
     fixed: Integers
+    decay: Integers
 
     def change(self, release: Any, logs: Array, part: _Part) -> None:
         """Set the multiplicity of a release to `part.count`, given the (L, W, K + 1) logarithms of its transforms."""
         before = self.parts.pop(release, None)
         if before is not None:
             self.fixed = self.fixed - self._to_quanta(logs, before.count)
+            self.decay = self.decay - self._decay_to_quanta(part.decay, before.count)
         if part.count:
             self.fixed = self.fixed + self._to_quanta(logs, part.count)
+            self.decay = self.decay + self._decay_to_quanta(part.decay, part.count)
             self.parts[release] = part
+
+    def _decay_to_quanta(self, bounds: Array, count: int) -> Integers:
+        """Return multiples of a release's bounds in quanta, rounded up."""
+        many = np.maximum(count * bounds, _LEAST_DECAY)
+        if self.scale is not None:
+            many[1] = np.minimum(many[1] / self.scale, _MOST_SCALES_EACH * _DECAY_QUANTUM)
+        return np.ceil(many / _DECAY_QUANTUM).astype(np.int64)
+
+    def log_bounds(self, way: int) -> Array:
+        """Return upper bounds (INTERVALS,) on log magnitudes in the intervals of frequencies."""
+        near: Array = _DECAY_QUANTUM * self.decay[0, way]
+        if self.scale is None:
+            return near
+        far = self.scale * _DECAY_QUANTUM * self.decay[1, way]
+        return np.asarray(near + far + np.log(np.maximum(-np.expm1(-far), math.exp(_LEAST_DECAY_OF_FAR))))
 
     def _to_quanta(self, logs: Array, count: int) -> Integers:
         many = count * logs
@@ -144,6 +169,25 @@ def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
     return max(math.fsum(count * (_SMOOTHING * nodes.width) ** 2 for nodes, count in each), least**2)
 
 
+def sums_beyond(log_bounds: Array, period: float, variance: float, largest: float) -> Array:
+    """Return upper bounds on the sum of |factor · transform| over all frequencies from each interval on, (INTERVALS + 1,).
+
+    Args:
+        log_bounds: (INTERVALS,) of the composed transform, as in `Transforms`.
+        period: of the series.
+        variance: that of the Gaussian losses added.
+        largest: bound on the transform's magnitude anywhere.
+    """
+    ends = edges(period)
+    with np.errstate(over="ignore"):
+        bounds = np.append(np.minimum(np.exp(log_bounds), largest), largest)
+    each = bounds * np.exp(-variance / 2 * ends**2)
+    # A factor is at most 2/(period·ω²), and those of all frequencies from the last end on sum to at most this.
+    numbers = np.diff(ends) * period / (2 * math.pi) + 1
+    factors = np.append(2 * numbers / (period * ends[:-1] ** 2), 1 / (math.pi * ends[-1]) + 2 / (period * ends[-1] ** 2))
+    return np.asarray(np.cumsum((factors * each)[::-1])[::-1])
+
+
 def _make_series(total: _Sum, way: int, grid: Grid) -> Series:
     """Return the series for δ of the composition in one direction, with all its uncertainty as rounding."""
     parts = total.parts.values()
@@ -158,9 +202,8 @@ def _make_series(total: _Sum, way: int, grid: Grid) -> Series:
     angles = 2 * math.pi * turns[counted] + variance * (grid.tilt + 0.5) * angular[counted]
     shares = factors[counted] / factor_sizes[counted] * scales[counted] * np.exp(1j * angles) * added[counted]
     whole = float(sizes.sum())
-    beyond = grid.period / (2 * math.pi**2 * grid.frequencies) * math.exp(-variance * float(angular[-1]) ** 2 / 2)
     rounding = (
-        largest * beyond
+        float(sums_beyond(total.log_bounds(way), grid.period, variance, largest)[first_interval(grid.frequencies)])
         + whole
         - float(sizes[counted].sum())
         # A factor has an error of a few units, relative to itself or, if it is small, to the largest.
@@ -216,11 +259,11 @@ class Composer:
 
     def _sum_logs(self, counts: Mapping[Any, int], adjacency: str, grid: Grid) -> _Sum:
         """Return the summed logarithms of transforms, updating the cached sum if that takes fewer changes."""
-        total = self._sums.pop((adjacency, grid), None) or _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64))
+        total = self._sums.pop((adjacency, grid), None) or _empty(grid)
         now = {release: part.count for release, part in total.parts.items()}
         changed = [release for release in {**now, **counts} if now.get(release) != counts.get(release)]
         if len(changed) >= len(counts):
-            total, changed = _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64)), list(counts)
+            total, changed = _empty(grid), list(counts)
         for release, logs, part in self._transform(changed, adjacency, grid):
             total.change(release, logs, replace(part, count=counts.get(release, 0)))
         _keep(self._sums, (adjacency, grid), total)
@@ -240,12 +283,18 @@ class Composer:
             some = new[first : first + _TOGETHER]
             for places, ways in self._losses(some, adjacency, grid.tail):
                 found = log_transforms(ways, grid)
-                each = (found.log_moments, found.far, np.stack([way.infinite for way in ways]))
+                infinite = np.stack([way.infinite for way in ways])
                 for row, place in enumerate(places):
                     one = np.ascontiguousarray(found.logs[:, :, row])
-                    part = _Part(ways[0].nodes, 0, *(known[:, row] for known in each))
+                    part = _Part(
+                        ways[0].nodes, 0, found.log_moments[:, row], found.far[:, row], infinite[:, row], found.decay[:, :, row]
+                    )
                     _keep(self._latest, (some[place], adjacency, grid), (one, part))
                     yield some[place], one, part
+
+
+def _empty(grid: Grid) -> _Sum:
+    return _Sum(grid.scale, {}, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 
 def _keep(cache: OrderedDict[Any, Any], key: Hashable, value: Any) -> None:

@@ -17,7 +17,7 @@ _UNIT = float(np.finfo(np.float64).eps)
 _LARGEST_EXPONENT = 700.0
 _SMALLEST_MASS = 1e-290
 # By default, nodes up to this many widths from zero are one width apart; up to twice as far, two widths; and so on.
-_NEAR = 256
+_NEAR = 128
 # Largest distance between nodes, absolute or as a share of the range.
 _WIDEST, _WIDEST_SHARE = 0.25, 2.0**-13
 # Ranges end at multiples of this many nodes, so that similar ranges become equal.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["log_moments", "losses", "own_nodes"]
+__all__ = ["decays", "log_moments", "losses", "own_nodes"]
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from privet.accounting.events import BallsInBinsEvent, Event, FixedSizeEvent, Release, TruncatedPoissonEvent
-from privet.accounting.pld import estimated_norms, interop, random_allocation, sampled_gaussian
+from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
+from privet.accounting.pld import estimated_norms, interop, mechanism_losses, random_allocation, sampled_gaussian
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
-from privet.accounting.pld.transforms import log_shares
+from privet.accounting.pld.transforms import decay, log_shares, tilt_masses
 
 # Largest distance of nodes around zero, as a share of the spread of one release's losses.
 _SHARE = 1 / 36
 # But at least the first as a share of their range, and at most the second.
 _CLOSEST_SHARE, _WIDEST = 2.0**-20, 0.25
+# Number of nodes that count as one where only an approximation is needed.
+_THINNED = 4
 # Losses up to this many times as probable as the tail are too rare to count for the spread.
 _RARE = 1e7
 
@@ -82,12 +85,41 @@ def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nod
     return random_allocation.losses(events[0].noise_multiplier, events[0].steps, grid.width, tail)
 
 
+def _laplace_nodes(event: LaplaceEvent, adjacency: str, tail: float) -> Nodes:
+    return mechanism_losses.laplace_nodes(event.sampling_rate, _laplace_scale(event, adjacency))
+
+
+def _laplace(events: Sequence[LaplaceEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    return mechanism_losses.laplace(events[0].sampling_rate, _laplace_scale(events[0], adjacency), grid)
+
+
+def _laplace_scale(event: LaplaceEvent, adjacency: str) -> float:
+    # Replacing moves a number by up to twice the bound of one contribution.
+    return event.noise_multiplier / (2 if adjacency == "replace-one" else 1)
+
+
+def _bounded_nodes(event: RandomizedResponseEvent | EpsilonDeltaEvent, adjacency: str, tail: float) -> Nodes:
+    return mechanism_losses.bounded_nodes(event.epsilon)
+
+
+def _responses(events: Sequence[RandomizedResponseEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    one = events[0]
+    return mechanism_losses.responses(one.truthful, one.other, one.answers, one.epsilon, grid)
+
+
+def _bounded(events: Sequence[EpsilonDeltaEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    return mechanism_losses.bounded(events[0].epsilon, events[0].delta, grid)
+
+
 # Kind of release → (event, adjacency, tail) → nodes; and (events, adjacency, nodes, tail) → losses.
 _KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
     Event: (_poisson_nodes, _poisson),
     FixedSizeEvent: (_fixed_size_nodes, _fixed_size),
     TruncatedPoissonEvent: (_truncated_poisson_nodes, _truncated_poisson),
     BallsInBinsEvent: (_balls_in_bins_nodes, _balls_in_bins),
+    LaplaceEvent: (_laplace_nodes, _laplace),
+    RandomizedResponseEvent: (_bounded_nodes, _responses),
+    EpsilonDeltaEvent: (_bounded_nodes, _bounded),
 }
 
 
@@ -121,19 +153,35 @@ def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[t
         alike.setdefault(place if _is_computed_alone(event) else (type(event), grid), []).append(place)
     for places in alike.values():
         some = [events[place] for place in places]
+        if len(some) == 1:
+            yield places, single_losses(some[0], adjacency, tail)
+            continue
         yield places, _KINDS[type(some[0])][1](some, adjacency, own_nodes(some[0], adjacency, tail), tail)
 
 
-@lru_cache(maxsize=4)
-def _single_losses(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
-    return next(iter(losses([event], adjacency, tail)))[1]
+@lru_cache(maxsize=32)
+def single_losses(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
+    """Return the losses of one release in each direction between neighbours; arguments as for `own_nodes`."""
+    return _KINDS[type(event)][1]([event], adjacency, own_nodes(event, adjacency, tail), tail)
+
+
+@lru_cache(maxsize=32)
+def _thinned(event: Release, adjacency: str, tail: float) -> tuple[tuple[Array, Array], ...]:
+    """Return fewer losses and their masses in each direction: of a few neighbouring nodes each, their mean loss."""
+    ways = []
+    for way in single_losses(event, adjacency, tail):
+        starts = np.arange(0, len(way.values), _THINNED)
+        masses = np.add.reduceat(way.masses[0], starts)
+        sums = np.add.reduceat(way.masses[0] * way.values, starts)
+        ways.append((np.where(masses > 0, sums / np.where(masses > 0, masses, 1.0), way.values[starts]), masses))
+    return tuple(ways)
 
 
 @lru_cache(maxsize=1024)
 def log_moments(
     event: Release, adjacency: str, tail: float, exponents: tuple[float, ...], start: float | None = None
 ) -> tuple[Array, Array]:
-    """Return log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the maximum over its directions.
+    """Return about log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the maximum over its directions.
 
     Args:
         event, adjacency, tail: as for `own_nodes`.
@@ -143,18 +191,42 @@ def log_moments(
     Returns:
         The log moments of the near losses, and of the far ones.
     """
-    ways = _single_losses(event, adjacency, tail)
-    near, far = zip(*(log_shares(way.values, start) for way in ways), strict=True)
+    ways = _thinned(event, adjacency, tail)
+    near, far = zip(*(log_shares(values, start) for values, _ in ways), strict=True)
     without = np.full(len(exponents), -np.inf)
     return _largest_moments(ways, near, exponents), without if start is None else _largest_moments(ways, far, exponents)
 
 
-def _largest_moments(ways: Sequence[Losses], shares: Sequence[Array | float], exponents: tuple[float, ...]) -> Array:
+@lru_cache(maxsize=64)
+def decays(event: Release, adjacency: str, tail: float, tilt: float, start: float | None, period: float) -> tuple[Array, Array]:
+    """Return bounds on the transforms of one release in all intervals of frequencies, the maximum over its directions.
+
+    Args:
+        event, adjacency, tail: as for `own_nodes`.
+        tilt: θ.
+        start: start of the far losses; None if no loss is far.
+        period: of the series.
+
+    Returns:
+        (INTERVALS,) bounds on the log magnitudes of the near losses, and on log(1 + far/near).
+    """
+    ways = single_losses(event, adjacency, tail)
+    near, far = zip(*(log_shares(way.values, start) for way in ways), strict=True)
+    weights, moments = tilt_masses(ways, tilt, near)
+    bounds = decay(weights, ways, period)
+    if start is None:
+        return bounds.max(axis=(0, 1)), np.zeros(bounds.shape[-1])
+    far_weights, far_moments = tilt_masses(ways, tilt, far)
+    added = np.logaddexp(0.0, (far_moments - moments)[:, :, None] + decay(far_weights, ways, period) - bounds)
+    return bounds.max(axis=(0, 1)), added.max(axis=(0, 1))
+
+
+def _largest_moments(ways: Sequence[tuple[Array, Array]], shares: Sequence[Array | float], exponents: tuple[float, ...]) -> Array:
     """Return log E[share · e^{t·loss}; loss < ∞] for every exponent t, the maximum over directions, given log shares."""
     found = np.full(len(exponents), -np.inf)
     with np.errstate(divide="ignore"):
-        for way, share in zip(ways, shares, strict=True):
-            logs = np.outer(exponents, way.values) + (np.log(way.masses[0]) + share)
+        for (values, masses), share in zip(ways, shares, strict=True):
+            logs = np.outer(exponents, values) + (np.log(masses) + share)
             highest = np.maximum(logs.max(axis=1), np.finfo(np.float64).min)
             found = np.maximum(found, highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1)))
     return found

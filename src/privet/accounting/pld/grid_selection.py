@@ -18,7 +18,8 @@ import numpy as np
 from privet.accounting import rdp
 from privet.accounting.events import Release, round_multipliers_down
 from privet.accounting.pld import event_losses
-from privet.accounting.pld.composition import smoothing
+from privet.accounting.pld.composition import smoothing, sums_beyond
+from privet.accounting.pld.decay import INTERVALS, numbers
 from privet.accounting.pld.discrete_loss import Array, Nodes
 from privet.accounting.pld.transforms import Grid
 
@@ -67,24 +68,26 @@ class Moments:
         """Return the ε that the best moment proves at δ."""
         return float(np.min(rdp.to_epsilon(self.logs / self.exponents, delta, 1 + self.exponents)))
 
-    def period(self, place: int, epsilon: float, more: Moments, highest: float) -> float:
-        """Return the shortest sufficient period under the tilt at this position.
+    def periods(self, places: Sequence[int], epsilon: float, more: Moments, highest: float) -> Array:
+        """Return the shortest sufficient period under each of the tilts at these positions, (P,).
 
         Args:
-            place: index of the tilt.
+            places: indices of the tilts.
             epsilon: approximate ε of the query.
             more: further moments for the Chernoff bounds on the range of losses.
             highest: the highest loss.
         """
-        tilt, at_tilt = self.exponents[place], self.logs[place]
+        tilts, at_tilts = self.exponents[places, None], self.logs[places, None]
         # E[e^{t·loss}] is 1 at t = 0; losses under Q mirror those under P, so its value at t = −1 − s is about that at s.
         exponents = np.concatenate([self.exponents, more.exponents, [0.0], -1 - more.exponents])
-        away = exponents - tilt
-        reach = np.concatenate([self.logs, more.logs, [0.0], more.logs]) - at_tilt + _NEGLIGIBLE_EXPONENT
+        away = exponents - tilts
+        reach = np.concatenate([self.logs, more.logs, [0.0], more.logs]) - at_tilts + _NEGLIGIBLE_EXPONENT
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bounds = reach / np.abs(away)
         # A loss one period above ε would count e^{tilt · period} times, and ε may turn out lower than expected.
-        above = np.min(reach[away > 0] / away[away > 0], initial=highest) - LOWEST_FOUND * epsilon
-        below = np.min(reach[away < 0] / -away[away < 0]) + epsilon
-        return _round_up(float(max(above, below + _NEGLIGIBLE_EXPONENT / tilt)))
+        above = np.min(np.where(away > 0, bounds, highest), axis=1, initial=highest) - LOWEST_FOUND * epsilon
+        below = np.min(np.where(away < 0, bounds, np.inf), axis=1) + epsilon
+        return np.asarray(np.maximum(above, below + _NEGLIGIBLE_EXPONENT / tilts[:, 0]))
 
 
 @dataclass(frozen=True)
@@ -170,15 +173,32 @@ class Forecast:
         candidates = np.flatnonzero(costs <= costs.min() + spare).tolist()
         highest = sum(count * grid.high for grid, (_, count) in zip(self._nodes(), self.counts, strict=True))
         whole = self._coarse()[0] if added else coarse[0]
-        period, place = min((fine[added].period(place, epsilon, whole, highest), place) for place in candidates)
+        periods = fine[added].periods(candidates, epsilon, whole, highest)
+        period, place = min((_round_up(float(each)), place) for each, place in zip(periods, candidates, strict=True))
         variance = smoothing((grid, self.fewest * count) for grid, (_, count) in zip(self._nodes(), self.counts, strict=True))
-        deviations = math.sqrt(2 * (_NEGLIGIBLE_EXPONENT + math.log1p(exponents[place] * period)))
-        frequencies = _round_up(max(period / (2 * math.pi) * deviations / math.sqrt(variance), 32.0))
+        frequencies = self._frequencies(exponents[place], period, variance, start, added)
         scale = None
         if added:
             near, far = (float(moments.logs[place]) for moments in fine)
             scale = 2.0 ** math.ceil(math.log2(math.log1p(math.exp(far - near))))
-        return Grid(self.tail, exponents[place], period, int(min(frequencies, _MOST_FREQUENCIES)), start, scale)
+        return Grid(self.tail, exponents[place], period, frequencies, start, scale)
+
+    def _frequencies(self, tilt: float, period: float, variance: float, start: float | None, added: bool) -> int:
+        """Return a number of frequencies beyond which the sum is negligible, given the variance of the smoothing."""
+        near, far = np.zeros(INTERVALS), np.zeros(INTERVALS)
+        for event, count in self.counts:
+            bounds = event_losses.decays(event, self.adjacency, self.tail, tilt, start, period)
+            near += self.fewest * count * bounds[0]
+            far += count * bounds[1]
+        if added:
+            near += np.log(np.expm1(np.minimum(far, _HIGHEST_LOG)) / math.expm1(min(float(far[0]), _HIGHEST_LOG)))
+        negligible = math.exp(-_NEGLIGIBLE_EXPONENT) / (period * tilt * (1 + tilt))
+        enough = sums_beyond(near, period, variance, 1.0) <= negligible
+        proven = float(numbers()[np.argmax(enough)]) if enough.any() else math.inf
+        # Smoothing alone makes these enough.
+        deviations = math.sqrt(2 * (_NEGLIGIBLE_EXPONENT + math.log1p(tilt * period)))
+        smoothed = max(period / (2 * math.pi) * deviations / math.sqrt(variance), numbers()[0])
+        return int(min(_round_up(min(proven, smoothed)), _MOST_FREQUENCIES))
 
 
 def forecast(events: Sequence[Release], delta: float, adjacency: str, ahead: bool) -> Forecast:

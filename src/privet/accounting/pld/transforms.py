@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LEAST", "Grid", "Spectrum", "Transforms", "kernel", "log_shares", "log_transforms"]
+__all__ = ["LEAST", "Grid", "Spectrum", "Transforms", "decay", "kernel", "log_shares", "log_transforms", "tilt_masses"]
 
 import math
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.special import log1p, log_ndtr
 
+from privet.accounting.pld.decay import log_bounds, uniform_masses
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes
 
 Spectrum = NDArray[np.complex128]
@@ -22,6 +23,8 @@ Spectrum = NDArray[np.complex128]
 LEAST = -96.0
 # Largest table of phases, and the longest FFT of losses on a circle.
 _MOST_PHASES, _LARGEST_CIRCLE = 2**20, 2**24
+# Up to this many rows are multiplied by two small tables of phases instead of one large one.
+_FEW_ROWS = 8
 # With more frequencies than this, runs of nodes are summed by convolution.
 _MANY_FREQUENCIES = 2**13
 # Relative width of the transition from near to far losses.
@@ -70,11 +73,14 @@ class Transforms:
             sum of what far losses add it is (4, W, R, K + 1), followed by real and imaginary parts of log(1 + far/near).
         log_moments: (W, R) the logarithms at s = θ.
         far: (W, R) log(1 + far/near) at s = θ, or zeros.
+        decay: (1, W, R, G) upper bounds on the log magnitudes in intervals of frequencies, as from `decay`; in the sum of
+            what far losses add it is (2, W, R, G), followed by those on log(1 + far/near).
     """
 
     logs: Array
     log_moments: Array
     far: Array
+    decay: Array
 
 
 @lru_cache(maxsize=4)
@@ -91,20 +97,30 @@ def kernel(grid: Grid) -> tuple[Array, Spectrum, Array]:
 def log_transforms(ways: Sequence[Losses], grid: Grid) -> Transforms:
     """Return the transforms of R releases' losses in W directions."""
     shares = [log_shares(way.values, grid.start) for way in ways]
-    weights, moments = _tilt(ways, grid.tilt, [near for near, _ in shares])
+    weights, moments = tilt_masses(ways, grid.tilt, [near for near, _ in shares])
+    beyond = decay(weights, ways, grid.period)
     if grid.scale is None:
-        return Transforms(np.stack(_to_polar(_transform(weights, ways, grid))), moments, np.zeros(moments.shape))
-    far_weights, far_moments = _tilt(ways, grid.tilt, [far for _, far in shares])
+        return Transforms(np.stack(_to_polar(_transform(weights, ways, grid))), moments, np.zeros(moments.shape), beyond[None])
+    far_weights, far_moments = tilt_masses(ways, grid.tilt, [far for _, far in shares])
     together = [np.concatenate(each) for each in zip(weights, far_weights, strict=True)]
     near, far = np.split(_transform(together, ways, grid), 2, axis=1)
     # So that quotient times divisor gives back the dividend, even where the divisor is mere rounding.
     near = np.where(np.abs(near) < _LEAST_DIVISOR, _LEAST_DIVISOR, near)
     times = np.exp(far_moments - moments)
     added = log1p(times[:, :, None] * far / near)
-    return Transforms(np.stack([*_to_polar(near), np.maximum(added.real, LEAST), added.imag]), moments, np.log1p(times))
+    far_beyond = np.logaddexp(0.0, (far_moments - moments)[:, :, None] + decay(far_weights, ways, grid.period) - beyond)
+    logs = np.stack([*_to_polar(near), np.maximum(added.real, LEAST), added.imag])
+    return Transforms(logs, moments, np.log1p(times), np.stack([beyond, far_beyond]))
 
 
-def _tilt(ways: Sequence[Losses], exponent: float, shares: Sequence[Array | float]) -> tuple[list[Array], Array]:
+def decay(weights: Sequence[Array], ways: Sequence[Losses], period: float) -> Array:
+    """Return upper bounds on log|Σ weights · e^{iω·loss}| in every interval of frequencies ω, (W, R, G)."""
+    return np.stack(
+        [log_bounds(uniform_masses(each, way.nodes), way.nodes, period) for each, way in zip(weights, ways, strict=True)]
+    )
+
+
+def tilt_masses(ways: Sequence[Losses], exponent: float, shares: Sequence[Array | float]) -> tuple[list[Array], Array]:
     """Return (R, K) masses · shares · e^{exponent · loss} per direction, scaled to sum to 1, and (W, R) logs of the sums."""
     with np.errstate(divide="ignore"):
         logs = [np.log(way.masses) + (exponent * way.values + share) for way, share in zip(ways, shares, strict=True)]
@@ -134,7 +150,7 @@ def _evaluate(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
     number, circle = grid.frequencies + 1, round(grid.period / where.width)
     numbers = len(where.values) * number
     if numbers <= _MOST_PHASES:
-        return _multiply_phases(weights, *_phases(where, circle, 0, number))
+        return _multiply_phases(weights, *_phases(where, circle, 0, number), number)
     found = np.empty((len(weights), number), dtype=np.complex128)
     if len(weights) * circle < numbers and circle <= _LARGEST_CIRCLE:
         places, around = np.rint(where.values / where.width).astype(np.int64) % circle, np.arange(number) % circle
@@ -148,7 +164,7 @@ def _evaluate(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
     block = max(_MOST_PHASES // len(where.values), 1)
     for first in range(0, number, block):
         last = min(first + block, number)
-        found[:, first:last] = _multiply_phases(weights, *_phases.__wrapped__(where, circle, first, last))
+        found[:, first:last] = _multiply_phases(weights, *_phases.__wrapped__(where, circle, first, last), last - first)
     return found
 
 
@@ -181,18 +197,36 @@ def _chirp_transform(weights: Array, where: Nodes, circle: int, number: int) -> 
     return found
 
 
-def _multiply_phases(weights: Array, cosines: Array, sines: Array) -> Spectrum:
-    return np.asarray(weights @ cosines + 1j * (weights @ sines))
+def _multiply_phases(weights: Array, coarse: Spectrum, fine: Spectrum, number: int) -> Spectrum:
+    """Return (R, number) sums of weights · phases, given phases at multiples of a step and at lower frequencies than it."""
+    if len(weights) <= _FEW_ROWS:
+        scaled = weights[:, :, None] * coarse
+        return np.asarray((np.swapaxes(scaled, 1, 2) @ fine).reshape(len(weights), -1)[:, :number])
+    phases = (coarse[:, :, None] * fine[:, None, :]).reshape(weights.shape[1], -1)
+    # Real weights multiply real and imaginary parts side by side.
+    return (weights @ phases.view(np.float64)).view(np.complex128)[:, :number]
 
 
 @lru_cache(maxsize=2)
-def _phases(where: Nodes, circle: int, first: int, last: int) -> tuple[Array, Array]:
-    """Return cosines and sines of node · frequency, (K, last − first), for a circle of `circle` widths."""
+def _phases(where: Nodes, circle: int, first: int, last: int) -> tuple[Spectrum, Spectrum]:
+    """Return e^{i · node · frequency} at frequencies first, first + step, …, and at 0, …, step − 1; (K, …) each.
+
+    Their products are the phases at all frequencies from `first` to beyond `last`.
+    """
     places = np.rint(where.values / where.width).astype(np.int64)
-    # Integer arithmetic modulo the circle, so that angles are small before they are rounded.
-    parts = np.outer(places, np.arange(first, last)) % circle
-    if circle > parts.size:
-        angles = 2 * math.pi / circle * parts
-        return np.cos(angles), np.sin(angles)
-    angles = 2 * math.pi / circle * np.arange(circle)
-    return np.cos(angles)[parts], np.sin(angles)[parts]
+    step = 1 << (math.isqrt(last - first - 1).bit_length())
+    coarse = _powers(places * step, circle, -(-(last - first) // step))
+    return coarse * _powers(places * first, circle, 2)[:, 1:], _powers(places, circle, step)
+
+
+def _powers(places: NDArray[np.int64], circle: int, number: int) -> Spectrum:
+    """Return e^{2πi·place·k/circle} for k = 0, …, number − 1, as products of those for powers of two."""
+    found = np.ones((len(places), number), dtype=np.complex128)
+    known = 1
+    while known < number:
+        # Integer arithmetic modulo the circle, so that angles are small before they are rounded.
+        angles = 2 * math.pi / circle * (places * known % circle)
+        more = min(known, number - known)
+        np.multiply(found[:, :more], (np.cos(angles) + 1j * np.sin(angles))[:, None], out=found[:, known : known + more])
+        known *= 2
+    return found

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from privet.accounting.events import Event, FixedSizeEvent, Release
+from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 
 Array = NDArray[np.float64]
 
@@ -147,13 +148,57 @@ def _log_binomial(n: float, k: Array) -> Array:
 
 def covers(event: Release) -> bool:
     """Return whether Rényi divergences are known for this kind of release."""
-    return isinstance(event, FixedSizeEvent) or (isinstance(event, Event) and event.projections is None)
+    if isinstance(event, Event):
+        return event.projections is None
+    if isinstance(event, LaplaceEvent):
+        return event.sampling_rate == 1.0
+    return isinstance(event, (FixedSizeEvent, RandomizedResponseEvent)) or (
+        isinstance(event, EpsilonDeltaEvent) and event.delta == 0.0
+    )
+
+
+def laplace(reach: float) -> Array:
+    """Return the Rényi divergences of the Laplace mechanism with sensitivity/scale = `reach`, for every order in ORDERS.
+
+    Source:
+        Mironov 2017, "Rényi Differential Privacy", Proposition 6.
+    """
+    above = np.log(ORDERS / (2 * ORDERS - 1)) + (ORDERS - 1) * reach
+    below = np.log((ORDERS - 1) / (2 * ORDERS - 1)) - ORDERS * reach
+    return np.asarray((np.maximum(np.logaddexp(above, below), 0.0) + _ROUNDING) / (ORDERS - 1))
+
+
+def responses(truthful: float, other: float, answers: int) -> Array:
+    """Return the Rényi divergences of randomised response, for every order in ORDERS.
+
+    Args:
+        truthful: probability of the true value.
+        other: probability of each other value.
+        answers: number of values.
+
+    Source:
+        Mironov 2017, Proposition 5 (two values).
+    """
+    log_true, log_other = math.log(truthful), math.log(other)
+    terms = np.stack([
+        ORDERS * log_true + (1 - ORDERS) * log_other,
+        ORDERS * log_other + (1 - ORDERS) * log_true,
+        np.full_like(ORDERS, math.log((answers - 2) * other) if answers > 2 else -math.inf),
+    ])  # fmt: skip
+    return np.asarray((np.maximum(logsumexp(terms, axis=0), 0.0) + _ROUNDING) / (ORDERS - 1))
 
 
 def release_curve(event: Release, adjacency: str) -> Array:
     """Return the Rényi divergences of one of the event's releases, for every order in ORDERS."""
     if isinstance(event, FixedSizeEvent):
         return without_replacement(event.sampling_rate, event.noise_multiplier)
+    if isinstance(event, LaplaceEvent):
+        return laplace((2.0 if adjacency == "replace-one" else 1.0) / event.noise_multiplier)
+    if isinstance(event, RandomizedResponseEvent):
+        return responses(event.truthful, event.other, event.answers)
+    if isinstance(event, EpsilonDeltaEvent):
+        share = 1 / (1 + math.exp(-event.epsilon))
+        return responses(share, share * math.exp(-event.epsilon), 2)
     assert isinstance(event, Event), f"coverage refuses {type(event).__name__}"
     return divergences(event.sampling_rate, event.noise_multiplier, adjacency)
 

@@ -1,0 +1,111 @@
+"""Upper bounds on transforms of tilted losses at all frequencies above those that a series sums.
+
+The masses of a distribution on nodes contain uniform distributions: in a block of M equally spaced nodes, each has at least the
+smallest of their masses. The rest is a positive measure, so its transform is at most its mass. With c for the mass of uniform
+blocks and D for the largest magnitude of their transforms (a Dirichlet kernel), |E e^{iω·loss}| ≤ 1 − c(1 − D), at every
+frequency above ω at which the block's own spacing does not repeat. To the power of many releases this is next to nothing long
+before the frequencies end at which the distances between nodes show.
+"""
+
+from __future__ import annotations
+
+__all__ = ["INTERVALS", "edges", "first_interval", "log_bounds", "numbers", "uniform_masses"]
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.accounting.pld.discrete_loss import Array, Nodes
+
+# Frequencies are bounded in this many intervals. The first starts at this multiple of a series' lowest frequency, and each ends
+# at this multiple of its start.
+INTERVALS = 40
+_FIRST, _RATIO = 16, 2.0**0.375
+# Sizes of blocks.
+_SIZES = (8, 16, 32, 64, 128)
+# Mass that rounding may have moved.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """Blocks of one size: where segments start, and which segments are blocks, as a (segments, distances) table of ones."""
+
+    starts: NDArray[np.int64]
+    table: Array
+
+
+@lru_cache(maxsize=64)
+def _distances(where: Nodes) -> tuple[Array, tuple[_Blocks, ...]]:
+    """Return the distinct distances (Q,) between adjacent nodes, and the blocks of every size."""
+    gaps = np.rint(np.diff(where.values) / where.width).astype(np.int64)
+    # A run starts where the distance to the next node changes.
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(gaps)) + 1, [len(gaps)]])
+    distances = np.unique(gaps)
+    runs = list(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
+    found = []
+    for size in _SIZES:
+        first = np.concatenate([np.arange(start, stop, size) for start, stop in runs])
+        ends = np.append(first[1:], len(gaps))
+        own = np.searchsorted(distances, gaps[first])
+        table = np.zeros((len(first), len(distances)))
+        table[np.arange(len(first)), own] = np.where(ends - first == size, size, 0)
+        found.append(_Blocks(first.astype(np.int64), table))
+    return np.asarray(distances * where.width, dtype=np.float64), tuple(found)
+
+
+def uniform_masses(weights: Array, where: Nodes) -> Array:
+    """Return the mass that uniform blocks of every size and distance contain, (R, L, Q).
+
+    Args:
+        weights: (R, K) masses on the nodes, with a sum of at most 1.
+        where: nodes.
+    """
+    _, blocks = _distances(where)
+    most = weights[:, :-1]
+    return np.stack([np.minimum.reduceat(most, each.starts, axis=1) @ each.table for each in blocks], axis=1)
+
+
+def numbers() -> Array:
+    """Return the (INTERVALS + 1,) ends of the intervals, as multiples of a series' lowest frequency."""
+    return np.asarray(_FIRST * _RATIO ** np.arange(INTERVALS + 1, dtype=np.float64))
+
+
+def edges(period: float) -> Array:
+    """Return the (INTERVALS + 1,) ends of the intervals of angular frequencies of a series with this period."""
+    return 2 * math.pi / period * numbers()
+
+
+def first_interval(frequencies: int) -> int:
+    """Return the first interval that contains higher frequencies than these many; INTERVALS if there is none."""
+    return min(max(int(np.searchsorted(numbers(), frequencies, side="right")) - 1, 0), INTERVALS)
+
+
+@lru_cache(maxsize=64)
+def _gains(where: Nodes, period: float) -> Array:
+    """Return 1 − D for every interval, size and distance, (G, L, Q); 0 where a block's spacing repeats within the interval."""
+    distances, _ = _distances(where)
+    ends, sizes = edges(period), np.array(_SIZES, dtype=np.float64)[:, None]
+    half = ends[:-1, None, None] * distances / 2
+    lobe = math.pi / sizes
+    with np.errstate(divide="ignore", invalid="ignore"):
+        main = np.sin(sizes * half) / (sizes * np.sin(half))
+    # The kernel falls until its first zero. Beyond it |D| ≤ 1/(M·sin(ω·distance/2)), which falls until ω·distance = π.
+    highest = np.where(half < lobe, np.maximum(main, 1 / (sizes * np.sin(lobe))), 1 / (sizes * np.sin(np.maximum(half, lobe))))
+    found: Array = np.where(ends[1:, None, None] * distances <= math.pi, np.maximum(1 - highest, 0.0), 0.0)
+    return found
+
+
+def log_bounds(masses: Array, where: Nodes, period: float) -> Array:
+    """Return upper bounds on log|E e^{iω·loss}| in every interval of frequencies ω, (R, INTERVALS).
+
+    Args:
+        masses: (R, L, Q) as from `uniform_masses`.
+        where: nodes.
+        period: of the series.
+    """
+    kept = (masses[:, None] * _gains(where, period)).max(axis=2).sum(axis=2)
+    return np.asarray(np.log1p(-np.clip(kept - _ROUNDING, 0.0, 1 - _ROUNDING)))
