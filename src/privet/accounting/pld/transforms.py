@@ -25,8 +25,10 @@ LEAST = -96.0
 _MOST_PHASES, _LARGEST_CIRCLE = 2**20, 2**24
 # Up to this many rows are multiplied by two small tables of phases instead of one large one.
 _FEW_ROWS = 8
+# An FFT takes about as long per node of the circle as this many products of a node and a frequency.
+_COST_OF_FFT = 12
 # With more frequencies than this, runs of nodes are summed by convolution.
-_MANY_FREQUENCIES = 2**13
+_MANY_FREQUENCIES = 2**11
 # Relative width of the transition from near to far losses.
 _BLUR = 1 / 12
 # Lower limit of the near losses' transforms as divisors, again below their rounding errors.
@@ -152,7 +154,7 @@ def _evaluate(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
     if numbers <= _MOST_PHASES:
         return _multiply_phases(weights, *_phases(where, circle, 0, number), number)
     found = np.empty((len(weights), number), dtype=np.complex128)
-    if len(weights) * circle < numbers and circle <= _LARGEST_CIRCLE:
+    if _COST_OF_FFT * circle < numbers and circle <= _LARGEST_CIRCLE:
         places, around = np.rint(where.values / where.width).astype(np.int64) % circle, np.arange(number) % circle
         for row, each in enumerate(weights):
             # Frequencies on the far half of the circle are the negative ones of the near half.
