@@ -155,6 +155,9 @@ def test_training_data_are_no_evaluation_data(tmp_path):
     host = trainer(tmp_path, data=data)
     with pytest.raises(InvalidArgumentError, match="eval_dataset is 'the training set'"):
         host.evaluate(data)
+    host.eval_dataset = data
+    with pytest.raises(InvalidArgumentError, match="eval_dataset is 'the training set'"):
+        host.evaluate()
 
 
 def test_searches_are_refused(tmp_path):

@@ -110,6 +110,16 @@ def test_steps_of_a_killed_process_stay_spent(tmp_path):
     assert {line["step"]: line["epsilon"] for line in host.state.log_history}[5] >= make_plan().epsilon(steps=6)
 
 
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(tmp_path):
+    interrupted(tmp_path, 2)
+    follow = Follow()
+    host = hosted(tmp_path, follow)
+    host.train(resume_from_checkpoint=True)
+    assert host.state.global_step == host.training.steps_spent == STEPS
+    assert torch.equal(follow.weights[0], follow.weights[2])
+    assert not torch.equal(follow.weights[2], follow.weights[3])
+
+
 def test_a_run_that_spent_everything_ends_without_another_update(tmp_path):
     interrupted(tmp_path, STEPS)
     follow = Follow()
@@ -121,7 +131,7 @@ def test_a_run_that_spent_everything_ends_without_another_update(tmp_path):
 
 def test_a_used_ledger_is_no_place_for_a_new_run(tmp_path):
     interrupted(tmp_path, 6)
-    with pytest.raises(LedgerError, match="holds"):
+    with pytest.raises(LedgerError, match="ledger holds a run already; continue it by train"):
         hosted(tmp_path).train()
 
 
@@ -148,5 +158,5 @@ def test_a_checkpoint_that_does_not_say_its_step_is_refused(tmp_path):
 
 def test_without_a_directory_there_is_nothing_to_resume(tmp_path):
     interrupted(tmp_path, 6, ledger=None)
-    with pytest.raises(LedgerError, match="without a ledger directory cannot be resumed"):
+    with pytest.raises(LedgerError, match="there is no run to resume: ledger is None"):
         hosted(tmp_path, ledger=None).train(resume_from_checkpoint=True)

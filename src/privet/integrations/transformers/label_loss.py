@@ -36,6 +36,7 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
     Returns:
         (model, batch) → (B,) losses, where batch is a dict with `labels`, (B,) classes or (B, L) token ids, and the model's other
         inputs. Labels of −100, such as those of a prompt or of padding, do not count; the loss of an example without labels is 0.
+        Losses of a whole batch that a model adds, such as those that balance experts, are left out.
 
     Guarantee:
         The number of labels, which is private, divides only the loss of its own example.

@@ -29,6 +29,7 @@ from privet.integrations.transformers.label_loss import label_loss, predicts_nex
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, check_dataset
 from privet.training import Reading, Step, Storage, Training
+from privet.training.directory import holds_run
 from privet.units import grouped
 
 try:
@@ -74,6 +75,7 @@ class PrivateTrainerMixin:
     # Of the host:
     args: Any
     data_collator: Any
+    eval_dataset: Any
     model: Any
     optimizer: Any
     state: Any
@@ -94,6 +96,7 @@ class PrivateTrainerMixin:
         self.plan, self.loss_fn, self.ledger, self.reading, self.adopt = plan, loss_fn, Storage.of(ledger), reading, adopt
         self.training: Training | None = None
         self._releases: Iterator[Step] | None = None
+        self._resumes = False
         self._checkpoint: Path | None = None
         check_overrides(type(self))
         given = inspect.signature(super().__init__).bind_partial(*args, **kwargs).arguments
@@ -102,7 +105,7 @@ class PrivateTrainerMixin:
         # A copy: what follows from this plan must not be read as a wish of the user when the arguments are used again.
         self.args = copy.copy(self.args)
         self._check_arguments()
-        self._private = [each for each in (given.get("train_dataset"), self.train_dataset) if each is not None]
+        self._private.append(self.train_dataset)  # as the host has prepared it
         if self.train_dataset is not None:
             dataset, _, _ = self._private_parts()
             check_dataset(dataset, plan.examples, plan.unit)
@@ -111,26 +114,31 @@ class PrivateTrainerMixin:
         """Take the steps of the plan, in the host's loop.
 
         Args:
-            resume_from_checkpoint: path of a checkpoint, or True for the last one in `output_dir`. Steps that were spent after it
-                stay spent, without a second update; the run ends at the plan's last step, with the schedule of that step.
+            resume_from_checkpoint: path of a checkpoint, or True for the last one in `output_dir`; for a run that was stopped
+                before its first one, True begins again. Steps that were spent after the checkpoint stay spent, without a second
+                update; the run ends at the plan's last step, with the schedule of that step.
             *args, **kwargs: as for the host.
 
         Returns:
             As the host does; the training loss is NaN, because it is private.
 
         Raises:
-            LedgerError: the checkpoint is of another run, or there is no ledger to resume; or the training took place already.
+            LedgerError: the checkpoint is of another run, there is no run to resume, or there is one and it is not resumed.
             InvalidArgumentError: an argument was changed to a value that is refused.
         """
         self._check_arguments()
-        self._checkpoint = self._find_checkpoint(resume_from_checkpoint)
-        if self.training is not None and self._checkpoint is None:
+        used = self.ledger.folder is not None and holds_run(self.ledger.folder)
+        if not resume_from_checkpoint and (used or self.training is not None):
             raise LedgerError(
-                "this trainer has spent steps of its plan already; resume from a checkpoint (resume_from_checkpoint=True), or "
-                "create another trainer, with another ledger, for a second training"
+                f"{self.ledger.folder or 'this trainer'} holds a run already; continue it by train(resume_from_checkpoint=True). "
+                "For a second training, whose ε adds to that of the first, create another trainer with another ledger"
             )
+        if resume_from_checkpoint and not used:
+            raise LedgerError(f"there is no run to resume: ledger is {self.ledger.folder}, which must be its directory")
+        found = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint  # type: ignore[no-untyped-call]
+        self._resumes, self._checkpoint = used, Path(found) if found else None
         try:
-            return super().train(resume_from_checkpoint, *args, **kwargs)._replace(training_loss=math.nan)  # type: ignore[misc]
+            return super().train(found or None, *args, **kwargs)._replace(training_loss=math.nan)  # type: ignore[misc]
         finally:
             self._close()
 
@@ -190,7 +198,7 @@ class PrivateTrainerMixin:
         Raises:
             InvalidArgumentError: the data set is the training set.
         """
-        self._check_public(eval_dataset)
+        self._check_public(self.eval_dataset if eval_dataset is None else eval_dataset)
         return super().evaluate(eval_dataset, *args, **kwargs)  # type: ignore[misc]
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
@@ -226,21 +234,21 @@ class PrivateTrainerMixin:
         }
         # The host decides when to save.
         storage = replace(self.ledger, checkpoint_every=_NEVER)
-        if self._checkpoint is None:
-            self.training = Training(self.plan, self.model, loss_fn, optimizer, dataset, storage, **options)
-        else:
-            state = read_state(self._checkpoint)
+        if self._resumes:
+            state = None if self._checkpoint is None else read_state(self._checkpoint)
             storage = replace(storage, anchor=None, files={}, private={})
-            resumed = Training.resume(
+            training = Training.resume(
                 storage, self.model, loss_fn, optimizer, dataset, adopt=self.adopt, restore=False, **options
             )
-            try:
-                resumed.load_state_dict(state)
-            except BaseException:
-                resumed.close()
-                raise
-            self.training = resumed
-        self._releases = self.training.releases()
+            if state is not None:
+                try:
+                    training.load_state_dict(state)
+                except BaseException:
+                    training.close()
+                    raise
+        else:
+            training = Training(self.plan, self.model, loss_fn, optimizer, dataset, storage, **options)
+        self.training, self._releases = training, training.releases()
 
     def _close(self) -> None:
         """Return steps that were not taken to the ledger, and release it."""
@@ -260,7 +268,7 @@ class PrivateTrainerMixin:
                 "It sees a whole batch, and num_items_in_batch counts the labels of all of it. Pass loss_fn, which returns one "
                 "loss per example.",
             )  # fmt: skip
-        self._private = [given["train_dataset"]] if given.get("train_dataset") is not None else []
+        self._private = [given.get("train_dataset")]
         self._check_public(given.get("eval_dataset"))
 
     def _check_arguments(self) -> None:
@@ -271,20 +279,11 @@ class PrivateTrainerMixin:
 
     def _check_public(self, eval_dataset: Any) -> None:
         for each in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
-            if any(each is private for private in self._private):
+            if each is not None and any(each is private for private in self._private):
                 raise InvalidArgumentError(
                     "eval_dataset", "the training set", "public data, or held-out data",
                     "Results on the training set would be logged without noise.",
                 )  # fmt: skip
-
-    def _find_checkpoint(self, resume: str | bool | None) -> Path | None:
-        """Return the folder of the checkpoint to resume from, or None."""
-        found = get_last_checkpoint(self.args.output_dir) if resume is True else resume or None  # type: ignore[no-untyped-call]
-        if found is None:
-            return None
-        if self.ledger.folder is None:
-            raise LedgerError("a run without a ledger directory cannot be resumed; pass ledger= from the start")
-        return Path(found)
 
 
 class PrivateTrainer(PrivateTrainerMixin, Trainer):
