@@ -11,6 +11,7 @@ from privet_experiments.papers.algorithms import ALGORITHMS_FASHION
 from privet_experiments.papers.best_of_all import BETTER_FASHION, BETTER_FASHION_PARTS, BETTER_MNIST, BETTER_MNIST_PARTS
 from privet_experiments.papers.calibration import CALIBRATION_CALIFORNIA, CALIBRATION_MNIST, CALIBRATION_WINE
 from privet_experiments.papers.jl_projections import JL_SPEED
+from privet_experiments.papers.ntk_optimizers import NTK_OPTIMIZERS
 from privet_experiments.papers.ntk_table import NTK_TABLE
 from privet_experiments.papers.overview import OVERVIEW_FASHION_LOGISTIC
 from privet_experiments.papers.psasc import PSASC_FASHION, PSASC_MNIST
@@ -24,7 +25,7 @@ RECIPES = {
     for recipe in (
         PSASC_MNIST, PSASC_FASHION, RS_FASHION, VARYING_CLIP_MNIST, VARYING_CLIP_COVERTYPE, CALIBRATION_MNIST,
         CALIBRATION_CALIFORNIA, CALIBRATION_WINE, OVERVIEW_FASHION_LOGISTIC, ALGORITHMS_FASHION, NTK_TABLE,
-        JL_SPEED, TRANSFER_CIFAR10, TRANSFER_SST2, BETTER_MNIST, BETTER_MNIST_PARTS, BETTER_FASHION,
+        NTK_OPTIMIZERS, JL_SPEED, TRANSFER_CIFAR10, TRANSFER_SST2, BETTER_MNIST, BETTER_MNIST_PARTS, BETTER_FASHION,
         BETTER_FASHION_PARTS,
     )
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "PROPERTIES", "ClippingTable", "Kind", "Verdict", "clipping_table", "flow_of"]
+__all__ = ["KINDS", "OF_THE_PATH", "PROPERTIES", "ClippingTable", "Kind", "Verdict", "clipping_table", "flow_of"]
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,6 +79,8 @@ PROPERTIES: Mapping[str, Callable[[Flow], bool]] = {
     "monotone loss": lambda flow: flow.monotone,
     "loss to zero": lambda flow: flow.losses[-1] <= _ZERO * flow.losses[0],
 }
+# Properties that need no kernels.
+OF_THE_PATH = ("monotone loss", "loss to zero")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Gradient flow with clipping and noise, in small steps on a copy of the model."""
+"""Gradient flow of optimizers with clipping and noise, in small steps on a copy of the model."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from privet.errors import InvalidArgumentError, count, positive, real
 from privet.evaluation.studies.gradients import compute_clipped_gradients
 from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import trainable
+from privet_experiments.tangent_kernel.dynamics import GRADIENT_DESCENT, Dynamics, Motion
 from privet_experiments.tangent_kernel.kernel import UNCLIPPED, Criterion, TangentKernel, loss_of, mean_loss, tangent_kernel
 
 
@@ -60,8 +61,9 @@ def gradient_flow(
     noise_multiplier: float = 0.0,
     seed: int = 0,
     looks: int = 0,
+    dynamics: Dynamics = GRADIENT_DESCENT,
 ) -> Flow:
-    """Take full-batch steps w ← w − η/n·(Σ wᵢgᵢ + σ·sensitivity·z) on a copy of the model.
+    """Take full-batch steps w ← w − η/n·(Σ wᵢgᵢ + σ·sensitivity·z) on a copy of the model, or those of another optimizer's flow.
 
     For public or synthetic data only: the noise comes from a seed and the losses are recorded, so this is not private training.
 
@@ -72,6 +74,7 @@ def gradient_flow(
         noise_multiplier: σ ≥ 0.
         seed: seed of the noise.
         looks: number of tangent kernels to record, evenly spaced over the steps.
+        dynamics: what the optimizer makes of these gradients; a step takes a time of η.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or there is noise and the rule has no sensitivity.
@@ -86,7 +89,7 @@ def gradient_flow(
         raise InvalidArgumentError("noise_multiplier", noise_multiplier, "at least 0")
     moved, chosen = deepcopy(model), rule or UNCLIPPED
     deviation = noise_multiplier * chosen.sensitivity / len(targets) if noise_multiplier else 0.0
-    generator = torch.Generator().manual_seed(seed)
+    generator, motion = torch.Generator().manual_seed(seed), Motion(dynamics, learning_rate)
     seen = {look * steps // looks for look in range(looks)}
     losses, kernels = [], []
     for step in range(steps):
@@ -94,9 +97,13 @@ def gradient_flow(
         if step in seen:
             kernels.append(tangent_kernel(moved, criterion, inputs, targets, rule))
         mean = compute_clipped_gradients(moved, loss_of(criterion), (inputs, targets), chosen, method="ghost").clipped
+        noised = {name: value + deviation * _normals(value, generator) for name, value in mean.items()}
         with torch.no_grad():
-            for name, parameter in trainable(moved).items():
-                noise = deviation * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.sub_(learning_rate * (mean[name] + noise.to(mean[name].device)))
+            for name, direction in motion.step(noised).items():
+                trainable(moved)[name].sub_(learning_rate * direction)
     losses.append(mean_loss(moved, criterion, inputs, targets))
     return Flow(tuple(losses), tuple(kernels), moved)
+
+
+def _normals(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.device)

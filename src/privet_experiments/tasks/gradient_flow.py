@@ -17,13 +17,17 @@ class FlowConfig:
     """Clipping of an arm.
 
     Args:
-        clipping: one of `privet_experiments.tangent_kernel.KINDS`.
+        clipping: one of `privet_experiments.tangent_kernel.KINDS`; with an optimizer, one of its `CLIPPINGS`.
+        optimizer: one of `privet_experiments.tangent_kernel.DYNAMICS`; None for gradient descent with the kernels on its way.
     """
 
     clipping: str
+    optimizer: str | None = None
 
     def __post_init__(self) -> None:
-        choice("clipping", self.clipping, tangent_kernel.KINDS)
+        choice("clipping", self.clipping, tangent_kernel.KINDS if self.optimizer is None else tangent_kernel.CLIPPINGS)
+        if self.optimizer is not None:
+            choice("optimizer", self.optimizer, tangent_kernel.DYNAMICS)
 
     @property
     def features(self) -> str:
@@ -46,7 +50,7 @@ class FlowConfig:
 
     def described(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
-        return {"clipping": self.clipping}
+        return {"clipping": self.clipping, **({} if self.optimizer is None else {"optimizer": self.optimizer})}
 
     def lasting(self, epochs: float | None) -> FlowConfig:
         """Return the settings; refuse another length, because problems define theirs."""
@@ -64,13 +68,20 @@ def flow(job: Job, advance: Advance) -> TaskResult:
     problems = tangent_kernel.problems()
     if job.seed > len(problems):
         raise InvalidArgumentError("seeds", job.seed, f"at most {len(problems)}", "Here a seed is the number of a problem.")
-    found = tangent_kernel.flow_of(job.settings.clipping, problems[job.seed - 1])
+    settings, problem = job.settings, problems[job.seed - 1]
+    if settings.optimizer is None:
+        found = tangent_kernel.flow_of(settings.clipping, problem)
+    else:
+        found = tangent_kernel.optimizer_flow(settings.optimizer, settings.clipping, problem)
     advance(1)
-    verdicts = {name.replace(" ", "_"): float(holds(found)) for name, holds in tangent_kernel.PROPERTIES.items()}
-    numbers = {
-        "smallest_quadratic": min(kernel.smallest_quadratic for kernel in found.kernels),
-        "smallest_real_part": min(kernel.smallest_real for kernel in found.kernels),
-        "final_loss": found.losses[-1] / found.losses[0],
+    # Kernels are those of gradient descent; the other properties are of the path.
+    seen = {
+        name: holds for name, holds in tangent_kernel.PROPERTIES.items() if found.kernels or name in tangent_kernel.OF_THE_PATH
     }
+    verdicts = {name.replace(" ", "_"): float(holds(found)) for name, holds in seen.items()}
+    numbers = {"final_loss": found.losses[-1] / found.losses[0]}
+    if found.kernels:
+        numbers["smallest_quadratic"] = min(kernel.smallest_quadratic for kernel in found.kernels)
+        numbers["smallest_real_part"] = min(kernel.smallest_real for kernel in found.kernels)
     metrics = {name: (verdicts | numbers)[name] for name in job.metrics}
     return TaskResult(metrics=metrics, curve=[{"step": len(found.losses) - 1, **metrics}])
