@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, released, setup
+from scipy import stats
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
+from privet.training.checks import choose_physical_batch_size
 
 
 def test_full_batch_without_noise_releases_the_clipped_sum():
@@ -128,3 +130,16 @@ def test_every_step_clips_to_its_own_bound():
     for factor in (1.0, 0.6, 0.1):
         expected = (x * (factor * BOUND / norms).clamp(max=1)).sum(0)
         torch.testing.assert_close(released(training), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_by_default_nearly_every_draw_of_at_most_256_examples_is_one_pass():
+    def plan_of(size):
+        return privet.Plan(
+            examples=100_000, sampling=privet.sampling.Poisson(size), steps=1, delta=1e-6,
+            clipping=privet.clipping.Flat(BOUND), noise=privet.noise.Gaussian(2.3),
+        )  # fmt: skip
+
+    for size in (1, 200, 240, 256):
+        assert stats.poisson.sf(choose_physical_batch_size(plan_of(size)), size) < 1e-4
+    assert choose_physical_batch_size(plan_of(256)) < 1.3 * 256
+    assert [choose_physical_batch_size(plan_of(size)) for size in (1, 100, 257, 10_000)] == [256] * 4

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["KnowsNoise", "check_arguments", "check_optimizer", "check_plan_suits", "check_same_parameters"]
+__all__ = [
+    "KnowsNoise",
+    "check_arguments",
+    "check_optimizer",
+    "check_plan_suits",
+    "check_same_parameters",
+    "choose_physical_batch_size",
+]
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +26,8 @@ from privet.reading.batches import check_dataset
 from privet.training.fresh import check_fresh_optimizer, wrapped
 from privet.training.options import Reading
 
+_USUAL_SIZE = 256
+
 
 @runtime_checkable
 class KnowsNoise(Protocol):
@@ -27,7 +37,7 @@ class KnowsNoise(Protocol):
         """Refuse a plan with another noise on these parameters."""
 
 
-def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int, method: str, reading: Reading) -> None:
+def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int | None, method: str, reading: Reading) -> None:
     """Refuse arguments of a training that are out of range, and a data set that is not the plan's.
 
     Raises:
@@ -39,8 +49,22 @@ def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int,
         raise InvalidArgumentError("reading", type(reading).__name__, "a privet.Reading")
     plan.check_covered()
     check_dataset(dataset, plan.examples, plan.unit)
-    count("physical_batch_size", physical_batch_size, fix="It limits memory use and does not change the result.")
+    if physical_batch_size is not None:
+        count("physical_batch_size", physical_batch_size, fix="It limits memory use and does not change the result.")
     choice("method", method, ("auto", *METHODS))
+
+
+def choose_physical_batch_size(plan: Plan) -> int:
+    """Return the usual number of examples that go through the model at once.
+
+    Draws with an expected size of 256 would need a second pass for a few examples in half of the steps. Every pass has a fixed
+    cost, so there is room for draws up to four standard deviations of a Poisson sample above their expected size.
+
+    Args:
+        plan: the plan, which is public.
+    """
+    expected = plan.sampling.expected_batch_size(plan.examples)
+    return _USUAL_SIZE if expected > _USUAL_SIZE else max(_USUAL_SIZE, math.ceil(expected + 4 * math.sqrt(expected)))
 
 
 def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:

@@ -55,7 +55,7 @@ class Training(Unique):
         public: public data set with items like those of `dataset`, for `clipping.GEP`, whose plan names it; at least as many as
             its anchors. Labels may be arbitrary. The guarantee does not cover them.
         physical_batch_size: largest number of examples that go through the model at once; it limits memory use and does not
-            change the result.
+            change the result. By default 256, or slightly more where nearly all draws then need one pass.
         method: how per-example gradients are computed: "ghost" (many examples in one pass), "loop" (one at a time), or "auto"
             (the faster one that passes the check before the first step). A method that fails the check is refused.
         reading: how examples are read, and what the check before the first step uses.
@@ -104,7 +104,7 @@ class Training(Unique):
         average: AveragedModel | None = None,
         collate: Collate | None = None,
         public: Dataset[Any] | None = None,
-        physical_batch_size: int = 256,
+        physical_batch_size: int | None = None,
         method: str = "auto",
         reading: Reading = _READING,
     ) -> None:
@@ -128,7 +128,7 @@ class Training(Unique):
         average: AveragedModel | None = None,
         collate: Collate | None = None,
         public: Dataset[Any] | None = None,
-        physical_batch_size: int = 256,
+        physical_batch_size: int | None = None,
         method: str = "auto",
         reading: Reading = _READING,
     ) -> Training:

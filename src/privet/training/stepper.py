@@ -18,7 +18,13 @@ from privet.noise import release
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch
 from privet.reading.rows import ExampleReader
-from privet.training.checks import check_arguments, check_optimizer, check_plan_suits, check_same_parameters
+from privet.training.checks import (
+    check_arguments,
+    check_optimizer,
+    check_plan_suits,
+    check_same_parameters,
+    choose_physical_batch_size,
+)
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.fresh import check_average, check_scheduler
 from privet.training.manifest.description import Parts
@@ -58,9 +64,12 @@ class Stepper(Unique):
 
     no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
 
-    def __init__(self, plan: Plan, parts: Parts, physical_batch_size: int, method: str, reading: Reading, *, fresh: bool) -> None:
+    def __init__(
+        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
+    ) -> None:
         model, optimizer, average = parts.model, parts.optimizer, parts.average
         check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
+        largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self._model, self._optimizer = plan, model, optimizer
         self._parameters = trainable(model)
         check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
@@ -82,11 +91,9 @@ class Stepper(Unique):
         self.summer = ClippedSummer(
             model, parts.loss_fn, self._parameters, method, self._source.words, self._seeds.words, self.state.iterates, averages
         )
-        self._anchors = Anchors.of(plan.clipping, parts, self._parameters, physical_batch_size, self._seeds.words)
+        self._anchors = Anchors.of(plan.clipping, parts, self._parameters, largest, self._seeds.words)
         seeds = self._seeds.words if self.rows.runs_user_code else None
-        self.reader = DrawReader(
-            plan.sampling, plan.examples, self._source.words, seeds, self.rows, physical_batch_size, reading.workers
-        )
+        self.reader = DrawReader(plan.sampling, plan.examples, self._source.words, seeds, self.rows, largest, reading.workers)
         self._loops, self._stepping = 0, threading.Lock()
 
     def attach(self, record: RunRecorder, observers: Observers, checkpoint_every: int) -> None:
