@@ -134,12 +134,10 @@ def test_what_cannot_be_combined_is_refused(given):
         Combined(*given)
 
 
-def test_neither_groups_nor_closures_come_later():
+def test_groups_and_states_are_those_of_the_optimizers():
     optimizer = Combined(*optimizers(Net()))
     with pytest.raises(InvalidArgumentError, match="before they are combined"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
-    with pytest.raises(InvalidArgumentError, match="closure"):
-        optimizer.step(lambda: 0.0)
     with pytest.raises(ValueError, match="1 optimizers for 2"):
         optimizer.load_state_dict({"optimizers": [optimizer.optimizers[0].state_dict()]})
 
@@ -154,6 +152,23 @@ def test_an_optimizer_that_knows_its_noise_is_checked_over_its_own_parameters():
     train(plan().gradient_deviations().tolist())
     with pytest.raises(InvalidArgumentError, match=r"noise_deviation is 7\.0"):
         train(7.0)
+
+
+def test_a_closure_is_called_once_as_hosts_expect():
+    model, calls = Net(), []
+
+    def closure():
+        calls.append(torch.is_grad_enabled())
+        loss = model(DATA.tensors[0]).sum()
+        loss.backward()
+        return loss
+
+    before = flat(model)
+    with torch.no_grad():
+        loss = Combined(*optimizers(model)).step(closure)
+    assert calls == [True]
+    assert loss.item() > 0
+    assert (flat(model) != before).all()
 
 
 def test_a_copy_steps_parameters_of_its_own():

@@ -247,6 +247,22 @@ def test_a_state_that_does_not_fit_changes_nothing():
     assert str(training.state_dict()["state"]) == before
 
 
+def test_a_host_may_restore_a_rate_that_its_scheduler_changed_before_it_opens_the_run(tmp_path):
+    """Also of an optimizer without state, of which nothing else tells that it has taken steps."""
+    x = torch.randn(N, D)
+    training = setup(plan(), x, tmp_path)
+    next(iter(training))
+    state = training.state_dict()
+    training.close()
+    model = Probe()
+    given = (model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE / 2), TensorDataset(x))
+    with pytest.raises(LedgerError, match=r"options\.lr"):
+        privet.Training.resume(tmp_path, *given)
+    again = privet.Training.resume(tmp_path, *given, restore=False)
+    again.load_state_dict(state)
+    assert [step.learning_rate for step in again.releases()] == [RATE / 2] * 2
+
+
 def test_a_host_that_forgets_to_restore_the_state_is_refused_before_a_step_is_spent(tmp_path):
     x = torch.randn(N, D)
     first = Host(plan(steps=STEPS), x, tmp_path)

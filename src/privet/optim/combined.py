@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Combined"]
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -63,12 +63,17 @@ class Combined(torch.optim.Optimizer):
             )
         super().add_param_group(param_group)
 
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take one step with each optimizer."""
-        if closure is not None:
-            raise InvalidArgumentError("closure", closure, "None", "A closure would evaluate the loss outside the plan.")
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step with each optimizer; a closure, which `Training` never passes, is called once before them.
+
+        Args:
+            closure: as for torch's optimizers.
+        """
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         for each in self.optimizers:
             each.step()
+        return loss
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the optimizers, in their order."""

@@ -122,7 +122,7 @@ class RunRecorder(Unique):
             adopt: as for `Ledger.open`.
             restore: as for the class.
         """
-        differences.check(directory, parts)
+        differences.check(directory, parts, options=restore)
         ledger = Ledger.open(plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries)
         try:
             return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state, restore=restore)

@@ -34,7 +34,7 @@ def to_files(parts: Parts) -> tuple[dict[str, str], dict[str, str]]:
     return {NAME: manifest}, {FINGERPRINT: _fingerprint(parts).to_text()}
 
 
-def check(directory: Path, parts: Parts) -> None:
+def check(directory: Path, parts: Parts, *, options: bool = True) -> None:
     """Refuse to resume a run with other parts than it was started with, before anything is restored or spent.
 
     What a run's files do not describe is not compared: runs of earlier versions, or without these files, resume as before, and
@@ -43,12 +43,13 @@ def check(directory: Path, parts: Parts) -> None:
     Args:
         directory: directory of the run.
         parts: parts that it is resumed with.
+        options: whether to compare options of optimizer and scheduler; a host may have restored them from later steps.
 
     Raises:
         LedgerError: a part differs; the message lists each difference as "before → now". Or a file is damaged.
     """
     before = _read(directory / NAME)
-    lines = [] if before is None else list(_differences("", *_comparable(before, parts)))
+    lines = [] if before is None else list(_differences("", *_comparable(before, parts, options)))
     lines += _hidden_differences(directory / FINGERPRINT, parts)
     if not lines:
         return
@@ -75,13 +76,13 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     return held
 
 
-def _comparable(before: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+def _comparable(before: Mapping[str, Any], parts: Parts, options: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the descriptions of the parts before and now, without what cannot be compared."""
     now: Any = parts.describe()
     ignored = {"format", "python"}
     if before.get("python") != now["python"]:
         ignored.add("code")  # compiled code differs between versions of Python
-    if parts.stepped:  # steps change options; those of the run are restored from its checkpoint
+    if parts.stepped or not options:  # steps change options; those of the run are restored from its checkpoint
         ignored |= {"options", "settings"}
     if before["format"] == 1:
         ignored |= {"options", "settings", "modules", "wraps", "numbers", "calls", "code"}

@@ -1,0 +1,148 @@
+"""A Lightning module whose training steps are the releases of a plan."""
+
+from __future__ import annotations
+
+__all__ = ["PrivateModule"]
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import lightning.pytorch as pl
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from privet.errors import InvalidArgumentError
+from privet.integrations.lightning.trainer_settings import check_optimization, check_overridden, check_trainer, steps_per_epoch
+from privet.plan import Plan
+from privet.training import Storage, Training, holds_run
+
+
+@dataclass
+class _Privacy:
+    plan: Plan
+    dataset: Dataset[Any]
+    storage: Storage
+    options: dict[str, Any]
+    saved: dict[str, Any] | None = None  # of the checkpoint that Lightning has loaded
+    releases: Any = None  # of the current fit
+
+
+class PrivateModule(pl.LightningModule):
+    """Base of modules that Lightning's `Trainer` trains under a plan; define `losses` instead of `training_step`.
+
+    Call `set_privacy`, and then `Trainer(max_steps=plan.total_steps).fit(module)`. Lightning counts steps and epochs, and calls
+    optimizer, schedulers, validation, callbacks and loggers as usual. Its training batches are bare numbers, as many per epoch
+    as an epoch of the plan has steps; Privet draws the examples and leaves releases in `.grad`. The ε of the steps so far is
+    logged as "epsilon", and is in every checkpoint. `private_training` is the `privet.Training` of the latest fit.
+
+    Guarantee:
+        Lightning receives released gradients and public numbers only: no private batch and no private loss. While a release is
+        computed the module has no trainer, so nothing can be logged. Validation data are not covered.
+    """
+
+    automatic_optimization = property(lambda self: False)  # there is no loss to differentiate
+    _privacy: _Privacy | None = None
+    private_training: Training | None = None
+
+    def set_privacy(
+        self, plan: Plan, dataset: Dataset[Any], directory: str | Path | Storage | None = None, **options: Any
+    ) -> Self:
+        """Say what `fit` trains with, and return the module.
+
+        Args:
+            plan, dataset, directory: as for `privet.Training`. With a directory, `fit(module, ckpt_path=...)` resumes the run
+                from any of its checkpoints. Steps spent since then pass without an update.
+            options: `collate`, `physical_batch_size`, `method` and `reading`, as for `privet.Training`.
+        """
+        if unknown := sorted(options.keys() - {"collate", "physical_batch_size", "method", "reading"}):
+            raise InvalidArgumentError("options", unknown, "collate, physical_batch_size, method or reading")
+        self._privacy = _Privacy(plan, dataset, Storage.of(directory), options)
+        return self
+
+    def losses(self, batch: Any) -> Tensor:
+        """Return one loss per example, (B,). Define this; it must neither log nor update metrics."""
+        raise NotImplementedError("define losses(batch), which returns one loss per example")
+
+    def configure_callbacks(self) -> Any:
+        """Check the Trainer before Lightning does, and close the training of an earlier fit."""
+        if self.trainer.state.fn == "fit":
+            check_trainer(self.trainer, self._required().plan)
+            check_overridden(type(self), PrivateModule)
+            self._close()
+        return super().configure_callbacks()
+
+    def train_dataloader(self) -> range:
+        """Return the numbers of an epoch's steps; the data stay with Privet."""
+        return range(steps_per_epoch(self._required().plan))
+
+    def training_step(self, batch: int, batch_idx: int) -> None:
+        """Take a release, and update the parameters with it."""
+        trainer, privacy = self.trainer, self._required()
+        if privacy.releases is None or self.private_training is None:
+            self.private_training = self._open(privacy)
+            privacy.releases = self.private_training.releases()
+        if self.private_training.steps_spent > trainer.global_step:  # lost after the checkpoint: only the rate moves on
+            self.zero_grad()
+        else:
+            self.trainer = None
+            try:
+                next(privacy.releases)
+            finally:
+                self.trainer = trainer
+        self.optimizers().step()  # type: ignore[union-attr]
+        for config in trainer.lr_scheduler_configs:
+            count = trainer.global_step if config.interval == "step" else trainer.current_epoch + 1
+            if (config.interval == "step" or trainer.is_last_batch) and count % config.frequency == 0:
+                config.scheduler.step()  # type: ignore[call-arg]
+        every = max(1, trainer.log_every_n_steps)  # type: ignore[attr-defined]
+        if trainer.global_step == trainer.max_steps or trainer.global_step % every == 0:
+            self.log("epsilon", self.private_training.epsilon(), prog_bar=True)
+
+    def on_train_start(self) -> None:
+        """Check optimizers, schedulers and loader, before a batch is read."""
+        check_optimization(self.trainer, self.train_dataloader())
+
+    def on_train_end(self) -> None:
+        """Return unused steps to the ledger, and release it."""
+        self._close()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add where the run stands in its ledger, with the ε of the steps spent."""
+        if (training := self.private_training) is not None:
+            spent = {"epsilon": training.epsilon(), "delta": training.plan.delta, "steps": training.steps_spent}
+            checkpoint["privet"] = {"training": training.state_dict(), **spent}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what `on_save_checkpoint` added until the training is opened."""
+        if self._privacy is not None:
+            self._privacy.saved = checkpoint.get("privet", {}).get("training")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_privacy": None, "private_training": None}  # a copy is a model, and no training
+
+    def _required(self) -> _Privacy:
+        if self._privacy is None:
+            raise InvalidArgumentError("module", type(self).__name__, "one with a plan", "Call set_privacy(plan, dataset) first.")
+        return self._privacy
+
+    def _open(self, privacy: _Privacy) -> Training:
+        given = (self, partial(_losses, self.trainer.precision_plugin), self.trainer.optimizers[0], privacy.dataset)
+        if privacy.saved is None or self.trainer.ckpt_path is None:
+            return Training(privacy.plan, *given, privacy.storage, **privacy.options)
+        if (folder := privacy.storage.folder) is None or not holds_run(folder):
+            raise InvalidArgumentError("directory", folder, "that of the run of ckpt_path", "Its ledger counts what was spent.")
+        training = Training.resume(privacy.storage, *given, restore=False, **privacy.options)
+        training.load_state_dict(privacy.saved)
+        return training
+
+    def _close(self) -> None:
+        for part in filter(None, (self._required().releases, self.private_training)):
+            part.close()
+        self._required().releases = None
+
+
+def _losses(precision: Any, model: PrivateModule, batch: Any) -> Tensor:
+    with precision.forward_context():
+        return model.losses(batch)

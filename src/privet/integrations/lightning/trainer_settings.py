@@ -1,0 +1,138 @@
+"""Settings of Lightning's `Trainer` that would void or distort the guarantee, and the reasons for which they are refused."""
+
+from __future__ import annotations
+
+__all__ = ["check_optimization", "check_overridden", "check_trainer", "steps_per_epoch"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from privet.errors import InvalidArgumentError
+from privet.plan import Plan
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting of a Trainer.
+
+    Args:
+        value: its value.
+        allows: whether a value is allowed under a plan.
+        allowed: what is allowed, in words.
+        reason: why.
+    """
+
+    value: Callable[[pl.Trainer], Any]
+    allows: Callable[[Any, Plan], bool]
+    allowed: str
+    reason: str
+
+
+_LENGTH = "The plan says how many steps there are, and the noise is calibrated for them."
+_SETTINGS = {
+    "max_steps": _Setting(
+        lambda trainer: trainer.max_steps, lambda value, plan: value == plan.total_steps,
+        "the plan's number of steps, plan.total_steps", _LENGTH,
+    ),
+    "max_epochs": _Setting(
+        lambda trainer: trainer.max_epochs,
+        lambda value, plan: value in (-1, None) or value * steps_per_epoch(plan) >= plan.total_steps, "left out", _LENGTH,
+    ),
+    "gradient_clip_val": _Setting(
+        lambda trainer: trainer.gradient_clip_val, lambda value, _: not value, "left out",
+        "It would clip the noised sum over all examples; the plan's clipping bounds each example.",
+    ),
+    "accumulate_grad_batches": _Setting(
+        lambda trainer: trainer.accumulate_grad_batches, lambda value, _: value == 1, "1",
+        "Every step is one release; physical_batch_size limits memory.",
+    ),
+    "devices": _Setting(
+        lambda trainer: trainer.world_size, lambda value, _: value == 1, "1",
+        "Each process would sample, noise and count for itself, and average what others released.",
+    ),
+    "strategy": _Setting(
+        lambda trainer: type(trainer.strategy).__name__, lambda value, _: value.startswith("SingleDevice"), "left out",
+        "Other strategies wrap the module, and divide or reduce gradients.",
+    ),
+    "callbacks": _Setting(
+        lambda trainer: [type(callback).__name__ for callback in getattr(trainer, "callbacks", ())],
+        lambda value, _: not {"LearningRateFinder", "BatchSizeFinder"} & set(value), "without finders of rates and batch sizes",
+        "They take steps of their own, which spend the budget.",
+    ),
+    "precision": _Setting(
+        lambda trainer: type(getattr(trainer.precision_plugin, "scaler", None)).__name__,
+        lambda value, _: value == "NoneType", "'32-true' or 'bf16-mixed'",
+        "A loss scaler skips steps and changes its scale when gradients overflow.",
+    ),
+    "detect_anomaly": _Setting(
+        lambda trainer: trainer._detect_anomaly or torch.is_anomaly_enabled(), lambda value, _: not value, "False",
+        "Its errors and warnings tell of single examples.",
+    ),
+}  # fmt: skip
+
+
+def steps_per_epoch(plan: Plan) -> int:
+    """Return the number of steps in which a plan draws as many examples as there are, at least 1."""
+    return max(1, round(plan.examples / plan.sampling.expected_batch_size(plan.examples)))
+
+
+def check_trainer(trainer: pl.Trainer, plan: Plan) -> None:
+    """Refuse a Trainer whose settings do not agree with the plan.
+
+    Raises:
+        InvalidArgumentError: names the setting, what is allowed, and why.
+    """
+    for name, setting in _SETTINGS.items():
+        value = setting.value(trainer)
+        if not setting.allows(value, plan):
+            number = f" ({plan.total_steps})" if name == "max_steps" else ""
+            raise InvalidArgumentError(f"Trainer({name})", value, setting.allowed + number, setting.reason)
+
+
+def check_overridden(kind: type[pl.LightningModule], base: type[pl.LightningModule]) -> None:
+    """Refuse a class with a training step of its own, which would see batches that nobody clips.
+
+    Args:
+        kind: class of the module.
+        base: class whose training step it must have.
+
+    Raises:
+        InvalidArgumentError: says what to define instead.
+    """
+    if kind.training_step is not base.training_step:
+        raise InvalidArgumentError(
+            "training_step", f"that of {kind.__name__}", f"that of {base.__name__}",
+            "Define losses(batch), which returns one loss per example.",
+        )  # fmt: skip
+
+
+def check_optimization(trainer: pl.Trainer, ticks: range) -> None:
+    """Refuse several optimizers, a scheduler that follows a metric, and a loader of the user's.
+
+    Args:
+        trainer: Trainer that is about to train.
+        ticks: the only batches that it may have.
+
+    Raises:
+        InvalidArgumentError: names what it has instead.
+    """
+    if not isinstance(trainer.train_dataloader, range) or trainer.train_dataloader != ticks:
+        raise InvalidArgumentError(
+            "train_dataloaders", type(trainer.train_dataloader).__name__, "left out",
+            "The plan draws the examples: pass the data set to set_privacy.",
+        )  # fmt: skip
+    if len(trainer.optimizers) != 1:
+        raise InvalidArgumentError(
+            "configure_optimizers", f"{len(trainer.optimizers)} optimizers", "one optimizer",
+            "Combine several over disjoint parameters: privet.optim.Combined(*optimizers).",
+        )  # fmt: skip
+    if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in trainer.lr_scheduler_configs):
+        raise InvalidArgumentError(
+            "configure_optimizers", "a scheduler that follows a metric", "a schedule that is known in advance",
+            "There is no training loss that it could follow.",
+        )  # fmt: skip

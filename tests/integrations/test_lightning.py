@@ -1,0 +1,302 @@
+"""Lightning's Trainer counts, validates, logs and saves; draws, releases and their account are Privet's."""
+
+import copy
+import logging
+import warnings
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("lightning")
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.loggers import CSVLogger
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import privet
+from privet.errors import InvalidArgumentError, LedgerError
+from privet.integrations.lightning import PrivateModule
+
+N, STEPS, PER_EPOCH = 80, 20, 4
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+pytestmark = pytest.mark.filterwarnings("ignore::lightning.pytorch.utilities.warnings.PossibleUserWarning")
+
+
+def table():
+    inputs = torch.randn(N, 6)
+    return TensorDataset(inputs, (inputs.sum(1) > 0).long())
+
+
+DATA, PUBLIC = table(), table()
+
+
+class Classifier(PrivateModule):
+    interval, made = "step", torch.optim.SGD
+
+    def __init__(self, width=8):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 2))
+
+    def losses(self, batch):
+        return F.cross_entropy(self.net(batch[0]), batch[1], reduction="none")
+
+    def configure_optimizers(self):
+        optimizer = self.made(self.parameters(), lr=0.5)
+        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
+
+    def validation_step(self, batch, index):
+        self.log("accuracy", (self.net(batch[0]).argmax(1) == batch[1]).float().mean())
+
+    def val_dataloader(self):
+        return DataLoader(PUBLIC, batch_size=N)
+
+
+def plan(multiplier=2.0, sampling=None, steps=STEPS):
+    return privet.Plan(
+        examples=N, sampling=sampling or privet.sampling.Poisson(N / PER_EPOCH), steps=steps, delta=1e-4,
+        clipping=privet.clipping.Flat(1.0), noise=privet.noise.Gaussian(multiplier, non_private=multiplier == 0),
+    )  # fmt: skip
+
+
+def trainer(folder, **options):
+    options = {"max_steps": STEPS, "logger": CSVLogger(folder), "num_sanity_val_steps": 0, "log_every_n_steps": 5, **options}
+    return pl.Trainer(
+        accelerator="cpu", default_root_dir=folder, enable_progress_bar=False, enable_model_summary=False, **options
+    )  # fmt: skip
+
+
+class StopAt(pl.Callback):
+    """Saves at one step and stops at a later one, as an interrupted program would."""
+
+    def __init__(self, saves, stops):
+        self.saves, self.stops = saves, stops
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        if trainer.global_step == self.saves:
+            trainer.save_checkpoint(f"{trainer.default_root_dir}/saved.ckpt")
+        trainer.should_stop |= trainer.global_step == self.stops
+
+
+def rate(host):
+    return host.optimizers[0].param_groups[0]["lr"]
+
+
+def test_the_trainer_counts_validates_and_logs_nothing_but_public_numbers(tmp_path):
+    module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
+    before, host = copy.deepcopy(module.state_dict()), trainer(tmp_path)
+    host.fit(module)
+    assert (host.global_step, host.current_epoch, module.private_training.steps_spent) == (STEPS, STEPS // PER_EPOCH, STEPS)
+    assert rate(host) == pytest.approx(0.0, abs=1e-9)
+    assert host.callback_metrics.keys() == {"epsilon", "accuracy"}
+    assert host.callback_metrics["epsilon"].item() == pytest.approx(plan().epsilon())
+    assert module.private_training.guarantee().epsilon == pytest.approx(plan().epsilon())
+    header, *rows = (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").read_text().split()
+    assert header == "accuracy,epoch,epsilon,step"
+    assert [row.split(",")[3] for row in rows if row.split(",")[2]] == ["4", "9", "14", "19"]
+    assert module.state_dict().keys() == before.keys() == {f"net.{i}.{part}" for i in (0, 2) for part in ("weight", "bias")}
+    assert not any(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_a_fit_is_the_same_function_of_the_data_as_a_training(tmp_path):
+    """Without noise and with everybody in every step; with a rate that changes."""
+    the_plan = plan(0.0, privet.sampling.FullBatch())
+    module, alone = Classifier().set_privacy(the_plan, DATA), Classifier()
+    trainer(tmp_path, logger=False, enable_checkpointing=False).fit(module)
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
+    privet.Training(the_plan, alone, lambda model, batch: model.losses(batch), optimizer, DATA, scheduler=scheduler).run()
+    for name, value in alone.state_dict().items():
+        torch.testing.assert_close(module.state_dict()[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_schedules_by_epoch_are_stepped_once_per_epoch(tmp_path):
+    class ByEpoch(Classifier):
+        interval = "epoch"
+
+    host = trainer(tmp_path, logger=False, enable_checkpointing=False)
+    host.fit(ByEpoch().set_privacy(plan(), DATA))
+    assert rate(host) == pytest.approx(0.5 * (1 - STEPS / PER_EPOCH / STEPS))
+
+
+def test_a_fit_resumes_from_an_older_checkpoint_and_what_was_lost_stays_spent(tmp_path):
+    module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
+    trainer(tmp_path, callbacks=[StopAt(10, 13)]).fit(module)
+    assert module.private_training.steps_spent == 13
+    saved = torch.load(tmp_path / "saved.ckpt", weights_only=True)
+    assert {name: saved["privet"][name] for name in ("delta", "steps")} == {"delta": 1e-4, "steps": 10}
+    assert saved["privet"]["epsilon"] == pytest.approx(plan().epsilon(steps=10))
+    again, host = Classifier().set_privacy(plan(), DATA, tmp_path / "run"), trainer(tmp_path)
+    seen = []
+    host.callbacks.append(SeesFirst(seen))
+    host.fit(again, ckpt_path=tmp_path / "saved.ckpt")
+    assert all(torch.equal(value, saved["state_dict"][name]) for name, value in seen[0].items())
+    for state in seen[1:4]:  # the lost steps 11 to 13: the schedule moves on, and the parameters do not
+        assert all(torch.equal(value, seen[0][name]) for name, value in state.items())
+    assert not torch.equal(seen[4]["net.0.weight"], seen[0]["net.0.weight"])
+    assert (len(seen), host.global_step, again.private_training.steps_spent) == (10, STEPS, STEPS)
+    assert rate(host) == pytest.approx(0.0, abs=1e-9)
+    assert host.callback_metrics["epsilon"].item() == pytest.approx(plan().epsilon())
+
+
+class SeesFirst(pl.Callback):
+    def __init__(self, seen):
+        self.seen = seen
+
+    def on_train_batch_start(self, trainer, module, batch, index):
+        self.seen.append(copy.deepcopy(module.state_dict()))
+
+
+def test_a_checkpoint_without_its_run_is_refused(tmp_path):
+    module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
+    trainer(tmp_path, callbacks=[StopAt(2, 2)]).fit(module)
+    for directory in (None, tmp_path / "other"):
+        with pytest.raises(InvalidArgumentError, match="that of the run of ckpt_path"):
+            trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA, directory), ckpt_path=tmp_path / "saved.ckpt")
+    with pytest.raises(LedgerError, match="holds a run already"):
+        trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"))
+
+
+def test_a_fit_that_was_interrupted_continues_in_the_same_process(tmp_path):
+    class Interrupted(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            if trainer.global_step == 6:
+                trainer.save_checkpoint(tmp_path / "saved.ckpt")
+                raise RuntimeError("power cut")
+
+    module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
+    with pytest.raises(RuntimeError, match="power cut"):
+        trainer(tmp_path, callbacks=[Interrupted()]).fit(module)
+    host = trainer(tmp_path)
+    host.fit(module, ckpt_path=tmp_path / "saved.ckpt")
+    assert (host.global_step, module.private_training.steps_spent) == (STEPS, STEPS)
+
+
+class OwnStep(Classifier):
+    def training_step(self, batch, index):
+        return self.losses(batch).mean()
+
+
+class TwoOptimizers(Classifier):
+    def configure_optimizers(self):
+        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.net[0], self.net[2])]
+
+
+class Following(Classifier):
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "accuracy"}}
+
+
+REFUSED = {
+    "another number of steps": (Classifier, {"max_steps": STEPS + 1}, rf"max_steps\) is 21.*plan\.total_steps \({STEPS}\)"),
+    "no number of steps": (Classifier, {"max_steps": -1, "max_epochs": 5}, r"max_steps\) is -1"),
+    "too few epochs": (Classifier, {"max_epochs": 4}, r"max_epochs\) is 4.*left out"),
+    "clipping": (Classifier, {"gradient_clip_val": 0.5}, r"gradient_clip_val\) is 0\.5.*clipping bounds each example"),
+    "accumulation": (Classifier, {"accumulate_grad_batches": 2}, r"accumulate_grad_batches\) is 2.*physical_batch_size"),
+    "anomaly detection": (Classifier, {"detect_anomaly": True}, r"detect_anomaly\).*single examples"),
+    "another strategy": (Classifier, {"strategy": "ddp", "devices": 1}, r"strategy\) is 'DDPStrategy'"),
+    "a finder": (Classifier, {"callbacks": [pl.callbacks.LearningRateFinder()]}, r"LearningRateFinder.*spend the budget"),
+    "a training step": (OwnStep, {}, r"training_step.*OwnStep.*losses\(batch\)"),
+    "two optimizers": (TwoOptimizers, {}, r"2 optimizers.*privet\.optim\.Combined"),
+    "a scheduler that follows a metric": (Following, {}, r"follows a metric"),
+}
+
+
+@pytest.mark.parametrize(("kind", "options", "says"), REFUSED.values(), ids=REFUSED)
+def test_what_would_void_the_promise_is_refused_by_name_before_a_step(tmp_path, kind, options, says):
+    module = kind().set_privacy(plan(), DATA, tmp_path / "run")
+    with pytest.raises(InvalidArgumentError, match=says):
+        trainer(tmp_path, **options).fit(module)
+    assert module.private_training is None
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("world_size", 2, r"devices\) is 2.*average what others released"),
+        ("precision_plugin", SimpleNamespace(scaler=torch.amp.GradScaler("cpu")), r"precision\) is 'GradScaler'.*bf16-mixed"),
+    ],
+)
+def test_devices_and_scalers_are_refused(tmp_path, monkeypatch, name, value, says):
+    host = trainer(tmp_path)
+    monkeypatch.setattr(type(host), name, value)
+    with pytest.raises(InvalidArgumentError, match=says):
+        host.fit(Classifier().set_privacy(plan(), DATA))
+
+
+def test_a_loader_of_the_user_is_refused_before_it_is_read(tmp_path):
+    class Unread(TensorDataset):
+        def __getitem__(self, index):
+            raise AssertionError("read")
+
+    with pytest.raises(InvalidArgumentError, match=r"train_dataloaders.*set_privacy"):
+        trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA), DataLoader(Unread(*DATA.tensors), batch_size=20))
+
+
+def test_a_module_without_a_plan_and_unknown_options_are_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="set_privacy"):
+        trainer(tmp_path).fit(Classifier())
+    with pytest.raises(InvalidArgumentError, match="scheduler"):
+        Classifier().set_privacy(plan(), DATA, scheduler=None)
+    with pytest.raises(NotImplementedError, match="losses"):
+        PrivateModule().losses(None)
+
+
+def test_what_a_loss_logs_reaches_nobody(tmp_path):
+    class Talkative(Classifier):
+        def losses(self, batch):
+            found = super().losses(batch)
+            self.log("secret", 1.0)
+            self.log_dict({"loss": 2.0})
+            return found
+
+    host = trainer(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        host.fit(Talkative().set_privacy(plan(), DATA))
+    assert host.callback_metrics.keys() == {"epsilon", "accuracy"}
+    assert "secret" not in (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").read_text()
+
+
+def test_callbacks_see_numbers_of_steps_for_batches(tmp_path):
+    class Sees(pl.Callback):
+        batches, outputs = [], []
+
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            self.batches.append(batch)
+            self.outputs.append(outputs)
+
+    trainer(tmp_path, callbacks=[Sees()]).fit(Classifier().set_privacy(plan(), DATA))
+    assert Sees.batches == [*range(PER_EPOCH)] * (STEPS // PER_EPOCH)
+    assert not any(Sees.outputs)
+
+
+@pytest.mark.parametrize("options", [{"precision": "bf16-mixed"}, {"callbacks": "early stopping"}])
+def test_autocast_and_early_stopping_on_public_data_work(tmp_path, options):
+    if "callbacks" in options:
+        options = {"callbacks": [pl.callbacks.EarlyStopping("accuracy", patience=0, mode="max", min_delta=1.0)]}
+    module, host = Classifier().set_privacy(plan(), DATA, tmp_path / "run"), trainer(tmp_path, **options)
+    host.fit(module)
+    spent = 2 * PER_EPOCH if "callbacks" in options else STEPS
+    assert (host.global_step, module.private_training.steps_spent) == (spent, spent)
+    assert module.private_training.epsilon() == pytest.approx(plan().epsilon(steps=spent))
+
+
+def test_a_copy_and_a_loaded_module_are_models_without_a_training(tmp_path):
+    module = Classifier().set_privacy(plan(), DATA)
+    host = trainer(tmp_path)
+    host.fit(module)
+    host.save_checkpoint(tmp_path / "last.ckpt")
+    loaded = Classifier.load_from_checkpoint(tmp_path / "last.ckpt", width=8)
+    twin = copy.deepcopy(module)
+    for model in (loaded, twin):
+        assert model.private_training is None
+        assert all(torch.equal(value, module.state_dict()[name]) for name, value in model.state_dict().items())
+    assert module.private_training.guarantee().epsilon == pytest.approx(plan().epsilon())
