@@ -13,7 +13,18 @@ from torch.utils.data import TensorDataset
 import privet
 from privet._utils.registry import kinds_of
 from privet.errors import InvalidArgumentError
-from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
+from privet.sampling import (
+    BallsInBins,
+    ByEpoch,
+    CyclicPoisson,
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    Poisson,
+    Scheme,
+    Shuffle,
+    TruncatedPoisson,
+)
 
 N, RATE, BOUND = 60, 0.31, 0.7
 
@@ -64,7 +75,8 @@ def participants(training, steps=None):
 
 
 SCHEMES_HERE = [
-    Poisson(13.0), TruncatedPoisson(13.0, cap=15), FixedSize(13), BallsInBins(13), FullBatch(), Shuffle(13)
+    Poisson(13.0), TruncatedPoisson(13.0, cap=15), FixedSize(13), BallsInBins(13), FullBatch(), Shuffle(13),
+    CyclicPoisson(13.0, cycle=3), FixedOrder(13),
 ]  # fmt: skip
 EVERY = pytest.mark.parametrize("scheme", SCHEMES_HERE, ids=str)
 
@@ -78,14 +90,14 @@ def test_training_takes_each_draw_whole_and_divides_by_the_public_size(scheme, s
     assert set(found.flatten().tolist()) <= {0.0, 1.0}
     assert found.sum(0).max() <= scheme.participation(N, 20)
     assert abs(found.sum(1).mean() - training.plan.divisor) < 6 * math.sqrt(13 / 20) + 1
-    if isinstance(scheme, BallsInBins | Shuffle):
+    if isinstance(scheme, ByEpoch):
         assert (found.sum(0) == 4).all()  # four epochs of five steps
 
 
 @EVERY
 def test_a_plan_derives_its_numbers_from_the_scheme(scheme):
     made = plan(scheme, steps=privet.epochs(3), multiplier=1.7)
-    assert made.total_steps == math.floor(scheme.steps_in(3, N)) == (15 if isinstance(scheme, BallsInBins | Shuffle) else
+    assert made.total_steps == math.floor(scheme.steps_in(3, N)) == (15 if isinstance(scheme, ByEpoch) else
                                                                      3 if scheme == FullBatch() else 13)  # fmt: skip
     assert made.sampling_rate == scheme.rate(N)
     assert privet.Plan.from_json(made.to_json()) == made

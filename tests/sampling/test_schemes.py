@@ -12,15 +12,28 @@ from privet import accounting
 from privet._utils.registry import decode, encode, kinds_of
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Keystream
-from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
+from privet.sampling import (
+    BallsInBins,
+    ByEpoch,
+    CyclicPoisson,
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    Poisson,
+    Scheme,
+    Shuffle,
+    TruncatedPoisson,
+)
 
 N = 40
 ALL = [
     Poisson(7.5), TruncatedPoisson(7.5, cap=9), TruncatedPoisson(7.5, cap=40), FixedSize(7), FixedSize(31), BallsInBins(7.5),
-    BallsInBins(40), FullBatch(), Shuffle(7), Shuffle(8), Shuffle(40),
+    BallsInBins(40), FullBatch(), Shuffle(7), Shuffle(8), Shuffle(40), CyclicPoisson(7.5, cycle=4), CyclicPoisson(3, cycle=1),
+    FixedOrder(7.5),
 ]  # fmt: skip
 EVERY = pytest.mark.parametrize("scheme", ALL, ids=str)
-BY_EPOCH = pytest.mark.parametrize("scheme", [each for each in ALL if isinstance(each, BallsInBins | Shuffle)], ids=str)
+BY_EPOCH = pytest.mark.parametrize("scheme", [each for each in ALL if isinstance(each, ByEpoch)], ids=str)
+RENEWED = pytest.mark.parametrize("scheme", [each for each in ALL if isinstance(each, BallsInBins | Shuffle)], ids=str)
 
 
 def drawn(scheme, steps, examples=N, words=None):
@@ -146,7 +159,7 @@ def test_an_epoch_has_every_example_exactly_once(scheme):
     assert scheme.steps_per_epoch(N) == length == math.ceil(N / scheme.batch_size)
 
 
-@BY_EPOCH
+@RENEWED
 def test_epochs_are_partitioned_anew(scheme, holds_twice):
     """An example's step in an epoch is uniform, and says nothing about the next epoch's, or about another example's."""
     length = scheme.epoch_length(N)
@@ -212,7 +225,7 @@ def test_an_interrupted_epoch_is_not_resumed(scheme):
         assert together.max() <= scheme.participation(N, start - 1 + length)
 
 
-@pytest.mark.parametrize("scheme", [each for each in ALL if not isinstance(each, BallsInBins | Shuffle)], ids=str)
+@pytest.mark.parametrize("scheme", [each for each in ALL if not isinstance(each, ByEpoch | CyclicPoisson)], ids=str)
 def test_schemes_without_epochs_resume_anywhere(scheme):
     assert [scheme.resumes_at(step, N) for step in (1, 2, 17)] == [1, 2, 17]
 
@@ -262,6 +275,8 @@ COVERED = {
     BallsInBins: {"add-remove", "replace-one", "zero-out"},
     FullBatch: {"add-remove", "replace-one", "zero-out"},
     Shuffle: {"replace-one", "zero-out"},
+    CyclicPoisson: {"add-remove", "replace-one", "zero-out"},
+    FixedOrder: {"add-remove", "replace-one", "zero-out"},
 }
 
 

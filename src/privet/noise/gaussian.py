@@ -13,12 +13,13 @@ from torch import Tensor
 
 from privet._utils.registry import add
 from privet._utils.tensors import check_public_number, places
-from privet.accounting.events import MULTIPLIER_RANGE
 from privet.clipping.clipped_sum import ClippedSum
-from privet.errors import InvalidArgumentError, choice, real
+from privet.errors import InvalidArgumentError, choice
+from privet.noise.base import NoiseMechanism
 from privet.noise.compiled import arithmetic
 from privet.noise.noised_sum import NoisedSum
-from privet.noise.sources import SOURCES, Source
+from privet.noise.past import PastNoise
+from privet.noise.sources import Source
 from privet.noise.token import Token
 from privet.schedules import Constant, Schedule
 
@@ -30,7 +31,7 @@ DEVIATIONS = ("follows the bound", "fixed")
 
 @add
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(NoiseMechanism):
     """Gaussian noise on every coordinate of the sum, with standard deviation multiplier × sensitivity.
 
     Args:
@@ -52,34 +53,19 @@ class Gaussian:
     multiplier: float | None = None
     source: str = "secure"
     non_private: bool = False
-    schedule: Schedule = field(default_factory=Constant)
-    deviation: str = "follows the bound"
+    schedule: Schedule = field(default_factory=Constant)  # type: ignore[misc]
+    deviation: str = "follows the bound"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        choice("noise.source", self.source, SOURCES)
+        super().__post_init__()
         choice("noise.deviation", self.deviation, DEVIATIONS)
         if not isinstance(self.schedule, Schedule):
             raise InvalidArgumentError("noise.schedule", self.schedule, "a value such as privet.schedules.Constant()")
-        if not isinstance(self.non_private, bool):
-            raise InvalidArgumentError("noise.non_private", self.non_private, "True or False")
-        if self.multiplier is None:
-            return
-        low, high = MULTIPLIER_RANGE
-        fix = "Plan.calibrate(epsilon=...) finds the multiplier for a target."
-        number = real("noise.multiplier", self.multiplier, fix)
-        if number == 0 and not self.non_private:
-            raise InvalidArgumentError(
-                "noise.multiplier", 0, f"between {low:g} and {high:g}", "To train without noise, set non_private=True."
-            )
-        if number != 0 and not low <= number <= high:
-            raise InvalidArgumentError("noise.multiplier", self.multiplier, f"between {low:g} and {high:g}", fix)
-
-    def make_source(self) -> Source:
-        """Return a new source of this tier, independent of all others."""
-        return SOURCES[self.source]()
 
 
-def release(clipped: ClippedSum, token: Token, source: Source, divisor: float = 1.0) -> NoisedSum:
+def release(
+    clipped: ClippedSum, token: Token, source: Source, divisor: float = 1.0, past: PastNoise | None = None, first: int = 1
+) -> NoisedSum:
     """Release a clipped sum: add Gaussian noise, paid for by a token, and divide by a public number.
 
     Sum and noise are each rounded to a grid, G = 2^⌊log₂ σC⌋·2⁻³⁰, before they are added, so the spacing of the floating-point
@@ -95,6 +81,9 @@ def release(clipped: ClippedSum, token: Token, source: Source, divisor: float = 
         source: source of standard normal numbers.
         divisor: public number, not 0, by which the noised sum is divided. This is post-processing, done here because a pass over
             all parameters of its own would cost as much as the noise.
+        past: noise of earlier steps, for noise that is correlated over the steps (C⁻¹Z instead of Z); it is brought up to date.
+            The token's multiplier is then that of Z, which includes the sensitivity of C.
+        first: with `past`, the step at which the draws of examples began that this step belongs to.
 
     Returns:
         The release; with multiplier 0 (declared non-private), the sum itself, divided.
@@ -116,16 +105,24 @@ def release(clipped: ClippedSum, token: Token, source: Source, divisor: float = 
         unnoised = _scatter(clipped, kept, sums)
         return NoisedSum(unnoised, clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support) * factor
     sizes = [len(total) for total in sums]
-    grids = [2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity * scale)) - _CELLS_LOG2) for scale in scales]
+    log2 = _CELLS_LOG2 if past is None else past.log2
+    grids = [2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity * scale)) - log2) for scale in scales]
     rounding = math.sqrt(sum(size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)))
-    sensitivity = clipped.sensitivity + rounding
+    sensitivity = clipped.sensitivity + rounding * (1.0 if past is None else past.rounding)
     deviation = multiplier * sensitivity
     noised = [total.new_empty(total.shape) for total in sums]
     add_noise = arithmetic().add_noise
-    for which, part, normals in _distribute(source.normals(sum(sizes)), sizes):
-        cells = scales[which] * deviation / grids[which]
-        grid = grids[which]
-        add_noise(sums[which][part], normals, cells, grid, grid * factor, noised[which][part])
+    if past is None:
+        for which, part, normals in _distribute(source.normals(sum(sizes)), sizes):
+            cells = scales[which] * deviation / grids[which]
+            grid = grids[which]
+            add_noise(sums[which][part], normals, cells, grid, grid * factor, noised[which][part])
+    else:
+        fresh = [scale * deviation / grid for scale, grid in zip(scales, grids, strict=True)]
+        draw = lambda: _distribute(source.normals(sum(sizes)), sizes)  # noqa: E731
+        for which, part, noise in past.noise(token.step, first, draw, fresh, sums):
+            grid = grids[which]
+            add_noise(sums[which][part], noise, 1.0, grid, grid * factor, noised[which][part])
     released = _scatter(clipped, kept, noised)
     size = abs(factor)
     return NoisedSum(released, sensitivity * size, deviation * size, clipped.noise_scales, clipped.support)

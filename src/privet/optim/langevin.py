@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, count, positive
-from privet.noise import Gaussian
+from privet.noise import Correlated, Gaussian
 from privet.optim.deviations import noise_deviations
 from privet.plan import Plan
 from privet.schedules import Constant, Factors, Table
@@ -276,6 +276,8 @@ def _deviations(rates: Sequence[float], diffusion: float) -> Factors:
 def _gradient_deviations(plan: Plan) -> Factors:
     """Return the plan's deviations, refusing a plan without noise."""
     refuse_anchors(plan.clipping, "Langevin dynamics")
+    if isinstance(plan.noise, Correlated):
+        raise InvalidArgumentError("noise", plan.noise, "privet.noise.Gaussian(...)", "Langevin dynamics need independent noise.")
     deviations = plan.gradient_deviations()
     if not deviations.all():
         raise InvalidArgumentError("noise.multiplier", plan.noise_multiplier, "greater than 0", "Langevin dynamics need noise.")

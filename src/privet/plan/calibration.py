@@ -11,6 +11,7 @@ from privet import accounting
 from privet.accounting.root_finding import MOST_STEPS, largest_count
 from privet.clipping import unbounded
 from privet.errors import InvalidArgumentError, choice, positive
+from privet.noise import Correlated
 from privet.plan.declaration import Declaration
 from privet.plan.mechanism import PrivacyMechanism
 
@@ -52,12 +53,13 @@ def calibrate(plan: _Mechanism, epsilon: float, accountant: str | None = None) -
 
 def _solve_for_steps(plan: _Mechanism, target: float, accountant: str) -> _Mechanism:
     positive("noise.multiplier", plan.noise_multiplier, "Without noise no number of steps meets a target.")
+    asked = replace(plan, noise=plan.noise.draft) if isinstance(plan.noise, Correlated) else plan
 
     def spent(number: int) -> float:
-        events = replace(plan, steps=number).events()
+        events = replace(asked, steps=number).events()
         return accounting.composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency, accountant=accountant)
 
-    most = _MOST_SCHEDULED_STEPS if plan.multiplier_moves else MOST_STEPS
+    most = _MOST_SCHEDULED_STEPS if plan.multiplier_moves or isinstance(plan.noise, Correlated) else MOST_STEPS
     return replace(plan, steps=largest_count(spent, target, most))
 
 

@@ -13,6 +13,7 @@ from privet._utils.registry import Part
 from privet.clipping import Projected, Rule, unbounded
 from privet.errors import InvalidArgumentError, positive
 from privet.momentum import Momentum
+from privet.noise import Correlated
 from privet.plan.mechanism import PrivacyMechanism, check_type
 from privet.plan.queries import ClassCounts, Holdout
 from privet.sampling import Scheme
@@ -83,6 +84,7 @@ class Declaration(PrivacyMechanism):
             part = getattr(self, name)
             if isinstance(part, Part):
                 part.check_combination(self)
+        self.noise.check_combination(self)
 
     @property
     def people(self) -> int:
@@ -135,7 +137,8 @@ class Declaration(PrivacyMechanism):
             raise InvalidArgumentError(
                 "clipping", self.clipping, "a rule whose bound is known ahead", "An adaptive one finds it while training."
             )
-        return self.multipliers() * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
+        spread = self.noise.spread(self.total_steps) if isinstance(self.noise, Correlated) else 1.0
+        return self.multipliers() * spread * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
 
     def step_events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
         """Return the releases of the first `steps` steps (default: all) for an accountant; equal ones are counted together."""

@@ -8,11 +8,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from privet import accounting
 from privet._utils.registry import add
 from privet.accounting.pld.interop import check_installed
 from privet.errors import InvalidArgumentError, between, choice, count, positive
-from privet.noise import SOURCES, Gaussian
+from privet.noise import SOURCES, Correlated, Gaussian, NoiseMechanism, Participation, PastNoise
 from privet.sampling import Scheme
 from privet.schedules import Constant, Factors
 
@@ -60,18 +62,39 @@ class PrivacyMechanism:
     steps: int | Epochs | None
     delta: float
     adjacency: str = "add-remove"
-    noise: Gaussian = field(default_factory=Gaussian)
+    noise: NoiseMechanism = field(default_factory=Gaussian)
     unit: str | accounting.Unit = "one example"
 
     def __post_init__(self) -> None:
         count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")
         check_type("sampling", self.sampling, Scheme, "privet.sampling.Poisson(batch_size=512)")
-        check_type("noise", self.noise, Gaussian, "privet.noise.Gaussian(multiplier=1.1), or leave it out and calibrate")
+        check_type("noise", self.noise, NoiseMechanism, "privet.noise.Gaussian(multiplier=1.1), or leave it out and calibrate")
         self.sampling.rate(self.examples)
         self._check_steps()
         between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
         choice("adjacency", self.adjacency, accounting.ADJACENCIES)
         accounting.unit(self.unit).check_adjacency(self.adjacency)
+        if isinstance(self.noise, Correlated):
+            self._fit(self.noise)
+
+    def _fit(self, noise: Correlated) -> None:
+        """Replace correlated noise by the same with the numbers that depend on sampling and steps."""
+        name = type(self.sampling).__name__
+        if self.steps is not None:
+            object.__setattr__(self, "noise", noise.fit(self.sampling.pattern(self.examples, self.total_steps), name))
+            return
+        single = self.sampling.pattern(self.examples, 1)
+        noise.draft.fit(single, name)
+        if single is not None and single.rate == 1 and not noise.by_epoch:
+            raise InvalidArgumentError(
+                "steps", None, f"a number or privet.epochs(n) with noise.{type(noise).__name__} and {name} sampling",
+                "One release covers all steps, so its ε does not say how many there are.",
+            )  # fmt: skip
+
+    def _participation(self, noise: Correlated, steps: int) -> Participation:
+        found = self.sampling.pattern(self.examples, steps)
+        assert found is not None, f"{noise} was fitted to this sampling"
+        return found
 
     def _check_steps(self) -> None:
         if isinstance(self.steps, Epochs):
@@ -139,17 +162,36 @@ class PrivacyMechanism:
         return tuple(reason for reason, holds in reasons.items() if holds)
 
     def multipliers(self) -> Factors:
-        """Return the noise multiplier of every step, (T,): noise standard deviation over that step's sensitivity."""
+        """Return the noise multiplier of every step, (T,): noise standard deviation over that step's sensitivity.
+
+        For correlated noise, it is that of the fresh noise, Z, which includes the sensitivity of C.
+        """
         return self._multipliers(self.total_steps)
 
     def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
         """Return the events for the accountant: the first `steps` releases (default: all); equal ones are counted together."""
         number = self.total_steps if steps is None else steps
+        if number and isinstance(self.noise, Correlated):
+            planned = self._participation(self.noise, max(self.total_steps, number))
+            return (self.noise.event(planned, self._participation(self.noise, number)),)
         # Without a schedule, all steps are one event, so that 10⁹ steps need no list.
         if number and not self.multiplier_moves:
             together = self.sampling.participation(self.examples, number)
             return (self.sampling.event(self.examples, self.noise_multiplier, together),)
         return self.sampling.events(self.examples, self._multipliers(max(self.total_steps, number))[:number])
+
+    def begin_noise(self) -> PastNoise | None:
+        """Return the state of a run's noise before its first step; None if it has none, as steps are independent."""
+        if not isinstance(self.noise, Correlated):
+            return None
+        return self.noise.begin(self._participation(self.noise, self.total_steps))
+
+    def accumulated_noise(self) -> float:
+        """Return the standard deviation of the sum of the noise of all steps, over the sensitivity of one."""
+        multipliers = self.multipliers()
+        if isinstance(self.noise, Correlated):
+            return float(multipliers[0]) * self.noise.error(self.total_steps)
+        return float(np.linalg.norm(multipliers))
 
     def check_covered(self) -> None:
         """Refuse a sampling scheme without an accountant, unless there is no privacy anyway. Training checks this first.
@@ -182,6 +224,8 @@ class PrivacyMechanism:
         return spent
 
     def _multipliers(self, total: int) -> Factors:
+        if isinstance(self.noise, Correlated):
+            return np.full(total, self.noise_multiplier * self.noise.gain(self._participation(self.noise, total)))
         return self.noise_multiplier * self.noise.schedule.factors(total)
 
 

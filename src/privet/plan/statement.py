@@ -18,8 +18,9 @@ from privet.accounting.guarantee.discretisation import discretisation
 from privet.accounting.guarantee.statement import NOT_COVERED, NOT_COVERED_WITH_HOLDOUT, Guarantee
 from privet.accounting.rounding import format_up
 from privet.clipping import unbounded
-from privet.noise import SOURCES
+from privet.noise import SOURCES, Correlated
 from privet.plan.declaration import Declaration
+from privet.sampling import ByEpoch, CyclicPoisson, FixedOrder, Scheme
 from privet.schedules import Constant
 
 # The sampling that accountants assume for each kind of release.
@@ -32,6 +33,12 @@ _ASSUMED = {
     accounting.BallsInBinsEvent: "each record joins one step of every epoch, chosen uniformly and independently",
 }
 _FULL_BATCH = "every record joins every step"
+# The same for schemes whose events do not say it.
+_BY_SCHEME: dict[type[Scheme], str] = {
+    CyclicPoisson: "each record is in one group of the cycle, chosen uniformly and independently, and joins each step of its "
+    "group independently (Poisson sampling)",
+    FixedOrder: "each record joins one step of every epoch, always the same; the secrecy of which step is not used",
+}
 # Longer descriptions of a part, such as a schedule with a number for every step, are cut to its kind.
 _LONGEST = 300
 _PUBLIC_SCHEMA = "the schema of the table is public: it was written without looking at the private rows"
@@ -55,7 +62,7 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         examples=plan.examples,
         sampling=type(plan.sampling).__name__,
         sampling_rate=plan.sampling_rate,
-        assumed=_assumed(() if reasons else plan.step_events(number)),
+        assumed=_assumed(plan, () if reasons else plan.step_events(number)),
         steps=number,
         noise_multiplier=plan.noise_multiplier,
         sensitivity=plan.clipping.sensitivity,
@@ -79,6 +86,7 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         queries=_queries(plan),
         held_out=0 if plan.holdout is None else plan.holdout.examples,
         not_covered=NOT_COVERED if plan.holdout is None else NOT_COVERED_WITH_HOLDOUT,
+        correlation=plan.noise.describe() if isinstance(plan.noise, Correlated) else "",
         noised="every coordinate" if not _sparse_noise(plan) else "every coordinate that the step's public mask keeps",
     )  # fmt: skip
 
@@ -96,12 +104,18 @@ def _known(events: Iterable[accounting.Release]) -> tuple[accounting.Release, ..
     )
 
 
-def _assumed(events: Iterable[accounting.Release]) -> str:
+def _assumed(plan: Declaration, events: Iterable[accounting.Release]) -> str:
+    if not (released := tuple(events)):
+        return "none, because nothing is guaranteed"
+    if type(plan.sampling) in _BY_SCHEME:
+        return _BY_SCHEME[type(plan.sampling)]
+    if isinstance(plan.noise, Correlated) and isinstance(plan.sampling, ByEpoch):
+        return _ASSUMED[plan.sampling.accounted_as]
     kinds = {
         _FULL_BATCH if isinstance(event, accounting.Event) and event.sampling_rate == 1.0 else _ASSUMED[type(event)]
-        for event in events
+        for event in released
     }
-    return "; ".join(sorted(kinds)) or "none, because nothing is guaranteed"
+    return "; ".join(sorted(kinds))
 
 
 def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
@@ -153,6 +167,11 @@ def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
             f"A step drops up to {plan.sparsification.final_rate:.2%} of the coordinates ({type(plan.sparsification).__name__} "
             "sparsification). Masks are public and do not improve ε"
         )
+    if isinstance(plan.noise, Correlated):
+        notes.append(
+            "Later steps take back part of the noise of earlier ones, which is secret and is kept in memory only: after a crash, "
+            "noise starts afresh"
+        )
     if plan.schema is not None:
         notes.append(plan.schema.describe())
     return (*notes, *plan.clipping.remarks)
@@ -190,6 +209,8 @@ def _declared(plan: Declaration) -> dict[str, str]:
         parts["bound_schedule"] = plan.bound_schedule
     if not isinstance(plan.noise.schedule, Constant):
         parts["noise_schedule"] = plan.noise.schedule
+    if isinstance(plan.noise, Correlated):
+        parts["noise"] = plan.noise
     written = {name: repr(part) for name, part in parts.items() if part is not None}
     kinds = {name: f"{type(part).__name__}(…)" for name, part in parts.items()}
     return {name: text if len(text) <= _LONGEST else kinds[name] for name, text in written.items()}

@@ -5,15 +5,18 @@ They are an argument, so tests can supply their own.
 """
 
 from privet._utils.randomness import Words
+from privet.sampling.cyclic import CyclicPoisson
 from privet.sampling.draws import Indices, below, binomial, distinct, permutation
 from privet.sampling.fixed_size import FixedSize, FullBatch
-from privet.sampling.partitions import BallsInBins, Shuffle
+from privet.sampling.partitions import BallsInBins, FixedOrder, Shuffle
 from privet.sampling.poisson import Poisson, TruncatedPoisson
 from privet.sampling.scheme import ByEpoch, Scheme
 
 __all__ = [
     "BallsInBins",
     "ByEpoch",
+    "CyclicPoisson",
+    "FixedOrder",
     "FixedSize",
     "FullBatch",
     "Indices",

@@ -15,6 +15,7 @@ from privet._utils.randomness import Words
 from privet._utils.registry import register
 from privet.accounting import Event, Release
 from privet.errors import count
+from privet.noise import Participation
 from privet.sampling.draws import Indices, distinct
 from privet.sampling.scheme import Scheme, check_size
 
@@ -44,6 +45,10 @@ class FullBatch(Scheme):
         everything = np.arange(examples, dtype=np.int64)
         while True:
             yield everything
+
+    def pattern(self, examples: int, steps: int) -> Participation:
+        """Return that an example takes part in every step."""
+        return Participation(steps, times=steps, separation=1, epoch=1)
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Event:
         """Return the event of `count` releases on all the data."""

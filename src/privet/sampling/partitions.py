@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["BallsInBins", "Shuffle"]
+__all__ = ["BallsInBins", "FixedOrder", "Shuffle"]
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -14,31 +15,21 @@ import numpy as np
 from privet import accounting
 from privet._utils.randomness import Words
 from privet._utils.registry import register
+from privet.accounting import Event
 from privet.errors import InvalidArgumentError, count, real
+from privet.noise import Participation
 from privet.sampling.draws import Indices, below, permutation
 from privet.sampling.scheme import ByEpoch, check_size
+from privet.schedules import Factors
 
 
-@register
 @dataclass(frozen=True)
-class BallsInBins(ByEpoch):
-    """In each epoch, every example joins one step, drawn uniformly and independently of the others.
-
-    Batch sizes vary nearly as under Poisson sampling, but every example takes part exactly once per epoch.
+class _Bins(ByEpoch):
+    """Every example joins one step of an epoch, drawn uniformly and independently of the others.
 
     Args:
         batch_size: largest expected number of examples in a step, ≥ 1: an epoch of N examples has ⌈N / batch_size⌉ steps with
             N / ⌈N / batch_size⌉ expected examples each.
-
-    Guarantee:
-        An example's step does not depend on the other examples, so every adjacency is supported. Epochs are independent.
-
-    Source:
-        Chua et al. 2025, "Balls-and-Bins Sampling for DP-SGD"; Feldman, Shenfeld 2025, "Privacy Amplification by Random
-        Allocation".
-
-    >>> BallsInBins(batch_size=512).epoch_length(examples=60_000)
-    118
     """
 
     accounted_as = accounting.BallsInBinsEvent
@@ -67,6 +58,71 @@ class BallsInBins(ByEpoch):
         chosen = below(length, examples, words)
         ends = np.bincount(chosen, minlength=length).cumsum()
         return np.split(np.argsort(chosen, kind="stable"), ends[:-1])
+
+
+@register
+@dataclass(frozen=True)
+class BallsInBins(_Bins):
+    """In each epoch, every example joins one step, drawn uniformly and independently of the others.
+
+    Batch sizes vary nearly as under Poisson sampling, but every example takes part exactly once per epoch.
+
+    Args:
+        batch_size: largest expected number of examples in a step, ≥ 1: an epoch of N examples has ⌈N / batch_size⌉ steps with
+            N / ⌈N / batch_size⌉ expected examples each.
+
+    Guarantee:
+        An example's step does not depend on the other examples, so every adjacency is supported. Epochs are independent.
+
+    Source:
+        Chua et al. 2025, "Balls-and-Bins Sampling for DP-SGD"; Feldman, Shenfeld 2025, "Privacy Amplification by Random
+        Allocation".
+
+    >>> BallsInBins(batch_size=512).epoch_length(examples=60_000)
+    118
+    """
+
+
+@register
+@dataclass(frozen=True)
+class FixedOrder(_Bins):
+    """The same steps for every example in all epochs, for noise that is correlated over all steps.
+
+    Every example joins one step of the epoch, drawn uniformly and independently of the others once per run, as with
+    `BallsInBins`.
+
+    Args:
+        batch_size: as for `BallsInBins`.
+
+    Guarantee:
+        An example takes part once per epoch, in steps that are exactly an epoch apart: the minimum separation that
+        `noise.BufferedToeplitz` relies on. With independent noise, every epoch is one Gaussian release. The order need not be
+        secret, and there is no amplification. An example's step does not depend on the others, so every adjacency is
+        supported. A run that lost its order continues at the next epoch with a new one, which costs nothing.
+
+    Source:
+        Choquette-Choo et al. 2022, "Multi-Epoch Matrix Factorization Mechanisms for Private Machine Learning" (fixed order).
+
+    >>> FixedOrder(batch_size=512).pattern(examples=60_000, steps=236)
+    Participation(steps=236, times=2, separation=118, rate=1.0, epoch=118)
+    """
+
+    def draws(self, examples: int, words: Words) -> Iterator[Indices]:
+        """Yield the steps of one partition again and again, from the beginning."""
+        return cycle(self.partition(examples, words))
+
+    def pattern(self, examples: int, steps: int) -> Participation:
+        """Return how an example takes part: once per epoch, always in the same step."""
+        return replace(super().pattern(examples, steps), separation=self.epoch_length(examples))
+
+    def event(self, examples: int, noise_multiplier: float, count: int) -> Event:
+        """Return the event of `count` epochs with the same noise multiplier."""
+        return Event(1.0, noise_multiplier, count)
+
+    def events(self, examples: int, multipliers: Factors) -> tuple[Event, ...]:
+        """Return one event per epoch, including an unfinished one, with the epoch's smallest multiplier."""
+        epochs = super().events(examples, multipliers)
+        return tuple(Event(1.0, epoch.noise_multiplier, epoch.count) for epoch in epochs)
 
 
 @register

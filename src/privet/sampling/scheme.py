@@ -15,6 +15,7 @@ from privet._utils.randomness import Words
 from privet._utils.registry import Part
 from privet.accounting import ADJACENCIES, BallsInBinsEvent, Release, ShuffledEvent, epochs
 from privet.errors import InvalidArgumentError
+from privet.noise import Participation
 from privet.sampling.draws import Indices
 from privet.schedules import Factors
 
@@ -66,6 +67,13 @@ class Scheme(Part, ABC):
     def participation(self, examples: int, steps: int) -> int:
         """Return how many of the first `steps` steps one example can take part in at most."""
         return steps
+
+    def pattern(self, examples: int, steps: int) -> Participation | None:
+        """Return how one example takes part in the first `steps` steps; None if correlated noise cannot rely on it.
+
+        For schemes that limit the steps of an example: by a cycle, by epochs, or to all of them.
+        """
+        return None
 
     def resumes_at(self, step: int, examples: int) -> int:
         """Return the first step from `step` on at which a run may resume with fresh randomness.
@@ -131,6 +139,11 @@ class ByEpoch(Scheme):
     def steps_in(self, epochs: float, examples: int) -> float:
         """Return the number of steps in `epochs` epochs."""
         return epochs * self.epoch_length(examples)
+
+    def pattern(self, examples: int, steps: int) -> Participation:
+        """Return how an example takes part: once per epoch, possibly in its last step and in the first one of the next."""
+        length = self.epoch_length(examples)
+        return Participation(steps, self.participation(examples, steps), separation=1, epoch=length)
 
     def events(self, examples: int, multipliers: Factors) -> tuple[Release, ...]:
         """Return one event per epoch, including an unfinished one, with the epoch's smallest multiplier."""

@@ -30,6 +30,9 @@ class DrawReader:
         size: largest number of examples in a physical batch.
         workers: number of processes that read ahead.
 
+    Attributes:
+        first: step of the first of its draws, which share a partition or cycle.
+
     Guarantee:
         A draw belongs to one step of the ledger, by its number, and no other step ever uses it. A draw that was read ahead and
         not used stays the draw of its step, even when reading stops and starts again. So the steps of an epoch use one partition
@@ -42,7 +45,7 @@ class DrawReader:
         self._scheme, self._examples, self._words, self._seeds = scheme, examples, words, seeds
         self._rows, self._size, self._workers = rows, size, workers
         self._draws: Iterator[Indices] | None = None
-        self._upcoming = 1  # the step of the next draw
+        self._upcoming = self.first = 1  # the step of the next draw
         self._kept: dict[int, Indices] = {}  # step → its draw, from the moment it is drawn until a later step starts
         self._opened: Generator[_Read, None, None] | None = None
         self._process = os.getpid()
@@ -58,7 +61,7 @@ class DrawReader:
             return step
         self.close()
         self._kept.clear()
-        self._upcoming = self._scheme.resumes_at(step, self._examples)
+        self._upcoming = self.first = self._scheme.resumes_at(step, self._examples)
         self._draws = self._scheme.draws(self._examples, self._words)
         return self._upcoming
 

@@ -88,6 +88,7 @@ class Stepper(Unique):
             method = self.preflight.check()
         # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
         self._source, self._seeds = plan.noise.make_source(), plan.noise.make_source()
+        self._past_noise = plan.begin_noise()  # secret: no checkpoint contains it, so a resumed run begins anew
         self.summer = ClippedSummer(
             model, parts.loss_fn, self._parameters, method, self._source.words, self._seeds.words, self.state.iterates, averages
         )
@@ -205,7 +206,7 @@ class Stepper(Unique):
         clipped = self.summer.sum_draw(reading, rule, masks, subspace)
         if self._plan.sparsification is not None and self._plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
-        noised = release(clipped, token, self._source, self._plan.divisor)
+        noised = release(clipped, token, self._source, self._plan.divisor, self._past_noise, self.reader.first)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self._model)
         rate = learning_rate(self._optimizer)

@@ -24,8 +24,6 @@ __all__ = ["Defaults", "choose_defaults", "choose_learning_rate", "choose_model"
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from privet.accounting.classic import gaussian
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.plan import Plan
@@ -226,7 +224,7 @@ def choose_learning_rate(
         return _ADAPTIVE_RATE
     noise, travel = _limits(_FAMILIES.get(model, _OTHERS), task)
     sensitivity = plan.clipping.sensitivity if math.isfinite(plan.clipping.sensitivity) else 1.0
-    gathered = float(np.linalg.norm(plan.multipliers())) * sensitivity / plan.divisor
+    gathered = plan.accumulated_noise() * sensitivity / plan.divisor
     return (1 - momentum) * min(travel / sensitivity, noise / gathered if gathered > 0 else math.inf)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from privet.accounting.classic import gaussian
 from privet.errors import InvalidArgumentError, count
-from privet.noise import Gaussian
+from privet.noise import Correlated, Gaussian
 from privet.plan import Plan, PrivacyMechanism, calibrate
 from privet.sampling import Poisson
 from privet.tuning.defaults import choose_model
@@ -114,7 +114,9 @@ def assess(plan: Plan, parameters: int, *, epsilon: float | None = None, simpler
     if not multipliers.all() or math.isinf(spent):
         multiplier, signal, efficiency = 0.0, math.inf, math.nan
     else:
-        multiplier = 1 / float(np.sqrt(np.mean(multipliers**-2.0)))
+        # Correlated noise counts by what is left of it in the sum of all steps.
+        left = plan.accumulated_noise() / math.sqrt(plan.total_steps)
+        multiplier = left if isinstance(plan.noise, Correlated) else 1 / float(np.sqrt(np.mean(multipliers**-2.0)))
         signal = plan.divisor * math.sqrt(plan.total_steps) / multiplier
         efficiency = min(1.0, signal / _full_batch_signal(plan, spent))
     found = Feasibility(

@@ -74,6 +74,7 @@ class Guarantee:
         not_covered: what the guarantee excludes.
         bounded: whether contributions are bounded; if not, `sensitivity` only scales the noise.
         noised: which coordinates get noise, in words.
+        correlation: how noise is correlated over the steps, in words; empty for independent noise.
         declared: field of the plan → the rule, schedule, momentum or sparsification there, as Python writes it.
         queries: sentences on the releases beside the steps that the guarantee covers.
         held_out: public number of entries that no step uses and that the guarantee protects too.
@@ -106,6 +107,7 @@ class Guarantee:
     not_covered: tuple[str, ...] = NOT_COVERED
     bounded: bool = True
     noised: str = "every coordinate"
+    correlation: str = ""
     declared: Mapping[str, str] = field(default_factory=dict)
     queries: tuple[str, ...] = ()
     held_out: int = 0
@@ -174,10 +176,18 @@ class Guarantee:
         declared = "".join(f" {name.replace('_', ' ').capitalize()}: {value}." for name, value in self.declared.items())
         return (
             f"How: {self.steps:,} steps. Each step draws a {self.sampling} sample (rate {self.sampling_rate:.6g} of "
-            f"{self.examples:,} {counted}s), {contribution}, sums the contributions, adds Gaussian noise with standard deviation "
-            f"{self.noise_multiplier:.6g} times that bound to {self.noised}, and divides by the public expected batch size. "
+            f"{self.examples:,} {counted}s), {contribution}, sums the contributions, adds {self._added()} to {self.noised}, and "
+            "divides by the public expected batch size. "
             f"Randomness: {self.random_source}.{declared}" + "".join(f" {note}." for note in self.notes)
         )
+
+    def _added(self) -> str:
+        if self.correlation:
+            return (
+                f"Gaussian noise that is correlated {self.correlation} (as a mechanism on all steps together, its multiplier is "
+                f"{self.noise_multiplier:.6g})"
+            )
+        return f"Gaussian noise with standard deviation {self.noise_multiplier:.6g} times that bound"
 
     def _sampling(self) -> str:
         performed = self.performed or "nothing yet; this is the statement of a plan and holds for runs that sample this way"

@@ -1,0 +1,127 @@
+"""Interface of correlated noise: C⁻¹Z in place of Z, so that later steps take back part of the noise of earlier ones."""
+
+from __future__ import annotations
+
+__all__ = ["MOST_STEPS", "Correlated"]
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from privet.accounting import Event
+from privet.clipping import GEP, Projected
+from privet.errors import InvalidArgumentError
+from privet.noise.base import NoiseMechanism, Participation
+from privet.noise.past import PastNoise
+from privet.schedules import Constant, Factors
+
+MOST_STEPS = 2**20  # of a plan: its coefficients, errors and deviations are computed step by step
+_SAMPLING = "privet.sampling.CyclicPoisson, FixedOrder, BallsInBins, Shuffle or FullBatch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlated(NoiseMechanism):
+    """Noise that is correlated over the steps.
+
+    Step t releases Sₜ + (C⁻¹Z)ₜ: the clipped sum, and noise made of fresh Gaussian noise Z and a lower-triangular C. All steps
+    together are post-processing of C·S + Z, one Gaussian mechanism, and C is chosen so that sums over the steps, which are what
+    parameters are, have less noise than with independent noise at the same ε.
+
+    The multiplier is the standard deviation of Z over the sensitivity of C·S, which includes the bound on one contribution.
+
+    Guarantee:
+        The noise of earlier steps is secret: with it, releases could be freed from noise. It is kept in memory only. After a
+        crash, training goes on from the next cycle or epoch with new draws of examples and a new, independent mechanism, at no
+        cost in ε: the two together are the same mechanism with some entries of C left out, all of which are ≥ 0.
+
+    Source:
+        Denisov et al. 2022; Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified approach to private
+        training".
+    """
+
+    def check_combination(self, plan: Any) -> None:
+        """Refuse parts that change the sensitivity from step to step, or make it depend on randomness."""
+        name = type(self).__name__
+        if plan.clipping.adaptive:
+            raise InvalidArgumentError(
+                "clipping", plan.clipping, f"a rule whose bound stays the same with noise.{name}",
+                "One sensitivity scales the noise of all steps together.",
+            )  # fmt: skip
+        if isinstance(plan.clipping, Projected):
+            raise InvalidArgumentError(
+                "clipping", plan.clipping, f"a rule of exact norms with noise.{name}", "Estimated norms bound no single step."
+            )
+        if isinstance(plan.clipping, GEP):
+            raise InvalidArgumentError(
+                "clipping", plan.clipping, f"a rule for gradients as they are with noise.{name}",
+                "Its subspaces change, and noise of one subspace cannot be taken back in another.",
+            )  # fmt: skip
+        if plan.sparsification is not None:
+            raise InvalidArgumentError(
+                "sparsification", plan.sparsification, f"left out with noise.{name}",
+                "A coordinate without noise at one step has none that later steps could take back.",
+            )  # fmt: skip
+        if not isinstance(plan.bound_schedule, Constant):
+            raise InvalidArgumentError(
+                "bound_schedule", plan.bound_schedule, f"privet.schedules.Constant() with noise.{name}",
+                "One sensitivity scales the noise of all steps together.",
+            )  # fmt: skip
+
+    def fit(self, planned: Participation | None, sampling: str) -> Self:
+        """Return the noise with the numbers that depend on how examples take part.
+
+        Args:
+            planned: how examples take part in the steps of the plan; None if the scheme does not limit it.
+            sampling: name of the scheme, for errors.
+
+        Raises:
+            InvalidArgumentError: this noise cannot be accounted for with this sampling.
+        """
+        if planned is None:
+            raise InvalidArgumentError(
+                "sampling", sampling, f"{_SAMPLING}, with noise.{type(self).__name__}",
+                "Correlated noise needs a limit on the steps in which an example takes part.",
+            )  # fmt: skip
+        if planned.steps > MOST_STEPS:
+            raise InvalidArgumentError("steps", planned.steps, f"at most {MOST_STEPS:,}, with correlated noise")
+        self.check_participation(planned, sampling)
+        return self
+
+    def check_participation(self, planned: Participation, sampling: str) -> None:
+        """Refuse sampling for which there is no bound; arguments and errors as for `fit`."""
+
+    by_epoch: ClassVar[bool] = False  # whether every epoch is a release of its own, without amplification too
+
+    @property
+    def draft(self) -> Self:
+        """The noise for plans that are only asked for their events: the same without what is costly to compute."""
+        return self
+
+    @abstractmethod
+    def gain(self, planned: Participation) -> float:
+        """Return the sensitivity of C·S, for contributions of at most 1: the step's noise multiplier over this one."""
+
+    @abstractmethod
+    def event(self, planned: Participation, taken: Participation) -> Event:
+        """Return the event of the first steps, all together.
+
+        Args:
+            planned: how examples take part in all steps of the plan.
+            taken: the same for the first steps, at least one.
+        """
+
+    @abstractmethod
+    def spread(self, steps: int) -> Factors:
+        """Return the standard deviation of every step's noise over that of Z, (T,)."""
+
+    @abstractmethod
+    def error(self, steps: int) -> float:
+        """Return the standard deviation of the sum of the noise of all steps over that of Z."""
+
+    @abstractmethod
+    def begin(self, planned: Participation) -> PastNoise:
+        """Return the state of a run's noise, before its first step."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return how noise is correlated, in words."""

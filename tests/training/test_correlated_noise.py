@@ -1,0 +1,149 @@
+"""Training with correlated noise: the loop of the papers, in one process and over a crash."""
+
+import signal
+import subprocess
+import sys
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import privet
+from privet import noise
+from privet.noise import FixedSource
+from privet.sampling import BallsInBins, CyclicPoisson, FixedOrder, FullBatch
+from privet.training.directory import OWN_FILES
+
+N, C, RATE, STEPS = 24, 0.7, 0.31, 21
+KINDS = {
+    "bands": (noise.Banded(1.3, bands=3, source="fixed"), CyclicPoisson(3.0, cycle=4)),
+    "buffers": (noise.BufferedToeplitz(2, multiplier=1.3, source="fixed"), FixedOrder(6)),
+    "bands in a fixed order": (noise.Banded(1.3, bands=6, source="fixed"), FixedOrder(6)),
+    "tree": (noise.Tree(1.3, source="fixed"), BallsInBins(5)),
+    "full batch": (noise.BufferedToeplitz(1, multiplier=1.3, source="fixed"), FullBatch()),
+}
+
+
+class Weights(nn.Module):
+    """Loss ⟨w, x⟩: an example's gradient is the example itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(N))
+
+    def forward(self, x):
+        return (x * self.w).sum(1)
+
+
+def setup(name, directory=None, *, resume=False, steps=STEPS, **options):
+    kind, sampling = KINDS[name]
+    plan = privet.Plan(
+        examples=N, sampling=sampling, steps=steps, clipping=privet.clipping.Flat(C), delta=1e-3, noise=kind,
+    )  # fmt: skip
+    model = Weights()
+    arguments = (model, lambda m, batch: m(batch[0]), torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(torch.eye(N)))
+    if resume:
+        return privet.Training.resume(directory, *arguments, **options)
+    return privet.Training(plan, *arguments, directory, **options)
+
+
+def released(training, steps=None):
+    """Return what each of the next steps released, (T, N), and their numbers."""
+    found, numbers, before = [], [], training.model.w.detach().clone()
+    for step in islice(training, steps):
+        now = training.model.w.detach().clone()
+        found.append(((before - now) / RATE * training.plan.divisor).double().numpy())
+        numbers.append(step.number)
+        before = now
+    return np.array(found), numbers
+
+
+def fresh(plan, steps, source):
+    """Return the noise of a training's first steps from its definition, for a source that gives these numbers."""
+    kind, deviation = plan.noise, plan.multipliers()[0] * C
+    if isinstance(kind, noise.Tree):
+        return None
+    whole = torch.stack([source.normal(N) for _ in range(steps)]).numpy()
+    column = kind.strategy.column(steps)
+    matrix = np.array([[column[i - j] if i >= j else 0.0 for j in range(steps)] for i in range(steps)])
+    return deviation * np.linalg.solve(matrix, whole)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "tree"])
+def test_training_is_the_papers_loop(name):
+    training = setup(name)
+    found, _ = released(training)
+    plan, words = training.plan, FixedSource().words
+    expected = fresh(plan, STEPS, FixedSource())
+    for step, draw in enumerate(islice(plan.sampling.draws(N, words), STEPS)):
+        expected[step, draw] += C
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
+def test_loops_share_the_noise_and_the_groups():
+    one, other = setup("bands"), setup("bands")
+    parts = [released(other, number) for number in (5, 1, 15)]
+    np.testing.assert_allclose(np.concatenate([part for part, _ in parts]), released(one)[0], atol=1e-5)
+
+
+SCRIPT = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+from test_correlated_noise import setup
+training = setup({name!r}, {run!r}, steps=41)
+for step in training:
+    if step.number == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("name", ["bands", "buffers", "tree"])
+def test_a_killed_run_goes_on_as_a_new_mechanism_at_the_next_cycle(name, tmp_path):
+    run = tmp_path / "run"
+    script = SCRIPT.format(folder=str(__file__).rpartition("/")[0], name=name, run=str(run))
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+    # Nothing that is kept could tell the noise of an earlier step: these files are those of any run.
+    assert {path.name for path in run.iterdir()} <= {*OWN_FILES}
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    assert not any("noise" in key or "past" in key for key in state)
+
+    again = setup(name, run, resume=True, steps=41)
+    found, numbers = released(again)
+    plan = again.plan
+    cycle = plan.sampling.pattern(N, 41).separation if name != "tree" else 5
+    # A block of 16 steps was reserved, and the cycle that it ends in is lost.
+    assert numbers == list(range(plan.sampling.resumes_at(17, N), 42))
+    assert (numbers[0] - 1) % cycle == 0
+    assert again.steps_spent == 41
+    assert again.epsilon() == plan.epsilon()
+    # Noise starts afresh: the source of these tests gives the first numbers again, and they are the noise of a first step.
+    if name != "tree":
+        expected = fresh(plan, len(numbers), FixedSource())
+        for step, draw in enumerate(islice(plan.sampling.draws(N, FixedSource().words), len(numbers))):
+            expected[step, draw] += C
+        np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
+def test_new_draws_come_with_new_noise_within_a_process():
+    """An interruption while groups are drawn loses them: the noise that relied on them must not go on."""
+    training = setup("bands", steps=STEPS)
+    released(training, 6)
+    training._stepper.reader._draws = None  # as an interruption leaves it
+    training._stepper.reader._kept.clear()
+    _, numbers = released(training)
+    assert numbers == list(range(9, STEPS + 1))
+    assert training._stepper._past_noise._setting.first == 9
+
+
+def test_the_ledger_records_the_multiplier_of_the_fresh_noise(tmp_path):
+    training = setup("buffers", tmp_path / "run")
+    training.run()
+    plan = training.plan
+    assert plan.multipliers()[0] > 2 * plan.noise_multiplier
+    assert f"{plan.multipliers()[0]}" in (tmp_path / "run" / "ledger").read_text(encoding="utf-8")
+    training.close()
