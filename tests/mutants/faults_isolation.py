@@ -286,4 +286,22 @@ EXPERTS = [
            among("test_experts", "test_gradients_norms_and_sums_are_those_of_one_example_at_a_time")),
 ]  # fmt: skip
 
-MUTANTS = [*CORE, *RULES, *EXPERTS]
+QUANTISED = [
+    Mutant("scales that are quantised too are not dequantised", "gemm_4bit.weight",
+           "if absmax_8bit is not None:", "if False:",
+           among("test_quantised", "test_gradients_are_those_of_plain_autograd[bitsandbytes_4bit_scales_in_8]")),
+    Mutant("nothing flows back through a quantised weight", "quantised._Product.backward",
+           "grad @ ctx", "0 * grad @ ctx",
+           among("test_quantised", "test_gradients_are_those_of_plain_autograd[bitsandbytes_4bit_scales_in_32]")),
+    Mutant("attributes of parameters stay", "_Snapshot.save_module",
+           "self._empty.append(attributes)", "pass",
+           among("test_guard", "test_attributes_of_parameters_are_restored")),
+    Mutant("changed attributes of parameters stay", "_Snapshot.save_module",
+           "self._save(attributes, _DEPTH)", "pass",
+           among("test_guard", "test_attributes_of_parameters_are_restored")),
+    Mutant("parameters are assigned other memory", "GuardedCalls._access_attribute",
+           "if not _is_same(args[0], args[1]):", "if False:",
+           among("test_calls", "test_parameters_are_not_written_to[data =-loop]")),
+]  # fmt: skip
+
+MUTANTS = [*QUANTISED, *CORE, *RULES, *EXPERTS]

@@ -89,6 +89,24 @@ class Counted(nn.Linear):
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("held_before", [{}, {"scale": 1.0, "notes": [0]}], ids=["nothing", "something"])
+def test_attributes_of_parameters_are_restored(method, held_before):
+    """Quantised parameters keep their scales there, and a model could keep an example there."""
+
+    class Keeping(nn.Linear):
+        def forward(self, x):
+            self.weight.scale = x.sum()
+            self.weight.notes = [*getattr(self.weight, "notes", []), 1]
+            self.weight.notes.append(x)
+            return super().forward(x)
+
+    model = Keeping(3, 2)
+    model.weight.__dict__.update(held_before)
+    cover(model, lambda m, x: m(x).sum(1), torch.randn(4, 3), method)
+    assert model.weight.__dict__ == held_before
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_counters_of_a_model_are_restored(method):
     model = Counted(3, 2)
     assert cover(model, lambda m, x: m(x).sum(1), torch.randn(4, 3), method).looped == (4 if method == "loop" else 0)

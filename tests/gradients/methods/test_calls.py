@@ -28,6 +28,25 @@ class Model(nn.Linear):
         self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
 
 
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_a_parameter_may_be_assigned_its_own_memory_and_no_other(method):
+    """The 8-bit layers of bitsandbytes do so in every forward pass."""
+
+    def assign(change):
+        def loss(m, x):
+            m.frozen.data = change(kept)
+            return m(x).sum(1)
+
+        return loss
+
+    model = Model()
+    kept, x = model.frozen.data, torch.randn(3, 3)
+    assert cover(model, assign(lambda own: own), x, method).looped == (3 if method == "loop" else 0)
+    for change in (lambda own: own.clone(), lambda own: own.flip(0), lambda own: own[:1], lambda own: own.view(torch.int32)):
+        with pytest.raises(UnsupportedModelError, match="writes to a parameter"):
+            cover(model, assign(change), x, method)
+
+
 @pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
 @pytest.mark.parametrize("spelling", WRITES)
 def test_parameters_are_not_written_to(spelling, method):

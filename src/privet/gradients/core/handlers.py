@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HANDLERS", "Handler", "Rule", "handlers_of", "register_handler"]
+__all__ = ["HANDLERS", "OPERATORS", "Handler", "Rule", "handlers_of", "register_handler", "register_operator"]
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,6 +29,8 @@ class Handler:
 
 
 HANDLERS: dict[Any, Handler] = {}
+# By name, such as "bitsandbytes::gemm_4bit": an operator exists only once its package is imported.
+OPERATORS: dict[str, Rule] = {}
 
 
 def register_handler(*functions: Any, always: bool = False, direct: bool = False) -> Callable[[Rule], Rule]:
@@ -51,6 +53,23 @@ def register_handler(*functions: Any, always: bool = False, direct: bool = False
     def register(rule: Rule) -> Rule:
         for function in functions:
             HANDLERS[function] = Handler(rule, always, direct)
+        return rule
+
+    return register
+
+
+def register_operator(name: str) -> Callable[[Rule], Rule]:
+    """Return a decorator that registers a rule for a custom operator of another package, whose own batching rule is not used.
+
+    Args:
+        name: such as "bitsandbytes::gemm_4bit".
+
+    The rule is called as for `register_handler`, for calls with a per-example tensor and without a followed parameter. If it
+    returns None, the examples run one at a time.
+    """
+
+    def register(rule: Rule) -> Rule:
+        OPERATORS[name] = rule
         return rule
 
     return register

@@ -174,6 +174,13 @@ class _Snapshot:
         for name in _TABLES:
             self._tables.append((own[name], own[name].copy(), f"{type(module).__name__}.{name}"))
         self._parameters += [(p, p.requires_grad, p.detach()) for p in before["_parameters"].values() if p is not None]
+        for parameter in before["_parameters"].values():
+            if parameter is not None:  # its attributes, where quantised parameters keep their scales
+                attributes = parameter.__dict__
+                if attributes:
+                    self._save(attributes, _DEPTH)
+                else:
+                    self._empty.append(attributes)
         for name, buffer in before["_buffers"].items():
             if buffer is not None and buffer.numel() <= _COPIED:
                 own["_buffers"][name] = self._copied(buffer)

@@ -1,10 +1,22 @@
 """Layers, one module each: rule, kind of per-example gradient, and axes. Importing the package registers all rules."""
 
-from privet.gradients.layers import attention, experts, indexing, linear, losses, matmul, mean, normalisation, random, recurrent
+from privet.gradients.layers import (
+    attention,
+    experts,
+    indexing,
+    linear,
+    losses,
+    matmul,
+    mean,
+    normalisation,
+    quantised,
+    random,
+    recurrent,
+)
 from privet.gradients.layers.convolution import handlers
 from privet.gradients.layers.embedding import embedding, embedding_bag
 
 __all__ = [
     "attention", "embedding", "embedding_bag", "experts", "handlers", "indexing", "linear", "losses", "matmul", "mean",
-    "normalisation", "random", "recurrent",
+    "normalisation", "quantised", "random", "recurrent",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.batching import check_not_nested, is_batched
 from privet.gradients.core.consensus import agree_on
-from privet.gradients.core.handlers import HANDLERS
+from privet.gradients.core.handlers import HANDLERS, OPERATORS
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state import Guard
@@ -108,7 +108,9 @@ class GuardedCalls(TorchFunctionMode):
                 "the model or loss writes to .grad itself; Privet computes, clips and noises gradients: return the loss"
             )
         if name == "__set__" and func == _DATA_SET and not is_batched(args[0]) and self._guard.is_protected(args[0]):
-            raise WriteError(_WRITTEN)
+            if not _is_same(args[0], args[1]):
+                raise WriteError(_WRITTEN)
+            return None
         return func(*args)
 
     def _check_write(self, args: Any, options: Any) -> None:
@@ -116,6 +118,16 @@ class GuardedCalls(TorchFunctionMode):
         for target in pytree.tree_leaves(targets):
             if isinstance(target, Tensor) and not is_batched(target) and self._guard.is_protected(target):
                 raise WriteError(_WRITTEN)
+
+
+def _is_same(tensor: Tensor, data: object) -> bool:
+    """Return whether this data is the tensor's own, so that assigning it to `.data` changes nothing."""
+    return (
+        isinstance(data, Tensor)
+        and not is_batched(data)
+        and (data.data_ptr(), data.shape, data.stride(), data.dtype, data.device)
+        == (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    )
 
 
 # Functions that expose a tensor's memory: for a parameter, that of a copy.
@@ -200,7 +212,11 @@ class ExampleCalls(GuardedCalls):
         elif asking and torch.is_grad_enabled():
             args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options))
         if _is_foreign(func):
-            raise UntraceableError("a custom operator is called, whose batching rule is unknown")
+            rule = OPERATORS.get(str(getattr(func, "_qualified_op_name", "") or func.name()))
+            found = None if rule is None or followed else recorder.call(rule, args, options)
+            if found is None:
+                raise UntraceableError("a custom operator is called, whose batching rule is unknown")
+            return found
         try:
             return func(*args, **options)
         except RuntimeError:
