@@ -43,10 +43,10 @@ ORDER = [
     "evaluation",
     "data",
     "models",
-    "integrations",
     "artifact",
     "report",
     "runs",
+    "integrations",
     "cli",
 ]
 # The same within some packages, in the order in which data flows.

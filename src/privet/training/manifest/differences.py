@@ -12,8 +12,7 @@ from typing import Any
 from privet._utils.documents import DocumentError, from_json, read_text
 from privet.errors import LedgerError
 from privet.training.manifest.description import Parts, numbers_of
-from privet.training.manifest.fingerprint import FINGERPRINT, Fingerprint
-from privet.training.state.tensors import frozen_digest
+from privet.training.manifest.fingerprint import FINGERPRINT, Fingerprint, frozen_digest
 
 NAME = "manifest.json"
 _FORMAT = 2

@@ -6,8 +6,9 @@ nothing about the data. Who can read this file can test a guess of all compared 
 
 from __future__ import annotations
 
-__all__ = ["FINGERPRINT", "Fingerprint", "tensor_rows"]
+__all__ = ["FINGERPRINT", "Fingerprint", "frozen_digest", "frozen_parameters", "tensor_rows"]
 
+import hashlib
 import hmac
 import json
 import secrets
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from privet._utils.documents import DocumentError, from_json
@@ -26,8 +27,9 @@ from privet.reading.entries import Positions, iter_pieces
 
 FINGERPRINT = "fingerprint.json"
 _FORMAT = 1
-# Bytes of the data that are compared, in entries spread evenly over the data set: 10 ms, and all of a small data set.
+# Bytes of the data, and of frozen parameters, that are compared, spread evenly: 10 ms, and all of a small data set.
 _BYTES = 2**24
+_LEAST = 2**12  # bytes of one frozen parameter
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,33 @@ def tensor_rows(dataset: Any) -> Iterator[tuple[tuple[Tensor, ...], Positions]]:
         base = piece.base
         if type(base) is TensorDataset and base.tensors and all(map(_is_plain, base.tensors)):
             yield base.tensors, piece.index
+
+
+def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
+    """Return the frozen parameters by all of their names."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: parameter for name, parameter in named if not parameter.requires_grad}
+
+
+def frozen_digest(module: nn.Module) -> str | None:
+    """Return the SHA-256 of a module's frozen parameters; None if there are none.
+
+    Of a large base, numbers spread evenly over each parameter are compared, so another base or a change by training shows, but
+    perhaps not a change of single numbers. Quantised parameters are compared by name, type and shape.
+    """
+    named = frozen_parameters(module)
+    if not named:
+        return None
+    found, share = hashlib.sha256(), max(_LEAST, _BYTES // len(named))
+    for name, parameter in named.items():
+        found.update(f"{name} {parameter.dtype} {tuple(parameter.shape)};".encode())
+        if type(parameter) in (Tensor, nn.Parameter) and parameter.layout is torch.strided and parameter.numel():
+            flat, most = parameter.detach().reshape(-1), max(2, share // parameter.element_size())
+            if len(flat) > most:
+                positions = torch.linspace(0, len(flat) - 1, most, dtype=torch.float64, device=flat.device)
+                flat = flat[positions.long()]
+            found.update(memoryview(flat.contiguous().cpu().view(torch.uint8).numpy()))  # type: ignore[arg-type]
+    return found.hexdigest()
 
 
 def _wrapped(dataset: Any) -> Sequence[Any]:
