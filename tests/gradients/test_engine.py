@@ -151,6 +151,12 @@ def test_a_precision_that_cannot_be_trained_is_refused_by_name(dtype):
         per_example_norms(model, lambda m, x: m(x).sum(1), torch.ones(2, 3))
 
 
+def test_a_parameter_without_values_is_refused_by_name():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(UnsupportedModelError, match=r"parameter 1\.weight is on the meta device"):
+        per_example_norms(model, lambda m, x: m(x).sum(1), torch.ones(2, 3))
+
+
 def test_a_rule_of_the_wrong_kind_is_refused():
     with pytest.raises(InvalidArgumentError, match=r"clipping is 1\.0"):
         clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), 1.0)

@@ -17,8 +17,9 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return name → parameter for all parameters with `requires_grad`, shared ones once.
 
     Raises:
-        UnsupportedModelError: there are none, one is uninitialised or of a precision that cannot be trained (complex; or float16,
-            in which gradients vanish), or the model is wrapped to average unclipped gradients over processes or devices.
+        UnsupportedModelError: there are none; one is uninitialised, has no values or is of a precision that cannot be trained
+            (complex; or float16, in which gradients vanish); or the model is wrapped to average unclipped gradients over
+            processes or devices.
     """
     for module in model.modules():
         if type(module).__name__ in _AVERAGING:
@@ -34,9 +35,14 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
             raise UnsupportedModelError(
                 f"parameter {name} of a lazy module is uninitialised; call the model once on a public batch first"
             )
+        if parameter.is_meta:
+            raise UnsupportedModelError(
+                f"parameter {name} is on the meta device, without values: accelerate offloads it, or it was never loaded; load "
+                "the model to the device that trains it"
+            )
         if parameter.dtype not in _PRECISIONS:
             raise UnsupportedModelError(
-                f"parameter {name} is {parameter.dtype}; trained parameters must be float32, float64 or bfloat16: convert "
-                "it, with model.float() say"
+                f"parameter {name} is {parameter.dtype}; trained parameters must be float32, float64 or bfloat16: call "
+                "model.float(), or convert this parameter"
             )
     return parameters

@@ -73,6 +73,28 @@ def refuse_foreign_parameters(model: nn.Module, loss_fn: LossFunction) -> None:
         )
 
 
+def refuse_foreign_forwards(model: nn.Module) -> None:
+    """Refuse a module whose forward was replaced by one that runs another module of its class.
+
+    Libraries replace `forward` on the instance by a function that calls the original one. A deep copy of such a module still runs
+    the module that it was copied from, whose parameters are not trained.
+
+    Raises:
+        UnsupportedModelError: there is such a module; the message names it.
+    """
+    own = set(model.modules())
+    for name, module in model.named_modules():
+        if "forward" not in module.__dict__:
+            continue
+        reached = [getattr(value, "__self__", value) for value in find_reachable(module.__dict__["forward"]).values()]
+        if any(type(other) is type(module) and other not in own for other in reached):
+            raise UnsupportedModelError(
+                f"the forward of module {name or type(module).__name__!r} was replaced by one that runs another "
+                f"{type(module).__name__}: the model is a copy of a model that was patched (by accelerate or TRL, say). Copy it "
+                "before it is patched, or remove the patch with: del module.forward"
+            )
+
+
 def probe(
     model: nn.Module,
     loss_fn: LossFunction,
@@ -101,6 +123,7 @@ def probe(
     check_loss_function(loss_fn)
     refuse_batch_statistics(model)
     refuse_foreign_parameters(model, loss_fn)
+    refuse_foreign_forwards(model)
     program = Program(model, loss_fn, trainable(model))
     chosen = method if method != "auto" else "ghost"
     with preserve_generators(), _freeze_old_objects():
