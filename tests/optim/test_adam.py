@@ -141,7 +141,6 @@ KNOWN = {
     "a shrinking bound": {"bound_schedule": Geometric()},
     "a bound that shrinks under fixed noise": {"bound_schedule": Geometric(), "noise": Gaussian(1.7, deviation="fixed")},
     "a scheduled multiplier": {"noise": Gaussian(1.7, schedule=Table((1.0, 2.0, 3.0, 4.0)))},
-    "ranked masks": {"sparsification": Ranked(0.5)},
     "inner momentum": {"momentum": InnerOuter(0.9, 1.0, 2)},
 }
 
@@ -185,6 +184,7 @@ def test_of_a_plan_it_subtracts_the_noise_that_is_released(changes, holds_twice)
     ({}, {"noise": Gaussian(1.7, schedule=Table((1.0, 1.0, 1.0, 1.1)))}, "at step 4"),
     ({}, {"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum is InnerOuter.*outer=1 for an optimizer"),
     ({}, {"sparsification": Random(0.5)}, "sparsification is"),
+    ({}, {"sparsification": Ranked(0.5)}, "sparsification is"),
     ({}, {"clipping": AdaptiveQuantile(Flat(0.6))}, "bound is known ahead"),
 ])  # fmt: skip
 def test_a_plan_with_other_noise_is_refused_before_the_first_step(optimizer_of, changes, says):

@@ -78,7 +78,7 @@ def test_random_masks_hold_for_their_block_and_depend_on_nothing_that_was_releas
         masks = made.at(step)
         assert dropped(masks) == round(0.9 * times.block(step) / 3 * 81)
         assert masks is made.at(step)
-        made.learn({name: torch.randn_like(tensor) for name, tensor in named.items()})
+        made.apply({name: torch.randn_like(tensor) for name, tensor in named.items()})
         seen.append(masks)
     assert [seen[step] is seen[step - 1] for step in range(1, 12)] == [step % 3 != 0 for step in range(1, 12)]
     again = MaskState(Random(0.9, 2, seed=5), times, named)
@@ -103,7 +103,7 @@ def test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block():
             expected[sizes.argsort()[:zeros]] = False
             assert torch.equal(torch.cat([mask.flatten() for mask in masks.values()]), expected)
         released.append({name: torch.randn(tensor.shape, generator=generator) for name, tensor in named.items()})
-        made.learn(released[-1])
+        made.apply(released[-1])
 
 
 @pytest.mark.parametrize("stop", range(1, 12))
@@ -116,7 +116,7 @@ def test_restored_masks_continue_identically(kind, stop, tmp_path):
         found = []
         for step in steps:
             found.append(masks.at(step))
-            masks.learn(released[step - 1])
+            masks.apply(released[step - 1])
         return found
 
     first = MaskState(kind(0.8), times, named)
@@ -135,7 +135,7 @@ def test_a_block_that_was_lost_in_a_crash_leaves_the_last_ranking():
     made = MaskState(Ranked(0.9), Timetable(1, Fraction(2), 8), named)
     assert made.at(1) is None
     assert made.at(3) is None  # nothing was released yet: nothing to rank by
-    made.learn({"p0": torch.arange(10.0)})
+    made.apply({"p0": torch.arange(10.0)})
     kept = made.at(5)["p0"]
     assert kept.tolist() == [False] * 6 + [True] * 4
     assert made.at(7)["p0"].tolist() == [False] * 9 + [True]

@@ -75,7 +75,7 @@ def listing(kind, sigma, weight, sensitivity=BOUND):
             gradient[where] += sigma * sensitivity * source.normal(int(where.sum()))
         gradient /= BATCH
         total += gradient
-        velocity = MOMENTUM * velocity + gradient  # not masked: what was selected before goes on moving
+        velocity = MOMENTUM * velocity + mask * gradient  # not masked itself: what was selected before goes on moving
         for p, part in zip(theta, velocity.split([p.numel() for p in theta]), strict=True):
             p.data -= RATE * part.view(p.shape)
         yield parameters(model)
@@ -132,9 +132,28 @@ def test_data_and_noise_share_their_support_at_every_step_also_where_an_epoch_is
     assert selection.zeros == round(0.9 * size)
 
 
-def test_ranked_noise_is_everywhere():
-    _, _, seen = watched(Ranked(0.9))
-    assert all(float((gradient != 0).double().mean()) > 0.9 for gradient in seen)
+def test_ranked_noise_is_released_everywhere_and_moves_what_is_kept():
+    """Without data, release and movement are noise alone, so neither depends on the gradients."""
+    kind, model = Ranked(0.9, 2), network()
+    optimizer = Watched(model.parameters())
+    running = privet.Training(
+        plan(kind, source="secure"), model, lambda model, batch: 0.0 * loss(model, batch), optimizer, TensorDataset(*data())
+    )  # fmt: skip
+    masks, sums = running._stepper.state._masks, []
+    apply = masks.apply
+    masks.apply = lambda released: sums.append(torch.cat([r.flatten() for r in released.values()])) or apply(released)
+    times = running.plan.timetable()
+    running.run()
+    for step, (gradient, release) in enumerate(zip(optimizer.seen, sums, strict=True), 1):
+        zeros = kind.zeros(times.block(step), times.blocks, len(gradient))
+        moved = gradient != 0
+        assert bool((release != 0).all())
+        assert int((~moved).sum()) == zeros
+        assert torch.equal(gradient[moved], release[moved])
+        if zeros and times.block(step) > times.block(step - 1):
+            ranking = sum(sums[s - 1] for s in range(1, step) if times.block(s) == times.block(step) - 1).abs()
+            assert float(ranking[~moved].max()) <= float(ranking[moved].min())
+    assert zeros == round(0.9 * len(gradient))
 
 
 @pytest.mark.parametrize("kind", [Random(0.9, 2), Ranked(0.9, 2)], ids=str)

@@ -16,6 +16,7 @@ from scipy.special import gammaincinv, gammaln
 from privet.audit.probe import Array, Layout, Probe, Trace
 from privet.clipping import Projected, Rule
 from privet.plan import Plan
+from privet.sparsification import Sparsification, Timetable
 from privet.training.state.masks import MaskState
 
 Mask = NDArray[np.bool_]
@@ -163,14 +164,32 @@ def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
     times = plan.timetable()
     if plan.sparsification is None or times is None:
         return everywhere, everywhere
+    if plan.sparsification.ranks:
+        seen = _seen_masks(plan.sparsification, times, np.concatenate([trace.releases[name] for name in layout.sizes], axis=1))
+        return seen, seen
     current = MaskState(plan.sparsification, times, {name: torch.empty(1, size) for name, size in layout.sizes.items()})
     kept = everywhere.copy()
     for step in range(plan.total_steps):
         masks = current.at(step + 1)
         if masks is not None:
             kept[step] = torch.cat([masks[name].flatten() for name in layout.sizes]).numpy()
-        current.learn({name: torch.from_numpy(trace.releases[name][step][None]) for name in layout.sizes})
-    return kept, everywhere if plan.sparsification.ranks else kept
+    return kept, kept
+
+
+def _seen_masks(kind: Sparsification, times: Timetable, released: Array) -> Mask:
+    """Return the masks (T, d) of a ranking kind, which the optimizer's gradients show: noise is nowhere exactly zero.
+
+    A step whose zeros are not as many as the mask's, or differ from those of its block, counts as one without a mask, so that
+    zeros in it are taken for missing noise.
+    """
+    kept: Mask = np.not_equal(released, 0)
+    first: dict[int, Mask] = {}
+    for step, row in enumerate(kept):
+        block = times.block(step + 1)
+        expected = kind.zeros(block, times.blocks, len(row))
+        if np.count_nonzero(~row) != expected or not np.array_equal(first.setdefault(block, row.copy()), row):
+            kept[step] = True
+    return kept
 
 
 def _present(drawn: Sequence[NDArray[np.int64]], probe: Probe, canaries: int) -> Mask:

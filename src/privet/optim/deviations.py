@@ -28,9 +28,9 @@ def noise_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
             "momentum", plan.momentum, "one with outer=1 for an optimizer that needs to know the noise of a step",
             "Outer momentum carries noise over to later steps; use the optimizer's own momentum, or another optimizer.",
         )  # fmt: skip
-    if plan.sparsification is not None and not plan.sparsification.ranks:
+    if plan.sparsification is not None:
         raise InvalidArgumentError(
-            "sparsification", plan.sparsification, "left out, or ranked, for an optimizer that needs to know the noise of a step",
+            "sparsification", plan.sparsification, "left out for an optimizer that needs to know the noise of a step",
             "Coordinates that a mask drops have no noise; choose another optimizer.",
         )  # fmt: skip
     refuse_anchors(plan.clipping, "an optimizer that needs to know the noise of a step")

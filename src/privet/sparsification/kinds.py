@@ -43,7 +43,9 @@ class Sparsification(Part, ABC):
     @property
     @abstractmethod
     def ranks(self) -> bool:
-        """Whether masks depend on earlier releases. If so, all coordinates get noise; else dropped ones could never return."""
+        """Whether masks depend on earlier releases. If so, all coordinates are released with noise, dropped ones included, which
+        could never return otherwise, and the mask is applied to the release: dropped coordinates do not move.
+        """
 
     @abstractmethod
     def masks(self, block: int, blocks: int, shapes: Shapes, released: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
@@ -119,8 +121,10 @@ class Random(Sparsification):
 class Ranked(Sparsification):
     """Drop the coordinates whose released gradients were smallest on average over the last block of steps.
 
-    All coordinates are released with noise, including dropped ones, which would otherwise rank last forever. The paper finds that
-    noise dominates the ranking, which makes this no better than `Random`.
+    Gradients are masked before they are clipped, as for `Random`. All coordinates are released with noise, including dropped
+    ones, which would otherwise rank last forever, and ranked by this release; the optimizer gets m∘release, so dropped
+    coordinates get neither data nor noise. The paper finds that noise dominates the ranking: with one mask per epoch, coordinates
+    are dropped about as often as by `Random`.
 
     Args:
         final_rate: fraction r* of all coordinates that the last mask drops, in (0, 1).
@@ -128,7 +132,7 @@ class Ranked(Sparsification):
 
     Guarantee:
         A mask is computed only from releases of earlier steps, which is post-processing; given the mask, a step is the Gaussian
-        mechanism with unchanged sensitivity.
+        mechanism with unchanged sensitivity. Applying the mask to the release is post-processing, too.
 
     Source:
         "Improving Differentially Private SGD via Randomly Sparsified Gradients", Algorithm 4 and Appendix I.

@@ -43,13 +43,18 @@ class MaskState:
             self._block, self._masks = block, self._of(block)
         return self._masks
 
-    def learn(self, released: Mapping[str, Tensor]) -> None:
-        """Add what a step released to the sums that rank coordinates."""
+    def apply(self, released: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return what moves the parameters: the release, of which ranking kinds drop what the step's masks drop.
+
+        The whole release is added to the sums that rank coordinates, so that dropped ones can return.
+        """
         if not self._kind.ranks:
-            return
+            return released
         for name in self._shapes:
             total = self._sums.get(name)
             self._sums[name] = released[name].clone() if total is None else total.add_(released[name])
+        masks = self._masks or {}
+        return {name: tensor.masked_fill(~masks[name], 0) if name in masks else tensor for name, tensor in released.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state from which masks are computed, apart from the plan."""

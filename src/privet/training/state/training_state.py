@@ -117,7 +117,7 @@ class TrainingState:
         """
         self._rule.adapt(released, self._divisor)
         if self._masks is not None:
-            self._masks.learn(released)
+            released = self._masks.apply(released)
         for name, direction in self.iterates.step(released, self._parameters).items():
             if not self._masters.hold(name, direction):
                 self._parameters[name].grad = direction
