@@ -23,6 +23,8 @@ OPTIMIZERS = {
     "AdamW": lambda w: torch.optim.AdamW(w, lr=0.07, weight_decay=0.1),
     "Adagrad": lambda w: torch.optim.Adagrad(w, lr=0.2),
     "RMSprop": lambda w: torch.optim.RMSprop(w, lr=0.05, momentum=0.5),
+    "UncorrectedAdam": lambda w: privet.optim.UncorrectedAdam(w, lr=0.03),
+    "NAG": lambda w: privet.optim.NAG(w, lr=0.2),
     "AdamBC": lambda w: privet.optim.AdamBC(w, lr=0.07, noise_deviation=plan().gradient_deviations(), floor=1e-4),
     "SGLD": lambda w: privet.optim.SGLD(
         w, 0.3, examples=N, diffusion=0.3 * plan().gradient_deviations()[0] ** 2, prior=privet.optim.GaussianPrior(0.8), keep=2

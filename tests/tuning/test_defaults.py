@@ -2,10 +2,11 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet import models
+from privet import models, optim
 from privet.accounting.classic import gaussian
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
@@ -139,10 +140,30 @@ def test_without_noise_only_the_length_of_a_step_limits_the_rate():
     assert choose_learning_rate(plan_of(chosen, 1_000, multiplier=0.0), "logistic", momentum=0.9) == pytest.approx(3.0)
 
 
-def test_optimizers_that_rescale_gradients_get_one_rate():
-    chosen = choose_defaults("logistic", 1_000, epsilon=1.0, delta=1e-4)
-    for multiplier in (0.1, 100.0):
-        assert choose_learning_rate(plan_of(chosen, 1_000, multiplier=multiplier), "logistic", optimizer="adam") == 2e-3
+def test_optimizers_that_rescale_gradients_get_a_rate_that_falls_with_the_root_of_the_steps_and_not_with_the_noise():
+    def rate(optimizer, multiplier, steps):
+        chosen = choose_defaults("logistic", 1_000, epsilon=1.0, delta=1e-4, steps=steps)
+        return choose_learning_rate(plan_of(chosen, 1_000, multiplier=multiplier), "logistic", optimizer=optimizer)
+
+    for optimizer, share in {"adam": 1.0, "adamw": 1.0, "adam-uncorrected": 0.3, "rmsprop": 0.5}.items():
+        for multiplier in (0.1, 100.0):
+            assert rate(optimizer, multiplier, 100) == pytest.approx(share * 0.5 / 10)
+            assert rate(optimizer, multiplier, 400) == pytest.approx(share * 0.5 / 20)
+    assert rate("adam-bc", 1.0, 100) == 2e-3
+
+
+def test_noise_that_the_default_rates_gather_is_what_the_family_allows():
+    """Pure noise, in steps of the optimizers themselves."""
+    steps, deviation = 100, 7.0
+    for name, kind in {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad, "nag": optim.NAG}.items():
+        chosen = replace(choose_defaults("logistic", 1_000, epsilon=1.0, delta=1e-4, steps=steps), batch_size=1_000)
+        plan = plan_of(chosen, 1_000, multiplier=deviation * 1_000)
+        weights = torch.nn.Parameter(torch.zeros(10_000))
+        optimizer = kind([weights], choose_learning_rate(plan, "logistic", optimizer=name))
+        for _ in range(steps):
+            weights.grad = deviation * torch.randn(10_000)
+            optimizer.step()
+        assert 0.25 < float(weights.std()) < 1.0, name
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ class Huber(ConvexLoss):
     0.5
     """
 
-    threshold: float = 0.5
+    threshold: float = 0.25
 
     def __post_init__(self) -> None:
         positive("loss.threshold", self.threshold, "Targets are scaled to [-1, 1].")

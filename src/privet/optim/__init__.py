@@ -7,12 +7,15 @@ from privet.optim.adam import AdamBC
 from privet.optim.combined import Combined
 from privet.optim.coupling import coupled_learning_rate, scheduled_learning_rate
 from privet.optim.langevin import SGLD, GaussianPrior, sgld_learning_rates, sgld_noise
+from privet.optim.published import NAG, UncorrectedAdam
 
 __all__ = [
+    "NAG",
     "SGLD",
     "AdamBC",
     "Combined",
     "GaussianPrior",
+    "UncorrectedAdam",
     "coupled_learning_rate",
     "scheduled_learning_rate",
     "sgld_learning_rates",

@@ -21,7 +21,7 @@ from privet.clipping import GEP
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
-from privet.optim import SGLD, AdamBC, GaussianPrior, coupled_learning_rate, sgld_learning_rates
+from privet.optim import NAG, SGLD, AdamBC, GaussianPrior, UncorrectedAdam, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
 from privet.runs.division import Division, divide, sizes
 from privet.runs.public import load_public
@@ -41,7 +41,7 @@ class Setup:
         optimizer: one of `OPTIMIZERS`.
         optimizer_options: further arguments of the optimizer, such as {"weight_decay": 0.01}; those of "sgld" are `diffusion`,
             `burn_in`, `thinning`, `keep` and `prior`, the standard deviation of a normal prior.
-        momentum: momentum of "sgd" and "nesterov", in [0, 1).
+        momentum: momentum of "sgd", "heavy-ball" and "nesterov", in [0, 1).
         couple_learning_rate: scale the learning rate to keep η·σ·C constant under schedules of bound and noise.
         average: "uniform" or "ema" to evaluate and save an average of the parameters over the steps; or None.
         seed: seed of the initial parameters, which are public.
@@ -258,12 +258,16 @@ def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
     return SGLD(model.parameters(), rates, plan.examples, prior=None if prior is None else GaussianPrior(prior), **options)
 
 
-# Name → function that builds the optimizer. The plan's noise determines the learning rate of Langevin dynamics (sgld).
+# Name → function that builds the optimizer. The plan's noise determines the learning rate of Langevin dynamics (sgld). In the
+# calibration paper's words, "sgd" with momentum is the heavy ball, "adam-uncorrected" is DP-Adam, and "nag" has growing momentum.
 OPTIMIZERS: dict[str, Build] = {
     "sgd": _momentum_optimizer(torch.optim.SGD),
+    "heavy-ball": _momentum_optimizer(torch.optim.SGD),
     "nesterov": _momentum_optimizer(torch.optim.SGD, nesterov=True),
+    "nag": _optimizer(NAG),
     "adam": _optimizer(torch.optim.Adam),
     "adamw": _optimizer(torch.optim.AdamW),
+    "adam-uncorrected": _optimizer(UncorrectedAdam),
     "adagrad": _optimizer(torch.optim.Adagrad),
     "rmsprop": _optimizer(torch.optim.RMSprop),
     "adam-bc": _adam_bc,

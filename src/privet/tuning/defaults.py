@@ -12,6 +12,10 @@ that the parameters can go, N·µ·`weight_noise`, does not depend on T, and mor
 limits allow gain little, so T is their number within a range that time allows, and B spends the rest of the time. Batches below N
 lose nothing as long as σ stays above 1 or so.
 
+Adam and RMSprop divide by the size of their input, noise included. Under much noise they take steps of about η in random
+directions, whatever σ and B are, so η·√T gathers in a parameter, and η is `weight_noise`/√T. Adagrad's steps shrink as 1/√t, and
+η·√(1 + log T) gathers.
+
 The shape of the rule is that of the learning rate R/(√T·√(1 + d·σ²/B²)) of Bassily, Smith, Thakurta 2014, "Private Empirical Risk
 Minimization", Theorem 2.4, whose second term it keeps. The constants are measured: see
 docs/results/defaults.md.
@@ -30,8 +34,13 @@ from privet.plan import Plan
 
 TASKS = ("classification", "regression")
 _MOMENTUM = 0.9
-_ADAPTIVE_RATE = 2e-3
-_SGD = ("sgd", "nesterov")
+# For optimizers that divide by the size of their input: η·√T over `weight_noise`, measured. Uncorrected averages start small.
+_ADAPTIVE = {"adam": 1.0, "adamw": 1.0, "adam-uncorrected": 0.3, "rmsprop": 0.5}
+# For optimizers without a rule: Adam without the noise's bias divides by less than the noise, by how much is unknown.
+_OTHER_RATE = 2e-3
+# NAG's last moves add up about T over this many releases.
+_NAG_SHARE = 4.0
+_SGD = ("sgd", "heavy-ball", "nesterov")
 # N·µ per input, above which a hidden layer gains more than its noise costs: for tables, and for inputs of unknown scale.
 _SIGNAL_FOR_TABLE, _SIGNAL_FOR_MLP = 50, 100
 _SMALLEST_IMAGE = 14
@@ -204,7 +213,7 @@ def choose_learning_rate(
         plan: a plan with noise and steps.
         model: name of the network.
         task: "classification" or "regression".
-        optimizer: name of the optimizer; all but "sgd" and "nesterov" divide by the size of the gradient, and get 0.002.
+        optimizer: name of the optimizer; "adam-bc" has no rule and gets 0.002, and the noise determines that of "sgld".
         momentum: m in [0, 1) of SGD.
 
     Raises:
@@ -220,9 +229,15 @@ def choose_learning_rate(
     """
     if not 0 <= real("momentum", momentum) < 1:
         raise InvalidArgumentError("momentum", momentum, "at least 0 and below 1", "A typical value is 0.9.")
-    if optimizer not in _SGD:
-        return _ADAPTIVE_RATE
     noise, travel = _limits(_FAMILIES.get(model, _OTHERS), task)
+    if optimizer in _ADAPTIVE:
+        return _ADAPTIVE[optimizer] * noise / math.sqrt(plan.total_steps)
+    if optimizer == "adagrad":
+        return noise / math.sqrt(1 + math.log(plan.total_steps))
+    if optimizer == "nag":
+        momentum = max(0.0, 1 - _NAG_SHARE / plan.total_steps)
+    elif optimizer not in _SGD:
+        return _OTHER_RATE
     sensitivity = plan.clipping.sensitivity if math.isfinite(plan.clipping.sensitivity) else 1.0
     gathered = plan.accumulated_noise() * sensitivity / plan.divisor
     return (1 - momentum) * min(travel / sensitivity, noise / gathered if gathered > 0 else math.inf)

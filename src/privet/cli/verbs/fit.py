@@ -62,7 +62,7 @@ def fit(
     intercept: Annotated[float, typer.Option(help="Constant feature; 0 for none.", rich_help_panel=MODEL)] = 1.0,
     threshold: Annotated[
         float, typer.Option(help="Largest residual of a regression, whose target is scaled to [-1, 1].", rich_help_panel=MODEL)
-    ] = 0.5,
+    ] = 0.25,
     out: Annotated[Path | None, typer.Option(help="Directory of the run, new or empty.", rich_help_panel=RUN)] = None,
     license: Annotated[str | None, typer.Option(help="Licence of the model for its card.", rich_help_panel=RUN)] = None,
     device: Annotated[str, typer.Option(help="Torch device: cpu, cuda, …", rich_help_panel=RUN)] = "cpu",

@@ -115,13 +115,13 @@ def train(
         typer.Option(
             "--learning-rate",
             "--lr",
-            help="Learning rate; default: by noise, steps and clip bound for sgd and nesterov, else 0.002.",
+            help="Learning rate; default: by the optimizer, the steps and, except for adaptive optimizers, noise and bound.",
             rich_help_panel=MODEL,
         ),
     ] = None,
     momentum: Annotated[
         float | None,
-        typer.Option(help="Momentum of sgd and nesterov; default: 0.9, or 0 with --outer-momentum.", rich_help_panel=MODEL),
+        typer.Option(help="Momentum of sgd, heavy-ball and nesterov; default: 0.9, or 0 with --outer-momentum.", rich_help_panel=MODEL),
     ] = None,
     optimizer_options: options.OptimizerOptions = None,
     couple_learning_rate: options.CoupleLearningRate = False,
