@@ -62,6 +62,23 @@ def test_the_largest_count_is_found_in_few_questions(limit, power, free):
     assert len(asked) <= 50
 
 
+@given(limit=st.integers(2, MOST_STEPS - 2), power=st.sampled_from([0.5, 0.7, 1.0, 3.0]), start=st.integers(1, MOST_STEPS - 1))
+def test_the_search_may_begin_anywhere(limit, power, start):
+    assert largest_count(lambda number: number**power, limit**power + 1e-9, start=start) == limit
+
+
+@pytest.mark.parametrize("power", [0.5, 0.7])
+def test_a_search_that_begins_near_the_answer_takes_a_few_questions(power):
+    asked = []
+
+    def spent(number):
+        asked.append(number)
+        return number**power * (1 + 1e-7 * number)
+
+    assert largest_count(spent, spent(13_055), start=12_900) == 13_055
+    assert len(asked) <= 9
+
+
 def test_a_target_beyond_the_largest_number_of_steps_is_refused_quickly():
     asked = []
 

@@ -67,32 +67,45 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
     return high
 
 
-def largest_count(spent: Callable[[int], float], target: float, most: int = MOST_STEPS) -> int:
+def largest_count(spent: Callable[[int], float], target: float, most: int = MOST_STEPS, start: int = 1) -> int:
     """Return the largest number of steps whose ε is at most the target.
 
     Args:
         spent: steps → ε, increasing.
         target: ε to stay at or below.
         most: largest number of steps to try, ≥ 2.
+        start: where the search begins, from 1 to below `most`; close to the answer saves questions.
 
     Raises:
         InvalidArgumentError: one step exceeds the target, or `most` steps do not reach it.
     """
-    if spent(1) > target:
+    low, at_low = start, spent(start)
+    if at_low > target and start > 1:
+        low, at_low = 1, spent(1)
+    if at_low > target:
         raise InvalidArgumentError(
-            "epsilon", target, f"at least {spent(1):.3g}, the cost of one step", "Add noise or sample fewer examples."
+            "epsilon", target, f"at least {at_low:.3g}, the cost of one step", "Add noise or sample fewer examples."
         )
-    low, high = 1, 2
-    while (at := spent(high)) <= target:
+    high = low + 1
+    while (at_high := spent(high)) <= target:
         if high == most:
             raise InvalidArgumentError(
-                "epsilon", target, f"below {at:.3g}, the cost of {most:,} steps: any number of steps up to that meets the target",
-                "Set the number of steps, perhaps with less noise, or lower the target.",
+                "epsilon", target, f"below {at_high:.3g}, the cost of {most:,} steps: any number of steps up to that meets the "
+                "target", "Set the number of steps, perhaps with less noise, or lower the target.",
             )  # fmt: skip
-        # ε grows about with the square root of the number of steps, or faster.
-        growth = (target / at) ** 2 if at > 0 else math.inf
-        low, high = high, min(int(high * min(max(growth, 2.0), _LARGEST_GROWTH)), most)
+        # ε grows about with the square root of the number of steps, or faster; close to the answer, the next trial is just above.
+        growth = (target / at_high) ** 2 * 1.001 if at_high > 0 else math.inf
+        low, at_low = high, at_high
+        high = min(max(high + 1, int(high * min(max(growth, 2.0 if start == 1 else 0.0), _LARGEST_GROWTH))), most)
+    halved = True
     while high - low > 1:
-        middle = (low + high) // 2 if high < 4 * low else math.isqrt(low * high)
-        low, high = (middle, high) if spent(middle) <= target else (low, middle)
+        width, middle = high - low, (low + high) // 2 if high < 4 * low else math.isqrt(low * high)
+        if halved and 0.0 < at_low < at_high < math.inf:  # log ε is nearly linear in the logarithm of the number
+            share = math.log(target / at_low) / math.log(at_high / at_low)
+            middle = min(max(int(low * (high / low) ** share), low + 1), high - 1)
+        for trial in (middle, middle + max(1, width // 1024)):
+            if low < trial < high:
+                at = spent(trial)
+                low, at_low, high, at_high = (trial, at, high, at_high) if at <= target else (low, at_low, trial, at)
+        halved = high - low <= width / 2
     return low

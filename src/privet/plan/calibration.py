@@ -4,10 +4,13 @@ from __future__ import annotations
 
 __all__ = ["calibrate"]
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from privet import accounting
+from privet.accounting.events import Release, round_multipliers_down
 from privet.accounting.root_finding import MOST_STEPS, largest_count
 from privet.clipping import unbounded
 from privet.errors import InvalidArgumentError, choice, positive
@@ -17,6 +20,7 @@ from privet.plan.mechanism import PrivacyMechanism
 
 _Mechanism = TypeVar("_Mechanism", bound=PrivacyMechanism)
 
+_GUESSED_PER_OCTAVE = 16
 # If every step has its own multiplier, every step is an entry of a table.
 _MOST_SCHEDULED_STEPS = 2**20
 
@@ -55,12 +59,22 @@ def _solve_for_steps(plan: _Mechanism, target: float, accountant: str) -> _Mecha
     positive("noise.multiplier", plan.noise_multiplier, "Without noise no number of steps meets a target.")
     asked = replace(plan, noise=plan.noise.draft) if isinstance(plan.noise, Correlated) else plan
 
-    def spent(number: int) -> float:
-        events = replace(asked, steps=number).events()
+    def spent(number: int, change: Callable[[Iterable[Release]], Iterable[Release]] = tuple) -> float:
+        events = change(replace(asked, steps=number).events())
         return accounting.composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency, accountant=accountant)
 
     most = _MOST_SCHEDULED_STEPS if plan.multiplier_moves or isinstance(plan.noise, Correlated) else MOST_STEPS
-    return replace(plan, steps=largest_count(spent, target, most))
+    start = _guess_steps(spent, target, most) if plan.multiplier_moves else 1
+    return replace(plan, steps=largest_count(spent, target, most, start))
+
+
+def _guess_steps(spent: Callable[..., float], target: float, most: int) -> int:
+    """Return a number of steps near the solution, at most a few per cent below: with few distinct multipliers, rounded down."""
+    coarsely = partial(round_multipliers_down, per_octave=_GUESSED_PER_OCTAVE)
+    try:
+        return min(largest_count(lambda number: spent(number, coarsely), target, most), most - 1)
+    except InvalidArgumentError:  # rounding alone may exceed the target
+        return 1
 
 
 def _solve_for_noise(plan: _Mechanism, target: float, accountant: str) -> _Mechanism:
