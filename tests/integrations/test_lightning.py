@@ -1,6 +1,8 @@
 """Lightning's Trainer counts, validates, logs and saves; draws, releases and their account are Privet's."""
 
 import copy
+import dataclasses
+import json
 import logging
 import warnings
 from types import SimpleNamespace
@@ -17,7 +19,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import privet
-from privet.errors import InvalidArgumentError, LedgerError
+from privet._utils.registry import decode
+from privet.errors import InvalidArgumentError
 from privet.integrations.lightning import PrivateModule
 
 N, STEPS, PER_EPOCH = 80, 20, 4
@@ -124,13 +127,14 @@ def test_schedules_by_epoch_are_stepped_once_per_epoch(tmp_path):
 
 
 def test_a_fit_resumes_from_an_older_checkpoint_and_what_was_lost_stays_spent(tmp_path):
-    module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
+    place = privet.Storage(tmp_path / "run", anchor=tmp_path / "anchor", files={"notes.txt": "a note"})
+    module = Classifier().set_privacy(plan(), DATA, place)
     trainer(tmp_path, callbacks=[StopAt(10, 13)]).fit(module)
     assert module.private_training.steps_spent == 13
     saved = torch.load(tmp_path / "saved.ckpt", weights_only=True)
     assert {name: saved["privet"][name] for name in ("delta", "steps")} == {"delta": 1e-4, "steps": 10}
     assert saved["privet"]["epsilon"] == pytest.approx(plan().epsilon(steps=10))
-    again, host = Classifier().set_privacy(plan(), DATA, tmp_path / "run"), trainer(tmp_path)
+    again, host = Classifier().set_privacy(plan(), DATA, place), trainer(tmp_path)
     seen = []
     host.callbacks.append(SeesFirst(seen))
     host.fit(again, ckpt_path=tmp_path / "saved.ckpt")
@@ -141,6 +145,21 @@ def test_a_fit_resumes_from_an_older_checkpoint_and_what_was_lost_stays_spent(tm
     assert (len(seen), host.global_step, again.private_training.steps_spent) == (10, STEPS, STEPS)
     assert rate(host) == pytest.approx(0.0, abs=1e-9)
     assert host.callback_metrics["epsilon"].item() == pytest.approx(plan().epsilon())
+
+
+def test_an_adapted_bound_continues_from_the_checkpoint(tmp_path):
+    """It is no part of the model, the optimizer or the schedule, so Lightning does not know it."""
+    adaptive = privet.clipping.AdaptiveQuantile(privet.clipping.Flat(1.0), learning_rate=0.5)
+    the_plan = dataclasses.replace(plan(), clipping=adaptive)
+    module = Classifier().set_privacy(the_plan, DATA, tmp_path / "run")
+    trainer(tmp_path, callbacks=[StopAt(10, 10)]).fit(module)
+    adapted = decode("clipping", module.private_training.state_dict()["state"]["rule"]["rule"], type(adaptive))
+    again = Classifier().set_privacy(the_plan, DATA, tmp_path / "run")
+    trainer(tmp_path).fit(again, ckpt_path=tmp_path / "saved.ckpt")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    used = {line["step"]: line["sensitivity"] for line in lines}
+    assert used[11] == pytest.approx(adapted.sensitivity)
+    assert used[11] != pytest.approx(used[1], rel=1e-3)
 
 
 class SeesFirst(pl.Callback):
@@ -155,9 +174,9 @@ def test_a_checkpoint_without_its_run_is_refused(tmp_path):
     module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
     trainer(tmp_path, callbacks=[StopAt(2, 2)]).fit(module)
     for directory in (None, tmp_path / "other"):
-        with pytest.raises(InvalidArgumentError, match="that of the run of ckpt_path"):
+        with pytest.raises(InvalidArgumentError, match="a run and its checkpoint"):
             trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA, directory), ckpt_path=tmp_path / "saved.ckpt")
-    with pytest.raises(LedgerError, match="holds a run already"):
+    with pytest.raises(InvalidArgumentError, match="and None'; it must be a run and its checkpoint"):
         trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"))
 
 

@@ -8,6 +8,7 @@ LEDGER = partial(among, "test_ledger")
 JOURNAL = partial(among, "test_journal")
 BUDGET = partial(among, "test_budget")
 HOSTS = partial(among, "test_hosts")
+LIGHTNING = partial(among, "test_lightning")
 
 COUNTED = [
     Mutant("steps are not written down", "Ledger.reserve",
@@ -65,6 +66,22 @@ COUNTED = [
            among("test_frozen_parts", "test_a_frozen_parameter_that_follows_the_trained_ones_is_saved")),
 ]  # fmt: skip
 
+HOSTED = [
+    Mutant("a host's lost steps are released again", "PrivateModule.training_step",
+           "if self.private_training.steps_spent > trainer.global_step:", "if False:",
+           LIGHTNING("test_a_fit_resumes_from_an_older_checkpoint_and_what_was_lost_stays_spent")),
+    Mutant("a private loss can be logged", "PrivateModule.training_step",
+           "self.trainer = None", "pass",
+           LIGHTNING("test_what_a_loss_logs_reaches_nobody")),
+    Mutant("a host's own state of the ledger is not loaded", "PrivateModule._open",
+           "training.load_state_dict(saved)", "pass",
+           LIGHTNING("test_an_adapted_bound_continues_from_the_checkpoint")),
+    Mutant("the noised sum is clipped", "trainer_settings._SETTINGS",
+           "lambda trainer: trainer.gradient_clip_val, lambda value, _: not value",
+           "lambda trainer: trainer.gradient_clip_val, lambda value, _: True",
+           LIGHTNING("test_what_would_void_the_promise_is_refused_by_name_before_a_step[clipping]")),
+]  # fmt: skip
+
 SHARED = [
     Mutant("what others drew is forgotten", "Budget.draw",
            "total = account.with_share(share)", "total = replace(account, shares={}).with_share(share)",
@@ -88,4 +105,4 @@ SHARED = [
            BUDGET("test_concurrent_processes_never_overdraw")),
 ]  # fmt: skip
 
-MUTANTS = [*COUNTED, *SHARED]
+MUTANTS = [*HOSTED, *COUNTED, *SHARED]

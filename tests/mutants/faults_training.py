@@ -33,6 +33,20 @@ COLLATED = [
            TOKENS(PADDED)),
 ]  # fmt: skip
 
+COMBINED = partial(among, "test_combined")
+
+OPTIMIZERS = [
+    Mutant("schedulers lose what is stepped", "Combined.load_state_dict",
+           "self.param_groups[:] = [group for each in self.optimizers for group in each.param_groups]", "pass",
+           COMBINED("test_a_resumed_run_restores_every_optimizer_and_goes_on_with_the_schedule[sgd]")),
+    Mutant("the first of several is stepped alone", "Combined.step",
+           "for each in self.optimizers:", "for each in self.optimizers[:1]:",
+           COMBINED("test_together_they_step_as_each_alone[sgd]")),
+    Mutant("noise is checked for the outer optimizer alone", "check_plan_suits",
+           "wrapped(optimizer)", "(optimizer,)",
+           COMBINED("test_an_optimizer_that_knows_its_noise_is_checked_over_its_own_parameters")),
+]  # fmt: skip
+
 STEPS = [
     Mutant("groups lose their places in the draw", "ClippedSummer._sum_batch",
            "partial_sums.add(group.positions, found.sums",
@@ -252,4 +266,4 @@ ENTRIES = [
            among("test_entries", "test_indices_that_are_no_positions_are_refused")),
 ]  # fmt: skip
 
-MUTANTS = [*COLLATED, *STEPS, *PRECISION, *CHECKED, *FRESH, *READ, *ENTRIES]
+MUTANTS = [*COLLATED, *OPTIMIZERS, *STEPS, *PRECISION, *CHECKED, *FRESH, *READ, *ENTRIES]

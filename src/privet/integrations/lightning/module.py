@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["PrivateModule"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from privet.errors import InvalidArgumentError
-from privet.integrations.lightning.trainer_settings import check_optimization, check_overridden, check_trainer, steps_per_epoch
+from privet.integrations.lightning import trainer_settings
 from privet.plan import Plan
-from privet.training import Storage, Training, holds_run
+from privet.training import Storage, Training
 
 
 @dataclass
@@ -68,14 +68,14 @@ class PrivateModule(pl.LightningModule):
     def configure_callbacks(self) -> Any:
         """Check the Trainer before Lightning does, and close the training of an earlier fit."""
         if self.trainer.state.fn == "fit":
-            check_trainer(self.trainer, self._required().plan)
-            check_overridden(type(self), PrivateModule)
+            trainer_settings.check_trainer(self.trainer, self._required().plan)
+            trainer_settings.check_overridden(type(self), PrivateModule)
             self._close()
         return super().configure_callbacks()
 
     def train_dataloader(self) -> range:
         """Return the numbers of an epoch's steps; the data stay with Privet."""
-        return range(steps_per_epoch(self._required().plan))
+        return range(trainer_settings.steps_per_epoch(self._required().plan))
 
     def training_step(self, batch: int, batch_idx: int) -> None:
         """Take a release, and update the parameters with it."""
@@ -102,7 +102,7 @@ class PrivateModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Check optimizers, schedulers and loader, before a batch is read."""
-        check_optimization(self.trainer, self.train_dataloader())
+        trainer_settings.check_optimization(self.trainer, self.train_dataloader())
 
     def on_train_end(self) -> None:
         """Return unused steps to the ledger, and release it."""
@@ -129,12 +129,13 @@ class PrivateModule(pl.LightningModule):
 
     def _open(self, privacy: _Privacy) -> Training:
         given = (self, partial(_losses, self.trainer.precision_plugin), self.trainer.optimizers[0], privacy.dataset)
-        if privacy.saved is None or self.trainer.ckpt_path is None:
+        saved = None if self.trainer.ckpt_path is None else privacy.saved
+        trainer_settings.check_place(privacy.storage.folder, self.trainer.ckpt_path, saved is not None)
+        if saved is None:
             return Training(privacy.plan, *given, privacy.storage, **privacy.options)
-        if (folder := privacy.storage.folder) is None or not holds_run(folder):
-            raise InvalidArgumentError("directory", folder, "that of the run of ckpt_path", "Its ledger counts what was spent.")
-        training = Training.resume(privacy.storage, *given, restore=False, **privacy.options)
-        training.load_state_dict(privacy.saved)
+        storage = replace(privacy.storage, anchor=None, files={}, private={})  # the directory has them from its start
+        training = Training.resume(storage, *given, restore=False, **privacy.options)
+        training.load_state_dict(saved)
         return training
 
     def _close(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["check_optimization", "check_overridden", "check_trainer", "steps_per_epoch"]
+__all__ = ["check_optimization", "check_overridden", "check_place", "check_trainer", "steps_per_epoch"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -14,6 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
+from privet.training import holds_run
 
 
 @dataclass(frozen=True)
@@ -135,4 +137,22 @@ def check_optimization(trainer: pl.Trainer, ticks: range) -> None:
         raise InvalidArgumentError(
             "configure_optimizers", "a scheduler that follows a metric", "a schedule that is known in advance",
             "There is no training loss that it could follow.",
+        )  # fmt: skip
+
+
+def check_place(directory: Path | None, checkpoint: Any, saved: bool) -> None:
+    """Refuse a checkpoint without its run, which counts what was spent, and a run without a checkpoint to continue from.
+
+    Args:
+        directory: directory of the ledger; None for a run in memory.
+        checkpoint: path of Lightning's checkpoint, or None.
+        saved: whether the checkpoint says where a run stands in its ledger.
+
+    Raises:
+        InvalidArgumentError: one of them is missing.
+    """
+    if (directory is not None and holds_run(directory)) != saved:
+        raise InvalidArgumentError(
+            "directory and ckpt_path", f"{directory} and {checkpoint}", "a run and its checkpoint, or a new place and None",
+            "The run's ledger counts what was spent, and its checkpoints say from where to continue.",
         )  # fmt: skip
