@@ -12,16 +12,16 @@ from dataclasses import replace
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from privet.accounting import Event, FixedSizeEvent, composed_delta, composed_epsilon
+from privet.accounting import Event, FixedSizeEvent, LaplaceEvent, composed_delta, composed_epsilon
 from privet.accounting.pld import accountant
 
 FORGIVEN = {"pld": 0.0, "rdp": 1e-9}
 SMALLEST_LOG_DELTA = -20
 RARELY = st.floats(0.01, 1.0)
-KINDS = {"add-remove": (Event,), "zero-out": (Event,), "replace-one": (Event, FixedSizeEvent)}
+KINDS = {"add-remove": (Event, LaplaceEvent), "zero-out": (Event, LaplaceEvent), "replace-one": (Event, FixedSizeEvent)}
 
 
 def logarithmic(low, high):
@@ -56,6 +56,8 @@ def questions(draw):
 @given(questions(), st.one_of(st.floats(1.0, 4.0), logarithmic(-9, -3).map(lambda part: 1 + part)))
 def test_whatever_costs_more_is_not_cheaper(accountant, question, by):
     plan, delta, adjacency, place, another = question
+    # Rényi divergences of samples with Laplace noise are not known.
+    assume(accountant == "pld" or not any(isinstance(event, LaplaceEvent) for event in [*plan, another]))
     one = plan[place]
 
     def ask(changed, at=delta):

@@ -103,10 +103,12 @@ def accountants_of(event: Release) -> tuple[str, ...]:
     """Return the accountants that cover this kind of release."""
     if isinstance(event, (ShuffledEvent, BallsInBinsEvent)) or (isinstance(event, Event) and event.projections is None):
         return _ALL
-    return ("pld", "rdp") if rdp.covers(event) else ("pld",)
+    if rdp.covers(event):
+        return ("pld", "rdp") if isinstance(event, FixedSizeEvent) else ("pld", "rdp", "moments")
+    return ("pld",)
 
 
-_ALL = ("pld", "rdp", "moments", "strong", "basic", "gdp")
+_ALL = ("pld", "rdp", "moments", "strong", "basic", "edgeworth", "gdp")
 
 
 def _name(event: Release) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privet.accounting import pld, rdp
-from privet.accounting.classic import composition_theorems, gdp
+from privet.accounting.classic import composition_theorems, edgeworth, gdp
 from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import (
     ADJACENCIES,
@@ -55,13 +55,14 @@ class Accountant:
     epsilon: Callable[[Sequence[Any], float, str], float]
 
 
-# The tightest bound first, then other bounds, then the approximation.
+# The tightest bound first, then other bounds, then the approximations.
 ACCOUNTANTS: dict[str, Accountant] = {
     "pld": Accountant(pld.DIRECTION, pld.epsilon),
     "rdp": Accountant(rdp.DIRECTION, rdp.epsilon),
     "moments": Accountant(moments.DIRECTION, moments.epsilon),
     "strong": Accountant(composition_theorems.DIRECTION, composition_theorems.strong),
     "basic": Accountant(composition_theorems.DIRECTION, composition_theorems.basic),
+    "edgeworth": Accountant(edgeworth.DIRECTION, edgeworth.epsilon),
     "gdp": Accountant(gdp.DIRECTION, gdp.epsilon),
 }
 # The tightest bound that is sound at every δ.
@@ -80,8 +81,8 @@ def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str 
         events: the releases, of any kinds, in any order.
         delta: δ in (0, 1).
         adjacency: how neighbouring data sets differ: "add-remove", "replace-one" or "zero-out".
-        accountant: "pld" (tightest upper bound), "rdp", "moments", "strong" or "basic" (upper bounds), or "gdp" (approximation
-            that can be too small).
+        accountant: "pld" (tightest upper bound), "rdp", "moments", "strong" or "basic" (upper bounds), or "edgeworth" or "gdp"
+            (approximations that can be too small).
 
     Returns:
         ε ≥ 0; infinity if any release has no noise.

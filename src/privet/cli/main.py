@@ -29,7 +29,7 @@ VERBS = {
     "predict": ("privet.cli.verbs.model:predict", "Write the predictions of a trained model for the rows of a file."),
     "export": ("privet.cli.verbs.model:export", "Write the network of a trained model for other programs."),
     "plan": ("privet.cli.verbs.plan:plan", "Show noise, signal and time of a training at several ε, without training."),
-    "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε of a training run."),
+    "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε of a training run or of any composition."),
     "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier for a target ε."),
     "steps": ("privet.cli.verbs.privacy:steps", "Find the number of steps that a privacy budget allows."),
     "audit": ("privet.cli.verbs.audit:audit", "Attack the mechanism of a plan to bound its ε from below."),

@@ -87,7 +87,9 @@ Adjacency = Annotated[
 Sampling = Annotated[str, typer.Option(help=f"Sampling scheme of the batches: {_words(SCHEMES)}.", rich_help_panel=SAMPLING)]
 Accountant = Annotated[
     str,
-    typer.Option(help=f"Privacy accountant: {_words(ACCOUNTANTS)} (gdp may underestimate ε).", rich_help_panel=PRIVACY),
+    typer.Option(
+        help=f"Privacy accountant: {_words(ACCOUNTANTS)} (edgeworth and gdp may underestimate ε).", rich_help_panel=PRIVACY
+    ),
 ]
 Clipping = Annotated[str, typer.Option(help=f"Clipping rule: {_words(NORM_RULES)}.", rich_help_panel=CLIPPING)]
 Stability = Annotated[

@@ -68,9 +68,11 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
             break
         closer = forecast(together, delta, adjacency, ahead=False)
         grids = closer.grids_apart(found, delta) if rounded else (closer.grid(found),)
-    if math.isinf(found) and all(rdp.covers(event) for event in together):
-        found = rdp.epsilon(together, delta, adjacency)
-    found = min(found, single_release.largest_loss(together, delta, adjacency))
+    # Few releases of bounded losses are near the largest loss, where nodes are coarse.
+    largest = single_release.largest_loss(together, delta, adjacency)
+    if (math.isinf(found) or math.isfinite(largest)) and all(rdp.covers(event) for event in together):
+        found = min(found, rdp.epsilon(together, delta, adjacency))
+    found = min(found, largest)
     number = sum(event.count for event in together)
     found = _round_up(found, min(_DIGITS_OF_SUMS, _DIGITS_OF_MANY - math.ceil(math.log10(number))))
     # Sampling only amplifies, so the bound without sampling holds too.

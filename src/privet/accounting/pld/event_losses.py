@@ -90,7 +90,8 @@ def _laplace_nodes(event: LaplaceEvent, adjacency: str, tail: float) -> Nodes:
 
 
 def _laplace(events: Sequence[LaplaceEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
-    return mechanism_losses.laplace(events[0].sampling_rate, _laplace_scale(events[0], adjacency), grid)
+    ways = mechanism_losses.laplace(events[0].sampling_rate, _laplace_scale(events[0], adjacency), grid)
+    return ways[:1] if adjacency == "replace-one" else ways
 
 
 def _laplace_scale(event: LaplaceEvent, adjacency: str) -> float:
@@ -108,7 +109,8 @@ def _responses(events: Sequence[RandomizedResponseEvent], adjacency: str, grid: 
 
 
 def _bounded(events: Sequence[EpsilonDeltaEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
-    return mechanism_losses.bounded(events[0].epsilon, events[0].delta, grid)
+    ways = mechanism_losses.bounded(events[0].epsilon, events[0].delta, grid)
+    return ways if adjacency == "replace-one" else 2 * ways
 
 
 # Kind of release → (event, adjacency, tail) → nodes; and (events, adjacency, nodes, tail) → losses.

@@ -5,40 +5,48 @@ from __future__ import annotations
 __all__ = ["Examples", "epsilon", "noise", "steps"]
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from privet.accounting import ACCOUNTANTS, DIRECTIONS, compare
+from privet.accounting import ACCOUNTANTS, ADJACENCIES, DIRECTIONS, compare
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import explain_meaning
 from privet.accounting.guarantee.verification import verify_epsilon
 from privet.accounting.rounding import format_up
 from privet.cli import options, parts
+from privet.cli.compositions import CompositionFile, answer_composition
 from privet.cli.output import Json, answer
 from privet.cli.topics import PRIVACY, SAMPLING
-from privet.errors import PrivetError, choice
+from privet.errors import InvalidArgumentError, PrivetError, choice
 from privet.noise import Gaussian
 from privet.plan import PrivacyMechanism, calibrate
 
 Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.", rich_help_panel=SAMPLING)]
+_Value = TypeVar("_Value")
 # Points of the curve δ(ε) in the prose; the JSON output has all.
 _POINTS = 6
 
 
 def epsilon(
-    examples: Examples,
-    batch_size: options.BatchSize,
+    examples: Annotated[int | None, typer.Option(help="Public number of examples.", rich_help_panel=SAMPLING)] = None,
+    batch_size: Annotated[float | None, typer.Option(help="Expected batch size.", rich_help_panel=SAMPLING)] = None,
     noise_multiplier: Annotated[
-        float, typer.Option(help="Noise standard deviation over sensitivity; 0 for no noise.", rich_help_panel=PRIVACY)
-    ],
-    delta: options.Delta,
+        float | None,
+        typer.Option(help="Noise standard deviation over sensitivity; 0 for no noise.", rich_help_panel=PRIVACY),
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Target δ; below 1 / examples.", rich_help_panel=PRIVACY)] = None,
+    composition: CompositionFile = None,
     steps: options.Steps = None,
     epochs: options.EpochsOption = None,
     accountant: options.Accountant = "pld",
     sampling: options.Sampling = "poisson",
-    adjacency: options.Adjacency = "add-remove",
+    adjacency: Annotated[
+        str | None,
+        typer.Option(help=f"How neighbouring data sets differ: {', '.join(ADJACENCIES)}.", rich_help_panel=PRIVACY),
+    ] = None,
     explain: Annotated[
         bool,
         typer.Option(help="Bound what an attacker can learn: advantage, and true positive rate at low false positive rates."),
@@ -49,10 +57,23 @@ def epsilon(
     unit: options.Unit = "example",
     json: Json = False,
 ) -> None:
-    """Compute the ε of a training run.
+    """Compute the ε of a training run, or of a composition that is written in a file.
 
     Example: privet epsilon --examples 60000 --batch-size 256 --steps 3516 --noise-multiplier 1.1 --delta 1e-5
     """
+    if composition is not None:
+        _refuse_beside_a_composition(
+            {"--examples": examples, "--batch-size": batch_size, "--noise-multiplier": noise_multiplier, "--steps": steps,
+             "--epochs": epochs}
+        )  # fmt: skip
+        answer_composition(
+            composition, delta=delta, adjacency=adjacency, accountant=accountant, comparison=comparison, figure=figure,
+            verify=verify, json=json,
+        )  # fmt: skip
+        return
+    examples, batch_size = _given("--examples", examples), _given("--batch-size", batch_size)
+    noise_multiplier, delta = _given("--noise-multiplier", noise_multiplier), _given("--delta", delta)
+    adjacency = "add-remove" if adjacency is None else adjacency
     noise = Gaussian(noise_multiplier, non_private=noise_multiplier == 0)
     plan = parts.question(
         examples, batch_size, parts.length(steps, epochs, needed=True), delta, adjacency, sampling, noise, parts.unit(unit)
@@ -83,6 +104,20 @@ def epsilon(
     answer(json, values, "\n\n".join(said))
     if opinion is not None and opinion.agrees is False:
         raise PrivetError(f"verification failed: {opinion}")
+
+
+def _given(option: str, value: _Value | None) -> _Value:
+    if value is None:
+        raise InvalidArgumentError(option, None, "given", "Or list the releases in a file, for --composition.")
+    return value
+
+
+def _refuse_beside_a_composition(given: Mapping[str, object]) -> None:
+    if beside := [option for option, value in given.items() if value is not None]:
+        raise InvalidArgumentError(
+            "--composition", ", ".join(beside), "given without options that describe a training run",
+            "The file lists all releases.",
+        )  # fmt: skip
 
 
 def noise(

@@ -28,6 +28,7 @@ _LINES = {
     "moments": (BLUE, ":"),
     "strong": (INK, "--"),
     "basic": (INK, ":"),
+    "edgeworth": (ORANGE, ":"),
     "gdp": (ORANGE, "-."),
 }
 

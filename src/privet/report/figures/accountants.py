@@ -49,6 +49,13 @@ _KNOWN = {
     "moments": _bound("Moments", "moments accountant"),
     "strong": _bound("Strong", "strong composition", is_textbook=True),
     "basic": _bound("Basic", "basic composition", is_textbook=True),
+    "edgeworth": AccountantLabel(
+        "Edgeworth",
+        "Edgeworth expansion",
+        "approximation",
+        "An approximation by moments of the losses, which can be too small: not a guarantee.",
+        is_bound=False,
+    ),
     "gdp": AccountantLabel(
         "GDP",
         "Gaussian differential privacy",
