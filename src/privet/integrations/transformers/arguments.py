@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["REFUSED", "Refused", "agree", "check_arguments", "check_overrides"]
+__all__ = ["REFUSED", "Refused", "apply_plan", "check_arguments", "check_overrides"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -115,7 +115,7 @@ def check_overrides(kind: type) -> None:
                 raise InvalidArgumentError(f"{each.__qualname__}.{name}", "an override", "left as it is", _NOT_CALLED[name])
 
 
-def agree(args: Any, plan: Plan) -> None:
+def apply_plan(args: Any, plan: Plan) -> None:
     """Make steps and clipping of the host's arguments those of the plan, or refuse arguments that say otherwise.
 
     Args:

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
-from privet.integrations.transformers.arguments import REFUSED, Refused, agree, check_arguments, check_overrides
+from privet.integrations.transformers.arguments import REFUSED, Refused, apply_plan, check_arguments, check_overrides
 from privet.integrations.transformers.checkpoints import read_state, write_privacy, write_state
 from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
 from privet.plan import Plan
@@ -261,7 +261,7 @@ class PrivateTrainerMixin:
         """Check arguments of the constructor before the host prepares data or writes files."""
         if (args := given.get("args")) is not None:
             check_arguments(args, self.refused)
-            agree(copy.copy(args), self.plan)
+            apply_plan(copy.copy(args), self.plan)
         if given.get("compute_loss_func") is not None:
             raise InvalidArgumentError(
                 "compute_loss_func", "given", "left out",
@@ -273,7 +273,7 @@ class PrivateTrainerMixin:
 
     def _check_arguments(self) -> None:
         check_arguments(self.args, self.refused)
-        agree(self.args, self.plan)
+        apply_plan(self.args, self.plan)
         if getattr(self, "is_model_parallel", False):
             raise InvalidArgumentError("model", "on several devices", "on one device", "Load it without device_map.")
 
