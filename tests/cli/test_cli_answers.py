@@ -100,9 +100,9 @@ def test_epsilon_without_noise_is_explained(capsys):
 @pytest.mark.parametrize(
     ("sampling", "covering"),
     [
-        ("poisson", "pld rdp moments strong basic gdp"),
-        ("balls-in-bins", "pld rdp moments strong basic gdp"),
-        ("shuffle --adjacency zero-out", "pld rdp moments strong basic gdp"),
+        ("poisson", "pld rdp moments strong basic edgeworth gdp"),
+        ("balls-in-bins", "pld rdp moments strong basic edgeworth gdp"),
+        ("shuffle --adjacency zero-out", "pld rdp moments strong basic edgeworth gdp"),
         ("fixed-size --adjacency replace-one", "pld rdp"),
         ("truncated-poisson", "pld"),
     ],

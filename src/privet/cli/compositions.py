@@ -81,7 +81,9 @@ def answer_composition(
     said.append(f"Lowest false negative rate of any attack, by false positive rate: {shown}")
     if comparison:
         values["comparison"] = _compare(asked)
-        said += [f"{row['accountant']:<10} {format_up(row['epsilon'])}  {row['direction']}" for row in values["comparison"]]
+        said += [
+            f"{row['accountant']:<10} {format_up(float(row['epsilon']))}  {row['direction']}" for row in values["comparison"]
+        ]
     if figure is not None:
         from privet.report import draw_trade_off
 
@@ -113,4 +115,8 @@ def _as_events(asked: Composition) -> list[Event]:
 def _compare(asked: Composition) -> list[dict[str, Any]]:
     """Return ε by every accountant that covers all releases."""
     covering = [name for name in ACCOUNTANTS if all(name in accountants_of(release) for release in asked.releases)]
-    return [{"accountant": name, "epsilon": asked.epsilon(name), "direction": DIRECTIONS[name]} for name in covering]
+    found = {name: asked.epsilon(name) for name in covering}
+    return [
+        {"accountant": name, "epsilon": "inf" if np.isinf(value) else value, "direction": DIRECTIONS[name]}
+        for name, value in found.items()
+    ]

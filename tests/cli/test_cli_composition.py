@@ -1,0 +1,111 @@
+"""`privet epsilon --composition`: any mixture of releases in a file."""
+
+import json
+import re
+
+import pytest
+
+from privet.accounting import Event, LaplaceEvent, composed_epsilon, edgeworth, tradeoff
+from privet.cli import main
+
+MIXTURE = """
+delta = 1e-6
+
+[[releases]]
+mechanism = "gaussian"
+noise_multiplier = 1.1
+sampling_rate = 0.01
+count = 300
+
+[[releases]]
+mechanism = "laplace"
+noise_multiplier = 20
+"""
+EVENTS = [Event(0.01, 1.1, 300), LaplaceEvent(1.0, 20.0)]
+SAMPLED = '{"releases": [{"mechanism": "gaussian", "noise_multiplier": 5.0, "sampling_rate": 0.01, "count": 100000}]}'
+
+
+@pytest.fixture
+def written(tmp_path):
+    (tmp_path / "mixture.toml").write_text(MIXTURE)
+    (tmp_path / "sampled.json").write_text(SAMPLED)
+    return tmp_path
+
+
+def run(capsys, *words, status=0):
+    with pytest.raises(SystemExit) as stop:
+        main(["epsilon", *map(str, words)])
+    assert stop.value.code == status
+    return capsys.readouterr()
+
+
+def values(capsys, *words):
+    return json.loads(run(capsys, *words, "--json").out.splitlines()[-1])
+
+
+def test_epsilon_rho_and_the_trade_off_curve(capsys, written):
+    found = values(capsys, "--composition", written / "mixture.toml")
+    assert found["epsilon"] == composed_epsilon(EVENTS, delta=1e-6)
+    assert (found["delta"], found["adjacency"], found["releases"]) == (1e-6, "add-remove", 301)
+    assert found["rho"] == pytest.approx(300 / 1.1**2 / 2 + 0.05**2 / 2)
+    curve = found["trade_off"]
+    privacy = tradeoff.profile(EVENTS, delta=1e-6)
+    expected = tradeoff.false_negative_rate(privacy, curve["false_positive_rate"])
+    assert curve["false_negative_rate"] == pytest.approx(expected.tolist())
+    assert curve["false_positive_rate"][0] == 0.0
+    assert curve["false_positive_rate"][-1] == 1.0
+    said = run(capsys, "--composition", written / "mixture.toml").out
+    assert "301 releases" in said
+    assert "ρ = " in said
+
+
+def test_options_override_the_file(capsys, written):
+    found = values(capsys, "--composition", written / "mixture.toml", "--delta", "1e-3", "--adjacency", "zero-out")
+    assert (found["delta"], found["adjacency"]) == (1e-3, "zero-out")
+    assert found["epsilon"] == composed_epsilon(EVENTS, delta=1e-3, adjacency="zero-out")
+    by_rdp = values(capsys, "--composition", written / "mixture.toml", "--accountant", "rdp")
+    assert by_rdp["epsilon"] > composed_epsilon(EVENTS, delta=1e-6)
+
+
+def test_accountants_that_cover_all_releases_are_compared(capsys, written):
+    rows = values(capsys, "--composition", written / "mixture.toml", "--compare")["comparison"]
+    assert [row["accountant"] for row in rows] == ["pld", "rdp", "moments"]
+    rows = values(capsys, "--composition", written / "sampled.json", "--delta", "0.05", "--compare")["comparison"]
+    assert [row["accountant"] for row in rows][-2:] == ["edgeworth", "gdp"]
+
+
+def test_the_edgeworth_accountant_comes_with_its_interval(capsys, written):
+    asked = ("--composition", written / "sampled.json", "--delta", "0.05", "--accountant", "edgeworth")
+    found = values(capsys, *asked)
+    low, high = found["interval"]
+    assert (low, high) == pytest.approx(edgeworth.interval([Event(0.01, 5.0, 10**5)], 0.05, "add-remove"))
+    assert low < found["epsilon"] < high
+    assert "too small" in found["direction"]
+    assert "finite-sample" in run(capsys, *asked).out
+
+
+def test_the_curve_is_drawn(capsys, written):
+    found = values(capsys, "--composition", written / "mixture.toml", "--figure", written / "curve.svg")
+    drawn = (written / "curve.svg").read_text()
+    assert found["figure"] == str(written / "curve.svg")
+    assert "false negative rate" in drawn
+    assert drawn.startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--composition", "mixture.toml", "--steps", "3"], "--steps"),
+        (["--composition", "sampled.json"], "--delta"),
+        (["--composition", "missing.toml"], "readable"),
+        (["--composition", "mixture.toml", "--accountant", "gdp"], "accountant"),
+        (["--composition", "mixture.toml", "--adjacency", "twins"], "adjacency"),
+        (["--delta", "1e-5"], "--examples"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line(capsys, written, monkeypatch, words, says):
+    monkeypatch.chdir(written)
+    shown = run(capsys, *words, status=2)
+    assert shown.out == ""
+    assert re.fullmatch(r"privet: error: [^\n]+\n", shown.err)
+    assert says in shown.err
