@@ -2,6 +2,7 @@
 
 import faults_accounting
 import faults_convolution
+import faults_integrations
 import faults_isolation
 import faults_layers
 import faults_ledger
@@ -18,6 +19,7 @@ MUTANTS = [
     *faults_ledger.MUTANTS,
     *faults_accounting.MUTANTS,
     *faults_isolation.MUTANTS,
+    *faults_integrations.MUTANTS,
     *faults_passes.MUTANTS,
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,

@@ -1,0 +1,47 @@
+"""Faults in the loops of hosts: lost steps that are repeated, losses that leak, arguments that are not checked."""
+
+from functools import partial
+
+from mutant import Mutant, among
+
+TRAINER = partial(among, "test_private_trainer")
+RESUME = partial(among, "test_trainer_resume")
+ARGUMENTS = partial(among, "test_trainer_arguments")
+LOSS = partial(among, "test_label_loss")
+SFT = partial(among, "test_private_sft")
+
+MUTANTS = [
+    Mutant("steps that were spent are taken again", "PrivateTrainerMixin.training_step",
+           "if self.training.steps_spent <= self.state.global_step:", "if True:",
+           RESUME("test_a_resumed_run_ends_at_the_last_step_with_its_schedule[llama]")),
+    Mutant("the host logs its loss", "PrivateTrainerMixin.log",
+           "logs.pop(name, None)", "pass",
+           TRAINER("test_what_the_host_logs_is_the_same_for_other_private_data")),
+    Mutant("the privacy beside weights is that of the plan", "write_privacy",
+           '"epsilon": guarantee.epsilon', '"epsilon": training.plan.epsilon()',
+           TRAINER("test_what_is_saved_can_be_loaded_and_states_its_privacy")),
+    Mutant("the host clips the noised sum", "arguments.apply_plan",
+           "args.max_steps, args.max_grad_norm = steps, 0.0", "args.max_steps = steps",
+           TRAINER("test_an_update_is_the_mean_of_clipped_gradients_of_the_models_own_loss")),
+    Mutant("later changes of arguments go unnoticed", "PrivateTrainerMixin._check_arguments",
+           "check_arguments(self.args, self.refused)", "pass",
+           ARGUMENTS("test_it_is_refused_as_well_if_it_is_set_later[data_seed]")),
+    Mutant("a trainer of one's own may compute on whole batches", "check_overrides",
+           "not in _HOSTS", "in ()",
+           ARGUMENTS("test_overrides_that_training_would_leave_out_are_refused[True-compute_loss]")),
+    Mutant("epochs of the host need not be the plan's", "arguments.apply_plan",
+           "if meant != steps:", "if False:",
+           ARGUMENTS("test_steps_and_batch_size_agree_with_the_plan[options4-False]")),
+    Mutant("the labels of all examples divide the loss", "label_loss.loss",
+           ".sum(1).clamp(min=1)", ".sum().clamp(min=1)",
+           LOSS("test_each_loss_is_that_of_the_model_for_the_example_alone[causal]")),
+    Mutant("labels are compared with the wrong predictions", "label_loss.loss",
+           "logits[:, -labels.shape[1] : -1], labels[:, 1:]", "logits[:, -labels.shape[1] + 1 :], labels[:, 1:]",
+           LOSS("test_each_loss_is_that_of_the_model_for_the_example_alone[causal]")),
+    Mutant("packing is allowed", "trl._REFUSED",
+           '"packing": Refused(_UNIT_IS_LOST)', '"packing": Refused(_UNIT_IS_LOST, (False, True))',
+           SFT("test_what_would_void_the_guarantee_is_refused_by_name[packing]")),
+    Mutant("users are those of other rows", "PrivateSFTTrainer._private_parts",
+           "list(self.train_dataset[self._user_column])", "sorted(self.train_dataset[self._user_column])",
+           SFT("test_users_stay_with_their_rows_when_trl_shuffles")),
+]  # fmt: skip
