@@ -121,8 +121,8 @@ def test_attention_that_drops_nothing_is_torchs(name):
 def test_a_position_that_sees_nothing_leaves_the_gradients_of_others_finite():
     """Padding on the left hides all keys from the padding itself."""
     model, x = nn.Linear(5, 5), torch.randn(3, 4, 5)
-    mask = torch.ones(4, 4, dtype=torch.bool).tril()
-    mask[:, 0] = False
+    mask = torch.full((4, 4), -torch.inf).triu(1)
+    mask[:, 0] = -torch.inf
 
     def loss(m, x):
         return F.scaled_dot_product_attention(m(x), x, x, attn_mask=mask, dropout_p=0.1)[:, 1:].sum((1, 2))
