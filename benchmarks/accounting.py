@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import random
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +21,23 @@ import numpy as np
 from dp_accounting.pld import PLDAccountant
 
 from privet.accounting import BallsInBinsEvent, Event, composed_epsilon, composed_multiplier, noise_multiplier, pld, rdp
-from privet.accounting.pld import composition, discrete_loss, event_losses, random_allocation, sampled_gaussian, transforms
+from privet.accounting.pld import (
+    composition,
+    decay,
+    discrete_loss,
+    event_losses,
+    grid_selection,
+    random_allocation,
+    sampled_gaussian,
+    transforms,
+)
 
 DELTA = 1e-5
 RATE, MULTIPLIER, STEPS = 0.01, 1.0, 10_000
 # As many distinct multipliers as the others get through in seconds; their cost grows in proportion.
 FEW, MANY = 20, 1000
+# Random plans, the same in every run.
+PLANS, SEED, MOST_EVENTS = 200, 0, 4
 
 Answer = Callable[[], float]
 
@@ -42,7 +55,9 @@ def timed(ask: Answer, times: int) -> tuple[float, float]:
 def forget() -> None:
     """Empty all caches."""
     pld.accountant._COMPOSER = composition.Composer(event_losses.losses)
-    pld_parts = (composition, discrete_loss, event_losses, random_allocation, sampled_gaussian, transforms)
+    pld_parts = (
+        composition, decay, discrete_loss, event_losses, grid_selection, random_allocation, sampled_gaussian, transforms
+    )  # fmt: skip
     for module in (*pld_parts, pld.accountant, rdp.accountant):
         for function in vars(module).values():
             if hasattr(function, "cache_clear"):
@@ -57,12 +72,12 @@ def ours(events: list[Event] | list[BallsInBinsEvent], delta: float = DELTA) -> 
     return ask
 
 
-def dp_accountings(history: list[tuple[float, float, int]], width: float = 1e-4) -> Answer:
+def dp_accountings(history: list[tuple[float, float, int]], width: float = 1e-4, delta: float = DELTA) -> Answer:
     def ask() -> float:
         accountant = PLDAccountant(value_discretization_interval=width)
         for sigma, q, steps in history:
             accountant.compose(dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma)), steps)
-        return float(accountant.get_epsilon(DELTA))
+        return float(accountant.get_epsilon(delta))
 
     return ask
 
@@ -120,6 +135,42 @@ def every_step() -> float:
     return (time.process_time() - start) / STEPS
 
 
+def random_plans() -> list[tuple[list[Event], float]]:
+    """Return plans of one to four kinds of steps, and δ, that dp-accounting can account for too."""
+    draw = random.Random(SEED)
+    return [
+        (
+            [
+                Event(10 ** draw.uniform(-4, -0.3), draw.uniform(0.6, 6.0), draw.randint(1, 1500))
+                for _ in range(draw.randint(1, MOST_EVENTS))
+            ],
+            10 ** draw.uniform(-7, -3),
+        )
+        for _ in range(PLANS)
+    ]
+
+
+def show_random_plans(times: int) -> None:
+    """Print the distribution of the cost of random plans, and how far ours is from dp-accounting's ε for the first of them."""
+    plans = random_plans()
+    answers = [timed(ours(events, delta), times) for events, delta in plans]
+    seconds = sorted(spent for _, spent in answers)
+    print(
+        f"{f'{PLANS} random plans of up to {MOST_EVENTS} events':56} median {1e3 * statistics.median(seconds):.1f} ms, 90 % "
+        f"{1e3 * seconds[int(0.9 * PLANS)]:.1f} ms, most {1e3 * seconds[-1]:.1f} ms"
+    )
+    ratios, theirs = [], []
+    for (events, delta), (found, _) in list(zip(plans, answers, strict=True))[:FEW]:
+        history = [(event.noise_multiplier, event.sampling_rate, event.count) for event in events]
+        epsilon, spent = timed(dp_accountings(history, delta=delta), 1)
+        ratios.append(found / epsilon - 1)
+        theirs.append(spent)
+    print(
+        f"{f'the first {FEW} of them by dp-accounting':56} median {1e3 * statistics.median(theirs):.0f} ms; ours is "
+        f"{min(ratios):+.1e} to {max(ratios):+.1e} of its epsilon"
+    )
+
+
 def row(name: str, mine: tuple[float, float], others: dict[str, tuple[float, float]]) -> None:
     text = f"{name:56} {mine[0]:9.5f} {mine[1]:9.4f} s"
     for label, (found, seconds) in others.items():
@@ -144,6 +195,10 @@ def main() -> None:
             "PRV": timed(opacus(once), times),
         },
     )
+    row("epsilon of one release", timed(ours([Event(RATE, MULTIPLIER)]), times), {
+        "dp-accounting": timed(dp_accountings([(MULTIPLIER, RATE, 1)]), times)
+    })  # fmt: skip
+    show_random_plans(times)
     row(
         "noise for epsilon=3",
         timed(calibrated, times),

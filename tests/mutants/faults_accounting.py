@@ -9,6 +9,9 @@ RELEASES = partial(among, "test_event_losses")
 PAIRS = partial(among, "test_sampled_gaussian")
 LOSSES = partial(among, "test_discrete_loss")
 APART = partial(among, "test_composition")
+SINGLE = partial(among, "test_single_release")
+OTHERS = partial(among, "test_mechanism_losses")
+BEYOND = partial(among, "test_decay")
 REPLACED = REFERENCE("test_replacing_one_example_costs_more")
 
 ONE_RELEASE = [
@@ -30,9 +33,30 @@ ONE_RELEASE = [
     Mutant("who is replaced only disappears", "sampled_gaussian.poisson",
            "for centre in (1.0, -1.0))", "for centre in (1.0, 0.0))",
            REPLACED),
-    Mutant("replacing without sampling moves the sum once", "_unamplified_mu",
+    Mutant("replacing without sampling moves the sum once", "single_release._mu",
            '2.0 if adjacency == "replace-one" else 1', "1",
            REPLACED),
+    Mutant("a single release is amplified twice", "single_release.amplify",
+           "return math.log1p(rate * math.expm1", "return rate * math.log1p(rate * math.expm1",
+           SINGLE("test_gaussian_releases_are_exact_at_any_delta")),
+    Mutant("δ of a single sampled release is that of the sample", "single_release._gaussian_epsilon",
+           "(event.noise_multiplier, adjacency), delta / rate", "(event.noise_multiplier, adjacency), delta",
+           SINGLE("test_gaussian_releases_are_exact_at_any_delta")),
+    Mutant("only one of two replaced neighbours is a mixture", "single_release.replacement_log_delta",
+           "lost = math.exp(min(epsilon + other - one, 0.0)) +", "lost = 0 * other +",
+           SINGLE("test_gaussian_releases_are_exact_at_any_delta")),
+    Mutant("Laplace noise of half the scale suffices", "single_release._laplace_epsilon",
+           "reach + 2 * math", "reach / 2 + 2 * math",
+           SINGLE("test_laplace_noise_is_exact")),
+    Mutant("numbers beyond both centres lose nothing", "mechanism_losses.laplace",
+           "(high, 0.5, 0.5 * math.exp(-reach))", "(high, 0.5 * math.exp(-reach), 0.5 * math.exp(-reach))",
+           OTHERS("test_dp_accounting_agrees_on_laplace_noise_from_both_sides")),
+    Mutant("replacing under Laplace noise moves a number once", "event_losses._laplace_scale",
+           '2 if adjacency == "replace-one" else 1', "1",
+           OTHERS("test_a_mixture_costs_more_than_its_parts_and_less_than_their_sum")),
+    Mutant("what an (ε, δ)-DP release reveals is forgotten", "mechanism_losses.bounded",
+           "delta) * shares, delta, grid", "delta) * shares, 0.0, grid",
+           OTHERS("test_deltas_of_releases_add_up")),
     Mutant("in a sample of fixed size replacing moves the sum once", "sampled_gaussian.without_replacement",
            "(deviations) / 2", "(deviations)",
            RELEASES("test_fixed_size_is_between_what_one_neighbour_costs_and_the_published_bound")),
@@ -66,7 +90,7 @@ TOGETHER = [
     Mutant("an epoch has its largest multiplier", "events.epochs",
            "kind(min(values[first", "kind(max(values[first",
            RELEASES("test_epochs_take_the_smallest_multiplier_of_their_steps")),
-    Mutant("deviations are added for variances", "combined",
+    Mutant("deviations are added for variances", "events.combined",
            "sqrt(math.fsum(value**-2 for value in values))", "fsum(value**-1 for value in values) ** 0.5",
            RELEASES("test_releases_from_one_subsample_are_one_release")),
     Mutant("similar noise is rounded up", "_floor_to_ladder",
@@ -92,6 +116,21 @@ TOGETHER = [
 ]  # fmt: skip
 
 ANSWERS = [
+    Mutant("a block holds as much as its largest mass says", "decay.uniform_masses",
+           "np.minimum.reduceat", "np.maximum.reduceat",
+           BEYOND("test_bounds_hold_for_any_masses")),
+    Mutant("a block's spacing never repeats", "decay._gains",
+           "ends[1:, None, None] * distances <= math.pi", "ends[1:, None, None] * distances >= 0",
+           BEYOND("test_bounds_hold_for_any_masses")),
+    Mutant("frequencies that are not summed are nothing", "composition._make_series",
+           "float(sums_beyond(", "0 * float(sums_beyond(",
+           APART("test_frequencies_that_are_not_summed_are_bounded")),
+    Mutant("the distance to an expansion counts on one side", "edgeworth.interval",
+           "sums[0].survival(points, False) + by[0]", "sums[0].survival(points, False)",
+           among("test_edgeworth", "test_distances_count_on_both_sides")),
+    Mutant("ρ forgets that replacing moves twice as far", "zcdp._of_release",
+           '2.0 if adjacency == "replace-one" else 1.0', "1.0",
+           among("test_zcdp", "test_rho_adds_up_and_ignores_sampling")),
     Mutant("the conversion forgets how many orders there are to a test", "to_epsilon",
            "(orders - 1)", "orders",
            REFERENCE("test_rdp_is_what_its_best_order_gives")),

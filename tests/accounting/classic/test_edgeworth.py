@@ -77,6 +77,17 @@ def test_distances_to_the_expansion_are_bounded(event):
         assert shown <= min(losses.distance(), _refined_distance(losses)) + noise
 
 
+def test_distances_count_on_both_sides():
+    """δ of the upper end is that of the expansion and both distances, and of the lower end that without them."""
+    events, delta = [Event(0.01, 5.0, 10**5)], 0.05
+    low, high = edgeworth.interval(events, delta, "replace-one")
+    ((first, second),) = _directions(events, "replace-one")
+    for epsilon, sign in ((high, 1), (low, -1)):
+        mine, theirs = (one.survival(np.array([epsilon]), False)[0] for one in (first, second))
+        found = mine + sign * first.distance() - np.exp(epsilon) * max(0.0, theirs - sign * second.distance())
+        assert found == pytest.approx(delta, rel=1e-6)
+
+
 def test_refined_distances_beat_berry_esseen_for_many_releases():
     losses = _directions([Event(0.1, 3.0, 10**6)], "add-remove")[0][0]
     assert _refined_distance(losses) < 0.6 * 0.5583 * losses.absolute

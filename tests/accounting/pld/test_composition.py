@@ -62,6 +62,16 @@ def test_no_tail_is_lost_and_hardly_any_added(events, adjacency, delta):
         assert delta <= plain_delta(events, adjacency, decisive, grid.tail, 0.98 * found[decisive])
 
 
+@pytest.mark.parametrize(("events", "adjacency"), PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("frequencies", [5, 16, 40, 300])
+def test_frequencies_that_are_not_summed_are_bounded(events, adjacency, frequencies):
+    """However few are summed, and most where they would matter most."""
+    grid, near = planned(events, 1e-5, adjacency)
+    for way, one in enumerate(composed(events, replace(grid, frequencies=frequencies), adjacency=adjacency)):
+        for epsilon in near * np.array([0.1, 0.5, 0.9, 1.0, 1.2]):
+            assert one.delta(epsilon) >= min(1.0, plain_delta(events, adjacency, way, grid.tail, epsilon) * (1 - 1e-9))
+
+
 RARE = {
     "little noise": ([Event(3e-5, 0.27, 2)], "add-remove", 1e-8),
     "more noise": ([Event(1e-4, 1.0, 2)], "add-remove", 1e-20),
