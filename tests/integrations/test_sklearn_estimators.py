@@ -147,6 +147,12 @@ def test_no_cell_raises_or_changes_the_encoding_of_other_rows(make, cell):
     make(steps=2).fit(changed, changed_target)
 
 
+def test_one_target_does_not_decide_how_the_others_are_read():
+    """NumPy makes [1, 0, 2] of the list, whose numbers are none of the classes."""
+    prepared = classifier(classes=[False, True]).prepare(rows(3)[0], [True, False, 2])
+    assert prepared.dataset.train.tensors[1].tolist() == [1, 0, tables.UNDECLARED]
+
+
 def test_what_is_not_a_label_or_a_target_contributes_no_gradient():
     features, labels = rows(20)
     prepared = classifier().prepare(features, [*labels[:19], "neither"])

@@ -10,6 +10,7 @@ import faults_linear
 import faults_mechanism
 import faults_passes
 import faults_recurrent
+import faults_sklearn
 import faults_tape
 import faults_training
 import faults_units
@@ -28,4 +29,5 @@ MUTANTS = [
     *faults_tape.MUTANTS,
     *faults_training.MUTANTS,
     *faults_units.MUTANTS,
+    *faults_sklearn.MUTANTS,
 ]
