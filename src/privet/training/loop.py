@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
@@ -189,6 +189,11 @@ class Training(Unique):
     def method(self) -> str:
         """How per-example gradients are computed: "ghost", "loop", or "auto" without a check."""
         return self._stepper.summer.method
+
+    @property
+    def masks(self) -> Mapping[str, Tensor] | None:
+        """The public masks of the last step: name → True where a coordinate was kept; None if all were."""
+        return self._stepper.state.masks
 
     @property
     def seconds(self) -> float:

@@ -1,9 +1,10 @@
 """Papers that several recipes cite, with the short names that the pages use."""
 
-__all__ = ["OVERVIEW", "SOURCES", "TRAMER_BONEH"]
+__all__ = ["GEP_AUTHORS", "OVERVIEW", "SOURCES", "TRAMER_BONEH"]
 
 TRAMER_BONEH = "Tramèr and Boneh 2021, Table 1"
 BU, HUANG, ZHU, YU = "Bu et al.", "Huang et al.", "Zhu and Blaschko", "Yu et al. 2020"
+GEP_AUTHORS = "Yu et al. 2021"
 OVERVIEW = "Matthews, Foster and Sunray 2023"
 # Short name → full citation.
 SOURCES = {
@@ -11,6 +12,7 @@ SOURCES = {
     HUANG: f"{HUANG}: “Enhancing DP-SGD through non-monotonous adaptive scaling gradient weight”.",
     ZHU: f"{ZHU}: “Improving differentially private SGD via randomly sparsified gradients”.",
     YU: f"{YU}: “Improve the gradient perturbation approach for differentially private optimization”.",
+    GEP_AUTHORS: f"{GEP_AUTHORS}: “Do not let privacy overbill utility: gradient embedding perturbation for private learning”.",
     OVERVIEW: f"{OVERVIEW}: “Differentially private stochastic gradient descent”, slides of an overview.",
     TRAMER_BONEH: (
         "Tramèr and Boneh 2021: “Differentially private learning needs better features (or much more data)”; its main results, "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["OF_THE_RUN", "SHARES", "VERDICTS", "format_metric"]
+__all__ = ["OF_MASKS", "OF_THE_RUN", "SHARES", "VERDICTS", "format_metric"]
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from privet.evaluation.studies.mask_counts import MaskCounts
 from privet.report import numbers
 from privet_experiments.tasks import cost
 
@@ -27,6 +28,11 @@ OF_THE_RUN: dict[str, Callable[[Job, Plan, DataSet, str], float]] = {
     "noise_multiplier": lambda job, plan, data, method: plan.noise.multiplier or 0.0,
     "time_ratio": cost.time_ratio,
     "memory_ratio": cost.memory_ratio,
+}
+# Of the masks of all steps.
+OF_MASKS: dict[str, Callable[[MaskCounts], float]] = {
+    "mask_count_deviation": lambda counts: counts.deviation,
+    "mask_count_spread": lambda counts: counts.spread,
 }
 
 

@@ -16,12 +16,13 @@ from torch.utils.data import TensorDataset
 from privet import models
 from privet.data import DataSet
 from privet.evaluation import Evaluation, evaluate, evaluate_regression
+from privet.evaluation.studies.mask_counts import MaskCounts
 from privet.gradients.core.losses import LossFunction
 from privet.models.features import of_sequences
 from privet.runs.tasks import cross_entropy
 from privet.training import Training
 from privet_experiments.tasks.job import Advance, Job, TaskResult, load
-from privet_experiments.tasks.metrics import OF_THE_RUN
+from privet_experiments.tasks.metrics import OF_MASKS, OF_THE_RUN
 from privet_experiments.tasks.studies import GradientObserver
 
 # Evaluation batch size; it limits memory and the padding of sequences.
@@ -53,7 +54,8 @@ class Objective:
             model = models.build(settings.model, examples.input_shape, outputs(examples), **settings.model_options)
         average = setup.build_average(model)
         trained = model if average is None else average.module
-        measured = [metric for metric in job.metrics if metric not in OF_THE_RUN]
+        measured = [metric for metric in job.metrics if metric not in {**OF_THE_RUN, **OF_MASKS}]
+        counts = MaskCounts(plan, model)
         curve: list[dict[str, float]] = []
         confidence: dict[str, Any] | None = None
         studies = (*job.studies, *(study for study in job.new_studies if study not in job.studies))
@@ -67,6 +69,7 @@ class Objective:
             for step in training:
                 advance(1)
                 observer.look(step.number)
+                counts.add(step.number, training.masks)
                 if step.number in marks:
                     evaluation = self.measure(trained, examples.test)
                     found = {metric: float(getattr(evaluation, metric)) for metric in measured}
@@ -75,6 +78,7 @@ class Objective:
         final = {
             metric: OF_THE_RUN[metric](job, plan, examples, training.method) for metric in job.metrics if metric in OF_THE_RUN
         }
+        final |= {metric: OF_MASKS[metric](counts) for metric in job.metrics if metric in OF_MASKS}
         return TaskResult(
             metrics={metric: (curve[-1] | final)[metric] for metric in job.metrics},
             curve=curve,

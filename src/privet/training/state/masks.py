@@ -43,6 +43,11 @@ class MaskState:
             self._block, self._masks = block, self._of(block)
         return self._masks
 
+    @property
+    def current(self) -> Masks | None:
+        """The masks of the step that was last asked for; None if it keeps all."""
+        return self._masks
+
     def apply(self, released: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return what moves the parameters: the release, of which ranking kinds drop what the step's masks drop.
 

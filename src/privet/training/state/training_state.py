@@ -105,6 +105,11 @@ class TrainingState:
                 "updates away; train in float32, with autocast for speed, or let Training step the optimizer: training.steps()"
             )
 
+    @property
+    def masks(self) -> Masks | None:
+        """The masks of the last step; None if it kept all coordinates."""
+        return None if self._masks is None else self._masks.current
+
     def at(self, step: int) -> tuple[Rule, Masks | None]:
         """Return the rule and the masks of a step, counted from 1."""
         return self._rule.at(step), None if self._masks is None else self._masks.at(step)
