@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import settings
 
-import privet.convex  # noqa: F401  # its kinds are known before any test
 from privet.plan import PARTS
 
 ALPHA = 1e-6

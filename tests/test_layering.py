@@ -67,7 +67,7 @@ SUBLAYERS = {
         "convex_training", "convex_verification",
     ],
     "privet.cli": [
-        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice", "config", "summary", "verbs",
+        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice", "config", "config_schema", "summary", "verbs",
         "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],

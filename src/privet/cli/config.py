@@ -1,12 +1,13 @@
 """The option `--config`: read options from a file, or repeat a run from its plan.json.
 
-A TOML or JSON file holds options by name (`batch-size = 512`) and, under `plan`, a plan in the format of `plan.json`, which can
-say what no option can. Options on the command line override those of the file, but they cannot change a plan.
+A TOML or JSON file holds options by name (`batch-size = 512`). Some can be tables instead: parts of a plan in the format of
+`plan.json`, which say what no option can, such as `clipping = {kind = "Layerwise", …}`. A whole plan is under `plan`. Options on
+the command line override those of the file, but cannot change a plan or a part. `--config-schema` prints the JSON Schema.
 """
 
 from __future__ import annotations
 
-__all__ = ["Config", "plan_from_config"]
+__all__ = ["PLAN_PARTS", "Config", "parts_from_config", "plan_from_config"]
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,9 +17,26 @@ import typer
 
 from privet import runs
 from privet._utils.documents import DocumentError, from_json, from_toml, read_text
+from privet._utils.registry import decode
 from privet.cli.topics import RUN
 from privet.errors import InvalidArgumentError
+from privet.noise import NoiseMechanism
 from privet.plan import FORMAT, Plan
+
+# Option that can be a table → the base class of its kinds.
+PLAN_PARTS: dict[str, type[Any]] = {
+    name: Plan.BASES.get(name, NoiseMechanism)
+    for name in ("sampling", "clipping", "bound_schedule", "momentum", "sparsification", "noise")
+}
+# The same → the other options that it takes the place of.
+_REPLACED: dict[str, set[str]] = {
+    "clipping": {"bound", "stability", "scale", "cutoff", "style", "adaptive_quantile", "projections"},
+    "sampling": {"batch_size"},
+    "sparsification": {"sparsify", "refresh", "sparsify_ranked"},
+    "momentum": {"inner_momentum", "outer_momentum", "history", "per_example_momentum"},
+    "noise": {"noise_multiplier", "noise_source", "fixed_noise"},
+    "bound_schedule": set(),
+}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -46,7 +64,12 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
         if not isinstance(plan, dict):
             raise InvalidArgumentError("--config", plan, "a table with the fields of a plan")
         context.obj = Plan.from_dict({"format": FORMAT, **plan})
-    options = {name.replace("-", "_"): value for name, value in options.items() if name != "defaults"}
+    options = {name.replace("-", "_"): value for name, value in options.items() if name not in ("defaults", "$schema")}
+    tables = {name for name in PLAN_PARTS if isinstance(options.get(name), dict)}
+    if tables and isinstance(context.obj, Plan):
+        raise InvalidArgumentError("--config", ", ".join(sorted(tables)), "within the plan, which the file has too")
+    if tables:
+        context.obj = {name: decode(name, options.pop(name), PLAN_PARTS[name]) for name in sorted(tables)}
     known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     if unknown := sorted(options.keys() - known):
         raise InvalidArgumentError(
@@ -79,12 +102,30 @@ def plan_from_config(context: typer.Context, options: set[str]) -> Plan | None:
     plan = context.obj
     if not isinstance(plan, Plan):
         return None
+    _check_left_out(context, options, "its plan")
+    return plan
+
+
+def parts_from_config(context: typer.Context) -> dict[str, Any]:
+    """Return field of a plan → part, for the parts that are tables in the configuration file.
+
+    Args:
+        context: context of the command.
+
+    Raises:
+        InvalidArgumentError: an option is given that one of the parts determines.
+    """
+    parts: dict[str, Any] = context.obj if isinstance(context.obj, dict) else {}
+    for name in parts:
+        _check_left_out(context, _REPLACED[name] | ({name} - {"momentum"}), f"its table {name!r}")
+    return parts
+
+
+def _check_left_out(context: typer.Context, options: set[str], why: str) -> None:
+    """Refuse options that the file's plan, or a part of it, determines."""
     # Compared by name, because newer versions of typer bundle their own copy of click.
     sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in options}
     both = sorted(name for name, source in sources.items() if source in ("COMMANDLINE", "DEFAULT_MAP"))
     if both:
         words = ", ".join("--" + name.replace("_", "-") for name in both)
-        raise InvalidArgumentError(
-            "--config", words, "given without options that its plan determines", "Change the plan in the file instead."
-        )
-    return plan
+        raise InvalidArgumentError("--config", words, f"given without options that {why} determines", "Change the file instead.")

@@ -56,7 +56,7 @@ import typer
 
 from privet._utils.documents import DocumentError, from_json
 from privet.accounting import ACCOUNTANTS, ADJACENCIES
-from privet.cli.parts import SCHEDULES, SCHEMES, STYLES, rules_with
+from privet.cli.parts import SCHEMES, STYLES, rules_with
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, SAMPLING, VARIANTS
 from privet.clipping import NORM_RULES
 from privet.errors import InvalidArgumentError
@@ -157,7 +157,9 @@ Source = Annotated[
 BoundSchedule = Annotated[
     str,
     typer.Option(
-        help=f"Schedule of the clip bound: {_words(SCHEDULES)} (the last two end at half the bound).", rich_help_panel=CLIPPING
+        help="Schedule of the clip bound: constant; linear:STEPS, to half the bound after so many steps, where it stays (or "
+        "linear, over all steps); geometric:RATE, to half the bound; piecewise:1@0.95,200, factors with the ends of pieces.",
+        rich_help_panel=CLIPPING,
     ),
 ]
 FixedNoise = Annotated[

@@ -32,7 +32,7 @@ from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import Gaussian
 from privet.plan import ClassCounts, Epochs, Holdout, PrivacyMechanism
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
-from privet.schedules import Constant, Geometric, Linear, Schedule
+from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule
 from privet.sparsification import Random, Ranked, Sparsification
 
 # Style on the command line → a rule that clips all parameters together, or each group by itself.
@@ -45,7 +45,32 @@ STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
 # Anchors and dimensions of gradient embedding perturbation, and the residual's bound over the embedding's (2 and 5 in the paper).
 _ANCHORED, _RESIDUAL = 500, 0.4
 
-SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "geometric": Geometric}
+
+def _constant(setting: str) -> Schedule:
+    if setting:
+        raise ValueError
+    return Constant()
+
+
+def _piecewise(setting: str) -> Schedule:
+    *pieces, last = setting.split(",")
+    values, ends = zip(*(map(float, piece.split("@")) for piece in pieces), strict=True)
+    return Piecewise((*values, float(last)), ends)
+
+
+# Name → function from the setting after the colon, "" without one.
+SCHEDULES: dict[str, Callable[[str], Schedule]] = {
+    "constant": _constant,
+    "linear": lambda setting: Linear(over=int(setting)) if setting else Linear(),
+    "geometric": lambda setting: Geometric(float(setting)) if setting else Geometric(),
+    "piecewise": _piecewise,
+}
+_FORMS = {
+    "constant": "without a setting",
+    "linear": "linear, or with its target length in steps, such as linear:2000",
+    "geometric": "geometric, or with its rate, such as geometric:0.001",
+    "piecewise": "with factors and ends, such as piecewise:1@0.95,200 for the factor 1 up to 95 % of the steps and then 200",
+}
 
 
 def _full(size: float, examples: int) -> Scheme:
@@ -216,9 +241,25 @@ def sparsification(rate: float | None, refresh: int | None, ranked: bool) -> Spa
     return None
 
 
-def schedule(name: str) -> Schedule:
-    """Return the schedule with this name and its default settings."""
-    return SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]()
+def schedule(text: str) -> Schedule:
+    """Return the schedule in a text such as "linear", "linear:2000", "geometric:0.001" or "piecewise:1@0.95,200".
+
+    Args:
+        text: a name and, after a colon, its setting: the number of steps after which "linear" is at one half, where it stays;
+            the fraction that "geometric" subtracts per step; or the factors of "piecewise", each with the end of its piece as a
+            fraction of all steps, and the last one without.
+
+    Raises:
+        InvalidArgumentError: there is no such schedule, or the setting cannot be read.
+    """
+    name, _, setting = text.partition(":")
+    make = SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]
+    try:
+        return make(setting)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError("--bound-schedule", text, f"such that {error.name} is {error.allowed}", error.fix) from None
+    except ValueError:
+        raise InvalidArgumentError("--bound-schedule", text, f"{_FORMS[name]}") from None
 
 
 def length(steps: int | None, epochs: float | None, *, needed: bool) -> int | Epochs | None:

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from privet._utils.registry import Part, add
 from privet.errors import count, positive
 
 
-class ConvexLoss(Part, ABC):
+class ConvexLoss(ABC):
     """A convex loss ℓ(θ; x, y) of the scores of a linear model.
 
     Subclasses declare public constants. Tests measure each of them on random and on extreme examples.
@@ -81,7 +80,6 @@ class ConvexLoss(Part, ABC):
         """
 
 
-@add
 @dataclass(frozen=True)
 class Logistic(ConvexLoss):
     """The cross-entropy of multinomial logistic regression.
@@ -159,7 +157,6 @@ class Logistic(ConvexLoss):
         return weights - mean, mean
 
 
-@add
 @dataclass(frozen=True)
 class Huber(ConvexLoss):
     """Least squares with clipped residuals: ½·r² up to the threshold τ, and τ·|r| − ½·τ² beyond it, for r = θ·x − y.

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from privet._utils import documents
 from privet._utils.registry import construct, encode
 from privet.accounting.root_finding import smallest_multiplier
-from privet.convex.convex_losses import ConvexLoss
+from privet.convex.convex_losses import ConvexLoss, Huber, Logistic
 from privet.convex.minimiser import rounding_error
-from privet.convex.perturbation import Perturbation
+from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation, Perturbation
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.noise import SOURCES
 
@@ -28,6 +28,11 @@ _EXACT = 2.0**22
 _ALLOWED = {
     "loss": "Logistic(classes) or Huber(threshold)",
     "mechanism": "ObjectivePerturbation() or OutputPerturbation()",
+}
+# Field → its kinds. They have no place in the plans of trainings, so the registry of those does not have them.
+_KINDS: dict[str, tuple[type[Any], ...]] = {
+    "loss": (Logistic, Huber),
+    "mechanism": (ObjectivePerturbation, OutputPerturbation),
 }
 
 
@@ -205,5 +210,14 @@ class ConvexPlan:
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             found = values.get("format") if isinstance(values, dict) else values
             raise InvalidArgumentError("plan.format", found, repr(FORMAT), "It is not the plan of a convex training.")
-        plan: ConvexPlan = construct(cls, "plan", {name: value for name, value in values.items() if name != "format"}, cls.BASES)
+        found = {name: value for name, value in values.items() if name != "format"}
+        plan: ConvexPlan = construct(cls, "plan", found | {name: _decode(name, found.get(name)) for name in _KINDS})
         return plan
+
+
+def _decode(name: str, value: object) -> Any:
+    """Return the loss or the mechanism that `encode` encoded."""
+    kinds = {kind.__name__: kind for kind in _KINDS[name]}
+    fields_of = dict(value) if isinstance(value, dict) else {}
+    kind = kinds[choice(f"plan.{name}.kind", fields_of.pop("kind", None), kinds)]
+    return construct(kind, f"plan.{name}", fields_of)

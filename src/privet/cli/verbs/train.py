@@ -23,7 +23,8 @@ from privet import models, runs
 from privet.budget import Budget
 from privet.cli import options, parts
 from privet.cli.choice import Choice
-from privet.cli.config import Config, plan_from_config
+from privet.cli.config import Config, parts_from_config, plan_from_config
+from privet.cli.config_schema import ConfigSchema
 from privet.cli.output import Json, answer
 from privet.cli.refusals import RunInterruptedError
 from privet.cli.summary import format_full, format_quiet, format_summary
@@ -121,7 +122,9 @@ def train(
     ] = None,
     momentum: Annotated[
         float | None,
-        typer.Option(help="Momentum of sgd, heavy-ball and nesterov; default: 0.9, or 0 with --outer-momentum.", rich_help_panel=MODEL),
+        typer.Option(
+            help="Momentum of sgd, heavy-ball and nesterov; default: 0.9, or 0 with --outer-momentum.", rich_help_panel=MODEL
+        ),
     ] = None,
     optimizer_options: options.OptimizerOptions = None,
     couple_learning_rate: options.CoupleLearningRate = False,
@@ -161,6 +164,7 @@ def train(
         Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.", rich_help_panel=RUN)
     ] = None,
     config: Config = None,
+    config_schema: ConfigSchema = False,
     resume: Annotated[Path | None, typer.Option(help="Resume the unfinished run in this directory.", rich_help_panel=RUN)] = None,
     adopt: Annotated[
         bool,
@@ -217,12 +221,13 @@ def train(
     if data is None:
         raise InvalidArgumentError("--data", None, "given", "Try: privet train --data mnist --epsilon 3 --delta 1e-5.")
     plan = plan_from_config(context, _OF_THE_PLAN)
-    if plan is None and epsilon is None and noise_multiplier is None:
+    given = parts_from_config(context)
+    if plan is None and epsilon is None and noise_multiplier is None and "noise" not in given:
         raise InvalidArgumentError(
             "--epsilon", None, "given", "Set a budget (--epsilon 3) or the noise (--noise-multiplier 1.1)."
         )
-    private_momentum = parts.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
-    schedule = parts.schedule(bound_schedule)
+    private_momentum = given.get("momentum") or parts.momentum(inner_momentum, outer_momentum, history, per_example_momentum)
+    schedule = given.get("bound_schedule") or parts.schedule(bound_schedule)
     place = None if folder is None else str(folder)
     described = _choose_schema(schema, plan)
     dataset = runs.scale_targets(
@@ -256,26 +261,29 @@ def train(
     )
     examples, held_out = setup.sizes(dataset)
     if plan is None:
+        noise = given.get("noise") or Gaussian(
+            noise_multiplier, source=noise_source, non_private=noise_multiplier == 0,
+            deviation="fixed" if fixed_noise else "follows the bound",
+        )  # fmt: skip
+        if "sampling" in given:
+            batch_size = float(given["sampling"].expected_batch_size(examples))
         size, length = chosen.lengths(
-            examples, sampling, batch_size=batch_size, steps=steps, epochs=epochs, fixed_noise=noise_multiplier is not None
+            examples, sampling, batch_size=batch_size, steps=steps, epochs=epochs, fixed_noise=noise.multiplier is not None
         )
-        rule = parts.clipping_rule(
+        rule = given.get("clipping") or parts.clipping_rule(
             clipping, chosen.bound(bound), style, adaptive_quantile, projections, stability=stability, scale=scale, cutoff=cutoff
         )
         plan = Plan(
             examples=examples,
-            sampling=parts.scheme(sampling, size, examples),
+            sampling=given.get("sampling") or parts.scheme(sampling, size, examples),
             steps=length,
             clipping=parts.embedded(rule, public, dimensions, anchors, residual_bound),
             delta=delta,
             adjacency=adjacency,
-            noise=Gaussian(
-                noise_multiplier, source=noise_source, non_private=noise_multiplier == 0,
-                deviation="fixed" if fixed_noise else "follows the bound",
-            ),
+            noise=noise,
             bound_schedule=schedule,
             momentum=private_momentum,
-            sparsification=parts.sparsification(sparsify, refresh, sparsify_ranked),
+            sparsification=given.get("sparsification") or parts.sparsification(sparsify, refresh, sparsify_ranked),
             unit=setup.privacy_unit,
             holdout=parts.holdout(held_out, evaluation_epsilon, delta, adjacency),
             class_counts=parts.class_counts(class_counts_epsilon, delta, adjacency),

@@ -1,0 +1,148 @@
+"""Parts of a plan that no option can say: as tables of a configuration file, whose schema an editor can use, and schedules."""
+
+import json
+
+import pytest
+
+from privet import Plan, schedules
+from privet.cli.main import main
+from privet.cli.parts import schedule
+from privet.clipping import AdaptiveQuantile, Flat, Layerwise
+from privet.errors import InvalidArgumentError
+from privet.plan import PARTS
+from privet.sparsification import Random
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *map(str, arguments)])
+    output = capsys.readouterr()
+    return stop.value.code, output.out, output.err
+
+
+def trained(capsys, tmp_path, text, *options):
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    out = tmp_path / "run"
+    code, _, error = run(capsys, "--data", "digits", "--config", tmp_path / "mine.toml", "--out", out, "--quiet", *options)
+    assert code == 0, error
+    return Plan.from_json((out / "plan.json").read_text()), json.loads((out / "run.json").read_text())
+
+
+def test_tables_are_parts_of_the_plan_and_everything_else_keeps_its_default(capsys, tmp_path):
+    plan, setup = trained(
+        capsys, tmp_path,
+        'model = "mlp"\nsteps = 3\nepsilon = 6\n'
+        'sparsification = {kind = "Random", final_rate = 0.5, seed = 7}\n'
+        'bound_schedule = {kind = "Piecewise", values = [1.0, 20.0], until = [0.5]}\n'
+        'sampling = {kind = "Poisson", batch_size = 90}\n'
+        '[clipping]\nkind = "Layerwise"\nnoise = "per group"\n'
+        'rules = [["hidden.*", {kind = "Flat", bound = 0.1}], [".*", {kind = "Flat", bound = 0.05}]]\n',
+    )  # fmt: skip
+    assert plan.clipping == Layerwise(rules=((r"hidden.*", Flat(0.1)), (".*", Flat(0.05))), noise="per group")
+    assert plan.sparsification == Random(0.5, seed=7)
+    assert plan.bound_schedule == schedules.Piecewise((1.0, 20.0), (0.5,))
+    assert plan.sampling.batch_size == 90
+    assert 5.9 < plan.epsilon() <= 6
+    assert not {"bound", "batch_size"} & setup["defaults"].keys()
+    assert "learning_rate" in setup["defaults"]
+
+
+def test_a_noise_table_gives_the_noise(capsys, tmp_path):
+    plan, _ = trained(
+        capsys, tmp_path,
+        'model = "logistic"\nsteps = 3\nclipping = {kind = "AdaptiveQuantile", rule = {kind = "Flat", bound = 1.0}, '
+        'quantile = 0.3, learning_rate = 0.1}\nnoise = {kind = "Gaussian", multiplier = 4.0}\n',
+    )  # fmt: skip
+    assert plan.noise_multiplier == 4.0
+    assert plan.clipping == AdaptiveQuantile(Flat(1.0), quantile=0.3, learning_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ('clipping = {kind = "Flat", bound = 1.0}', ["--bound", "2"], "--bound"),
+        ('clipping = {kind = "Flat", bound = 1.0}', ["--clipping", "psac"], "--clipping"),
+        ('clipping = {kind = "Flat", bound = 1.0}\nstyle = "module"', [], "--style"),
+        ('sampling = {kind = "Poisson", batch_size = 9}', ["--batch-size", "8"], "--batch-size"),
+        ('noise = {kind = "Gaussian", multiplier = 2.0}', ["--noise-multiplier", "2"], "--noise-multiplier"),
+        ('clipping = {kind = "Flat", bound = -1.0}', [], "bound"),
+        ('clipping = {kind = "Flt", bound = 1.0}', [], "clipping.kind is 'Flt'"),
+        ('clipping = {kind = "Poisson", batch_size = 2}', [], "clipping.kind is 'Poisson'"),
+        ('clipping = {kind = "Flat"}\n[plan]\nexamples = 9', [], "plan"),
+    ],
+)
+def test_a_table_and_the_options_that_it_determines_exclude_each_other(capsys, tmp_path, text, options, words):
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    arguments = ["--data", "digits", "--epsilon", 3, "--config", tmp_path / "mine.toml", "--out", tmp_path / "run", *options]
+    code, _, error = run(capsys, *arguments)
+    assert code == 2
+    assert words in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("constant", schedules.Constant()),
+        ("linear", schedules.Linear()),
+        ("linear:2000", schedules.Linear(over=2000)),
+        ("geometric", schedules.Geometric()),
+        ("geometric:0.01", schedules.Geometric(0.01)),
+        ("piecewise:1@0.95,200", schedules.Piecewise((1.0, 200.0), (0.95,))),
+        ("piecewise:1@0.2,2@0.5,4", schedules.Piecewise((1.0, 2.0, 4.0), (0.2, 0.5))),
+    ],
+)
+def test_a_schedule_is_a_name_with_a_setting(text, expected):
+    assert schedule(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["constant:2", "linear:x", "linear:0", "geometric:2", "piecewise", "piecewise:1", "piecewise:1@2,3", "cosine"]
+)
+def test_schedules_that_cannot_be_read_are_refused(text):
+    with pytest.raises(InvalidArgumentError, match=r"^--bound-schedule is"):
+        schedule(text)
+
+
+def test_the_schema_has_every_option_and_every_kind(capsys):
+    code, text, _ = run(capsys, "--config-schema")
+    assert code == 0
+    schema = json.loads(text)
+    assert {"data", "epsilon", "batch-size", "clipping", "plan", "sparsification", "$schema"} <= schema["properties"].keys()
+    assert not {"resume", "config", "out-of-nowhere"} & schema["properties"].keys()
+    assert schema["$defs"].keys() == PARTS.keys()
+    assert all(option.get("description") for name, option in schema["properties"].items() if name not in ("$schema", "plan"))
+
+
+GOOD = [
+    {"$schema": "privet.schema.json", "data": "digits", "epsilon": 3, "batch-size": 100, "clipping": "psac"},
+    {"clipping": {"kind": "Layerwise", "rules": [["w.*", {"kind": "Flat", "bound": 1}], [".*", {"kind": "PSAC", "bound": 1}]]}},
+    {"sparsification": {"kind": "Random", "final_rate": 0.7, "seed": 4}, "optimizer-options": {"betas": [0.8, 0.9]}},
+    {"plan": {
+        "examples": 1437, "steps": 4, "delta": 1e-5, "sampling": {"kind": "Poisson", "batch_size": 100},
+        "clipping": {"kind": "Flat", "bound": 0.2}, "noise": {"kind": "Gaussian", "multiplier": 2.5}, "momentum": None,
+    }},
+]  # fmt: skip
+BAD = [
+    {"epsilonn": 3},
+    {"epsilon": "three"},
+    {"clipping": {"kind": "Flt", "bound": 1}},
+    {"clipping": {"kind": "Flat", "bound": "1"}},
+    {"clipping": {"kind": "Flat", "bound": 1, "colour": "red"}},
+    {"clipping": {"kind": "Poisson", "batch_size": 3}},
+    {"plan": {"examples": 1437}},
+]
+
+
+def test_the_schema_accepts_what_is_right_and_refuses_what_is_wrong(capsys):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(run(capsys, "--config-schema")[1])
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    for document in GOOD:
+        assert not list(validator.iter_errors(document)), document
+    for document in BAD:
+        assert list(validator.iter_errors(document)), document
