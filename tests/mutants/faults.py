@@ -9,6 +9,7 @@ import faults_ledger
 import faults_linear
 import faults_mechanism
 import faults_passes
+import faults_projection
 import faults_recurrent
 import faults_sklearn
 import faults_tape
@@ -25,6 +26,7 @@ MUTANTS = [
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,
     *faults_layers.MUTANTS,
+    *faults_projection.MUTANTS,
     *faults_recurrent.MUTANTS,
     *faults_tape.MUTANTS,
     *faults_training.MUTANTS,
