@@ -5,6 +5,7 @@ import dataclasses
 import json
 import logging
 import warnings
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import pytest
@@ -170,6 +171,18 @@ class SeesFirst(pl.Callback):
         self.seen.append(copy.deepcopy(module.state_dict()))
 
 
+def test_the_rest_of_an_epoch_that_was_lost_passes_without_updates(tmp_path):
+    """Its partition of the data ended with the process, so its steps are spent without a release."""
+    the_plan = plan(sampling=privet.sampling.BallsInBins(N / PER_EPOCH))
+    stopped = STEPS - PER_EPOCH + 1
+    trainer(tmp_path, callbacks=[StopAt(stopped, stopped)]).fit(Classifier().set_privacy(the_plan, DATA, tmp_path / "run"))
+    saved = torch.load(tmp_path / "saved.ckpt", weights_only=True)
+    again, host = Classifier().set_privacy(the_plan, DATA, tmp_path / "run"), trainer(tmp_path)
+    host.fit(again, ckpt_path=tmp_path / "saved.ckpt")
+    assert (host.global_step, again.private_training.steps_spent) == (STEPS, STEPS)
+    assert all(torch.equal(value, saved["state_dict"][name]) for name, value in again.state_dict().items())
+
+
 def test_a_checkpoint_without_its_run_is_refused(tmp_path):
     module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
     trainer(tmp_path, callbacks=[StopAt(2, 2)]).fit(module)
@@ -268,9 +281,12 @@ def test_a_module_without_a_plan_and_unknown_options_are_refused(tmp_path):
         PrivateModule().losses(None)
 
 
-def test_what_a_loss_logs_reaches_nobody(tmp_path):
+def test_a_loss_has_no_trainer_and_what_it_logs_reaches_nobody(tmp_path):
+    told = SimpleQueue()  # a queue, as lists are as before after a pass
+
     class Talkative(Classifier):
         def losses(self, batch):
+            told.put(self._trainer)
             found = super().losses(batch)
             self.log("secret", 1.0)
             self.log_dict({"loss": 2.0})
@@ -279,7 +295,10 @@ def test_what_a_loss_logs_reaches_nobody(tmp_path):
     host = trainer(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        host.fit(Talkative().set_privacy(plan(), DATA))
+        host.fit(Talkative().set_privacy(plan(), DATA, reading=privet.Reading(probe=False)))
+    assert not told.empty()
+    while not told.empty():
+        assert told.get() is None
     assert host.callback_metrics.keys() == {"epsilon", "accuracy"}
     assert "secret" not in (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").read_text()
 

@@ -68,18 +68,17 @@ COUNTED = [
 
 HOSTED = [
     Mutant("a host's lost steps are released again", "PrivateModule.training_step",
-           "if self.private_training.steps_spent > trainer.global_step:", "if False:",
+           "self.private_training.steps_spent > trainer.global_step", "False",
            LIGHTNING("test_a_fit_resumes_from_an_older_checkpoint_and_what_was_lost_stays_spent")),
     Mutant("a private loss can be logged", "PrivateModule.training_step",
            "self.trainer = None", "pass",
-           LIGHTNING("test_what_a_loss_logs_reaches_nobody")),
+           LIGHTNING("test_a_loss_has_no_trainer_and_what_it_logs_reaches_nobody")),
     Mutant("a host's own state of the ledger is not loaded", "PrivateModule._open",
            "training.load_state_dict(saved)", "pass",
            LIGHTNING("test_an_adapted_bound_continues_from_the_checkpoint")),
-    Mutant("the noised sum is clipped", "trainer_settings._SETTINGS",
-           "lambda trainer: trainer.gradient_clip_val, lambda value, _: not value",
-           "lambda trainer: trainer.gradient_clip_val, lambda value, _: True",
-           LIGHTNING("test_what_would_void_the_promise_is_refused_by_name_before_a_step[clipping]")),
+    Mutant("a host takes more steps than the plan has", "trainer_settings._SETTINGS",
+           "value == plan.total_steps", "value >= plan.total_steps",
+           LIGHTNING("test_what_would_void_the_promise_is_refused_by_name_before_a_step[another number of steps]")),
 ]  # fmt: skip
 
 SHARED = [

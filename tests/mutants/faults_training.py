@@ -28,9 +28,6 @@ COLLATED = [
     Mutant("padding is attended to", "Tokens.__call__",
            'fields.setdefault("attention_mask", torch.ones_like(fields["input_ids"]))', "pass",
            TOKENS(PADDED)),
-    Mutant("text splits examples into passes", "Tokens.__call__",
-           "if isinstance(part, _NUMERIC) or _is_sequence(part)", "if part is not None",
-           TOKENS(PADDED)),
 ]  # fmt: skip
 
 COMBINED = partial(among, "test_combined")

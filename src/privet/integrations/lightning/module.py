@@ -83,14 +83,14 @@ class PrivateModule(pl.LightningModule):
         if privacy.releases is None or self.private_training is None:
             self.private_training = self._open(privacy)
             privacy.releases = self.private_training.releases()
-        if self.private_training.steps_spent > trainer.global_step:  # lost after the checkpoint: only the rate moves on
+        lost = self.private_training.steps_spent > trainer.global_step
+        self.trainer = None
+        try:
+            step = None if lost else next(privacy.releases, None)
+        finally:
+            self.trainer = trainer
+        if step is None:  # spent after the checkpoint, or with the rest of its epoch: only counters and rates move on
             self.zero_grad()
-        else:
-            self.trainer = None
-            try:
-                next(privacy.releases)
-            finally:
-                self.trainer = trainer
         self.optimizers().step()  # type: ignore[union-attr]
         for config in trainer.lr_scheduler_configs:
             count = trainer.global_step if config.interval == "step" else trainer.current_epoch + 1
