@@ -287,6 +287,15 @@ EXPERTS = [
 ]  # fmt: skip
 
 QUANTISED = [
+    Mutant("what one entry holds is in a tensor only if all do", "indexing.contains",
+           "torch.eq(input, element).any()", "torch.eq(input, element).all()",
+           STEERED),
+    Mutant("examples that hold different numbers part", "indexing.equal",
+           "(input == other).all()", "(input == other)",
+           STEERED),
+    Mutant("the tolerance is not used", "indexing.allclose",
+           "rtol, atol, equal_nan", "0.0, 1e9, equal_nan",
+           STEERED),
     Mutant("scales that are quantised too are not dequantised", "gemm_4bit.weight",
            "if absmax_8bit is not None:", "if False:",
            among("test_quantised", "test_gradients_are_those_of_plain_autograd[bitsandbytes_4bit_scales_in_8]")),

@@ -18,6 +18,12 @@ STEERED = {
     "int": lambda m, x: m(x[:, : int(positive(x)) + 2].repeat(1, 3)[:, :4]).sum(1),
     "tolist": lambda m, x: m(x).sum(1) * sum(x[0, :1].sign().tolist(), 2.0),
     "equal": lambda m, x: m(x).sum(1) * (2 if torch.equal(x[0, :1].sign(), torch.ones(1).to(x)) else 3),
+    "in": lambda m, x: m(x).sum(1) * (2 if 1.0 in torch.cat([x[0, :1].sign(), x[0, 1:] / 100]) else 3),
+    "an example's number in": lambda m, x: m(x).sum(1) * (2 if x[0, 0].sign() in torch.tensor([1.0, 4]).to(x) else 3),
+    "whole tensors equal": lambda m, x: m(x).sum(1) * (2 if torch.equal(x, x.where(positive(x), x + 1)) else 3),
+    "shapes differ": lambda m, x: m(x).sum(1) * (2 if torch.equal(x, x[:, :2]) else 2 + float(x[0, 0].sign())),
+    "allclose": lambda m, x: m(x).sum(1) * (2 if torch.allclose(x, x.where(positive(x), x + 1), rtol=0.01) else 3),
+    "allclose by method": lambda m, x: m(x).sum(1) * (2 if x.allclose(x.where(positive(x), x + 1), atol=0.01) else 3),
     "numpy": lambda m, x: m(x).sum(1) * (2.0 + float(x[0, :1].sign().numpy()[0])),
     "slice": lambda m, x: m(x)[:, positive(x).long() :].sum(1),
     "range": lambda m, x: sum(m(x).sum(1) for _ in range(1 + positive(x).long())),
@@ -50,3 +56,8 @@ def test_each_example_controls_its_own_path(name):
     assert covered.looped == 0
     assert covered.groups == (2 if name in STEERED else 3)
     assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-10
+
+
+def test_what_torch_refuses_to_look_for_is_refused():
+    with pytest.raises(RuntimeError, match="only supports Tensor or scalar"):
+        cover(nn.Linear(4, 2), lambda m, x: m(x).sum(1) * (2 if "a" in x else 3), torch.randn(3, 4), "ghost")

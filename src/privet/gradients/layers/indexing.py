@@ -6,7 +6,7 @@ its True entries, whose number is the same for all examples of a group.
 
 from __future__ import annotations
 
-__all__ = ["INDEXED", "masked_select", "nonzero", "nonzero_indices", "resolve_index", "where"]
+__all__ = ["INDEXED", "allclose", "contains", "equal", "masked_select", "nonzero", "nonzero_indices", "resolve_index", "where"]
 
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +21,9 @@ from privet.gradients.core.recorder import Recorder
 
 _TO_PYTHON = (
     "item", "__bool__", "__int__", "__float__", "__complex__", "__index__", "tolist", "is_nonzero", "numpy", "__array__",
-    "__dlpack__", "__contains__",
+    "__dlpack__",
 )  # fmt: skip
 _VALUES = [getattr(Tensor, name) for name in _TO_PYTHON]
-_COMPARISONS = [torch.is_nonzero, torch.equal, torch.allclose, Tensor.equal, Tensor.allclose]
 
 
 def _value_rule(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,8 +36,35 @@ def _value_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-for _function in (*_VALUES, *_COMPARISONS):
+for _function in (*_VALUES, torch.is_nonzero):
     register_handler(_function, always=True, direct=True)(_value_rule(_function))
+
+
+@register_handler(Tensor.__contains__, always=True, direct=True)
+def contains(recorder: Recorder, input: Tensor, element: Any) -> bool:
+    """Return whether `element in input`, which must be the same for all examples, whatever else the tensors hold."""
+    if not isinstance(element, Tensor | bool | int | float | complex):
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+    return _agree_on_truth(recorder, torch.eq(input, element).any())
+
+
+@register_handler(torch.equal, Tensor.equal, always=True, direct=True)
+def equal(recorder: Recorder, input: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal, which must be the same for all examples."""
+    return input.shape == other.shape and _agree_on_truth(recorder, (input == other).all())
+
+
+@register_handler(torch.allclose, Tensor.allclose, always=True, direct=True)
+def allclose(
+    recorder: Recorder, input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Return whether two tensors are close, which must be the same for all examples."""
+    return _agree_on_truth(recorder, torch.isclose(input, other, rtol, atol, equal_nan).all())
+
+
+def _agree_on_truth(recorder: Recorder, truth: Tensor) -> bool:
+    assert recorder.token is not None
+    return bool(agree(recorder.token, truth))
 
 
 def nonzero_indices(recorder: Recorder, mask: Tensor) -> Tensor:
