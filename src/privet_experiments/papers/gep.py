@@ -61,7 +61,7 @@ def _recipe(name: str, title: str, data: str, public: str, size: int, epsilon: f
         common={"plan": plan, "epsilon": epsilon, "model": "logistic", "learning_rate": learning_rate, "momentum": 0.9},
         arms=_arms(public),
         metrics=("accuracy",),
-        seeds=3,
+        seeds=2,
         charts=(Chart("accuracy", "sweep", "accuracy", x="final sparsification rate r", series="method"),),
         claims=_claims(),
         rates=f"{learning_rate:g} for all arms, the better of a few that we tried by hand for DP-SGD and for GEP",
