@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from privet import Plan
-from privet.accounting import ADJACENCIES, BallsInBinsEvent, Event, FixedSizeEvent, TruncatedPoissonEvent, composed_epsilon
+from privet.accounting import (
+    ADJACENCIES,
+    BallsInBinsEvent,
+    Event,
+    FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
+    TruncatedPoissonEvent,
+    composed_epsilon,
+)
 from privet.accounting.guarantee.verification import TOLERANCE, verify_epsilon
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
@@ -108,3 +117,13 @@ def test_asking_for_epsilon_does_not_load_it():
         "print('dp_accounting' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_laplace_noise_is_verified_where_dp_accounting_covers_it():
+    events = [LaplaceEvent(0.1, 3.0, 50), LaplaceEvent(1.0, 9.0)]
+    found = verify_epsilon(events, epsilon=composed_epsilon(events, delta=1e-5), delta=1e-5)
+    assert found.agrees
+    assert found.theirs == pytest.approx(found.epsilon, rel=2e-3)
+    assert verify_epsilon(events, epsilon=0.9 * found.epsilon, delta=1e-5).agrees is False
+    for event, adjacency in ((events[1], "replace-one"), (RandomizedResponseEvent(0.75), "replace-one")):
+        assert verify_epsilon([event], epsilon=1.0, delta=1e-5, adjacency=adjacency).agrees is None

@@ -72,6 +72,17 @@ def test_frequencies_that_are_not_summed_are_bounded(events, adjacency, frequenc
             assert one.delta(epsilon) >= min(1.0, plain_delta(events, adjacency, way, grid.tail, epsilon) * (1 - 1e-9))
 
 
+@pytest.mark.parametrize(("events", "adjacency"), PLANS.values(), ids=PLANS)
+def test_epsilon_does_not_depend_on_where_the_search_starts(events, adjacency):
+    """Also far below it: a search that stops at its start would state too small an ε."""
+    grid, near = planned(events, 1e-5, adjacency)
+    for way in composed(events, grid, adjacency=adjacency):
+        found = way.epsilon(1e-5, near)
+        assert way.delta(found) <= 1e-5 * (1 + 1e-9)
+        for share in (1e-3, 0.3, 0.9, 0.999, 1.001, 1.5, 4.0):
+            assert way.epsilon(1e-5, share * found) == pytest.approx(found, rel=1e-11)
+
+
 RARE = {
     "little noise": ([Event(3e-5, 0.27, 2)], "add-remove", 1e-8),
     "more noise": ([Event(1e-4, 1.0, 2)], "add-remove", 1e-20),

@@ -13,6 +13,7 @@ from typing import Any
 from privet.accounting import pld
 from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import Event, Release, TruncatedPoissonEvent, check_query
+from privet.accounting.mechanism_events import LaplaceEvent
 from privet.accounting.pld.interop import INSTALL, is_dp_accounting_installed
 from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
@@ -35,15 +36,18 @@ def to_dp_event(event: Release) -> Any:
     """
     import dp_accounting
 
-    noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
     if isinstance(event, Event) and event.projections is None:
+        noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
         once = noise if event.sampling_rate == 1.0 else dp_accounting.PoissonSampledDpEvent(event.sampling_rate, noise)
     elif isinstance(event, TruncatedPoissonEvent):
         once = dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
             event.examples, event.sampling_rate, event.largest_batch, event.noise_multiplier
         )
+    elif isinstance(event, LaplaceEvent):
+        laplace = dp_accounting.LaplaceDpEvent(event.noise_multiplier)
+        once = laplace if event.sampling_rate == 1.0 else dp_accounting.PoissonSampledDpEvent(event.sampling_rate, laplace)
     else:
-        kinds = "one of Event (exact norms), TruncatedPoissonEvent, or an epoch without amplification"
+        kinds = "one of Event (exact norms), TruncatedPoissonEvent, LaplaceEvent, or an epoch without amplification"
         what = "norms estimated by projections" if isinstance(event, Event) else type(event).__name__
         raise InvalidArgumentError("events", event, kinds, f"dp-accounting has no privacy loss distribution for {what}.")
     return dp_accounting.SelfComposedDpEvent(once, event.count)
@@ -75,6 +79,9 @@ def dp_accounting_epsilon(
     check_covered(given, adjacency, "pld", delta)
     together = as_accounted(given, adjacency, "pld")
     asked = [to_dp_event(event) for event in together]
+    if adjacency == "replace-one" and (numbers := [event for event in together if isinstance(event, LaplaceEvent)]):
+        fix = "dp-accounting has no distribution for replacing under Laplace noise."
+        raise InvalidArgumentError("events", numbers[0], "without Laplace noise for replace-one neighbours", fix)
     if any(event.noise_multiplier == 0 for event in together):
         return math.inf
     relation = {

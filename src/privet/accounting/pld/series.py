@@ -100,6 +100,6 @@ class ComposedLoss:
             at, slope = self._log(epsilon)
             low, high = (epsilon, high) if at > target else (low, epsilon)
             step = (at - target) / max(slope, flattest)
-            if abs(step) <= _PRECISION * epsilon or high - low <= _PRECISION * high:
+            if abs(step) <= _PRECISION * epsilon or low >= high * (1 - _PRECISION):
                 return (epsilon if math.isinf(high) else min(high, epsilon + abs(step))) * (1 + 2 * _PRECISION)
             epsilon = epsilon + step if low < epsilon + step < high else (low + high) / 2
