@@ -129,9 +129,14 @@ class PrivateTrainerMixin:
         self._check_arguments()
         used = self.ledger.folder is not None and holds_run(self.ledger.folder)
         if not resume_from_checkpoint and (used or self.training is not None):
+            how = (
+                "continue it by train(resume_from_checkpoint=True)"
+                if used
+                else "without a ledger directory, it cannot be continued"
+            )
             raise LedgerError(
-                f"{self.ledger.folder or 'this trainer'} holds a run already; continue it by train(resume_from_checkpoint=True). "
-                "For a second training, whose ε adds to that of the first, create another trainer with another ledger"
+                f"{self.ledger.folder or 'this trainer'} holds a run already; {how}. For a second training, whose ε adds to that of "
+                "the first, create another trainer with another ledger"
             )
         if resume_from_checkpoint and not used:
             raise LedgerError(f"there is no run to resume: ledger is {self.ledger.folder}, which must be its directory")
