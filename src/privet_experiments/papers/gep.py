@@ -85,6 +85,6 @@ GEP_FASHION = _recipe(
     "training images of MNIST",
 )  # fmt: skip
 GEP_CIFAR10 = _recipe(
-    "gep-cifar10", "Gradient embedding perturbation on CIFAR-10", "cifar-10", DEAD_LEAVES, 256, 2.0, 0.3,
+    "gep-cifar10", "Gradient embedding perturbation on CIFAR-10", "cifar-10", DEAD_LEAVES, 128, 2.0, 0.3,
     "made-up images of ellipses and rectangles in random colours",
 )  # fmt: skip

@@ -59,8 +59,9 @@ class Subspace:
         embeddings = [name for name in self.released if name not in self.parameters]
         with full_precision(tape.device):
             for embedding, names, basis in zip(embeddings, self._groups, self.bases, strict=True):
-                gradients = _flat(tape, names)
-                basis = basis.to(gradients.dtype)
+                own = _flat(tape, names)
+                gradients = own.to(torch.promote_types(own.dtype, basis.dtype))
+                basis = basis.to(gradients)
                 found[embedding] = gradients @ basis
                 if self.rule.residual is not None:
                     gradients.addmm_(found[embedding], basis.t(), alpha=-1)
@@ -102,7 +103,11 @@ def find_subspace(
     groups = rule.subspaces(tuple(parameters))
     sizes = [sum(parameters[name].numel() for name in names) for names in groups]
     first = next(iter(parameters.values()))
-    bases = [torch.randn(size, rank, generator=generator).to(first) for size, rank in zip(sizes, rule.ranks(sizes), strict=True)]
+    precision = torch.promote_types(first.dtype, torch.float32)
+    bases = [
+        torch.randn(size, rank, generator=generator).to(first.device, precision)
+        for size, rank in zip(sizes, rule.ranks(sizes), strict=True)
+    ]
     with full_precision(first.device):
         for _ in range(rule.iterations):
             images = [torch.zeros_like(basis) for basis in bases]
