@@ -129,14 +129,10 @@ class PrivateTrainerMixin:
         self._check_arguments()
         used = self.ledger.folder is not None and holds_run(self.ledger.folder)
         if not resume_from_checkpoint and (used or self.training is not None):
-            how = (
-                "continue it by train(resume_from_checkpoint=True)"
-                if used
-                else "without a ledger directory, it cannot be continued"
-            )
+            how = "continue it by train(resume_from_checkpoint=True)" if used else "without a directory, it cannot be continued"
             raise LedgerError(
-                f"{self.ledger.folder or 'this trainer'} holds a run already; {how}. For a second training, whose ε adds to that of "
-                "the first, create another trainer with another ledger"
+                f"{self.ledger.folder or 'this trainer'} holds a run already; {how}. For a second training, whose ε adds to that "
+                "of the first, create another trainer with another ledger"
             )
         if resume_from_checkpoint and not used:
             raise LedgerError(f"there is no run to resume: ledger is {self.ledger.folder}, which must be its directory")
@@ -241,10 +237,8 @@ class PrivateTrainerMixin:
         storage = replace(self.ledger, checkpoint_every=_NEVER)
         if self._resumes:
             state = None if self._checkpoint is None else read_state(self._checkpoint)
-            storage = replace(storage, anchor=None, files={}, private={})
-            training = Training.resume(
-                storage, self.model, loss_fn, optimizer, dataset, adopt=self.adopt, restore=False, **options
-            )
+            storage = replace(storage, anchor=None, files={}, private={}, restore=False)
+            training = Training.resume(storage, self.model, loss_fn, optimizer, dataset, adopt=self.adopt, **options)
             if state is not None:
                 try:
                     training.load_state_dict(state)
