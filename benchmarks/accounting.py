@@ -21,6 +21,7 @@ import numpy as np
 from dp_accounting.pld import PLDAccountant
 
 from privet.accounting import BallsInBinsEvent, Event, composed_epsilon, composed_multiplier, noise_multiplier, pld, rdp
+from privet.accounting.guarantee.verification import dp_accounting_epsilon
 from privet.accounting.pld import (
     composition,
     decay,
@@ -162,12 +163,12 @@ def show_random_plans(times: int) -> None:
     ratios, theirs = [], []
     for (events, delta), (found, _) in list(zip(plans, answers, strict=True))[:FEW]:
         history = [(event.noise_multiplier, event.sampling_rate, event.count) for event in events]
-        epsilon, spent = timed(dp_accountings(history, delta=delta), 1)
-        ratios.append(found / epsilon - 1)
-        theirs.append(spent)
+        theirs.append(timed(dp_accountings(history, delta=delta), 1)[1])
+        # Its usual grid is too coarse for the smallest of them.
+        ratios.append(found / dp_accounting_epsilon(events, delta=delta) - 1)
     print(
         f"{f'the first {FEW} of them by dp-accounting':56} median {1e3 * statistics.median(theirs):.0f} ms; ours is "
-        f"{min(ratios):+.1e} to {max(ratios):+.1e} of its epsilon"
+        f"{min(ratios):+.1e} to {max(ratios):+.1e} from its epsilon on a finer grid"
     )
 
 

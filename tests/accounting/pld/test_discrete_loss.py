@@ -108,7 +108,7 @@ def test_nodes_are_dense_at_zero_and_sparser_outwards(power, low, high):
     assert values[-1] >= high
     assert (distances > 0).all()
     away = np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
-    assert (distances <= np.maximum(width, away / 128)).all()
+    assert (distances <= np.maximum(width, away / 64)).all()
     assert (distances >= width).all()
     assert distances.max() <= max(grid.widest, width)
     assert len(values) <= 2**14 + 600 + 2 * 130 * 40
