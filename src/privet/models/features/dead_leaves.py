@@ -16,7 +16,8 @@ _MOST_SHAPES = 6
 _SMALLEST = 1.0  # smallest semi-axis, in pixels
 _LARGEST = 0.4  # largest semi-axis above the smallest, as a fraction of a side
 # Grey values are mapped to [-0.8, 2.05], as in standardised images of objects on a dark background.
-MEAN, DEVIATION = 0.28, 0.35
+MEAN = 0.28
+DEVIATION = 0.35
 
 
 def dead_leaves(number: int, side: int) -> Tensor:
