@@ -31,6 +31,9 @@ _ASSUMED = {
     "subset",
     accounting.ShuffledEvent: "each record joins one step of every epoch; the secrecy of which step is not used",
     accounting.BallsInBinsEvent: "each record joins one step of every epoch, chosen uniformly and independently",
+    accounting.LaplaceEvent: "each record joins each release of a number independently (Poisson sampling)",
+    accounting.RandomizedResponseEvent: "every record answers for itself",
+    accounting.EpsilonDeltaEvent: "nothing beyond the ε and δ of each release",
 }
 _FULL_BATCH = "every record joins every step"
 # The same for schemes whose events do not say it.
