@@ -9,8 +9,8 @@ import torch
 
 import privet
 from privet.clipping import GEP, AdaptiveQuantile, Automatic, Flat, Global, Layerwise
-from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError
+from privet.evaluation import studies
 
 NAMES = ("0.weight", "0.bias", "2.weight")
 
@@ -119,7 +119,21 @@ def test_a_plan_names_the_public_data_and_is_restored_from_its_json():
     assert "made up" not in str(plain.guarantee())
 
 
-def test_other_uses_refuse_the_rule_by_name():
-    refuse_anchors(Flat(1.0), "an audit")
-    with pytest.raises(InvalidArgumentError, match="without anchor gradients for an audit"):
-        refuse_anchors(rule(), "an audit")
+def gep_plan():
+    return privet.Plan(
+        examples=100, sampling=privet.sampling.FullBatch(), steps=2, delta=1e-3, clipping=rule(), noise=privet.noise.Gaussian(1.3)
+    )  # fmt: skip
+
+
+USES = {
+    "an audit of the mechanism": lambda: privet.audit.mechanism(gep_plan(), observations=10_000),
+    "a study of gradients": lambda: studies.Mechanism.of(gep_plan()),
+    "an optimizer that knows the noise": lambda: privet.optim.AdamBC.of(gep_plan(), torch.nn.Linear(2, 1), 0.1),
+    "Langevin dynamics": lambda: privet.optim.sgld_learning_rates(gep_plan(), 1.0),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_what_has_no_anchors_says_so(use):
+    with pytest.raises(InvalidArgumentError, match="without anchor gradients for"):
+        use()
