@@ -109,6 +109,20 @@ def test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves(kind, m
 
 
 @pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_gradients_at_past_parameters_are_added_in_float32(kind, method):
+    model, batch = build(kind), batch_of(4)
+    before = {name: (p.detach() + 0.25).clone() for name, p in model.named_parameters()}
+    past = build(kind)
+    past.load_state_dict(before, strict=False)
+    at = [per_example_gradients(one, loss_fn, batch, method=method) for one in (model, past)]
+    found = cover(model, loss_fn, batch, method, past=((0.5, before),))
+    for name, value in found.gradients.items():
+        torch.testing.assert_close(value, at[0][name] + 0.5 * at[1][name], rtol=1e-2, atol=1e-2, msg=name)
+        assert value.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", MODELS)
 def test_the_check_accepts_the_fast_method(kind):
     assert probe(build(kind), loss_fn, [split_batch(batch_of(3))], public=True) == "ghost"
 

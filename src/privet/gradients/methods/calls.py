@@ -212,7 +212,7 @@ class ExampleCalls(GuardedCalls):
         elif asking and torch.is_grad_enabled():
             args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options))
         if _is_foreign(func):
-            rule = OPERATORS.get(str(getattr(func, "_qualified_op_name", "") or func.name()))
+            rule = OPERATORS.get(str(getattr(func, "_qualified_op_name", None) or getattr(func, "_name", "")))
             found = None if rule is None or followed else recorder.call(rule, args, options)
             if found is None:
                 raise UntraceableError("a custom operator is called, whose batching rule is unknown")
