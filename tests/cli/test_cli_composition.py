@@ -96,6 +96,7 @@ def test_the_curve_is_drawn(capsys, written):
     ("words", "says"),
     [
         (["--composition", "mixture.toml", "--steps", "3"], "--steps"),
+        (["--composition", "mixture.toml", "--sampling", "shuffle"], "--sampling"),
         (["--composition", "sampled.json"], "--delta"),
         (["--composition", "missing.toml"], "readable"),
         (["--composition", "mixture.toml", "--accountant", "gdp"], "accountant"),

@@ -64,7 +64,8 @@ def epsilon(
     if composition is not None:
         _refuse_beside_a_composition(
             {"--examples": examples, "--batch-size": batch_size, "--noise-multiplier": noise_multiplier, "--steps": steps,
-             "--epochs": epochs}
+             "--epochs": epochs, "--sampling": None if sampling == "poisson" else sampling,
+             "--unit": None if unit == "example" else unit}
         )  # fmt: skip
         answer_composition(
             composition, delta=delta, adjacency=adjacency, accountant=accountant, comparison=comparison, figure=figure,
