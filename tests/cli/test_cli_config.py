@@ -151,6 +151,7 @@ PLAN = {
 }  # fmt: skip
 FLAT, PSASC_ = {"kind": "Flat", "bound": 0.3}, {"kind": "PSASC", "bound": 0.2, "scale": 0.8, "stability": 1e-3}
 TABLE = {"kind": "Table", "values": [1.0, 0.5]}
+ANCHORED = {"kind": "GEP", "embedding": FLAT, "dimensions": 9, "anchors": 7, "public": "dead-leaves"}
 # Every kind of value that a plan can hold joins with a line.
 VALUES = {
     **{kind: {"clipping": {"kind": kind, "bound": 0.3}} for kind in NORM_RULES},
@@ -159,6 +160,8 @@ VALUES = {
     "Layerwise, patterns": {"clipping": {"kind": "Layerwise", "rules": [[".*weight", FLAT], [".*", PSASC_]]}},
     "AdaptiveQuantile": {"clipping": {"kind": "AdaptiveQuantile", "rule": PSASC_, "quantile": 0.3, "share": 0.1}},
     "Projected": {"clipping": {"kind": "Projected", "rule": FLAT, "projections": 300}},
+    "GEP": {"clipping": ANCHORED | {"residual": PSASC_, "by": "parameter", "iterations": 2, "share": 0.3}},
+    "GEP, no residual": {"clipping": ANCHORED | {"residual": None}},
     "Unclipped": {"clipping": {"kind": "Unclipped", "bound": 0.3, "non_private": True}},
     "TruncatedPoisson": {"sampling": {"kind": "TruncatedPoisson", "batch_size": 50, "cap": 90}},
     "FixedSize": {"sampling": {"kind": "FixedSize", "batch_size": 100}, "adjacency": "replace-one"},
