@@ -36,7 +36,7 @@ class Host:
         self.updates = 0
         given = (self.model, linear_loss, self.optimizer, TensorDataset(x))
         if directory is not None and holds_run(directory):
-            self.training = privet.Training.resume(directory, *given, restore=False)
+            self.training = privet.Training.resume(privet.Storage(directory, restore=False), *given)
         else:
             self.training = privet.Training(the_plan, *given, directory)
         if saved is not None:
@@ -258,7 +258,7 @@ def test_a_host_may_restore_a_rate_that_its_scheduler_changed_before_it_opens_th
     given = (model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE / 2), TensorDataset(x))
     with pytest.raises(LedgerError, match=r"options\.lr"):
         privet.Training.resume(tmp_path, *given)
-    again = privet.Training.resume(tmp_path, *given, restore=False)
+    again = privet.Training.resume(privet.Storage(tmp_path, restore=False), *given)
     again.load_state_dict(state)
     assert [step.learning_rate for step in again.releases()] == [RATE / 2] * 2
 

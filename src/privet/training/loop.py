@@ -123,7 +123,6 @@ class Training(Unique):
         dataset: Dataset[Any],
         *,
         adopt: bool = False,
-        restore: bool = True,
         scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
         collate: Collate | None = None,
@@ -144,9 +143,6 @@ class Training(Unique):
                 before anything is restored or spent.
             adopt: continue a run of another machine, or from before this one rebooted. You guarantee that no other copy of the
                 directory continues.
-            restore: False leaves all parts as they are, for a host that restores model, optimizer and scheduler from a checkpoint
-                of its own; call `load_state_dict` with the state in that checkpoint before the next step. Without a checkpoint
-                of the host, the parts must be new, and training begins again with the steps that are left.
             physical_batch_size, method, reading: as for `Training`; they may differ from the start.
 
         Raises:
@@ -159,7 +155,9 @@ class Training(Unique):
         training, plan = cls.__new__(cls), read_plan(folder)
         parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
         stepper = Stepper(plan, parts, physical_batch_size, method, reading, fresh=False)
-        record = RunRecorder.resume(plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=restore)
+        record = RunRecorder.resume(
+            plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=storage.restore
+        )
         training._assemble(plan, parts, storage, stepper, record)
         return training
 
@@ -307,8 +305,8 @@ class Training(Unique):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to the state of a checkpoint of the host, which restores model, optimizer, scheduler and average itself.
 
-        In a new process, open the run with `Training.resume(directory, ..., restore=False)` first. A run without a directory can
-        only go back within its process.
+        In a new process, open the run with `Training.resume(Storage(directory, restore=False), ...)` first. A run without a
+        directory can only go back within its process.
 
         Args:
             state: what `state_dict` returned.

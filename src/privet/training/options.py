@@ -28,6 +28,10 @@ class Storage:
         files: name → text of additional files for the directory, such as a configuration. They are written before anything is
             spent, and removed if the run is refused.
         private: the same for files that only their owner can read.
+        restore: whether `Training.resume` restores the parts from the last checkpoint. False leaves them as they are, for a host
+            that restores model, optimizer and scheduler from a checkpoint of its own: call `Training.load_state_dict` with the
+            state in it before the next step. Without such a checkpoint the parts must be new, and training begins again with
+            the steps that are left.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or needs a directory.
@@ -42,6 +46,7 @@ class Storage:
     checkpoint_every: int = 100
     files: Mapping[str, str] = field(default_factory=dict)
     private: Mapping[str, str] = field(default_factory=dict)
+    restore: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.directory, str | Path | None):
@@ -50,6 +55,8 @@ class Storage:
             raise InvalidArgumentError("budget", type(self.budget).__name__, "a privet.Budget")
         if not isinstance(self.anchor, str | Path | None):
             raise InvalidArgumentError("anchor", self.anchor, "the path of a file outside the directory, or None")
+        if not isinstance(self.restore, bool):
+            raise InvalidArgumentError("restore", self.restore, "True or False")
         count("checkpoint_every", self.checkpoint_every, fix="It is the number of steps from one checkpoint to the next.")
         for name in (*self.files, *self.private):
             if not name or Path(name).name != name or name in OWN_FILES:

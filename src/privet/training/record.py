@@ -177,8 +177,8 @@ class RunRecorder(Unique):
             except InvalidArgumentError as error:
                 raise InvalidArgumentError(
                     error.name, error.value, error.allowed,
-                    "The run was opened with restore=False: call Training.load_state_dict with the state of the same checkpoint, "
-                    "or start from new parts.",
+                    "The run was opened with Storage(restore=False): call Training.load_state_dict with the state of the same "
+                    "checkpoint, or start from new parts.",
                 ) from None  # fmt: skip
             self._restored = True
 
@@ -203,7 +203,7 @@ class RunRecorder(Unique):
         if run != self.ledger.run:
             raise LedgerError(
                 f"the state is of run {run}, and this is run {self.ledger.run}. Open the run that the state was saved in: "
-                "Training.resume(directory, ..., restore=False)"
+                "Training.resume(Storage(directory, restore=False), ...)"
             )
         if not self.ledger.includes(tip) or step > self.ledger.spent:
             raise LedgerError("the state is newer than the ledger, which was rolled back: spent steps would not be counted")

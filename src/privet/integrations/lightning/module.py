@@ -133,8 +133,10 @@ class PrivateModule(pl.LightningModule):
         trainer_settings.check_place(privacy.storage.folder, self.trainer.ckpt_path, saved is not None)
         if saved is None:
             return Training(privacy.plan, *given, privacy.storage, **privacy.options)
-        storage = replace(privacy.storage, anchor=None, files={}, private={})  # the directory has them from its start
-        training = Training.resume(storage, *given, restore=False, **privacy.options)
+        storage = replace(
+            privacy.storage, anchor=None, files={}, private={}, restore=False
+        )  # the directory has them from its start
+        training = Training.resume(storage, *given, **privacy.options)
         training.load_state_dict(saved)
         return training
 
