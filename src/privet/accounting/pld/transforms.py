@@ -218,7 +218,8 @@ def _phases(where: Nodes, circle: int, first: int, last: int) -> tuple[Spectrum,
     places = np.rint(where.values / where.width).astype(np.int64)
     step = 1 << (math.isqrt(last - first - 1).bit_length())
     coarse = _powers(places * step, circle, -(-(last - first) // step))
-    return coarse * _powers(places * first, circle, 2)[:, 1:], _powers(places, circle, step)
+    start = _powers(places * first, circle, 2)[:, 1:] if first else 1.0
+    return coarse * start, _powers(places, circle, step)
 
 
 def _powers(places: NDArray[np.int64], circle: int, number: int) -> Spectrum:
