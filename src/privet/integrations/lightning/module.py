@@ -133,9 +133,8 @@ class PrivateModule(pl.LightningModule):
         trainer_settings.check_place(privacy.storage.folder, self.trainer.ckpt_path, saved is not None)
         if saved is None:
             return Training(privacy.plan, *given, privacy.storage, **privacy.options)
-        storage = replace(
-            privacy.storage, anchor=None, files={}, private={}, restore=False
-        )  # the directory has them from its start
+        # The directory has its files and its anchor from the start.
+        storage = replace(privacy.storage, anchor=None, files={}, private={}, restore=False)
         training = Training.resume(storage, *given, **privacy.options)
         training.load_state_dict(saved)
         return training
