@@ -11,7 +11,7 @@ torch_cpu = { $(call pip,$(1)) "torch==$(TORCH)+cpu" 2>/dev/null \
 	  || $(call pip,$(1)) "torch==$(TORCH)" --index-url https://download.pytorch.org/whl/cpu; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint results bench docs dist clean
+.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint results bench models-table docs dist clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ results: $(VENV)/dev.stamp  ## write tables, figures and the index of docs/resul
 
 bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 	$(BIN)/python -m benchmarks.step
+
+models-table: $(VENV)/dev.stamp  ## which method 50 architectures of transformers take, and what a private step costs: docs/results/models.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models_table docs/results/models.md
 
 docs: $(VENV)/docs.stamp  ## build the documentation into site/; broken links and warnings fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
