@@ -56,7 +56,8 @@ SUBLAYERS = {
         "core", "layers", "combine", "masking", "methods", "projection", "engine", "per_example_momentum", "probe",
     ],
     "privet.accounting": [
-        "rounding", "root_finding", "privacy_unit", "mechanism_events", "events", "classic", "rdp", "pld", "coverage", "queries", "composition",
+        "rounding", "root_finding", "privacy_unit", "mechanism_events", "events", "classic", "rdp",
+        "pld", "coverage", "queries", "composition",
         "guarantee",
     ],
     "privet.audit": [
@@ -67,7 +68,8 @@ SUBLAYERS = {
         "convex_training", "convex_verification",
     ],
     "privet.cli": [
-        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice", "config", "config_schema", "summary", "verbs",
+        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice",
+        "config", "config_schema", "summary", "verbs",
         "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],

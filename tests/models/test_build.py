@@ -104,11 +104,10 @@ def test_the_default_activation_is_bounded():
 
 
 def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
-    with pytest.raises(
-        InvalidArgumentError, match=r"input_shape is \(1, 8, 8\).*'cnn'.*: logistic, linear, bounded-linear, mlp, table, tanh-cnn, strided-cnn, "
-    ):
+    always = "logistic, linear, bounded-linear, mlp, table"
+    with pytest.raises(InvalidArgumentError, match=rf"input_shape is \(1, 8, 8\).*'cnn'.*: {always}, tanh-cnn, strided-cnn, "):
         models.build("cnn", (1, 8, 8), 10)
-    with pytest.raises(InvalidArgumentError, match=r"input_shape is \(54,\).*'tanh-cnn'.*: logistic, linear, bounded-linear, mlp, table, reg"):
+    with pytest.raises(InvalidArgumentError, match=rf"input_shape is \(54,\).*'tanh-cnn'.*: {always}, reg"):
         models.build("tanh-cnn", (54,), 7)
     with pytest.raises(InvalidArgumentError, match=r"input_shape is \(\).*one dimension or more"):
         models.build("logistic", (), 7)
