@@ -18,11 +18,13 @@ from privet.gradients.combine.derived import DerivedGrad
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core import norms
 from privet.gradients.core.batching import is_batched
+from privet.gradients.core.examples import split_batch
 from privet.gradients.layers import experts
 from privet.gradients.layers.experts import GroupedLinearGrad
 from privet.gradients.masking.dispatch import mask_grad
 from privet.gradients.masking.masks import Mask
 from privet.gradients.methods.tape import Tape, clip
+from privet.gradients.probe.probe import probe
 
 needs_kernel = pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this torch has no grouped_mm")
 
@@ -395,3 +397,4 @@ def test_mixtral_is_followed_without_a_loop(size, monkeypatch):
     expected = cover(model, loss, tokens, method="loop")
     assert oracle.relative_error_per_example(covered.gradients, expected.gradients) <= 1e-5
     assert torch.allclose(covered.norms, expected.norms, rtol=1e-4)
+    assert probe(model, loss, [split_batch(tokens)]) == "ghost"  # torch's grouped products have no float64 kernel
