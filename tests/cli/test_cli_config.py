@@ -180,6 +180,17 @@ VALUES = {
     "PerExample": {"momentum": {"kind": "PerExample", "decay": 0.4}, "sampling": {"kind": "FullBatch"}},
     "Epochs": {"steps": {"kind": "Epochs", "epochs": 0.25}},
     "ClassCounts": {"class_counts": {"kind": "ClassCounts", "multiplier": 8.0}},
+    "Banded": {
+        "noise": {"kind": "Banded", "multiplier": 3.0, "bands": 2, "coefficients": [1.0, 0.5]},
+        "sampling": {"kind": "CyclicPoisson", "batch_size": 100, "cycle": 3},
+    },
+    "CyclicPoisson": {"sampling": {"kind": "CyclicPoisson", "batch_size": 100, "cycle": 3}},
+    "BufferedToeplitz": {
+        "noise": {"kind": "BufferedToeplitz", "multiplier": 3.0, "buffers": 1, "decays": [0.5], "scales": [0.4]},
+        "sampling": {"kind": "FixedOrder", "batch_size": 100},
+    },
+    "FixedOrder": {"sampling": {"kind": "FixedOrder", "batch_size": 100}},
+    "Tree": {"noise": {"kind": "Tree", "multiplier": 3.0}, "sampling": {"kind": "BallsInBins", "batch_size": 100}},
     "no noise": {"noise": {"kind": "Gaussian", "multiplier": 0, "non_private": True}},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Choice"]
 
+import math
 from typing import TypeVar
 
 from privet import runs
@@ -64,8 +65,12 @@ class Choice:
         steps: int | None,
         epochs: float | None,
         fixed_noise: bool,
+        most: float = math.inf,
     ) -> tuple[float, int | Epochs | None]:
-        """Return the expected batch size, and steps or epochs, or None if the budget and given noise decide on the steps."""
+        """Return the expected batch size, and steps or epochs, or None if the budget and given noise decide on the steps.
+
+        A batch size that is chosen here is at most `most`.
+        """
         given = parts.length(steps, epochs, needed=False)
         open_steps = fixed_noise and self.epsilon is not None
         whole = float(examples) if sampling == "full-batch" else None
@@ -73,6 +78,8 @@ class Choice:
         size = found.batch_size
         if sampling not in _WHOLE and batch_size is None:
             size = min(size, max(1, examples // _FEWEST_BATCHES))
+        if batch_size is None:
+            size = min(size, most)
         size = self._pick("batch_size", batch_size, size)
         return size, given if given is not None or open_steps else self._pick("steps", None, found.steps)
 

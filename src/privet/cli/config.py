@@ -34,7 +34,7 @@ _REPLACED: dict[str, set[str]] = {
     "sampling": {"batch_size"},
     "sparsification": {"sparsify", "refresh", "sparsify_ranked"},
     "momentum": {"inner_momentum", "outer_momentum", "history", "per_example_momentum"},
-    "noise": {"noise_multiplier", "noise_source", "fixed_noise"},
+    "noise": {"noise_multiplier", "noise_source", "fixed_noise", "bands", "buffers"},
     "bound_schedule": set(),
 }
 

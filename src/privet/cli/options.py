@@ -7,8 +7,10 @@ __all__ = [
     "Adjacency",
     "AnchorsOption",
     "Augment",
+    "Bands",
     "BatchSize",
     "BoundSchedule",
+    "Buffers",
     "ClassCountsEpsilon",
     "ClassPriors",
     "Classes",
@@ -24,6 +26,7 @@ __all__ = [
     "History",
     "HoldoutFraction",
     "InnerMomentum",
+    "Noise",
     "OptimizerOptions",
     "OuterMomentum",
     "PerExampleMomentum",
@@ -56,7 +59,7 @@ import typer
 
 from privet._utils.documents import DocumentError, from_json
 from privet.accounting import ACCOUNTANTS, ADJACENCIES
-from privet.cli.parts import SCHEMES, STYLES, rules_with
+from privet.cli.parts import NOISES, SCHEMES, STYLES, rules_with
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, SAMPLING, VARIANTS
 from privet.clipping import NORM_RULES
 from privet.errors import InvalidArgumentError
@@ -169,6 +172,15 @@ FixedNoise = Annotated[
         rich_help_panel=CLIPPING,
     ),
 ]  # fmt: skip
+Noise = Annotated[
+    str,
+    typer.Option(
+        help=f"Correlation of the noise over the steps: {_words(NOISES)}. Banded noise samples in cycles of as many steps.",
+        rich_help_panel=VARIANTS,
+    ),
+]
+Bands = Annotated[int | None, typer.Option(help="Number of bands of --noise banded; default: 8.", rich_help_panel=VARIANTS)]
+Buffers = Annotated[int | None, typer.Option(help="Number of buffers of --noise buffered; default: 3.", rich_help_panel=VARIANTS)]
 Sparsify = Annotated[
     float | None,
     typer.Option(

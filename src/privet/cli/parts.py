@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 __all__ = [
+    "NOISES",
     "SCHEDULES",
     "SCHEMES",
     "STYLES",
     "class_counts",
     "class_priors",
     "clipping_rule",
+    "cyclic",
     "embedded",
     "holdout",
     "length",
     "momentum",
+    "noise",
     "question",
     "rules_with",
     "schedule",
@@ -29,9 +32,19 @@ from privet.accounting import group_unit
 from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
-from privet.noise import Gaussian
+from privet.noise import Banded, BufferedToeplitz, Gaussian, NoiseMechanism, Tree
 from privet.plan import ClassCounts, Epochs, Holdout, PrivacyMechanism
-from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
+from privet.sampling import (
+    BallsInBins,
+    CyclicPoisson,
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    Poisson,
+    Scheme,
+    Shuffle,
+    TruncatedPoisson,
+)
 from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule
 from privet.sparsification import Random, Ranked, Sparsification
 
@@ -44,6 +57,9 @@ STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
 
 # Anchors and dimensions of gradient embedding perturbation, and the residual's bound over the embedding's (2 and 5 in the paper).
 _ANCHORED, _RESIDUAL = 500, 0.4
+
+# Noise over the steps → the option that only it has, if any.
+NOISES: dict[str, str | None] = {"independent": "fixed_noise", "banded": "bands", "buffered": "buffers", "tree": None}
 
 
 def _constant(setting: str) -> Schedule:
@@ -89,6 +105,7 @@ SCHEMES: dict[str, Callable[[float, int], Scheme]] = {
     "truncated-poisson": lambda size, _: TruncatedPoisson(size, cap=math.ceil(size + 6 * math.sqrt(size))),
     "fixed-size": lambda size, _: FixedSize(_whole(size)),
     "balls-in-bins": lambda size, _: BallsInBins(size),
+    "fixed-order": lambda size, _: FixedOrder(size),
     "full-batch": _full,
     "shuffle": lambda size, _: Shuffle(_whole(size)),
 }
@@ -221,6 +238,52 @@ def embedded(rule: Rule, public: str | None, dimensions: int | None, anchors: in
         anchors=_ANCHORED if anchors is None else anchors,
         public=public,
     )
+
+
+def noise(
+    name: str,
+    multiplier: float | None,
+    *,
+    source: str,
+    momentum: float,
+    fixed_noise: bool = False,
+    bands: int | None = None,
+    buffers: int | None = None,
+) -> NoiseMechanism:
+    """Return the noise that these options describe.
+
+    Args:
+        name: one of `NOISES`.
+        multiplier: noise multiplier; None leaves it to calibration.
+        source: tier of the source of randomness.
+        momentum: heavy-ball momentum of the optimizer, for which correlated noise is optimised.
+        fixed_noise: whether the deviation stays the same under a shrinking bound.
+        bands, buffers: of banded and of buffered noise; None for 8 and 3.
+
+    Raises:
+        InvalidArgumentError: an option does not belong to this noise.
+    """
+    own = NOISES[choice("--noise", name, NOISES)]
+    for option, value in {"fixed_noise": fixed_noise or None, "bands": bands, "buffers": buffers}.items():
+        if value is not None and option != own:
+            needed = next(kind for kind, belongs in NOISES.items() if belongs == option)
+            raise InvalidArgumentError(f"--{option.replace('_', '-')}", value, f"left out without --noise {needed}")
+    without = multiplier == 0
+    if name == "banded":
+        return Banded(multiplier, 8 if bands is None else bands, source=source, non_private=without, momentum=momentum)
+    if name == "buffered":
+        number = 3 if buffers is None else buffers
+        return BufferedToeplitz(number, multiplier=multiplier, source=source, non_private=without, momentum=momentum)
+    if name == "tree":
+        return Tree(multiplier, source=source, non_private=without)
+    return Gaussian(multiplier, source, without, deviation="fixed" if fixed_noise else "follows the bound")
+
+
+def cyclic(sampling: Scheme, noise: NoiseMechanism) -> Scheme:
+    """Return Poisson sampling in cycles of as many steps as the noise has bands, and any other scheme as it is."""
+    if isinstance(noise, Banded) and isinstance(sampling, Poisson):
+        return CyclicPoisson(sampling.batch_size, cycle=noise.bands)
+    return sampling
 
 
 def scheme(name: str, batch_size: float, examples: int) -> Scheme:

@@ -12,7 +12,19 @@ from privet.audit.checks import Check, bonferroni, count_p_value, deterministic_
 from privet.audit.probe import Array
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
-from privet.sampling import BallsInBins, ByEpoch, FixedSize, FullBatch, Indices, Poisson, Scheme, Shuffle, TruncatedPoisson
+from privet.sampling import (
+    BallsInBins,
+    ByEpoch,
+    CyclicPoisson,
+    FixedOrder,
+    FixedSize,
+    FullBatch,
+    Indices,
+    Poisson,
+    Scheme,
+    Shuffle,
+    TruncatedPoisson,
+)
 
 Draws = Sequence[Indices]
 
@@ -33,6 +45,11 @@ def checks(plan: Plan, drawn: Draws) -> list[Check]:
     ]
     if not once or (isinstance(scheme, FullBatch)):
         return found
+    if isinstance(scheme, CyclicPoisson):
+        return [*found, *_check_cycles(scheme, examples, drawn)]
+    if isinstance(scheme, FixedOrder):
+        length = scheme.epoch_length(examples)
+        return [*found, _check_partition(examples, drawn, length), _check_order(drawn, length)]
     found.append(Check("joint sampling of pairs", "neighbours, and pairs across halves", _pairs_p_value(examples, drawn)))
     if isinstance(scheme, ByEpoch):
         length = scheme.epoch_length(examples)
@@ -96,7 +113,7 @@ def _check_fixed_size(scheme: Scheme, examples: int, sizes: Array) -> list[Check
 
 
 def _check_bins(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    assert isinstance(scheme, BallsInBins)
+    assert isinstance(scheme, ByEpoch)
     length = scheme.epoch_length(examples)
     whole = sizes[: len(sizes) // length * length].reshape(-1, length)
     if length == 1 or not len(whole):
@@ -117,6 +134,19 @@ def _check_shuffle(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     return [deterministic_check("batch size", finding, holds=bool((sizes == expected).all()))]
 
 
+def _check_cyclic(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+    assert isinstance(scheme, CyclicPoisson)
+    rate, cycles = scheme.pattern(examples, 1).rate, len(sizes) // scheme.cycle
+    total, chances = float(sizes[: cycles * scheme.cycle].sum()), examples * cycles
+    finding = f"{total:,.0f} in {cycles:,} cycles; planned: {chances * rate:,.0f}"
+    return [Check("batch size, mean", finding, count_p_value(total, chances * rate, chances * rate * (1 - rate)))]
+
+
+def _check_fixed_order(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
+    assert isinstance(scheme, FixedOrder)
+    return _check_bins(scheme, examples, sizes[: scheme.epoch_length(examples)])
+
+
 _SIZES: dict[type[Scheme], Callable[[Scheme, int, Array], list[Check]]] = {
     Poisson: _check_poisson,
     TruncatedPoisson: _check_truncated,
@@ -124,6 +154,8 @@ _SIZES: dict[type[Scheme], Callable[[Scheme, int, Array], list[Check]]] = {
     FullBatch: _check_fixed_size,
     BallsInBins: _check_bins,
     Shuffle: _check_shuffle,
+    CyclicPoisson: _check_cyclic,
+    FixedOrder: _check_fixed_order,
 }
 
 
@@ -184,6 +216,36 @@ def _check_partition(examples: int, drawn: Draws, length: int) -> Check:
     whole = epochs[: len(drawn) // length]
     once = all(len(np.unique(epoch)) == len(epoch) for epoch in epochs) and all(len(epoch) == examples for epoch in whole)
     return deterministic_check("every example once per epoch", f"{len(whole):,} epochs of {length:,} steps", holds=once)
+
+
+def _check_order(drawn: Draws, length: int) -> Check:
+    same = all(np.array_equal(one, other) for one, other in zip(drawn, drawn[length:], strict=False))
+    return deterministic_check("the same order in every epoch", f"{len(drawn):,} steps", holds=same)
+
+
+def _check_cycles(scheme: CyclicPoisson, examples: int, drawn: Draws) -> list[Check]:
+    """Check groups and joining, which are independent of each other; most groups are only known by who joined."""
+    cycle, rate = scheme.cycle, scheme.pattern(examples, 1).rate
+    place = np.full(examples, -1)
+    together, joined, chances = True, 0, 0
+    for step, indices in enumerate(drawn):
+        known = place[indices]
+        together &= bool(((known < 0) | (known == step % cycle)).all())
+        chances += int((place == step % cycle).sum())  # those of the group who joined before
+        joined += int((known >= 0).sum())
+        place[indices] = step % cycle
+    whole = np.bincount(place[place >= 0], minlength=cycle)
+    finding = f"{joined / max(chances, 1):.4f} of those who joined before; planned: {rate:.4f}"
+    found = [
+        deterministic_check("one place in the cycle", f"{len(drawn):,} steps", holds=together),
+        Check("joining again", finding, float(stats.binomtest(joined, chances, rate).pvalue) if chances else 1.0),
+    ]
+    if len(drawn) >= cycle > 1 and whole.sum():
+        # In whole cycles only, so that all groups had equal chances to be seen.
+        seen = np.concatenate([*drawn[: len(drawn) // cycle * cycle]])
+        counts = np.bincount(place[np.unique(seen)], minlength=cycle)
+        found.append(Check("sizes of the groups", "variance", float(stats.chisquare(counts).pvalue)))
+    return found
 
 
 def _check_between_epochs(examples: int, drawn: Draws, length: int) -> list[Check]:

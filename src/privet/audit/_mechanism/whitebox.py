@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.audit._mechanism import influence, noise, sampler, sensitivity
+from privet.audit._mechanism import correlated, influence, noise, sampler, sensitivity
 from privet.audit.checks import Check
 from privet.audit.observations import observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trainer, build_layout
@@ -19,6 +19,7 @@ from privet.audit.production import train
 from privet.audit.reporting import table, verdict
 from privet.clipping import AdaptiveQuantile, Projected
 from privet.errors import InvalidArgumentError, between, count
+from privet.noise import Correlated
 from privet.plan import Plan
 from privet.sampling import ByEpoch, FullBatch, Scheme
 
@@ -201,15 +202,20 @@ def _gather(
     wide, narrow = (_layout(plan, names, coordinates) for coordinates in (_COORDINATES, _SAMPLED_COORDINATES))
     found = _add_prefix("SENS", sensitivity.checks(plan, narrow, trainer))
     influences, free = [], None
-    for setting, places, probe in (
-        ("full batch", wide, _full_batch_probe(plan, wide, observations)),
-        ("sampled", narrow, _sampled_probe(plan, narrow, observations)),
-    ):
+    known = ("all steps together", wide, correlated.probes(plan, wide, observations)) if isinstance(plan.noise, Correlated) else (
+        "full batch", wide, iter([_full_batch_probe(plan, wide, observations)])
+    )  # fmt: skip
+    for setting, places, probes in (known, ("sampled", narrow, iter([_sampled_probe(plan, narrow, observations)]))):
         report(f"canaries, {setting}")
-        trace = trainer(probe)
-        if trace.drawn is None and setting == "sampled":
+        parts = []
+        for probe in probes:
+            trace = trainer(probe)
+            if trace.drawn is None and (setting == "sampled" or isinstance(plan.noise, Correlated)):
+                break
+            parts.append(correlated.combine(probe.plan, observe(probe, places, correlated.whiten(probe.plan, trace))))
+        if not parts:
             continue
-        seen = observe(probe, places, trace)
+        seen = parts[0] if len(parts) == 1 else correlated.join(parts)
         influences.append(influence.estimate_influence(seen))
         found += _add_prefix(f"NOISE, {setting}", noise.checks(seen.noise))
         found += _add_prefix(f"AUDIT, {setting}", [_check_influence(influences[-1])])
@@ -290,14 +296,19 @@ def _probe(plan: Plan, places: Layout, examples: int, steps: int, sampling: Sche
 def _notes(plan: Plan, names: Sequence[str] | None, observations: int) -> tuple[str, ...]:
     found = []
     places = _layout(plan, names, _COORDINATES)
-    steps = _full_batch_probe(plan, places, observations).plan.total_steps
-    if steps < observations // (2 * places.canaries):
+    steps = 0 if isinstance(plan.noise, Correlated) else _full_batch_probe(plan, places, observations).plan.total_steps
+    if isinstance(plan.noise, Correlated):
+        found.append(
+            "Noise is correlated over the steps, so scores are those of all steps in which a canary may take part, together; its "
+            "place in the cycle or epoch is known to the attacker"
+        )
+    elif steps < observations // (2 * places.canaries):
         scores = 2 * places.canaries * steps
         found.append(
             f"Steps with {len(places.sizes)} parameters in {len(places.groups)} groups are slow, so the audit with full batches "
             f"used {scores:,} scores instead of {observations:,}; the bounds are looser, at the same confidence"
         )
-    if isinstance(plan.sampling, ByEpoch):
+    if isinstance(plan.sampling, ByEpoch) and not isinstance(plan.noise, Correlated):
         found.append(
             f"No amplification is claimed for {type(plan.sampling).__name__}: the lower bounds are for an adversary who knows "
             "the step in which each example takes part"

@@ -32,7 +32,7 @@ from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.data import load
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation.plain import to_plain
-from privet.noise import Gaussian
+from privet.noise import Banded
 from privet.plan import Plan
 from privet.runs.config import AVERAGES, OPTIMIZERS
 from privet.runs.run import state
@@ -41,12 +41,14 @@ from privet.tracking import make_sink, open_sinks
 from privet.training.directory import check_empty
 from privet.tuning.feasibility import Feasibility
 
+_HEAVY_BALL = ("sgd", "heavy-ball")  # optimizers whose momentum correlated noise is optimised for
 # Parameters that the plan of a configuration file determines.
 _OF_THE_PLAN = {
     "delta", "epochs", "steps", "batch_size", "sampling", "clipping", "bound", "stability", "scale", "cutoff", "style",
     "adaptive_quantile", "bound_schedule", "fixed_noise", "noise_multiplier", "noise_source", "adjacency", "sparsify", "refresh",
     "sparsify_ranked", "inner_momentum", "outer_momentum", "history", "per_example_momentum", "projections",
     "evaluation_epsilon", "class_counts_epsilon", "public", "dimensions", "anchors", "residual_bound",
+    "noise", "bands", "buffers",
 }  # fmt: skip
 
 
@@ -153,6 +155,9 @@ def train(
     residual_bound: options.ResidualBound = None,
     bound_schedule: options.BoundSchedule = "constant",
     fixed_noise: options.FixedNoise = False,
+    noise: options.Noise = "independent",
+    bands: options.Bands = None,
+    buffers: options.Buffers = None,
     sparsify: options.Sparsify = None,
     refresh: options.Refresh = None,
     sparsify_ranked: options.SparsifyRanked = False,
@@ -261,26 +266,27 @@ def train(
     )
     examples, held_out = setup.sizes(dataset)
     if plan is None:
-        noise = given.get("noise") or Gaussian(
-            noise_multiplier, source=noise_source, non_private=noise_multiplier == 0,
-            deviation="fixed" if fixed_noise else "follows the bound",
+        kind = given.get("noise") or parts.noise(
+            noise, noise_multiplier, source=noise_source, momentum=setup.momentum if optimizer in _HEAVY_BALL else 0.0,
+            fixed_noise=fixed_noise, bands=bands, buffers=buffers,
         )  # fmt: skip
         if "sampling" in given:
             batch_size = float(given["sampling"].expected_batch_size(examples))
         size, length = chosen.lengths(
-            examples, sampling, batch_size=batch_size, steps=steps, epochs=epochs, fixed_noise=noise.multiplier is not None
-        )
+            examples, sampling, batch_size=batch_size, steps=steps, epochs=epochs, fixed_noise=kind.multiplier is not None,
+            most=examples // kind.bands if isinstance(kind, Banded) else examples,
+        )  # fmt: skip
         rule = given.get("clipping") or parts.clipping_rule(
             clipping, chosen.bound(bound), style, adaptive_quantile, projections, stability=stability, scale=scale, cutoff=cutoff
         )
         plan = Plan(
             examples=examples,
-            sampling=given.get("sampling") or parts.scheme(sampling, size, examples),
+            sampling=given.get("sampling") or parts.cyclic(parts.scheme(sampling, size, examples), kind),
             steps=length,
             clipping=parts.embedded(rule, public, dimensions, anchors, residual_bound),
             delta=delta,
             adjacency=adjacency,
-            noise=noise,
+            noise=kind,
             bound_schedule=schedule,
             momentum=private_momentum,
             sparsification=given.get("sparsification") or parts.sparsification(sparsify, refresh, sparsify_ranked),

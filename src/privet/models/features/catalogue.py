@@ -9,13 +9,14 @@ from dataclasses import replace
 from torch.utils.data import TensorDataset
 
 from privet.data import DataSet
-from privet.models.features import efficientnet, extraction, minilm, scattering
+from privet.models.features import efficientnet, extraction, minilm, oriented_edges, scattering
 from privet.models.features.extraction import Advance, Extractor
 from privet.models.features.normalising import Step, normalise, normalise_groups, normalise_locally, take_roots, whiten
 
 AS_THEY_ARE = "as they are"
 EXTRACTORS: dict[str, Extractor] = {
     "scattering": scattering.SCATTERING,
+    "oriented edges": oriented_edges.EDGES,
     "efficientnet": efficientnet.POOLED,
     "efficientnet before its last block": efficientnet.BEFORE_LAST_BLOCK,
     "minilm": minilm.SENTENCES,

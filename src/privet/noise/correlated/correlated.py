@@ -12,6 +12,7 @@ from privet.accounting import Event
 from privet.clipping import GEP, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise.base import NoiseMechanism, Participation
+from privet.noise.correlated.strategies import Array
 from privet.noise.past import PastNoise
 from privet.schedules import Constant, Factors
 
@@ -117,6 +118,10 @@ class Correlated(NoiseMechanism):
     @abstractmethod
     def error(self, steps: int) -> float:
         """Return the standard deviation of the sum of the noise of all steps over that of Z."""
+
+    @abstractmethod
+    def whitening(self, steps: int) -> Array:
+        """Return the lower-triangular matrix, (T, T), that turns the noise of all steps into independent noise like that of Z."""
 
     @abstractmethod
     def begin(self, planned: Participation) -> PastNoise:

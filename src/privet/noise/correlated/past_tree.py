@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["PastTree", "levels", "node_variance", "prefix_variance", "step_variance"]
+__all__ = ["PastTree", "differences", "levels", "node_variance", "prefix_variance", "step_variance"]
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from privet.noise.correlated.strategies import Array
 from privet.noise.past import Draw, PastNoise, Piece, cells_log2
 
 
@@ -46,6 +48,22 @@ def step_variance(step: int) -> float:
         if level:
             found += (share - 1) ** 2 * node_variance(level - 1)
     return found
+
+
+def differences(steps: int) -> Array:
+    """Return the noise of every step of a tree in terms of that of its nodes, in the order of their completion, (T, nodes)."""
+    tops = [(step & -step).bit_length() - 1 for step in range(1, steps + 1)]
+    own = iter(np.eye(sum(top + 1 for top in tops)))
+    found: list[Array] = []
+    kept: dict[int, Array] = {}
+    for top in tops:
+        node = next(own)
+        for level in range(1, top + 1):
+            weight = node_variance(level)
+            node = weight * next(own) + (1 - weight) * (kept[level - 1] + node)
+        found.append(node - np.sum([kept[level] for level in range(top)], axis=0))
+        kept[top] = node
+    return np.stack(found)
 
 
 class PastTree(PastNoise):

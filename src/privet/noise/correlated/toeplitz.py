@@ -22,7 +22,7 @@ from privet.noise.correlated.optimisation import optimise_bands, optimise_buffer
 from privet.noise.correlated.past_bands import PastBands
 from privet.noise.correlated.past_buffers import PastBuffers
 from privet.noise.correlated.sensitivity import squared_sensitivity
-from privet.noise.correlated.strategies import Bands, Buffers, Strategy
+from privet.noise.correlated.strategies import Array, Bands, Buffers, Strategy
 from privet.noise.correlated.workload import Workload, iterates
 from privet.noise.past import PastNoise
 from privet.schedules import Constant, Factors, Schedule
@@ -79,6 +79,13 @@ class Toeplitz(Correlated):
     def error(self, steps: int) -> float:
         """Return the error of the sum of all steps."""
         return math.sqrt(iterates(steps, last=True).error(self.strategy))
+
+    def whitening(self, steps: int) -> Array:
+        """Return C, (T, T)."""
+        from scipy.linalg import toeplitz
+
+        found: Array = toeplitz(self.strategy.column(steps), np.zeros(steps))
+        return found
 
     def check_strategy(self, steps: int) -> Self:
         """Return this noise, unless C⁻¹ makes far more noise than it is given."""

@@ -15,7 +15,8 @@ from privet.accounting import Event
 from privet.errors import InvalidArgumentError
 from privet.noise.base import Participation
 from privet.noise.correlated.correlated import Correlated
-from privet.noise.correlated.past_tree import PastTree, levels, prefix_variance, step_variance
+from privet.noise.correlated.past_tree import PastTree, differences, levels, prefix_variance, step_variance
+from privet.noise.correlated.strategies import Array
 from privet.schedules import Factors
 
 
@@ -82,6 +83,16 @@ class Tree(Correlated):
         """Return the error of the sum of all steps: that of all trees."""
         whole, rest = divmod(steps, self._length)
         return math.sqrt(whole * prefix_variance(self._length) + prefix_variance(rest))
+
+    def whitening(self, steps: int) -> Array:
+        """Return the inverse of the Cholesky factor of the noise's covariance, (T, T)."""
+        found, length = np.zeros((steps, steps)), min(self._length, steps)
+        rows = differences(length)
+        whole = np.linalg.inv(np.linalg.cholesky(rows @ rows.T))
+        for start in range(0, steps, length):
+            size = min(length, steps - start)
+            found[start : start + size, start : start + size] = whole[:size, :size]
+        return found
 
     def begin(self, planned: Participation) -> PastTree:
         """Return the state of a run's noise."""
