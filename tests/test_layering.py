@@ -68,9 +68,8 @@ SUBLAYERS = {
         "convex_training", "convex_verification",
     ],
     "privet.cli": [
-        "output", "destination", "refusals", "topics", "definitions", "parts", "options", "choice",
-        "config", "config_schema", "summary", "verbs",
-        "main",
+        "output", "destination", "refusals", "topics", "compositions", "definitions", "parts", "options", "choice", "config",
+        "config_schema", "summary", "verbs", "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
     "privet.artifact": [

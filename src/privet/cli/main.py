@@ -35,7 +35,7 @@ VERBS = {
     "audit": ("privet.cli.verbs.audit:audit", "Attack the mechanism of a plan to bound its ε from below."),
     "check": ("privet.cli.verbs.check:check", "Check your model, loss and data before training."),
     "bench": ("privet.cli.verbs.bench:bench", "Measure time and memory of a private training step."),
-    "guarantee": ("privet.cli.verbs.guarantee:guarantee", "Print the privacy statement of a finished run."),
+    "guarantee": ("privet.cli.verbs.report:guarantee", "Print the privacy statement of a finished run."),
     "report": ("privet.cli.verbs.report:report", "Write the HTML report of a run, or compare runs."),
     "budget": ("privet.cli.verbs.budget:app", "Share one privacy budget among runs on the same data."),
     "data": ("privet.cli.verbs.data:app", "List and fetch data sets."),
