@@ -1,6 +1,7 @@
 """All faults that the suite must detect: an operation joins by an entry in the table of its family."""
 
 import faults_accounting
+import faults_convex
 import faults_convolution
 import faults_integrations
 import faults_isolation
@@ -25,6 +26,7 @@ MUTANTS = [
     *faults_passes.MUTANTS,
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,
+    *faults_convex.MUTANTS,
     *faults_layers.MUTANTS,
     *faults_projection.MUTANTS,
     *faults_recurrent.MUTANTS,
