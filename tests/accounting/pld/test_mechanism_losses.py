@@ -79,6 +79,11 @@ def test_deltas_of_releases_add_up():
     assert composed_delta(events, epsilon=50.0) == pytest.approx(1.5e-5, rel=1e-3)
 
 
+def test_replacing_moves_a_number_by_twice_the_bound():
+    twice = composed_epsilon([LaplaceEvent(1.0, 9.0, 40)], delta=1e-6, adjacency="replace-one")
+    assert twice == pytest.approx(composed_epsilon([LaplaceEvent(1.0, 4.5, 40)], delta=1e-6), rel=1e-6)
+
+
 def test_a_mixture_costs_more_than_its_parts_and_less_than_their_sum():
     for adjacency in ("add-remove", "replace-one"):
         parts = [[Event(0.02, 1.1, 300)], [LaplaceEvent(1.0, 9.0, 4)], [EpsilonDeltaEvent(0.1, 0.0, 3)]]
