@@ -10,6 +10,7 @@ from privet.errors import InvalidArgumentError
 from privet_experiments.papers.algorithms import ALGORITHMS_FASHION
 from privet_experiments.papers.best_of_all import BETTER_FASHION, BETTER_FASHION_PARTS, BETTER_MNIST, BETTER_MNIST_PARTS
 from privet_experiments.papers.calibration import CALIBRATION_CALIFORNIA, CALIBRATION_MNIST, CALIBRATION_WINE
+from privet_experiments.papers.correlated_noise import CORRELATED_FASHION
 from privet_experiments.papers.gep import GEP_CIFAR10, GEP_FASHION
 from privet_experiments.papers.jl_projections import JL_SPEED
 from privet_experiments.papers.ntk_optimizers import NTK_OPTIMIZERS
@@ -29,7 +30,7 @@ RECIPES = {
         CALIBRATION_CALIFORNIA, CALIBRATION_WINE, OVERVIEW_FASHION_LOGISTIC, ALGORITHMS_FASHION, NTK_TABLE,
         NTK_OPTIMIZERS, RS_RANKED, GEP_FASHION, GEP_CIFAR10,
         JL_SPEED, TRANSFER_CIFAR10, TRANSFER_SST2, BETTER_MNIST, BETTER_MNIST_PARTS, BETTER_FASHION,
-        BETTER_FASHION_PARTS,
+        BETTER_FASHION_PARTS, CORRELATED_FASHION,
     )
 }  # fmt: skip
 
