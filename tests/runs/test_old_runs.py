@@ -56,5 +56,6 @@ def test_a_report_is_written(runs, answer):
 def test_an_unfinished_run_is_resumed_and_spends_what_was_left(runs, answer):
     found = answer("train", "--resume", runs / "unfinished", "--adopt", "--quiet")
     assert found["steps"] == 90
-    assert found["epsilon"] <= 2.0
+    # Later versions may bound the same noise a little differently.
+    assert found["epsilon"] == pytest.approx(2.0, rel=1e-4)
     assert answer("ledger", "verify", runs / "unfinished")["steps_spent"] == 90
