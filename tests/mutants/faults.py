@@ -3,6 +3,7 @@
 import faults_accounting
 import faults_convex
 import faults_convolution
+import faults_correlated
 import faults_integrations
 import faults_isolation
 import faults_layers
@@ -26,6 +27,7 @@ MUTANTS = [
     *faults_passes.MUTANTS,
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,
+    *faults_correlated.MUTANTS,
     *faults_convex.MUTANTS,
     *faults_layers.MUTANTS,
     *faults_projection.MUTANTS,

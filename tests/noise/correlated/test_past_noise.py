@@ -222,9 +222,10 @@ def test_an_interrupted_step_leaves_no_state_of_half_a_step(name):
     with pytest.raises(KeyboardInterrupt):
         release(ClippedSum(sums(3), C, torch.zeros(0)), Token(3, MULTIPLIER * gain), Broken(), past=past)
     fresh = torch.randn(1, 40, dtype=torch.float64)
-    total = {"w": torch.zeros(40)}
+    total = {name: torch.zeros_like(tensor) for name, tensor in sums(4).items()}
     out = release(ClippedSum(total, C, torch.zeros(0)), Token(4, MULTIPLIER * gain), Known(fresh), past=past)
-    np.testing.assert_allclose(out.tensors["w"].double().numpy() / out.standard_deviation, fresh[0], atol=1e-4)
+    found = torch.cat([tensor.double().flatten() for tensor in out.tensors.values()])
+    np.testing.assert_allclose(found / out.standard_deviation, fresh[0], atol=1e-4)
 
 
 def test_the_state_cannot_be_copied_or_pickled():
