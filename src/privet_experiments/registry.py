@@ -9,17 +9,17 @@ from pathlib import Path
 from privet.errors import InvalidArgumentError
 from privet_experiments.papers.algorithms import ALGORITHMS_FASHION
 from privet_experiments.papers.best_of_all import BETTER_FASHION, BETTER_FASHION_PARTS, BETTER_MNIST, BETTER_MNIST_PARTS
-from privet_experiments.papers.calibration import CALIBRATION_CALIFORNIA, CALIBRATION_MNIST, CALIBRATION_WINE
+from privet_experiments.papers.convergence.calibration import CALIBRATION_CALIFORNIA, CALIBRATION_MNIST, CALIBRATION_WINE
+from privet_experiments.papers.convergence.ntk_optimizers import NTK_OPTIMIZERS
+from privet_experiments.papers.convergence.ntk_table import NTK_TABLE
+from privet_experiments.papers.convergence.transfer import TRANSFER_CIFAR10, TRANSFER_SST2
 from privet_experiments.papers.correlated_noise import CORRELATED_FASHION
-from privet_experiments.papers.gep import GEP_CIFAR10, GEP_FASHION
 from privet_experiments.papers.jl_projections import JL_SPEED
-from privet_experiments.papers.ntk_optimizers import NTK_OPTIMIZERS
-from privet_experiments.papers.ntk_table import NTK_TABLE
 from privet_experiments.papers.overview import OVERVIEW_FASHION_LOGISTIC
 from privet_experiments.papers.psasc import PSASC_FASHION, PSASC_MNIST
-from privet_experiments.papers.random_sparsification import RS_FASHION
-from privet_experiments.papers.ranked_sparsification import RS_RANKED
-from privet_experiments.papers.transfer import TRANSFER_CIFAR10, TRANSFER_SST2
+from privet_experiments.papers.sparsification.gep import GEP_CIFAR10, GEP_FASHION
+from privet_experiments.papers.sparsification.random_sparsification import RS_FASHION
+from privet_experiments.papers.sparsification.ranked_sparsification import RS_RANKED
 from privet_experiments.papers.varying_clip import VARYING_CLIP_COVERTYPE, VARYING_CLIP_MNIST
 from privet_experiments.recipe import Recipe, read
 

@@ -1,0 +1,1 @@
+"""Recipes of Bu et al.: calibration, tangent kernels, and transfer of pretrained networks."""
