@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CORRELATED_FASHION"]
+__all__ = ["CORRELATED_CIFAR10", "CORRELATED_FASHION"]
 
 from typing import Any
 
@@ -73,4 +73,7 @@ def _recipe(name: str, data: str, title: str) -> Recipe:
 
 CORRELATED_FASHION = _recipe(
     "correlated-fashion", "fashion-mnist", "Correlated against independent noise, linear models on edges of Fashion-MNIST"
+)
+CORRELATED_CIFAR10 = _recipe(
+    "correlated-cifar10", "cifar-10", "Correlated against independent noise, linear models on edges of CIFAR-10"
 )
