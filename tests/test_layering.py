@@ -37,6 +37,7 @@ ORDER = [
     "convex",
     "tracking",
     "optim",
+    "federated",
     "cost",
     "tuning",
     "audit",
@@ -67,6 +68,7 @@ SUBLAYERS = {
         "convex_losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
         "convex_training", "convex_verification",
     ],
+    "privet.federated": ["rounds", "messages", "local_training", "simulation", "cohorts", "server"],
     "privet.cli": [
         "output", "destination", "refusals", "topics", "compositions", "definitions", "parts", "options", "choice", "config",
         "config_schema", "summary", "verbs", "main",

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-__all__ = ["Stepper"]
+__all__ = ["Stepper", "Summer"]
 
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
+from privet.clipping import Rule
+from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.errors import LedgerError
 from privet.gradients import trainable
 from privet.gradients.per_example_momentum import Averages
+from privet.gradients.projection.subspace import Subspace
 from privet.noise import release
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch
 from privet.reading.rows import ExampleReader
+from privet.sparsification import Masks
 from privet.training.checks import (
     check_arguments,
     check_optimizer,
@@ -40,6 +45,21 @@ from privet.training.state.training_state import TrainingState
 Update = Callable[[], object]
 
 
+class Summer(Protocol):
+    """Computes the clipped sum of a step, whoever's contributions it is made of."""
+
+    method: str
+
+    def sum_draw(
+        self,
+        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
+        rule: Rule,
+        masks: Masks | None,
+        subspace: Subspace | None = None,
+    ) -> ClippedSum:
+        """Return the clipped sum over one whole draw; as for `ClippedSummer`."""
+
+
 class Stepper(Unique):
     """Takes the steps of one training, for all its loops.
 
@@ -49,6 +69,7 @@ class Stepper(Unique):
         plan, physical_batch_size, method, reading: as for `Training`.
         parts: model, loss, optimizer and the other parts of the training.
         fresh: whether the run is new, so that optimizer, scheduler and average must hold no earlier state.
+        summer: computes the sums of draws; None for sums of gradients of the loss.
 
     Attributes:
         state: what steps change.
@@ -65,7 +86,15 @@ class Stepper(Unique):
     no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
 
     def __init__(
-        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
+        self,
+        plan: Plan,
+        parts: Parts,
+        physical_batch_size: int | None,
+        method: str,
+        reading: Reading,
+        *,
+        fresh: bool,
+        summer: Summer | None = None,
     ) -> None:
         model, optimizer, average = parts.model, parts.optimizer, parts.average
         check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
@@ -89,7 +118,7 @@ class Stepper(Unique):
         # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
         self._source, self._seeds = plan.noise.make_source(), plan.noise.make_source()
         self._past_noise = plan.begin_noise()  # secret: no checkpoint contains it, so a resumed run begins anew
-        self.summer = ClippedSummer(
+        self.summer: Summer = summer or ClippedSummer(
             model, parts.loss_fn, self._parameters, method, self._source.words, self._seeds.words, self.state.iterates, averages
         )
         self._anchors = Anchors.of(plan.clipping, parts, self._parameters, largest, self._seeds.words)

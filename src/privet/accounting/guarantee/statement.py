@@ -78,6 +78,7 @@ class Guarantee:
         declared: field of the plan → the rule, schedule, momentum or sparsification there, as Python writes it.
         queries: sentences on the releases beside the steps that the guarantee covers.
         held_out: public number of entries that no step uses and that the guarantee protects too.
+        setting: who sees raw data, or what is computed from it before there is noise.
     """
 
     epsilon: float
@@ -111,6 +112,7 @@ class Guarantee:
     declared: Mapping[str, str] = field(default_factory=dict)
     queries: tuple[str, ...] = ()
     held_out: int = 0
+    setting: str = SETTING
 
     @property
     def people(self) -> int:
@@ -131,7 +133,7 @@ class Guarantee:
             f"differ in {self.unit} that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
             f"What it means: {explain_meaning(self.meaning, str(self.unit), self.adjacency)}",
             "Covered: everything that the steps of this training released, taken together, including the final and all "
-            f"intermediate parameters{_and_queries(self.queries)}. Any post-processing keeps the guarantee. Setting: {SETTING}.",
+            f"intermediate parameters{_and_queries(self.queries)}. Any post-processing keeps the guarantee. Setting: {self.setting}.",
             *self.queries,
             self._accounting(),
             self._how(),
@@ -200,7 +202,6 @@ class Guarantee:
             "prose": str(self),
             "direction": DIRECTIONS[self.accountant],
             "accountant_version": self.accountant_version,
-            "setting": SETTING,
             "delta_times_people": self.delta * self.people,
             "tuning": "not covered",
             "meaning": self.meaning.to_dict(),

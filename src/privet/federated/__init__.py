@@ -1,0 +1,23 @@
+"""Federated learning: clients train on their own data, and a server releases their clipped updates with noise.
+
+`Federated(plan, model, population, optimizer)` holds the rounds; `Simulation` is a population within this process.
+"""
+
+from privet.federated.local_training import LocalSteps
+from privet.federated.messages import checked, message, sum_messages
+from privet.federated.rounds import Population, Round, contribution, no_contributions
+from privet.federated.server import Federated
+from privet.federated.simulation import Simulation
+
+__all__ = [
+    "Federated",
+    "LocalSteps",
+    "Population",
+    "Round",
+    "Simulation",
+    "checked",
+    "contribution",
+    "message",
+    "no_contributions",
+    "sum_messages",
+]

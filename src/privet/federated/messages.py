@@ -1,0 +1,108 @@
+"""Messages of clients: their bytes, and what a server makes of bytes that it cannot trust."""
+
+from __future__ import annotations
+
+__all__ = ["checked", "message", "sum_messages"]
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privet._utils.tensors import places
+from privet.clipping.adaptive import COUNTS
+from privet.clipping.clipped_sum import ClippedSum
+from privet.federated.rounds import Round, no_contributions
+from privet.sampling import Indices
+
+# Rounding to float32 cannot lift a message that is scaled to this length above the sensitivity.
+_MARGIN = 1 - 2.0**-20
+
+
+def message(one: ClippedSum) -> bytes:
+    """Return one client's clipped update as bytes: (1 − r)·d float32 numbers and the rule's statistics; the mask is not sent.
+
+    Args:
+        one: the contribution of one client.
+
+    >>> from privet.clipping import Flat
+    >>> from privet.federated import Round, contribution
+    >>> mask = {"w": torch.tensor([True, False, True])}
+    >>> told = Round(1, {"w": torch.zeros(3)}, Flat(bound=1.0), mask)
+    >>> len(message(contribution({"w": torch.ones(1, 3)}, told)))
+    8
+    """
+    support = one.support or {}
+    kept = [
+        tensor.flatten()[places(support[name]).to(tensor.device)] if name in support else tensor.flatten()
+        for name, tensor in one.tensors.items()
+    ]
+    return torch.cat([part.detach().float().cpu() for part in kept]).numpy().astype("<f4").tobytes()
+
+
+def checked(data: object, template: ClippedSum) -> dict[str, Tensor] | None:
+    """Return the tensors in a client's message, no longer than the sensitivity; None for anything but a message of this round.
+
+    The rule is not applied again: some rules, such as `Automatic`, would change an update that they have clipped already.
+
+    Args:
+        data: what a client sent, whatever it is.
+        template: the sum of no clients in this round, from `no_contributions`.
+
+    Returns:
+        Name → tensor shaped like the template's. None if the length is wrong, a number is not finite, or a count of
+        `clipping.AdaptiveQuantile` is not ±½.
+
+    Guarantee:
+        Whatever the client sent, adding what is returned moves the sum by at most the sensitivity, in the norm that divides every
+        tensor by its noise scale. So one client, honest or not, has at most the influence that the noise is scaled to.
+    """
+    support = template.support or {}
+    sizes = {name: len(places(support[name])) if name in support else each.numel() for name, each in template.tensors.items()}
+    if not isinstance(data, bytes) or len(data) != 4 * sum(sizes.values()):
+        return None
+    numbers = torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float64))
+    if not bool(numbers.isfinite().all()):
+        return None
+    found = dict(zip(sizes, numbers.split(list(sizes.values())), strict=True))
+    if COUNTS in found and bool((found[COUNTS].abs() != 0.5).any()):
+        return None
+    scaled = (float(part.norm()) / template.noise_scales.get(name, 1.0) for name, part in found.items())
+    length = math.hypot(*scaled)
+    factor = template.sensitivity * _MARGIN / length if length > template.sensitivity else 1.0
+    return {name: _restore(part * factor, template.tensors[name], support.get(name)) for name, part in found.items()}
+
+
+def sum_messages(answers: Iterable[tuple[int, object]], told: Round, cohort: Indices) -> ClippedSum:
+    """Return the sum of a cohort's messages, each checked and counted once.
+
+    Args:
+        answers: pairs of a client's number, which the transport has authenticated, and what it sent, as they arrive; whoever
+            comes late is left out.
+        told: the round.
+        cohort: numbers of the clients that were asked.
+
+    Guarantee:
+        Each client of the cohort contributes at most one message of at most the rule's sensitivity. All others contribute zero:
+        who was not asked, does not answer, answers again, or sends something else. The divisor does not depend on it.
+    """
+    template, waiting = no_contributions(told), {int(client) for client in cohort}
+    tensors = {name: tensor.clone() for name, tensor in template.tensors.items()}
+    for client, data in answers:
+        if client not in waiting:
+            continue
+        waiting.discard(client)
+        for name, tensor in (checked(data, template) or {}).items():
+            tensors[name] += tensor
+    return replace(template, tensors=tensors)
+
+
+def _restore(values: Tensor, like: Tensor, mask: Tensor | None) -> Tensor:
+    """Return values in the shape of a tensor, with zeros outside the mask."""
+    found = values.to(like)
+    if mask is None:
+        return found.view(like.shape)
+    return like.new_zeros(like.numel()).index_copy_(0, places(mask).to(like.device), found).view(like.shape)

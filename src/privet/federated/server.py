@@ -1,0 +1,229 @@
+"""The server of federated learning: the plan, ledger, noise and optimizer of a training, with sums that clients contribute to."""
+
+from __future__ import annotations
+
+__all__ = ["Federated"]
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
+
+from privet._utils.unique import Unique
+from privet.accounting import DEFAULT_ACCOUNTANT
+from privet.accounting.guarantee.statement import Guarantee
+from privet.clipping import GEP, Projected
+from privet.errors import InvalidArgumentError
+from privet.federated.cohorts import Cohorts, CohortSummer
+from privet.federated.rounds import Population
+from privet.gradients import trainable
+from privet.plan import Plan
+from privet.training import Callback, Reading, Step, Storage
+from privet.training.directory import read_plan
+from privet.training.manifest.description import Parts
+from privet.training.observation.metrics_file import TIMES
+from privet.training.observation.observers import Observers
+from privet.training.record import RunRecorder
+from privet.training.stepper import Stepper
+
+_SETTING = "central (server and transport see single updates of clients without noise; only what is released is private)"
+_TRUST = (
+    "Federated: a client trains on its own data and sends one clipped update in each round that draws it. The divisor is a "
+    "constant, whoever answers",
+    "Trusted: the server and the transport, which see updates without noise. The guarantee holds against everyone who sees the "
+    "released parameters, clients included. Secure aggregation would hide single updates from the server and leave ε as it is; "
+    "Privet does not provide it",
+    "The secrecy of which clients a round draws, on which amplification by sampling relies, holds against outsiders and against "
+    "other clients, but not against the server, the transport, or whoever operates the device of a client or watches its network",
+)
+_ASSUMED = (
+    "no user is a client twice: neither under two numbers of this population nor in another population that trains the model; "
+    "the ε of two populations add up for such a user",
+    "the code that clients run keeps nothing from one client to another",
+)
+
+
+class Federated(Unique):
+    """Trains a model on updates of clients, a round for every step of the plan.
+
+    A client's update takes the place of a gradient, so plan, clipping rules, masks, noise, accounting, ledger and checkpoints are
+    those of `privet.Training`. The released mean of the pseudo-gradients θ₀ − θ is the gradient of the server's optimizer:
+    `SGD(lr=1)` is DP-FedAvg, SGD with momentum FedAvgM, Adam FedAdam; with `LocalSteps.fed_sgd()`, SGD is DP-FedSGD.
+
+    Args:
+        plan: plan with known noise and steps; its examples are the clients, and its unit is theirs, such as "one user".
+        model: the model of the server.
+        population: reaches the clients, such as `Simulation`.
+        optimizer: the server's, any first-order `torch.optim.Optimizer` over exactly the model's trainable parameters.
+        directory: as for `privet.Training`.
+        scheduler: of the server's learning rate, stepped once per round.
+        average: average of the server's parameters over the rounds.
+
+    Guarantee:
+        That of `Training` with a client as the unit: adding or removing all data of one client changes the sum of a round by at
+        most the rule's sensitivity (see `contribution`), the divisor is constant, and a round with an empty cohort is a round
+        like any other.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, plan and population disagree, or the plan has a part that needs
+            gradients of single examples.
+        BudgetExhaustedError, LedgerError: as for `Training`.
+
+    >>> import privet
+    >>> from privet.federated import LocalSteps, Simulation
+    >>> model = nn.Linear(2, 1)
+    >>> def loss_fn(model, batch):
+    ...     return (model(batch[0])[:, 0] - batch[1]).square()
+    >>> clients = [(torch.randn(5, 2), torch.randn(5)) for _ in range(50)]
+    >>> plan = privet.Plan(
+    ...     examples=50, unit="one user", sampling=privet.sampling.Poisson(batch_size=10), steps=3, delta=1e-3,
+    ...     clipping=privet.clipping.Flat(bound=0.1), noise=privet.noise.Gaussian(multiplier=1.0),
+    ... )
+    >>> population = Simulation(model, loss_fn, clients, LocalSteps(learning_rate=0.1, steps=2))
+    >>> with Federated(plan, model, population, torch.optim.SGD(model.parameters(), lr=1.0)) as federated:
+    ...     federated.run()
+    >>> federated.epsilon() == plan.epsilon()
+    True
+    """
+
+    no_copy = "The same rounds would be held twice, and the ledger would count them once. Use Federated.resume."
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        population: Population,
+        optimizer: torch.optim.Optimizer,
+        directory: str | Path | Storage | None = None,
+        *,
+        scheduler: LRScheduler | None = None,
+        average: AveragedModel | None = None,
+    ) -> None:
+        storage, parts = Storage.of(directory), _parts(model, population, optimizer, scheduler, average)
+        stepper = _make_stepper(plan, parts, population, fresh=True)
+        self._assemble(plan, parts, storage, stepper, RunRecorder.begin(plan, storage, stepper.state, parts))
+
+    @classmethod
+    def resume(
+        cls,
+        directory: str | Path | Storage,
+        model: nn.Module,
+        population: Population,
+        optimizer: torch.optim.Optimizer,
+        *,
+        adopt: bool = False,
+        scheduler: LRScheduler | None = None,
+        average: AveragedModel | None = None,
+    ) -> Federated:
+        """Return the interrupted run in a directory, from its last checkpoint and its ledger; as for `Training.resume`."""
+        storage = Storage.of(directory)
+        folder = storage.check_resumable()
+        plan, parts = read_plan(folder), _parts(model, population, optimizer, scheduler, average)
+        stepper = _make_stepper(plan, parts, population, fresh=False)
+        record = RunRecorder.resume(
+            plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=storage.restore
+        )
+        federated = cls.__new__(cls)
+        federated._assemble(plan, parts, storage, stepper, record)
+        return federated
+
+    def _assemble(self, plan: Plan, parts: Parts, storage: Storage, stepper: Stepper, record: RunRecorder) -> None:
+        self.plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
+        self.directory = storage.folder
+        self._stepper, self._record = stepper, record
+        self._observers = Observers(plan, self.directory, lambda: record.saved)
+        stepper.attach(record, self._observers, storage.checkpoint_every)
+
+    @property
+    def steps_left(self) -> int:
+        """Number of rounds that may still be held."""
+        return self._record.steps_left
+
+    @property
+    def steps_spent(self) -> int:
+        """Number of rounds that the ledger counts: those held, and those lost to a crash."""
+        return self.plan.total_steps - self.steps_left
+
+    def epsilon(self, accountant: str | None = None) -> float:
+        """Return ε at the plan's δ for the rounds spent so far, by the tightest sound accountant or the one named."""
+        return self.plan.epsilon(accountant or DEFAULT_ACCOUNTANT, steps=self.steps_spent)
+
+    def guarantee(self) -> Guarantee:
+        """Return the statement for the rounds spent so far: it says who is trusted, and against whom cohorts are secret."""
+        found = self.plan.guarantee(steps=self.steps_spent)
+        return replace(
+            found,
+            setting=_SETTING,
+            performed=f"{type(self.plan.sampling).__name__} sampling of clients by privet.federated.Federated itself",
+            notes=(*found.notes, *_TRUST, *self._record.remarks),
+            assumptions=(*found.assumptions, *_ASSUMED),
+            beside=(*found.beside, *([] if self.directory is None else [TIMES])),
+        )
+
+    def run(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> None:
+        """Hold all remaining rounds; arguments as for `steps`."""
+        for _ in self.steps(progress=progress, callbacks=callbacks):
+            pass
+
+    def steps(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
+        """Hold the remaining rounds one by one; a checkpoint is written when the loop ends, however it ends.
+
+        Args:
+            progress: show rounds, ε spent and the time left.
+            callbacks: called after each round, after each checkpoint and at the end of the loop.
+        """
+        return self._observers.watch(self._stepper.take(self._stepper.state.update), callbacks, progress=progress)
+
+    def save(self) -> None:
+        """Write a checkpoint now."""
+        self._record.save()
+
+    def close(self) -> None:
+        """Return unused rounds to the ledger and the unspent share to the budget, and release the ledger."""
+        self._stepper.close()
+        self._record.close()
+
+    def __enter__(self) -> Federated:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _parts(
+    model: nn.Module,
+    population: Population,
+    optimizer: torch.optim.Optimizer,
+    scheduler: LRScheduler | None,
+    average: AveragedModel | None,
+) -> Parts:
+    return Parts(model, population.program, optimizer, Cohorts(population), scheduler, average)
+
+
+def _make_stepper(plan: Plan, parts: Parts, population: Population, *, fresh: bool) -> Stepper:
+    """Return a stepper whose draws are cohorts of clients, each read whole, and whose sums the population gathers."""
+    if not isinstance(plan, Plan):
+        raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+    if (plan.examples, str(plan.unit)) != (population.clients, str(population.privacy_unit)):
+        raise InvalidArgumentError(
+            "population", f"of {population.clients} clients of {str(population.privacy_unit)!r}",
+            f"of the plan's size and unit, {plan.examples} of {str(plan.unit)!r}", "Create the plan for this population.",
+        )  # fmt: skip
+    needs: dict[str, Any] = {"momentum": plan.momentum, "holdout": plan.holdout, "class_counts": plan.class_counts}
+    if isinstance(plan.clipping, GEP | Projected):
+        needs["clipping"] = plan.clipping
+    for name, part in needs.items():
+        if part is not None:
+            raise InvalidArgumentError(
+                f"plan.{name}", part, "left out of federated learning",
+                "It needs more of single examples than clients send. For momentum, use the server's optimizer.",
+            )  # fmt: skip
+    parameters: dict[str, Tensor] = {**trainable(parts.model)}
+    summer = CohortSummer(plan, population, parameters)
+    return Stepper(plan, parts, plan.examples, "loop", Reading(probe=False), fresh=fresh, summer=summer)

@@ -1,0 +1,247 @@
+"""Simulation: clients in this process, many at once where the model allows it."""
+
+from __future__ import annotations
+
+__all__ = ["Simulation"]
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.utils import _pytree as pytree
+from torch.utils.data import TensorDataset
+
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators
+from privet.clipping.clipped_sum import ClippedSum
+from privet.errors import InvalidArgumentError, UnsupportedModelError, count
+from privet.federated.local_training import LocalSteps, train_locally
+from privet.federated.rounds import Round, contribution, no_contributions
+from privet.gradients import trainable
+from privet.gradients.core.losses import LossFunction
+from privet.reading.batches import BatchDataset
+from privet.reading.rows import ExampleReader
+from privet.sampling import Indices
+from privet.units import Users
+
+_Trained = tuple[dict[str, Tensor], Tensor]
+# Made-up clients and examples of each, for the trial before the first round.
+_TRIED = 2
+_TOLERANCE = 1e-4
+
+
+class _Sequence(BatchDataset):
+    """Clients as a sequence of their examples; an entry is (content (k, …), mask (k,)), as for `Users`."""
+
+    privacy_unit = "one user"
+
+    def __init__(self, clients: Sequence[Any]) -> None:
+        self._clients = clients
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @property
+    def runs_user_code(self) -> bool:
+        """True: a sequence may be of any kind."""
+        return True
+
+    def read(self, indices: Indices) -> Any:
+        """Return the content (1, k, …) and the mask (1, k) of one client."""
+        (index,) = indices.tolist()
+        client = self._clients[index]
+        held = client.tensors if isinstance(client, TensorDataset) else client
+        leaves, tree = pytree.tree_flatten(held)
+        (size,) = {len(leaf) for leaf in leaves}
+        content = pytree.tree_unflatten([leaf.unsqueeze(0) for leaf in leaves], tree)
+        return content, torch.ones(1, size, dtype=torch.bool)
+
+
+class Simulation:
+    """A population whose clients all live in this process, for research and for data that is in one place already.
+
+    Args:
+        model: module whose trainable parameters are trained. It is called with the parameters of each client, and not changed.
+        loss_fn: (model, batch) → (b,) losses of a batch of one client's examples. `model` is a function that may only be called.
+        clients: a `privet.units.Users`; or a sequence with an item per client: a tensor (k, …), a tuple, list or dict of
+            tensors with equal first dimension, or a `TensorDataset`.
+        local: what every client does in a round.
+        at_once: most clients that are trained together, ≥ 1; memory use grows with it, and the result does not change.
+        vectorise: whether clients are trained together by `torch.func.vmap`, or one after another. None decides on made-up
+            clients: together if the model allows it and the results agree.
+
+    Attributes:
+        clients: number of clients.
+        privacy_unit: "one user", or as in the data set.
+        program: what every client runs, for the record of a run.
+        vectorised: whether clients are trained together.
+
+    Guarantee:
+        A client's update depends on its own data, the round and fresh random numbers alone. One after another, each client starts
+        from the server's parameters and the model's buffers as they are, on copies, so changes to them reach nobody. Together,
+        every operation is computed for each client by itself. A client whose data cannot be read, or whose training raises,
+        contributes zero.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or the loss fails on made-up clients.
+
+    >>> model = nn.Linear(2, 1)
+    >>> def loss_fn(model, batch):
+    ...     return (model(batch[0])[:, 0] - batch[1]).square()
+    >>> clients = [(torch.randn(5, 2), torch.randn(5)) for _ in range(10)]
+    >>> Simulation(model, loss_fn, clients, LocalSteps(learning_rate=0.1, steps=2)).vectorised
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        clients: Users | Sequence[Any],
+        local: LocalSteps,
+        *,
+        at_once: int = 32,
+        vectorise: bool | None = None,
+    ) -> None:
+        if not isinstance(local, LocalSteps):
+            raise InvalidArgumentError("local", type(local).__name__, "a privet.federated.LocalSteps")
+        if vectorise not in (True, False, None):
+            raise InvalidArgumentError("vectorise", vectorise, "True, False or None")
+        self._at_once = count("at_once", at_once, fix="It limits memory use and does not change the result.")
+        self._model, self._loss_fn, self._local = model, loss_fn, local
+        parameters = trainable(model)
+        if coarse := [name for name, each in parameters.items() if each.dtype not in (torch.float32, torch.float64)]:
+            raise UnsupportedModelError(f"parameter {coarse[0]} is not float32, and local steps would be rounded away")
+        data = clients if isinstance(clients, BatchDataset) else _Sequence(clients)
+        self.clients, self.privacy_unit, self.program = len(data), data.privacy_unit, local.program(loss_fn)
+        self._reader = ExampleReader(data)
+        self.vectorised = self._try({name: each.detach() for name, each in parameters.items()}, vectorise)
+
+    def gather(self, told: Round, cohort: Indices) -> ClippedSum:
+        """Return the clipped sum of the cohort's updates; as for `Population`."""
+        total, indices = no_contributions(told), np.asarray(cohort, dtype=np.int64)
+        device = next(iter(told.parameters.values())).device
+        for start in range(0, len(indices), self._at_once):
+            for group in self._reader.read(indices[start : start + self._at_once]):
+                content, mask = pytree.tree_unflatten(group.examples.to(device).leaves, group.examples.tree)
+                found = self._train(told.parameters, _without_batch(content), mask.squeeze(1))
+                if found is not None:
+                    assert total.part is not None
+                    deltas, weights = found
+                    total = total.join(contribution(deltas, told, weights, start=total.part.stop))
+        return total
+
+    def _train(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor) -> _Trained | None:
+        """Return the updates and weights of those of K clients whose training works; None if none does."""
+        with preserve_generators():
+            if self.vectorised:
+                try:
+                    return self._together(parameters, content, mask, Seeds.draw().numbers(1)[0])
+                except Exception:  # the error of one client must not reach the others, nor anybody else
+                    pass
+            return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(len(mask)))
+
+    def _together(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor, seed: int) -> _Trained:
+        seed_generators(seed)
+
+        def train(own: Any, own_mask: Tensor) -> _Trained:
+            return train_locally(self._transformed, self._local, parameters, own, own_mask)
+
+        found: _Trained = vmap(train, randomness="different")(content, mask)
+        return found
+
+    def _one_by_one(
+        self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor, seeds: Sequence[int], *, strict: bool = False
+    ) -> _Trained | None:
+        trained: list[_Trained] = []
+        for client, seed in enumerate(seeds):
+            seed_generators(seed)
+            own = pytree.tree_map(lambda leaf, client=client: leaf[client].clone(), content)
+            try:
+                trained.append(train_locally(self._plain(), self._local, parameters, own, mask[client]))
+            except Exception:
+                if strict:
+                    raise
+        if not trained:
+            return None
+        deltas = {name: torch.stack([each[name] for each, _ in trained]) for name in parameters}
+        return deltas, torch.stack([weight for _, weight in trained])
+
+    def _mean_loss(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Tensor:
+        def call(*args: Any, **options: Any) -> Any:
+            return functional_call(self._model, {**buffers, **parameters}, args, options)
+
+        losses = self._loss_fn(call, batch)
+        if losses.shape != weights.shape:
+            raise InvalidArgumentError(
+                "loss_fn", f"one that returns a tensor of shape {tuple(losses.shape)}",
+                f"one that returns one loss per example, here {tuple(weights.shape)}", 'Use reduction="none".',
+            )  # fmt: skip
+        return (losses * weights).sum() / weights.sum().clamp(min=1)
+
+    def _copy_buffers(self) -> dict[str, Tensor]:
+        """Return copies of the model's buffers, so that nobody gets what the training of a client writes to them."""
+        return {name: each.clone() for name, each in self._model.named_buffers()}
+
+    def _transformed(self, parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
+        buffers = self._copy_buffers()
+        found: Mapping[str, Tensor] = grad(self._mean_loss)(dict(parameters), buffers, batch, weights)
+        return found
+
+    def _plain(self) -> Callable[[Mapping[str, Tensor], Any, Tensor], Mapping[str, Tensor]]:
+        """Return the gradient of one client, by plain autograd, with buffers of its own for all of its steps."""
+        buffers = self._copy_buffers()
+
+        def gradient(parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
+            leaves = {name: each.detach().requires_grad_() for name, each in parameters.items()}
+            loss = self._mean_loss(leaves, buffers, batch, weights)
+            found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+            return dict(zip(leaves, found, strict=True))
+
+        return gradient
+
+    def _try(self, parameters: Mapping[str, Tensor], vectorise: bool | None) -> bool:
+        """Train made-up clients, shaped like the first one's examples; return whether clients can be trained together."""
+        first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
+        device = next(iter(parameters.values())).device
+        content, _ = pytree.tree_unflatten(first.to(device).leaves, first.tree)
+        made_up = pytree.tree_map(_make_up, content)
+        mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=device)
+        seeds = [0] * _TRIED  # public: only made-up values are computed with them
+        with preserve_generators():
+            seed_generators(0)
+            try:
+                expected = self._one_by_one(parameters, made_up, mask, seeds, strict=True)
+            except InvalidArgumentError:
+                raise
+            except Exception as error:
+                raise InvalidArgumentError(
+                    "loss_fn", self._loss_fn, "a function that works on made-up examples of zeros and random numbers",
+                    f"It raised {type(error).__name__}: {error}",
+                ) from error  # fmt: skip
+            if vectorise is False or expected is None:
+                return False
+            try:
+                found = self._together(parameters, made_up, mask, 0)
+                same = all(torch.allclose(found[0][name], expected[0][name], _TOLERANCE, 1e-6) for name in parameters)
+            except Exception as error:
+                if vectorise:
+                    raise InvalidArgumentError(
+                        "vectorise", True, "False for this model", f"torch.func.vmap raised {type(error).__name__}: {error}"
+                    ) from error
+                return False
+        return same or vectorise is True
+
+
+def _without_batch(content: Any) -> Any:
+    """Return content (K, 1, k, …), as it is read, without its batch dimension of 1."""
+    return pytree.tree_map(lambda leaf: leaf.squeeze(1), content)
+
+
+def _make_up(leaf: Tensor) -> Tensor:
+    """Return made-up content of several clients, shaped like that of one (1, 1, k, …)."""
+    shape = (_TRIED, _TRIED, *leaf.shape[3:])
+    made = torch.randn(shape, device=leaf.device) if leaf.is_floating_point() else torch.zeros(shape, device=leaf.device)
+    return made.to(leaf.dtype)

@@ -1,0 +1,299 @@
+"""Federated runs: FedAvg and its relatives on the plan, ledger and statement of a training."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privet
+from privet.clipping import GEP, AdaptiveQuantile, Flat, Layerwise, Projected
+from privet.errors import InvalidArgumentError, LedgerError
+from privet.federated import Federated, LocalSteps, Simulation, message, no_contributions, sum_messages
+from privet.momentum import InnerOuter
+from privet.noise import Gaussian
+from privet.sampling import FullBatch, Poisson
+from privet.sparsification import Random, Ranked
+from privet.training.clipped_sums import StepError
+
+CLIENTS = 12
+LOCAL = LocalSteps(learning_rate=0.3, steps=3, batch_size=2)
+
+
+def loss_fn(model, batch):
+    return nn.functional.mse_loss(model(batch[0]), batch[1], reduction="none")[:, 0]
+
+
+def clients_of():
+    generator = torch.Generator().manual_seed(3)
+    return [(torch.randn(4, 3, generator=generator), torch.randn(4, 1, generator=generator)) for _ in range(CLIENTS)]
+
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def make_plan(**changes):
+    settings = {"sampling": Poisson(batch_size=5), "steps": 4, "clipping": Flat(0.2), "noise": Gaussian(multiplier=0.9)}
+    return privet.Plan(examples=CLIENTS, unit="one user", delta=1e-2, **(settings | changes))
+
+
+def open_run(plan, optimizer=torch.optim.SGD, directory=None, population=None, **options):
+    model = make_model()
+    people = Simulation(model, loss_fn, clients_of(), LOCAL) if population is None else population
+    return Federated(plan, model, people, optimizer(model.parameters(), **({"lr": 1.0} | options)), directory)
+
+
+def plain_fedavg(rounds, make_optimizer):
+    """Federated averaging as in its paper, of all clients, without clipping or noise."""
+    model = make_model()
+    optimizer = make_optimizer(model.parameters())
+    for _ in range(rounds):
+        start = [parameter.detach().clone() for parameter in model.parameters()]
+        moved = [torch.zeros_like(parameter) for parameter in start]
+        for content, target in clients_of():
+            client = make_model()
+            client.load_state_dict(model.state_dict())
+            local = torch.optim.SGD(client.parameters(), lr=0.3)
+            for part in (slice(0, 2), slice(2, 4), slice(0, 2)):
+                local.zero_grad()
+                nn.functional.mse_loss(client(content[part]), target[part]).backward()
+                local.step()
+            for total, first, last in zip(moved, start, client.parameters(), strict=True):
+                total += (last.detach() - first) / CLIENTS
+        for parameter, change in zip(model.parameters(), moved, strict=True):
+            parameter.grad = -change
+        optimizer.step()
+    return model
+
+
+SERVERS = {
+    "FedAvg": (torch.optim.SGD, {"lr": 1.0}),
+    "FedAvgM": (torch.optim.SGD, {"lr": 0.7, "momentum": 0.8}),
+    "FedAdam": (torch.optim.Adam, {"lr": 0.05, "eps": 1e-3}),
+}
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_without_clipping_and_noise_it_is_plain_federated_averaging(kind):
+    optimizer, options = SERVERS[kind]
+    plan = make_plan(sampling=FullBatch(), clipping=Flat(1e4), noise=Gaussian(multiplier=0.0, non_private=True))
+    with open_run(plan, optimizer, **options) as federated:
+        federated.run()
+        expected = plain_fedavg(4, lambda parameters: optimizer(parameters, **options))
+        for one, other in zip(federated.model.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_the_released_noise_has_the_deviation_of_the_plan():
+    # Clients that do not move: what is released is noise of σ·C/B alone.
+    class Silent:
+        clients, privacy_unit, program = CLIENTS, "one user", staticmethod(loss_fn)
+
+        def gather(self, told, cohort):
+            return sum_messages([], told, cohort)
+
+    plan = make_plan(steps=300, clipping=Flat(0.35), noise=Gaussian(multiplier=1.7))
+    model = nn.Linear(40, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    before = model.weight.detach().clone()
+    with Federated(plan, model, Silent(), optimizer) as federated:
+        federated.run()
+    deviation = (model.weight.detach() - before).std() / 300**0.5
+    assert deviation == pytest.approx(1.7 * 0.35 / 5, rel=0.25)  # of 200 numbers: 5 deviations of the estimate
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        make_plan(),
+        make_plan(clipping=AdaptiveQuantile(Layerwise(Flat(0.3)), share=0.1)),
+        make_plan(clipping=Layerwise(Flat(0.3), noise="per group"), sparsification=Random(final_rate=0.6)),
+        make_plan(sparsification=Ranked(final_rate=0.5)),
+        make_plan(sampling=FullBatch(), steps=2),
+    ],
+    ids=["flat", "adaptive layerwise", "layerwise random masks", "ranked masks", "all clients"],
+)
+def test_epsilon_is_that_of_the_plan_and_every_round_is_in_the_ledger(plan):
+    with open_run(plan) as federated:
+        spent = [(step.number, federated.steps_spent, step.epsilon) for step in federated.steps()]
+        assert [(number, count) for number, count, _ in spent] == [(n, n) for n in range(1, plan.total_steps + 1)]
+        assert [epsilon for *_, epsilon in spent] == [plan.epsilon(steps=n) for n in range(1, plan.total_steps + 1)]
+        assert federated.epsilon() == plan.epsilon()
+        assert federated.guarantee().epsilon == plan.epsilon()
+        assert federated.steps_left == 0
+
+
+def test_masks_travel_as_the_numbers_that_they_are_drawn_from():
+    told, shapes = [], {name: tuple(parameter.shape) for name, parameter in make_model().named_parameters()}
+
+    class Recording(Simulation):
+        def gather(self, round_, cohort):
+            told.append(round_)
+            return super().gather(round_, cohort)
+
+    population = Recording(make_model(), loss_fn, clients_of(), LOCAL)
+    with open_run(make_plan(steps=12, sparsification=Random(final_rate=0.8, seed=4)), population=population) as federated:
+        federated.run()
+    assert [each.number for each in told] == [*range(1, 13)]
+    masked = [each for each in told if each.masks is not None]
+    assert masked
+    for each in masked:
+        built = each.selection.masks(shapes)
+        assert all(torch.equal(built[name], mask) for name, mask in each.masks.items())
+
+
+def test_messages_of_clients_train_the_same_model_as_the_simulation():
+    class Posted(Simulation):
+        def gather(self, told, cohort):
+            answers = [(client, message(super(Posted, self).gather(told, np.array([client])))) for client in cohort.tolist()]
+            return sum_messages(answers[::-1], told, cohort)
+
+    plan = make_plan(
+        noise=Gaussian(multiplier=0.9, source="fixed"), clipping=AdaptiveQuantile(Flat(0.2)),
+        sparsification=Random(final_rate=0.5),
+    )  # fmt: skip
+    found = []
+    for kind in (Simulation, Posted):
+        with open_run(plan, population=kind(make_model(), loss_fn, clients_of(), LOCAL)) as federated:
+            federated.run()
+            found.append(federated.model.state_dict())
+    for name, tensor in found[0].items():
+        torch.testing.assert_close(found[1][name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_a_population_cannot_loosen_the_sensitivity_nor_show_its_errors():
+    class Loose(Simulation):
+        def gather(self, told, cohort):
+            return super().gather(told, cohort) * 3.0
+
+    class Failing(Simulation):
+        def gather(self, told, cohort):
+            raise OSError(f"secret cohort {cohort.tolist()}")
+
+    for kind, error in ((Loose, InvalidArgumentError), (Failing, StepError)):
+        with open_run(make_plan(), population=kind(make_model(), loss_fn, clients_of(), LOCAL)) as federated:
+            with pytest.raises(error) as found:
+                federated.run()
+            assert "secret" not in str(found.value)
+            assert federated.steps_spent == 1  # the round is spent, although nothing was released
+
+
+def test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns():
+    class Dense:
+        clients, privacy_unit, program = CLIENTS, "one user", staticmethod(loss_fn)
+
+        def gather(self, told, cohort):
+            found = no_contributions(told)
+            for tensor in found.tensors.values():
+                tensor += 1e3
+            return found
+
+    before, moved = make_model(), []
+    with open_run(make_plan(steps=12, sparsification=Random(final_rate=0.9)), population=Dense()) as federated:
+        for _ in federated.steps():
+            masks = federated._stepper.state.masks
+            for name, parameter in federated.model.named_parameters():
+                change = parameter.detach() - dict(before.named_parameters())[name]
+                if masks:
+                    moved.append(change[~masks[name]].any().item())
+            before.load_state_dict(federated.model.state_dict())
+    assert moved
+    assert not any(moved)
+
+
+def test_the_statement_says_who_is_trusted():
+    with open_run(make_plan()) as federated:
+        federated.run()
+        statement = federated.guarantee()
+        prose = str(statement)
+    for text in ("for one user", "server", "transport", "Secure aggregation", "another population", "sampling of clients"):
+        assert text in prose
+    assert "trainer holds the raw data" not in prose
+    assert statement.to_dict()["setting"] == statement.setting
+    assert "trainer holds the raw data" in str(make_plan().guarantee())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"clipping": Projected(Flat(1.0), projections=30)}, "clipping"),
+        ({"clipping": GEP(Flat(1.0), Flat(0.5), dimensions=2, anchors=4, public="dead leaves")}, "clipping"),
+        ({"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum"),
+        ({"examples": 11}, "population"),
+        ({"unit": "one example"}, "population"),
+    ],
+)
+def test_plans_that_need_more_than_updates_are_refused(changes, named):
+    settings = {"examples": CLIENTS, "unit": "one user", "sampling": Poisson(5), "steps": 2, "delta": 1e-2}
+    settings |= {"clipping": Flat(0.2), "noise": Gaussian(multiplier=1.0)}
+    with pytest.raises(InvalidArgumentError, match=named):
+        open_run(privet.Plan(**(settings | changes)))
+
+
+def test_a_run_resumes_where_it_was_left_and_only_with_the_same_local_steps(tmp_path):
+    plan = make_plan(steps=6, clipping=AdaptiveQuantile(Flat(0.2)))
+    federated = open_run(plan, directory=tmp_path / "run")
+    rounds = federated.steps()
+    for _ in range(2):
+        next(rounds)
+    rounds.close()
+    federated.close()
+    model = make_model()
+    others = Simulation(model, loss_fn, clients_of(), LocalSteps(learning_rate=0.3, steps=4, batch_size=2))
+    with pytest.raises(LedgerError, match="other parts"):
+        Federated.resume(tmp_path / "run", model, others, torch.optim.SGD(model.parameters(), lr=1.0))
+    same = Simulation(model, loss_fn, clients_of(), LOCAL)
+    with Federated.resume(tmp_path / "run", model, same, torch.optim.SGD(model.parameters(), lr=1.0)) as again:
+        assert again.steps_spent == 2
+        for one, other in zip(model.parameters(), federated.model.parameters(), strict=True):
+            assert torch.equal(one, other)
+        assert [step.number for step in again.steps()] == [3, 4, 5, 6]
+        assert again.epsilon() == plan.epsilon()
+
+
+def test_a_run_that_is_killed_within_a_round_has_paid_for_it(tmp_path):
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_federated import *
+class Killed(Simulation):
+    def gather(self, told, cohort):
+        if told.number == 3:
+            os.kill(os.getpid(), 9)
+        return super().gather(told, cohort)
+population = Killed(make_model(), loss_fn, clients_of(), LOCAL)
+open_run(make_plan(steps=6), directory={str(tmp_path / "run")!r}, population=population).run()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    model = make_model()
+    population = Simulation(model, loss_fn, clients_of(), LOCAL)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with Federated.resume(tmp_path / "run", model, population, optimizer) as federated:
+        assert federated.steps_spent >= 3
+        assert federated.epsilon() >= federated.plan.epsilon(steps=3)
+        held = [step.number for step in federated.steps()]
+        assert held == [*range(7 - len(held), 7)]
+        assert len(held) <= 3
+        assert federated.epsilon() == federated.plan.epsilon()
+
+
+def test_a_round_without_clients_is_a_round_like_any_other():
+    sizes = []
+
+    class Counting(Simulation):
+        def gather(self, told, cohort):
+            sizes.append(len(cohort))
+            return super().gather(told, cohort)
+
+    population = Counting(make_model(), loss_fn, clients_of(), LOCAL)
+    with open_run(make_plan(sampling=Poisson(batch_size=1), steps=40), population=population) as federated:
+        federated.run()
+        assert federated.steps_spent == 40
+    assert 0 in sizes  # (1 − 1/12)¹² of the rounds, on average

@@ -1,0 +1,96 @@
+"""Messages: an honest one arrives as it was sent, and no other moves the sum further than the sensitivity."""
+
+import struct
+
+import numpy as np
+import pytest
+import torch
+from test_rounds import MASKS, RULES, deltas_of, distance, round_of
+
+from privet.clipping.adaptive import COUNTS
+from privet.federated import Round, checked, contribution, message, no_contributions, sum_messages
+from privet.sparsification.drawing import Selection
+
+EVERY = [(rule, masks) for rule in RULES for masks in MASKS]
+
+
+def sent(told, seed=0, scale=1.0):
+    return message(contribution(deltas_of(1, seed, scale), told))
+
+
+@pytest.mark.parametrize(("rule", "masks"), EVERY)
+def test_honest_messages_sum_to_what_clipping_gives(rule, masks):
+    told = round_of(rule, masks)
+    for scale in (1e-3, 1.0, 1e8):
+        found = sum_messages([(client, sent(told, client, scale)) for client in (4, 1, 7)], told, np.array([1, 4, 7]))
+        total = no_contributions(told)
+        for start, client in enumerate((4, 1, 7)):
+            total = total.join(contribution(deltas_of(1, client, scale), told, start=start))
+        assert distance(found, total) < 1e-5 * told.rule.sensitivity
+        assert (found.sensitivity, found.noise_scales) == (total.sensitivity, total.noise_scales)
+
+
+@pytest.mark.parametrize("size", [1e6, 3e30, 1.001])
+@pytest.mark.parametrize(("rule", "masks"), EVERY)
+def test_a_forged_update_is_no_longer_than_the_sensitivity(rule, masks, size):
+    told = round_of(rule, masks)
+    honest = np.frombuffer(sent(told, scale=1e3), "<f4").astype(np.float64)
+    statistics = sum(tensor.numel() for name, tensor in no_contributions(told).tensors.items() if ":" in name)
+    forged = honest * size
+    if statistics:  # statistics as they must be, so that the message is not dropped
+        forged[-statistics:] = honest[-statistics:]
+    found = sum_messages([(2, forged.astype("<f4").tobytes())], told, np.array([2]))
+    moved = distance(found, no_contributions(told))
+    assert moved <= told.rule.sensitivity
+    if size > 2 and rule not in ("psac", "global"):
+        assert moved > 0.9 * told.rule.sensitivity
+    for name, mask in (told.masks or {}).items():
+        assert not found.tensors[name][~mask].any()
+
+
+@pytest.mark.parametrize("rule", ["adaptive", "adaptive layerwise"])
+@pytest.mark.parametrize("count", [0.0, 0.4999, 1.0, -3.0, 1e6])
+def test_forged_statistics_count_as_nothing(rule, count):
+    told = round_of(rule)
+    data = sent(told)
+    assert checked(data, no_contributions(told))[COUNTS].abs().eq(0.5).all()
+    assert checked(data[:-4] + struct.pack("<f", count), no_contributions(told)) is None
+
+
+@pytest.mark.parametrize(("rule", "masks"), EVERY)
+def test_what_is_no_message_counts_as_nothing(rule, masks):
+    told = round_of(rule, masks)
+    data, template = sent(told), no_contributions(told)
+    assert checked(data, template) is not None
+    bad = [b"", data[:-1], data[:-4], data + b"\0", data + data, None, 7, "text", [1.0]]
+    bad += [struct.pack("<f", value) + data[4:] for value in (float("nan"), float("inf"), -float("inf"))]
+    assert all(checked(each, template) is None for each in bad)
+    found = sum_messages(list(enumerate(bad)), told, np.arange(len(bad)))
+    assert distance(found, template) == 0
+
+
+def test_a_dense_message_does_not_pass_for_a_sparse_one():
+    assert checked(sent(round_of("flat")), no_contributions(round_of("flat", "sparse"))) is None
+
+
+def test_only_clients_that_were_asked_count_and_each_once():
+    told = round_of("flat")
+    first, second, third = (sent(told, seed) for seed in range(3))
+    cohort = np.array([3, 8, 9])
+    answers = [(3, first), (3, second), (5, second), (8, third), (3, first)]  # twice, not asked, and client 9 silent
+    expected = sum_messages([(3, first), (8, third)], told, cohort)
+    assert distance(sum_messages(answers, told, cohort), expected) == 0
+    # A message that is refused is a client's only one, too.
+    assert distance(sum_messages([(3, b""), (3, first)], told, cohort), no_contributions(told)) == 0
+
+
+def test_a_sparse_message_has_the_kept_coordinates_alone_and_clients_build_the_mask_themselves():
+    shapes = {"w": (100, 60), "b": (100,)}
+    selection = Selection(seed=1, block=9, zeros=round(0.9 * 6100))
+    parameters = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    told = Round(1, parameters, RULES["flat"], selection.masks(shapes), selection)
+    deltas = {name: torch.randn(1, *shape) for name, shape in shapes.items()}
+    sparse, dense = (message(contribution(deltas, each)) for each in (told, Round(1, parameters, RULES["flat"])))
+    assert (len(sparse), len(dense)) == (4 * 610, 4 * 6100)
+    again = Round(1, parameters, RULES["flat"], told.selection.masks(shapes))
+    assert message(contribution(deltas, again)) == sparse
