@@ -4,6 +4,7 @@ import faults_accounting
 import faults_convex
 import faults_convolution
 import faults_correlated
+import faults_federated
 import faults_integrations
 import faults_isolation
 import faults_layers
@@ -29,6 +30,7 @@ MUTANTS = [
     *faults_convolution.MUTANTS,
     *faults_correlated.MUTANTS,
     *faults_convex.MUTANTS,
+    *faults_federated.MUTANTS,
     *faults_layers.MUTANTS,
     *faults_projection.MUTANTS,
     *faults_recurrent.MUTANTS,

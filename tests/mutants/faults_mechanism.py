@@ -189,7 +189,7 @@ MOMENTUM = [
 
 TRAINING = [
     Mutant("sums are divided by how many were drawn", "Stepper._step",
-           "self._source, self._plan.divisor)", "self._source, max(1.0, float(clipped.norms.shape[-1])))",
+           "self._source, self._plan.divisor,", "self._source, max(1.0, float(clipped.norms.shape[-1])),",
            among("test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size")),
     Mutant("ranked masks leave coordinates without noise", "Stepper._step",
            "clipped = clipped.with_dense_noise()", "pass",

@@ -36,7 +36,7 @@ MUTANTS = [
            ", (weights.b_hh, for_hidden)", ",",
            tape("lstm")),
     Mutant("biases are averaged over the positions", "_run.record",
-           "DenseGrad(grad.sum(1))", "DenseGrad(grad.mean(1))",
+           "promote(grad, bias).sum(1)", "promote(grad, bias).mean(1)",
            tape("rnn")),
     Mutant("the hidden weight is measured by the gates' input part", "_run.record",
            "(weights.hh, previous, for_hidden)", "(weights.hh, previous, for_inputs)",

@@ -167,11 +167,11 @@ FRESH = [
 ]  # fmt: skip
 
 READ = [
-    Mutant("items are collated together", "ExampleReader._read_one",
-           "copy_batch(self.collate([item]))", "copy_batch(self.collate([item, item]))",
+    Mutant("items are collated together", "collate_one",
+           "copy_batch(collate([item]))", "copy_batch(collate([item, item]))",
            READING("test_items_are_asked_for_and_collated_one_at_a_time")),
-    Mutant("what collate returns is not copied", "ExampleReader._read_one",
-           "copy_batch(self.collate([item]))", "self.collate([item])",
+    Mutant("what collate returns is not copied", "collate_one",
+           "copy_batch(collate([item]))", "collate([item])",
            READING("test_what_a_collate_writes_reaches_no_other_read_of_this_batch",
                    "test_an_object_that_is_filled_anew_is_each_examples_own")),
     Mutant("reads that change later reads pass", "ExampleReader.check_repeatable",
