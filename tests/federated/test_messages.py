@@ -48,6 +48,17 @@ def test_a_forged_update_is_no_longer_than_the_sensitivity(rule, masks, size):
         assert not found.tensors[name][~mask].any()
 
 
+def test_an_update_where_there_is_least_noise_is_cut_to_the_sensitivity_there():
+    told = round_of("layerwise, unequal noise")
+    template = no_contributions(told)
+    assert template.noise_scales["a.weight"] < 0.5
+    forged = np.zeros(sum(tensor.numel() for tensor in template.tensors.values()), "<f4")
+    forged[0] = 1.0  # of a.weight; the sensitivity of all groups together is 2
+    found = sum_messages([(2, forged.tobytes())], told, np.array([2]))
+    assert distance(found, template) == pytest.approx(told.rule.sensitivity, rel=1e-5)
+    assert distance(found, template) <= told.rule.sensitivity
+
+
 @pytest.mark.parametrize("rule", ["adaptive", "adaptive layerwise"])
 @pytest.mark.parametrize("count", [0.0, 0.4999, 1.0, -3.0, 1e6])
 def test_forged_statistics_count_as_nothing(rule, count):

@@ -93,7 +93,7 @@ def test_together_is_one_after_another_up_to_rounding(weight):
 
 
 def test_padding_does_not_count():
-    model, local = small_model(), LocalSteps(learning_rate=0.4, steps=3, batch_size=4)
+    model, local = small_model(), LocalSteps(learning_rate=0.4, steps=3, batch_size=3)
     content, labels = torch.randn(5, 4), torch.randint(3, (5,))
     users = Users(TensorDataset(content, labels), ids=[0, 0, 0, 1, 1], cap=4)
     found = gathered(Simulation(model, loss_fn, users, local), told_by(model), [1])

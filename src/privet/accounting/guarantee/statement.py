@@ -133,7 +133,8 @@ class Guarantee:
             f"differ in {self.unit} that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
             f"What it means: {explain_meaning(self.meaning, str(self.unit), self.adjacency)}",
             "Covered: everything that the steps of this training released, taken together, including the final and all "
-            f"intermediate parameters{_and_queries(self.queries)}. Any post-processing keeps the guarantee. Setting: {self.setting}.",
+            f"intermediate parameters{_and_queries(self.queries)}. Any post-processing keeps the guarantee. "
+            f"Setting: {self.setting}.",
             *self.queries,
             self._accounting(),
             self._how(),
