@@ -10,6 +10,7 @@ __all__ = [
     "BallsInBinsEvent",
     "Event",
     "FixedSizeEvent",
+    "GaussianRelease",
     "Release",
     "ShuffledEvent",
     "TruncatedPoissonEvent",
@@ -176,16 +177,8 @@ class BallsInBinsEvent:
             count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
-Release = (
-    Event
-    | FixedSizeEvent
-    | TruncatedPoissonEvent
-    | ShuffledEvent
-    | BallsInBinsEvent
-    | LaplaceEvent
-    | RandomizedResponseEvent
-    | EpsilonDeltaEvent
-)
+GaussianRelease = Event | FixedSizeEvent | TruncatedPoissonEvent | ShuffledEvent | BallsInBinsEvent
+Release = GaussianRelease | LaplaceEvent | RandomizedResponseEvent | EpsilonDeltaEvent
 
 
 def combined(multipliers: Iterable[float]) -> float:

@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privet import accounting
-from privet.accounting.events import MULTIPLIER_RANGE
+from privet.accounting.events import MULTIPLIER_RANGE, GaussianRelease, Release
 from privet.audit.observations import Observations
 from privet.audit.probe import Array
 from privet.plan import Plan
@@ -197,5 +197,10 @@ def scaled_epsilon(plan: Plan, ratio: float) -> float:
         return 0.0
     if not ratio < _LARGEST:
         return math.inf
-    events = [replace(event, noise_multiplier=max(_LEAST_NOISE, event.noise_multiplier / ratio)) for event in plan.events()]
+    events = [_divide_noise(event, ratio) for event in plan.events()]
     return accounting.composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency)
+
+
+def _divide_noise(event: Release, ratio: float) -> Release:
+    assert isinstance(event, GaussianRelease)  # as all of a plan
+    return replace(event, noise_multiplier=max(_LEAST_NOISE, event.noise_multiplier / ratio))
