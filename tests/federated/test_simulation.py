@@ -103,6 +103,46 @@ def test_padding_does_not_count():
         torch.testing.assert_close(tensor, value, rtol=1e-4, atol=1e-6)
 
 
+def test_weights_follow_the_number_of_examples_up_to_one():
+    model, clients = small_model(), clients_of((1, 3, 4, 8))
+    told = told_by(model, Flat(0.01))  # so short that every update is clipped
+    local = LocalSteps(learning_rate=0.5, steps=2, full_weight=4)
+    simulation = Simulation(model, loss_fn, clients, local)
+    lengths = [
+        float(torch.cat([tensor.flatten() for tensor in gathered(simulation, told, [client]).values()]).norm())
+        for client in range(4)
+    ]
+    assert lengths == pytest.approx([0.0025, 0.0075, 0.01, 0.01], rel=1e-3)
+
+
+@pytest.mark.parametrize("vectorise", [True, False])
+def test_user_code_sees_the_examples_of_one_client(vectorise):
+    seen = set()
+
+    def watching(model, batch):
+        seen.add(tuple(batch[0].shape))
+        return loss_fn(model, batch)
+
+    model = small_model()
+    simulation = Simulation(model, watching, clients_of((6, 6, 6, 5)), LOCAL["whole"], vectorise=vectorise)
+    seen.clear()  # of the made-up clients
+    gathered(simulation, told_by(model), range(4))
+    assert seen == {(6, 4), (5, 4)}
+
+
+def test_clients_of_another_structure_contribute_zero_and_the_first_is_refused():
+    model, good = small_model(), clients_of((4, 4))
+    odd = [(torch.randn(3, 4), torch.zeros(2, dtype=torch.int64)), (torch.randn(3, 4), "text"), None, torch.tensor(1.0)]
+    found = gathered(Simulation(model, loss_fn, [*good, *odd], LOCAL["whole"]), told_by(model), range(6))
+    expected = gathered(Simulation(model, loss_fn, good, LOCAL["whole"]), told_by(model), range(2))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor)
+    items = [{"inputs": torch.randn(4), "labels": torch.tensor(1), "text": "a"}] * 6
+    users = Users(items, ids=[0, 0, 1, 1, 2, 2], cap=2)
+    with pytest.raises(InvalidArgumentError, match="clients"):
+        Simulation(model, loss_fn, users, LOCAL["whole"])
+
+
 @pytest.mark.parametrize("vectorise", [True, False])
 def test_a_client_changes_no_update_but_its_own(vectorise):
     model, clients, local = small_model(), clients_of((4, 4, 4, 4)), LOCAL["FedAvg"]

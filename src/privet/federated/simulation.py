@@ -20,6 +20,7 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError, count
 from privet.federated.local_training import LocalSteps, train_locally
 from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
+from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction
 from privet.reading.batches import BatchDataset
 from privet.reading.rows import ExampleReader
@@ -125,8 +126,8 @@ class Simulation:
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):
             for group in self._reader.read(indices[start : start + self._at_once]):
-                content, mask = pytree.tree_unflatten(group.examples.to(device).leaves, group.examples.tree)
-                found = self._train(told.parameters, _without_batch(content), mask.squeeze(1))
+                held = _unpack(group.examples.to(device))
+                found = None if held is None else self._train(told.parameters, *held)
                 if found is not None:
                     assert total.part is not None
                     deltas, weights = found
@@ -206,7 +207,13 @@ class Simulation:
         """Train made-up clients, shaped like the first one's examples; return whether clients can be trained together."""
         first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
         device = next(iter(parameters.values())).device
-        content, _ = pytree.tree_unflatten(first.to(device).leaves, first.tree)
+        held = _unpack(first.to(device))
+        if held is None:
+            raise InvalidArgumentError(
+                "clients", "with other values than tensors of one entry per example", "clients made of such tensors",
+                "Encode text and numbers as tensors whose first dimension is that of the client's examples.",
+            )  # fmt: skip
+        content, _ = held
         made_up = pytree.tree_map(_make_up, content)
         mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=device)
         seeds = [0] * _TRIED  # public: only made-up values are computed with them
@@ -225,7 +232,9 @@ class Simulation:
                 return False
             try:
                 found = self._together(parameters, made_up, mask, 0)
-                same = all(torch.allclose(found[0][name], expected[0][name], _TOLERANCE, 1e-6) for name in parameters)
+                same = all(
+                    torch.allclose(found[0][name], expected[0][name], _TOLERANCE, 1e-6, equal_nan=True) for name in parameters
+                )
             except Exception as error:
                 if vectorise:
                     raise InvalidArgumentError(
@@ -235,13 +244,16 @@ class Simulation:
         return same or vectorise is True
 
 
-def _without_batch(content: Any) -> Any:
-    """Return content (K, 1, k, …), as it is read, without its batch dimension of 1."""
-    return pytree.tree_map(lambda leaf: leaf.squeeze(1), content)
+def _unpack(examples: Examples) -> tuple[Any, Tensor] | None:
+    """Return the content (K, k, …) and the mask (K, k) of clients as they are read, (K, 1, k, …); None if it is anything else."""
+    if not all(own and leaf.dim() > 2 and leaf.shape[1] == 1 for leaf, own in zip(examples.leaves, examples.own, strict=True)):
+        return None
+    content, mask = pytree.tree_unflatten([leaf.squeeze(1) for leaf in examples.leaves], examples.tree)
+    return content, mask
 
 
 def _make_up(leaf: Tensor) -> Tensor:
-    """Return made-up content of several clients, shaped like that of one (1, 1, k, …)."""
-    shape = (_TRIED, _TRIED, *leaf.shape[3:])
+    """Return made-up content of several clients, shaped like that of one (1, k, …)."""
+    shape = (_TRIED, _TRIED, *leaf.shape[2:])
     made = torch.randn(shape, device=leaf.device) if leaf.is_floating_point() else torch.zeros(shape, device=leaf.device)
     return made.to(leaf.dtype)
