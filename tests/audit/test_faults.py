@@ -17,7 +17,7 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.training import loop
+from privet.training import stepper
 from privet.training.clipped_sums import ClippedSummer
 
 PLAN = privet.Plan(
@@ -49,14 +49,14 @@ def test_gross_faults_show_in_the_lower_bound(fault):
     assert str(found).startswith("FAILED")
 
 
-def quieter(clipped, token, source):
-    return release(ClippedSum(clipped.tensors, clipped.sensitivity / 2, clipped.norms, clipped.part), token, source)
+def quieter(clipped, *arguments):
+    return release(ClippedSum(clipped.tensors, clipped.sensitivity / 2, clipped.norms, clipped.part), *arguments)
 
 
-def silent_about_one(clipped, token, source):
-    noised = release(clipped, token, source)
+def silent_about_one(clipped, token, source, divisor, *past):
+    noised = release(clipped, token, source, divisor, *past)
     name = next(iter(noised.tensors))
-    return replace(noised, tensors={**noised.tensors, name: clipped.tensors[name]})
+    return replace(noised, tensors={**noised.tensors, name: clipped.tensors[name] / divisor})
 
 
 def longer(*arguments):
@@ -64,10 +64,10 @@ def longer(*arguments):
     return replace(summed, tensors={name: 1.2 * tensor for name, tensor in summed.tensors.items()})
 
 
-release, sum_draw = loop.release, ClippedSummer.sum_draw
+release, sum_draw = stepper.release, ClippedSummer.sum_draw
 PATCHES = {
-    "half the noise": (loop, "release", quieter),
-    "a parameter without noise": (loop, "release", silent_about_one),
+    "half the noise": (stepper, "release", quieter),
+    "a parameter without noise": (stepper, "release", silent_about_one),
     "sums a fifth too long": (ClippedSummer, "sum_draw", longer),
 }
 

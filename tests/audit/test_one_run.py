@@ -19,7 +19,7 @@ from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.noise.noised_sum import NoisedSum
 from privet.sampling import FullBatch, Poisson
-from privet.training import loop
+from privet.training import stepper
 
 EXAMPLES, CANARIES, CLASSES = 60, 200, 3
 
@@ -63,7 +63,7 @@ def test_examples_as_canaries_prove_no_more_than_is_claimed(data, kind, clipping
 
 
 def test_training_without_noise_is_detected(data, monkeypatch):
-    monkeypatch.setattr(loop, "release", lambda clipped, token, source: unnoised(clipped, token.spend()))
+    monkeypatch.setattr(stepper, "release", unnoised)
     found = run(data, CANARIES, epsilon=1.0)
     assert not found.passed
     assert found.white_box.epsilon > 1.0
@@ -71,8 +71,8 @@ def test_training_without_noise_is_detected(data, monkeypatch):
     assert str(found).startswith("FAILED")
 
 
-def unnoised(clipped, multiplier):
-    return NoisedSum(clipped.tensors, clipped.sensitivity, multiplier * clipped.sensitivity)
+def unnoised(clipped, token, source, divisor, *past):
+    return NoisedSum(clipped.tensors, clipped.sensitivity, token.spend() * clipped.sensitivity) / divisor
 
 
 def test_an_excluded_canary_contributes_nothing(data):

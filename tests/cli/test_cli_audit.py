@@ -12,7 +12,7 @@ from privet.clipping import Flat, Layerwise
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.training import loop
+from privet.training import stepper
 
 MODEL = """
 import privet, torch
@@ -67,12 +67,12 @@ def test_a_run_keeps_its_certificate(capsys, tmp_path, place):
 
 
 def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
-    release = loop.release
+    release = stepper.release
 
-    def quieter(clipped, token, source):
-        return release(ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), token, source)
+    def quieter(clipped, *arguments):
+        return release(ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), *arguments)
 
-    monkeypatch.setattr(loop, "release", quieter)
+    monkeypatch.setattr(stepper, "release", quieter)
     (tmp_path / "plan.json").write_text(plan().to_json(), encoding="utf-8")
     status, found = ended(capsys, "audit", "--plan", tmp_path / "plan.json")
     assert (status, found["passed"]) == (1, False)
