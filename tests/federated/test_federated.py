@@ -98,14 +98,14 @@ def test_the_released_noise_has_the_deviation_of_the_plan():
         def gather(self, told, cohort):
             return sum_messages([], told, cohort)
 
-    plan = make_plan(steps=300, clipping=Flat(0.35), noise=Gaussian(multiplier=1.7))
+    plan = make_plan(steps=300, clipping=Flat(0.35), noise=Gaussian(multiplier=1.7, source="fixed"))
     model = nn.Linear(40, 5)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     before = model.weight.detach().clone()
     with Federated(plan, model, Silent(), optimizer) as federated:
         federated.run()
     deviation = (model.weight.detach() - before).std() / 300**0.5
-    assert deviation == pytest.approx(1.7 * 0.35 / 5, rel=0.25)  # of 200 numbers: 5 deviations of the estimate
+    assert deviation == pytest.approx(1.7 * 0.35 / 5, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,7 @@ _TRUST = (
     "other clients, but not against the server, the transport, or whoever operates the device of a client or watches its network",
 )
 _ASSUMED = (
-    "no user is a client twice: neither under two numbers of this population nor in another population that trains the model; "
-    "the ε of two populations add up for such a user",
+    "no user is also a client of another population that trains the model; for such a user, the ε of both add up",
     "the code that clients run keeps nothing from one client to another",
 )
 
@@ -121,7 +120,11 @@ class Federated(Unique):
         scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
     ) -> Federated:
-        """Return the interrupted run in a directory, from its last checkpoint and its ledger; as for `Training.resume`."""
+        """Return the interrupted run in a directory, from its last checkpoint and its ledger; as for `Training.resume`.
+
+        Model, optimizer, number of clients and local training must be those of the start. The data of the clients are not
+        compared, because the server does not have them.
+        """
         storage = Storage.of(directory)
         folder = storage.check_resumable()
         plan, parts = read_plan(folder), _parts(model, population, optimizer, scheduler, average)
