@@ -177,7 +177,10 @@ class PartialSums:
             sums = {**zeros, **weigh(clipping, self.norms[:, :0], clipping.groups(tuple(parameters)))[1]}
         norms = self.norms[0] if len(self.norms) == 1 else self.norms
         scales = clipping.noise_scales(tuple(parameters))
-        support = masks if masks is None else {name: mask for name, mask in masks.items() if name in sums}
+        # The same object where all of it applies, so that parts of a draw are seen to share it at no cost.
+        support = masks
+        if masks is not None and not masks.keys() <= sums.keys():
+            support = {name: mask for name, mask in masks.items() if name in sums}
         return ClippedSum(sums, clipping.sensitivity, norms, part, scales, support)
 
 
