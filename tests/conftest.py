@@ -21,6 +21,8 @@ settings.load_profile("fresh" if os.environ.get("PRIVET_FUZZ") else "same")
 # By these rich draws progress and colours where there is no terminal; processes that tests start inherit that there are none.
 for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)
+# Libraries of other people report nothing from tests.
+os.environ.update({"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"})
 
 
 @pytest.fixture(autouse=True, scope="session")

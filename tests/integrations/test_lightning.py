@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import logging
+import os
 import warnings
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -27,6 +28,17 @@ from privet.integrations.lightning import PrivateModule
 N, STEPS, PER_EPOCH = 80, 20, 4
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 pytestmark = pytest.mark.filterwarnings("ignore::lightning.pytorch.utilities.warnings.PossibleUserWarning")
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """Leave no process group, and no variables that announce one: other libraries would join it."""
+    before = set(os.environ)
+    yield
+    for name in set(os.environ) - before:
+        del os.environ[name]
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def table():
