@@ -1,5 +1,7 @@
 """Simulated clients: each trains on its own data alone, together or one after another, as plain torch would."""
 
+from queue import SimpleQueue
+
 import numpy as np
 import pytest
 import torch
@@ -117,17 +119,18 @@ def test_weights_follow_the_number_of_examples_up_to_one():
 
 @pytest.mark.parametrize("vectorise", [True, False])
 def test_user_code_sees_the_examples_of_one_client(vectorise):
-    seen = set()
+    seen = SimpleQueue()  # no container that the guard would restore
 
     def watching(model, batch):
-        seen.add(tuple(batch[0].shape))
+        seen.put(tuple(batch[0].shape))
         return loss_fn(model, batch)
 
     model = small_model()
     simulation = Simulation(model, watching, clients_of((6, 6, 6, 5)), LOCAL["whole"], vectorise=vectorise)
-    seen.clear()  # of the made-up clients
+    for _ in range(seen.qsize()):  # of the made-up clients
+        seen.get()
     gathered(simulation, told_by(model), range(4))
-    assert seen == {(6, 4), (5, 4)}
+    assert {seen.get() for _ in range(seen.qsize())} == {(6, 4), (5, 4)}
 
 
 def test_clients_of_another_structure_contribute_zero_and_the_first_is_refused():
@@ -183,6 +186,51 @@ def test_buffers_that_training_changes_reach_no_other_client():
     for name, tensor in alone.items():
         torch.testing.assert_close(together[name] - rest[name], tensor, rtol=1e-3, atol=1e-5)
     assert all(torch.equal(each, before[name]) for name, each in model.named_buffers())
+
+
+class Remembering(nn.Module):
+    """Adds a part of what it saw last to its input: a model that would couple one client to the next."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.seen = nn.Linear(4, 3), torch.zeros(4)
+
+    def forward(self, x):
+        mixed = x + 10 * self.seen
+        self.seen = x.detach().mean(0)
+        return self.head(mixed)
+
+
+def test_large_buffers_reach_no_other_client_either():
+    class Large(Remembering):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("memory", torch.zeros(2**22 + 4))
+
+        def forward(self, x):
+            mixed = x + 10 * self.memory[-4:]
+            self.memory[-4:] = x.detach().mean(0)
+            return self.head(mixed)
+
+    model = Large()
+    simulation = Simulation(model, loss_fn, clients_of((4, 4)), LOCAL["whole"])
+    alone = gathered(simulation, told_by(model), [1])
+    together, first = (gathered(simulation, told_by(model), cohort) for cohort in ([0, 1], [0]))
+    for name, tensor in alone.items():
+        torch.testing.assert_close(together[name] - first[name], tensor, rtol=1e-3, atol=1e-5)
+    assert not model.memory.any()
+
+
+@pytest.mark.parametrize("vectorise", [True, False])
+def test_what_a_model_remembers_of_a_client_reaches_no_other(vectorise):
+    torch.manual_seed(3)
+    model = Remembering()
+    simulation = Simulation(model, loss_fn, clients_of((4, 4, 4)), LOCAL["whole"], at_once=1, vectorise=vectorise)
+    alone = gathered(simulation, told_by(model), [2])
+    together, rest = (gathered(simulation, told_by(model), cohort) for cohort in ([0, 1, 2], [0, 1]))
+    for name, tensor in alone.items():
+        torch.testing.assert_close(together[name] - rest[name], tensor, rtol=1e-3, atol=1e-5)
+    assert not model.seen.any()
 
 
 def test_modules_without_batching_rules_train_one_client_after_another():

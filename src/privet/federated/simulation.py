@@ -22,6 +22,7 @@ from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.state import Guard
 from privet.reading.batches import BatchDataset
 from privet.reading.rows import ExampleReader
 from privet.sampling import Indices
@@ -80,10 +81,10 @@ class Simulation:
         vectorised: whether clients are trained together.
 
     Guarantee:
-        A client's update depends on its own data, the round and fresh random numbers alone. One after another, each client starts
-        from the server's parameters and the model's buffers as they are, on copies, so changes to them reach nobody. Together,
-        every operation is computed for each client by itself. A client whose data cannot be read, or whose training raises,
-        contributes zero.
+        A client's update depends on its own data, the round and fresh random numbers alone. It starts from the server's
+        parameters and copies of the model's buffers. Whatever else its training changes in the model or the loss is restored
+        afterwards. Together, every operation is computed for each client by itself. A client whose data cannot be read, or
+        whose training raises, contributes zero.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or the loss fails on made-up clients.
@@ -113,6 +114,7 @@ class Simulation:
         self._at_once = count("at_once", at_once, fix="It limits memory use and does not change the result.")
         self._model, self._loss_fn, self._local = model, loss_fn, local
         parameters = trainable(model)
+        self._guard = Guard(model, loss_fn, parameters)
         if coarse := [name for name, each in parameters.items() if each.dtype not in (torch.float32, torch.float64)]:
             raise UnsupportedModelError(f"parameter {coarse[0]} is not float32, and local steps would be rounded away")
         data = clients if isinstance(clients, BatchDataset) else _Sequence(clients)
@@ -150,7 +152,8 @@ class Simulation:
         def train(own: Any, own_mask: Tensor) -> _Trained:
             return train_locally(self._transformed, self._local, parameters, own, own_mask)
 
-        found: _Trained = vmap(train, randomness="different")(content, mask)
+        with self._guard.isolate():
+            found: _Trained = vmap(train, randomness="different")(content, mask)
         return found
 
     def _one_by_one(
@@ -161,7 +164,8 @@ class Simulation:
             seed_generators(seed)
             own = pytree.tree_map(lambda leaf, client=client: leaf[client].clone(), content)
             try:
-                trained.append(train_locally(self._plain(), self._local, parameters, own, mask[client]))
+                with self._guard.isolate():
+                    trained.append(train_locally(self._plain(), self._local, parameters, own, mask[client]))
             except Exception:
                 if strict:
                     raise
