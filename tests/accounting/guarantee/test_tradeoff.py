@@ -114,3 +114,10 @@ def test_a_meaning_comes_back_from_json():
 def test_epsilons_that_do_not_grow_are_refused(epsilons):
     with pytest.raises(InvalidArgumentError, match=r"^epsilons is"):
         composed_deltas([Event(0.1, 2.0)], epsilons=epsilons, likely=1e-5)
+
+
+@pytest.mark.parametrize("pair", [(0.0, 0.3), (0.5, 1e-3), (2.0, 1e-5), (800.0, 0.0)])
+def test_the_advantage_of_a_loose_profile_is_that_of_its_curve(pair):
+    loose = tradeoff.PrivacyProfile(np.array([0.0, pair[0]]), np.array([1.0, pair[1]]))
+    rates = np.linspace(0, 1, 100_001)
+    assert tradeoff.advantage(loose) == pytest.approx((1 - rates - tradeoff.false_negative_rate(loose, rates)).max(), abs=1e-4)
