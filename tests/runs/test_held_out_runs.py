@@ -14,7 +14,8 @@ from privet.budget import Budget
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import read_history
 from privet.plan import ClassCounts, Holdout
-from privet.training import Training, answers
+from privet.training import answers
+from privet.training.stepper import Stepper
 from privet.training.verification import verify
 
 ROWS, HELD_OUT = 200, 40
@@ -212,11 +213,11 @@ def test_class_counts_are_paid_for_before_the_first_step_and_shift_the_loss(sour
 def test_a_run_that_only_counted_classes_keeps_its_share_of_the_budget(source, tmp_path, monkeypatch):
     shared = Budget.create(tmp_path / "budget", epsilon=6.0, delta=1e-5, examples=ROWS)
 
-    def interrupt(_):
+    def interrupt(*_):
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(Training, "_take", interrupt)
+    monkeypatch.setattr(Stepper, "take", interrupt)
     with pytest.raises(KeyboardInterrupt):
         start(source, tmp_path / "run", plan_of(class_counts=ClassCounts(3.0)), budget=shared)
     assert shared.account().total() > 0
@@ -228,14 +229,14 @@ def test_a_resumed_run_adopts_the_counts_that_were_released(source, tmp_path, mo
     monkeypatch.setattr(
         runs.tasks.AdjustedCrossEntropy, "adopt", lambda loss, priors: (adopted.append(priors), real(loss, priors))[1]
     )
-    steps = Training._take
+    steps = Stepper.take
 
-    def interrupted(training):
-        yield next(steps(training))
+    def interrupted(stepper, update):
+        yield next(steps(stepper, update))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_take", interrupted)
+        patch.setattr(Stepper, "take", interrupted)
         with pytest.raises(KeyboardInterrupt):
             start(source, run, plan_of(class_counts=ClassCounts(0.5)))
     outcome = runs.resume(run)

@@ -113,11 +113,12 @@ class ArmConfig:
         return scheduled_learning_rate(optimizer, schedule, plan.total_steps) if isinstance(schedule, Schedule) else None
 
     def plan_for(self, examples: int) -> Plan:
-        """Return the uncalibrated plan for a number of examples; larger batch sizes shrink to that number."""
+        """Return the uncalibrated plan for a number of examples; larger batch sizes shrink to what these allow."""
         named = dict(self.plan)
         sampling = named.get("sampling", {})
-        if sampling.get("batch_size", 0) > examples:
-            named["sampling"] = {**sampling, "batch_size": examples}
+        largest = examples // sampling.get("cycle", 1)
+        if sampling.get("batch_size", 0) > largest:
+            named["sampling"] = {**sampling, "batch_size": largest}
         return Plan.from_dict({"format": FORMAT, "examples": examples, **named})
 
     @property
