@@ -58,11 +58,18 @@ def test_without_data_there_is_no_time(capsys):
     assert row["signal"] == pytest.approx(500 * 200**0.5 / 1.5)
 
 
-def test_a_regression_and_full_batches_are_planned(capsys):
+def test_a_regression_and_full_batches_are_planned(capsys, tmp_path):
+    table, schema = tmp_path / "rows.csv", tmp_path / "schema.toml"
+    table.write_text("size,price\n" + "".join(f"{number / 60},{number}\n" for number in range(60)), encoding="utf-8")
+    schema.write_text(
+        '[target]\ncolumn = "price"\ntask = "regression"\nlower = 0\nupper = 60\n\n'
+        '[columns]\nsize = {kind = "number", lower = 0, upper = 1}\n',
+        encoding="utf-8",
+    )
     row, = rows(
-        capsys, "--data", "california-housing", "--sampling", "full-batch", "--steps", 2, "--epsilon", 1, "--model", "linear"
+        capsys, "--data", table, "--schema", schema, "--sampling", "full-batch", "--steps", 2, "--epsilon", 1, "--model", "linear"
     )  # fmt: skip
-    assert row["batch_size"] == row["examples"]
+    assert row["batch_size"] == row["examples"] == 60
     assert row["efficiency"] == pytest.approx(1.0, abs=1e-3)
 
 
