@@ -1,10 +1,12 @@
 """Federated learning: clients train on their own data, and a server releases their clipped updates with noise.
 
-`Federated(plan, model, population, optimizer)` holds the rounds; `Simulation` is a population within this process.
+`Federated(plan, model, population, optimizer)` holds the rounds; `Simulation` is a population within this process, and
+`ProcessPool` trains its clients in several.
 """
 
 from privet.federated.local_training import LocalSteps
 from privet.federated.messages import checked, message, sum_messages
+from privet.federated.process_pool import ProcessPool
 from privet.federated.rounds import Population, Round, contribution, no_contributions
 from privet.federated.server import Federated
 from privet.federated.simulation import Simulation
@@ -13,6 +15,7 @@ __all__ = [
     "Federated",
     "LocalSteps",
     "Population",
+    "ProcessPool",
     "Round",
     "Simulation",
     "checked",

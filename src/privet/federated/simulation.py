@@ -78,6 +78,7 @@ class Simulation:
         clients: number of clients.
         privacy_unit: "one user", or as in the data set.
         program: what every client runs, for the record of a run.
+        device: where clients are trained: that of the model's first trainable parameter.
         vectorised: whether clients are trained together.
 
     Guarantee:
@@ -119,6 +120,7 @@ class Simulation:
             raise UnsupportedModelError(f"parameter {coarse[0]} is not float32, and local steps would be rounded away")
         data = clients if isinstance(clients, BatchDataset) else _Sequence(clients)
         self.clients, self.privacy_unit, self.program = len(data), data.privacy_unit, local.program(loss_fn)
+        self.device = next(iter(parameters.values())).device
         self._reader = ExampleReader(data)
         self.vectorised = self._try({name: each.detach() for name, each in parameters.items()}, vectorise)
 

@@ -1,0 +1,106 @@
+"""A pool of processes gathers what the simulation gathers, and a round whose process dies is spent without a sum."""
+
+import os
+import signal
+from concurrent.futures.process import BrokenProcessPool
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privet
+from privet.clipping import Flat, Layerwise
+from privet.errors import InvalidArgumentError
+from privet.federated import Federated, LocalSteps, ProcessPool, Round, Simulation
+from privet.training.clipped_sums import StepError
+
+LOCAL = LocalSteps(learning_rate=0.2, steps=3, batch_size=2)
+
+
+def loss_fn(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def kill_the_second_process(model, batch):
+    """The loss of a client whose labels are all 2: it takes its process with it, as a lack of memory does."""
+    if os.getpid() != PARENT and bool((batch[1] == 2).all()):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return loss_fn(model, batch)
+
+
+PARENT = os.getpid()
+
+
+def clients_of(number=9, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [(torch.randn(4, 3, generator=generator), torch.randint(2, (4,), generator=generator)) for _ in range(number)]
+
+
+def simulated(clients=None, loss=loss_fn):
+    torch.manual_seed(1)
+    model = nn.Linear(3, 3)
+    return model, Simulation(model, loss, clients or clients_of(), LOCAL)
+
+
+def told_by(model, rule, masks=None):
+    return Round(4, {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, rule, masks)
+
+
+@pytest.mark.parametrize("cohort", [[], [7], [8, 0, 3, 5, 1]], ids=len)
+@pytest.mark.parametrize("rule", [Flat(0.3), Layerwise(Flat(0.2))], ids=str)
+def test_the_sum_is_that_of_one_process(rule, cohort):
+    model, simulation = simulated()
+    masks = {
+        "weight": torch.rand(3, 3, generator=torch.Generator().manual_seed(3)) > 0.4,
+        "bias": torch.ones(3, dtype=torch.bool),
+    }
+    told, drawn = told_by(model, rule, masks), np.array(cohort, dtype=np.int64)
+    expected = simulation.gather(told, drawn)
+    with ProcessPool(simulation, processes=2) as pool:
+        found = pool.gather(told, drawn)
+        assert (pool.clients, pool.privacy_unit, pool.program) == (9, "one user", simulation.program)
+    assert (found.sensitivity, found.noise_scales) == (expected.sensitivity, expected.noise_scales)
+    for name, tensor in expected.tensors.items():
+        assert torch.allclose(found.tensors[name], tensor, rtol=0, atol=1e-6), name
+
+
+def federated(population, model):
+    plan = privet.Plan(
+        examples=population.clients, unit="one user", sampling=privet.sampling.FullBatch(), steps=3, delta=1e-3,
+        clipping=Flat(0.3), noise=privet.noise.Gaussian(0.0, non_private=True),
+    )  # fmt: skip
+    return Federated(plan, model, population, torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+def test_a_run_takes_the_steps_of_one_process():
+    ended = []
+    for processes in (None, 3):
+        model, simulation = simulated()
+        with ProcessPool(simulation, processes or 1) as pool, federated(simulation if processes is None else pool, model) as run:
+            run.run()
+        ended.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    assert torch.allclose(*ended, rtol=0, atol=1e-5)
+    torch.manual_seed(1)
+    start = torch.cat([parameter.detach().flatten() for parameter in nn.Linear(3, 3).parameters()])
+    assert not torch.allclose(ended[0], start, atol=1e-2)
+
+
+def test_a_round_whose_process_is_killed_is_spent_and_tells_no_client():
+    clients = [*clients_of(), (torch.zeros(4, 3), torch.full((4,), 2))]
+    model, simulation = simulated(clients, kill_the_second_process)
+    with ProcessPool(simulation, processes=2) as pool, federated(pool, model) as run:
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        with pytest.raises(StepError, match="the round counts as spent"):
+            run.run()
+        assert run.steps_spent == 1
+        assert all(map(torch.equal, before, model.parameters()))
+        with pytest.raises(BrokenProcessPool):
+            pool.gather(told_by(model, Flat(0.3)), np.arange(2))
+
+
+def test_what_is_no_simulation_and_no_number_of_processes_is_refused():
+    with pytest.raises(InvalidArgumentError, match="simulation"):
+        ProcessPool(object(), processes=2)
+    with pytest.raises(InvalidArgumentError, match="processes"):
+        ProcessPool(simulated()[1], processes=0)
