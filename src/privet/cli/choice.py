@@ -5,18 +5,27 @@ from __future__ import annotations
 __all__ = ["Choice"]
 
 import math
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from privet import runs
 from privet.cli import parts
 from privet.data import DataSet
+from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter, Momentum
 from privet.plan import Epochs, Plan
+from privet.runs.run import read_setup
+from privet.training.directory import read_plan
+from privet.tuning import Setting, diagonal
 from privet.tuning.defaults import Defaults, choose_defaults, choose_learning_rate, choose_model
 
 _Value = TypeVar("_Value")
 # Schemes whose batch may be the whole data set; others need several batches.
 _WHOLE, _FEWEST_BATCHES = ("poisson", "full-batch"), 10
+# Optimizers that the scaling rule is known for → its case.
+_SCALED = {
+    "sgd": "sgd", "heavy-ball": "sgd", "nesterov": "sgd", "adam": "adam", "adamw": "adam", "adam-uncorrected": "adam",
+}  # fmt: skip
 
 
 class Choice:
@@ -83,8 +92,25 @@ class Choice:
         size = self._pick("batch_size", batch_size, size)
         return size, given if given is not None or open_steps else self._pick("steps", None, found.steps)
 
-    def learning_rate(self, given: float | None, setup: runs.Setup, plan: Plan) -> float:
-        """Return the learning rate for a calibrated plan."""
+    def learning_rate(self, given: float | None, setup: runs.Setup, plan: Plan, source: Path | None = None) -> float:
+        """Return the learning rate for a calibrated plan: by default, or that of another run by the scaling rule.
+
+        Args:
+            given: the learning rate, if it is given.
+            setup: settings of the run.
+            plan: its plan.
+            source: directory of the other run.
+
+        Raises:
+            InvalidArgumentError: a rate is given as well as a run, or the rule says nothing about the two runs.
+            LedgerError: the directory holds no run.
+        """
+        if source is not None:
+            if given is not None:
+                raise InvalidArgumentError("--scale-from", str(source), "left out with --learning-rate", "Choose one of the two.")
+            self.values["learning_rate"] = rate = _scale_rate(source, setup, plan)
+            self.values["scaled_from"] = str(source)
+            return rate
         usual = choose_learning_rate(plan, self.model, task=self.task, optimizer=setup.optimizer, momentum=setup.momentum)
         return self._pick("learning_rate", given, usual)
 
@@ -101,3 +127,40 @@ class Choice:
             return given
         self.values[name] = usual  # type: ignore[assignment]
         return usual
+
+
+def _scale_rate(source: Path, setup: runs.Setup, plan: Plan) -> float:
+    """Return the rate that adds the noise to the parameters that another run's rate added in that run.
+
+    Both runs take the same optimizer, so the rule only has to know bounds, momenta and noise multipliers. It says nothing of
+    anything else that changes the sum of the noise, which has to be the same.
+    """
+    base_setup, base = read_setup(source), read_plan(source)
+    if setup.optimizer not in _SCALED:
+        raise InvalidArgumentError("--optimizer", setup.optimizer, f"with --scale-from, one of {', '.join(_SCALED)}")
+    old, new = _fixed(base_setup, base), _fixed(setup, plan)
+    for name, value in new.items():
+        if value != old[name]:
+            raise InvalidArgumentError(
+                "--scale-from", str(source), f"a run with the {name} of this one, {value}",
+                f"It has {old[name]}, and the rule covers bound, momentum and noise only.",
+            )  # fmt: skip
+    (found,) = diagonal(
+        Setting(base_setup.learning_rate, base.clipping.sensitivity, base_setup.momentum, base.noise_multiplier),
+        bounds=(plan.clipping.sensitivity,), momenta=(setup.momentum,), noise_multipliers=(plan.noise_multiplier,),
+        optimizer=_SCALED[setup.optimizer],
+    )  # fmt: skip
+    return found.learning_rate
+
+
+def _fixed(setup: runs.Setup, plan: Plan) -> dict[str, Any]:
+    """Return what two runs have in common if the scaling rule covers them, by the words of the message that says otherwise."""
+    return {
+        "optimizer": setup.optimizer,
+        "kind of noise": type(plan.noise).__name__,
+        "expected batch size": plan.sampling.expected_batch_size(plan.examples),
+        "number of steps": plan.total_steps,
+        "bound schedule": plan.bound_schedule,
+        "momentum of gradients": plan.momentum,
+        "sparsification": plan.sparsification,
+    }

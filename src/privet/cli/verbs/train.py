@@ -129,6 +129,14 @@ def train(
         ),
     ] = None,
     optimizer_options: options.OptimizerOptions = None,
+    scale_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of a run with another bound, momentum or noise: take its learning rate by the scaling rule, which "
+            "keeps η·C·σ/(1−µ) for sgd and η for adam. A rate that was searched on private data has an ε of its own.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
     couple_learning_rate: options.CoupleLearningRate = False,
     average: Annotated[
         str | None,
@@ -296,7 +304,7 @@ def train(
         )  # fmt: skip
     plan = replace(plan, schema=dataset.schema)
     plan = plan if epsilon is None else plan.calibrate(epsilon)
-    setup = replace(setup, learning_rate=chosen.learning_rate(learning_rate, setup, plan), defaults=chosen.values)
+    setup = replace(setup, learning_rate=chosen.learning_rate(learning_rate, setup, plan, scale_from), defaults=chosen.values)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     directory = out or _new_directory(setup)
     with _resumable(directory), open_sinks(log or (), directory, _shown_settings(setup, plan), "--log") as sinks:
