@@ -68,7 +68,7 @@ SUBLAYERS = {
         "convex_losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
         "convex_training", "convex_verification",
     ],
-    "privet.federated": ["rounds", "messages", "local_training", "simulation", "process_pool", "cohorts", "server"],
+    "privet.federated": ["rounds", "messages", "communication", "local_training", "simulation", "process_pool", "cohorts", "server"],
     "privet.cli": [
         "output", "destination", "refusals", "topics", "compositions", "definitions", "parts", "options", "choice", "config",
         "config_schema", "summary", "verbs", "main",

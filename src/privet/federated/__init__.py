@@ -4,6 +4,7 @@
 `ProcessPool` trains its clients in several.
 """
 
+from privet.federated.communication import Communication
 from privet.federated.local_training import LocalSteps
 from privet.federated.messages import checked, message, sum_messages
 from privet.federated.process_pool import ProcessPool
@@ -12,6 +13,7 @@ from privet.federated.server import Federated
 from privet.federated.simulation import Simulation
 
 __all__ = [
+    "Communication",
     "Federated",
     "LocalSteps",
     "Population",
