@@ -101,6 +101,15 @@ def test_too_few_public_examples_or_others_of_another_shape_are_refused(images, 
         assert not (tmp_path / "run").exists()
 
 
+def test_private_data_are_not_public(images, tmp_path, capsys):
+    code, error = train(capsys, images, "--public", images, "--anchors", 20, "--out", tmp_path / "run")
+    assert (code, len(error.splitlines())) == (2, 1)
+    assert "other data than those that are trained on" in error
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InvalidArgumentError, match="other data than those that are trained on"):
+        load_public(rule("digits"), load("digits"))
+
+
 def test_made_up_images_are_on_the_scale_of_the_pixels_with_labels_of_the_classes(images):
     data = load(str(images), classes=CLASSES)
     made = load_public(rule(DEAD_LEAVES), data)

@@ -30,7 +30,7 @@ def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
         dataset: the private data set, of which only shape, classes and pixel range are read.
 
     Raises:
-        InvalidArgumentError: the private data have no classes, or the public examples another shape.
+        InvalidArgumentError: the private data have no classes, or the public examples are the private ones or have another shape.
 
     Source:
         Yu et al. 2021, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private Learning", section 4:
@@ -55,6 +55,12 @@ def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
 def _load(rule: GEP, dataset: DataSet) -> Tensor:
     path = rule.public.lower().endswith(".npz")
     found = load(rule.public, classes=dataset.classes) if path else load(rule.public)
+    # A copy of a file elsewhere is not noticed: to compare the contents would make an error depend on them.
+    if found.name == dataset.name and (not path or found.provenance == dataset.provenance):
+        raise InvalidArgumentError(
+            "clipping.public", rule.public, "other data than those that are trained on",
+            "What gradients of private examples span is private, too.",
+        )  # fmt: skip
     return found.train.tensors[0]
 
 
