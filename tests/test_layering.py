@@ -62,15 +62,18 @@ SUBLAYERS = {
         "guarantee",
     ],
     "privet.audit": [
-        "probe", "checks", "observations", "production", "reporting", "_mechanism", "_one_run", "_program", "battery", "plugin",
+        "probe", "checks", "observations", "production", "federated_rounds", "reporting", "_mechanism", "_one_run", "_program",
+        "battery", "plugin",
     ],
     "privet.convex": [
         "convex_losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
         "convex_training", "convex_verification",
     ],
-    "privet.federated": ["rounds", "messages", "communication", "local_training", "simulation", "process_pool", "cohorts", "server"],
+    "privet.federated": [
+        "rounds", "messages", "communication", "local_training", "simulation", "process_pool", "cohorts", "server",
+    ],
     "privet.cli": [
-        "output", "destination", "refusals", "topics", "compositions", "definitions", "parts", "options", "choice", "config",
+        "output", "refusals", "destination", "topics", "compositions", "definitions", "parts", "options", "choice", "config",
         "config_schema", "summary", "verbs", "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],

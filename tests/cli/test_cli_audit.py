@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
 
 import privet
+from privet.audit import federated_rounds
 from privet.cli import main
 from privet.clipping import Flat, Layerwise
 from privet.clipping.clipped_sum import ClippedSum
+from privet.federated import Federated, LocalSteps, Simulation, sum_messages
 from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.training import stepper
@@ -30,6 +35,14 @@ plan = privet.Plan(
 def loss_fn(model, batch):
     return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 """
+
+
+def outputs(model, rows):
+    return model(rows)[:, 0]
+
+
+def outputs_of_rows(model, batch):
+    return model(batch[0])[:, 0]
 
 
 def ended(capsys, *words):
@@ -64,6 +77,30 @@ def test_a_run_keeps_its_certificate(capsys, tmp_path, place):
     status, found = ended(capsys, "audit", tmp_path)
     assert (status, found["passed"]) == (0, True)
     assert json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))["passed"] is True
+
+
+@pytest.mark.parametrize("of_clients", [True, False])
+def test_a_federated_run_is_audited_with_clients_for_canaries(of_clients, capsys, tmp_path, monkeypatch):
+    model, rows = nn.Linear(3, 1), torch.zeros(300, 3)
+    optimizer, by_name = torch.optim.SGD(model.parameters(), lr=1.0), Layerwise({".*weight": Flat(0.7), ".*": Flat(0.2)})
+    if of_clients:
+        people = Simulation(model, outputs, rows[:, None], LocalSteps.fed_sgd())
+        run = Federated(plan(unit="one user", clipping=by_name), model, people, optimizer, tmp_path / "run")
+    else:
+        run = privet.Training(plan(clipping=by_name), model, outputs_of_rows, optimizer, TensorDataset(rows), tmp_path / "run")
+    run.close()
+    held = []
+    monkeypatch.setattr(federated_rounds, "sum_messages", lambda *given: held.append(given) or sum_messages(*given))
+    status, found = ended(capsys, "audit", tmp_path / "run")
+    assert (status, found["passed"]) == (0, True)
+    assert bool(held) == of_clients
+
+
+def test_a_plan_is_audited_as_a_federated_one_if_asked_to(capsys, tmp_path):
+    (tmp_path / "plan.json").write_text(plan(unit="one user").to_json(), encoding="utf-8")
+    status, found = ended(capsys, "audit", "--federated", "--plan", tmp_path / "plan.json")
+    assert (status, found["passed"]) == (0, True)
+    assert 0 < found["epsilon_lower_bound"] <= found["epsilon_claimed"]
 
 
 def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
@@ -121,6 +158,7 @@ def test_a_batch_and_a_plan_are_enough(capsys, tmp_path):
     (["audit", "nowhere"], "", "plan.json"),
     (["audit", "--plan", "nowhere.json"], "", "--plan"),
     (["audit", "--plan", "mine.py"], "no plan", "plan"),
+    (["audit", "--federated"], "", "RUN"),
     (["check", "nowhere.py"], "", "MODEL.py"),
     (["check", "mine.py"], "raise OSError('disk on fire')", "disk on fire"),
     (["check", "mine.py"], "model = 3\ndataset = [1, 2]\n", "no plan|dataset|model"),

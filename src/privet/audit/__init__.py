@@ -6,6 +6,7 @@ from privet.audit._one_run.guesses import GuessBounds, bounds
 from privet.audit._one_run.membership import OneRunAudit, one_run
 from privet.audit._program.guarantee import FAMILIES, GuaranteeCheck, check, usual_plan
 from privet.audit.checks import Check
+from privet.audit.federated_rounds import hold_rounds
 from privet.audit.probe import LinearModel, Probe, ProbeData, Trace, Trainer
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "bounds",
     "canaries",
     "check",
+    "hold_rounds",
     "mechanism",
     "one_run",
     "usual_plan",

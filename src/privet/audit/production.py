@@ -1,10 +1,10 @@
-"""The default trainer of audits: `privet.Training`, observed through its optimizer."""
+"""The default trainer of audits: `privet.Training`, observed through its optimizer, as other trainers can be."""
 
 from __future__ import annotations
 
-__all__ = ["ReleaseRecorder", "train"]
+__all__ = ["ReleaseRecorder", "output_of", "record_releases", "train"]
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,11 +16,27 @@ from privet.audit.probe import Array, LinearModel, Probe, Trace
 from privet.clipping import AdaptiveQuantile, Rule
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
-from privet.training import Training
+from privet.plan import Plan
+from privet.training import Step, Training
 
 
 def train(probe: Probe) -> Trace:
     """Train the probe by `privet.Training` and return the releases that its optimizer received."""
+    return record_releases(probe, _steps)
+
+
+def _steps(probe: Probe, plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
+    return iter(Training(plan, model, output_of, optimizer, probe.data, physical_batch_size=probe.physical_batch_size))
+
+
+def record_releases(probe: Probe, begin: Callable[[Probe, Plan, LinearModel, ReleaseRecorder], Iterator[Step]]) -> Trace:
+    """Take a probe's steps with a recording optimizer, and return the releases that it received.
+
+    Args:
+        probe: the task.
+        begin: returns the steps of a training of this plan, model and optimizer, which reads the examples of the probe's data
+            step by step.
+    """
     momentum = probe.plan.momentum
     if momentum is not None and momentum.accumulates and not isinstance(momentum, InnerOuter):
         raise InvalidArgumentError(
@@ -31,9 +47,9 @@ def train(probe: Probe) -> Trace:
     recorded = _RecordingRule.of(probe.plan.clipping)
     plan = probe.plan if recorded is None else replace(probe.plan, clipping=recorded)
     optimizer = ReleaseRecorder(model)
-    training = Training(plan, model, _loss, optimizer, probe.data, physical_batch_size=probe.physical_batch_size)
+    begun = begin(probe, plan, model, optimizer)
     probe.data.taken()  # discard the reads of the check before training
-    drawn = [probe.data.taken() for _ in training]
+    drawn = [probe.data.taken() for _ in begun]
     releases = {name: plan.divisor * torch.cat(steps).double().numpy() for name, steps in optimizer.received.items()}
     if isinstance(plan.momentum, InnerOuter):
         releases = {name: _remove_outer_momentum(steps, plan.momentum.outer) for name, steps in releases.items()}
@@ -46,9 +62,9 @@ def train(probe: Probe) -> Trace:
     return Trace(releases | counts, drawn, [rule for rule, _ in recorded.seen])
 
 
-def _loss(model: nn.Module, rows: Tensor) -> Tensor:
-    losses: Tensor = model(rows)
-    return losses
+def output_of(model: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Return the losses of the rows: the outputs of the model."""
+    return model(rows)
 
 
 class ReleaseRecorder(torch.optim.Optimizer):

@@ -1,0 +1,84 @@
+"""The federated trainer of audits: `privet.federated.Federated`, with a client in the place of every example of a probe."""
+
+from __future__ import annotations
+
+__all__ = ["hold_rounds"]
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privet.audit.probe import LinearModel, Probe, ProbeData, Trace
+from privet.audit.production import ReleaseRecorder, output_of, record_releases
+from privet.clipping.clipped_sum import ClippedSum
+from privet.federated import Federated, LocalSteps, Round, Simulation, contribution, message, sum_messages
+from privet.plan import Plan
+from privet.sampling import Indices
+from privet.training import Step
+
+# Two rounds of eight are held by messages, which cost ten times as much as a simulation. Rounds come in pairs, because the
+# audit chooses thresholds on one round of a pair and counts errors on the other.
+_BY_MESSAGES, _PERIOD = 2, 8
+_AT_ONCE = 256
+
+
+def hold_rounds(probe: Probe) -> Trace:
+    """Hold the rounds of a probe by `privet.federated.Federated` and return the releases that its optimizer received.
+
+    A client has one example of the probe, and a local step of DP-FedSGD on the loss ⟨w, x⟩: its update is the row x. Clients with
+    rows are canaries; the others send zeros. In two rounds of eight, every client clips its update and sends it as bytes, which
+    the server checks and sums; in the others, `Simulation` trains and clips the whole cohort.
+
+    Args:
+        probe: the task, from `privet.audit.mechanism`.
+    """
+    return record_releases(probe, _rounds)
+
+
+def _rounds(probe: Probe, plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
+    return Federated(plan, model, _Canaries(probe, model), optimizer).steps()
+
+
+class _Rows:
+    """The probe's examples as clients of one example each, beside the reads that tell the auditor who was drawn."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._data = ProbeData(probe.data.rows, probe.data.where, len(probe.data), str(probe.plan.unit))
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, client: int) -> Tensor:
+        row = self._data.read(np.array([client]))
+        self._data.taken()  # these reads follow from the cohort, which is recorded
+        return row
+
+
+class _Canaries(Simulation):
+    """Clients of a probe, whose updates are their rows.
+
+    Args:
+        probe: the probe.
+        model: model with the probe's parameters.
+    """
+
+    def __init__(self, probe: Probe, model: LinearModel) -> None:
+        super().__init__(model, output_of, _Rows(probe), LocalSteps.fed_sgd(), at_once=_AT_ONCE)  # type: ignore[arg-type]
+        self.privacy_unit = str(probe.plan.unit)
+        self._probe = probe
+
+    def gather(self, told: Round, cohort: Indices) -> ClippedSum:
+        """Return the clipped sum of the cohort, by messages or by simulation, and record who was drawn."""
+        rows = self._probe.data.read(np.asarray(cohort, dtype=np.int64))
+        if (told.number - 1) % _PERIOD >= _BY_MESSAGES:
+            return super().gather(told, cohort)
+        nothing = self._send(torch.zeros_like(rows[:1]), told) if len(rows) else b""
+        sent = [self._send(row[None], told) if row.any() else nothing for row in rows]
+        return sum_messages(zip(cohort.tolist(), sent, strict=True), told, cohort)
+
+    def _send(self, row: Tensor, told: Round) -> bytes:
+        """Return the message of a client with this row, (1, d)."""
+        parts = zip(self._probe.sizes, row.split([*self._probe.sizes.values()], 1), strict=True)
+        return message(contribution({name: part.unsqueeze(1) for name, part in parts}, told))
