@@ -80,6 +80,54 @@ def test_what_is_no_message_counts_as_nothing(rule, masks):
     assert distance(found, template) == 0
 
 
+def of_floats(numbers):
+    return np.asarray(numbers, dtype="<f4").tobytes()
+
+
+# What a hostile client may send instead of its honest message, (numbers of the message, random generator) → anything.
+HOSTILE = {
+    "a million times as long": lambda honest, random: of_floats(1e6 * honest),
+    "the largest numbers": lambda honest, random: of_floats(np.full(len(honest), np.finfo(np.float32).max)),
+    "the smallest numbers": lambda honest, random: of_floats(np.full(len(honest), 1e-45)),
+    "the opposite": lambda honest, random: of_floats(-honest),
+    "one large number": lambda honest, random: of_floats(np.eye(1, len(honest))[0] * 1e30),
+    "one large number at the end": lambda honest, random: of_floats(np.eye(1, len(honest))[0][::-1] * 1e30),
+    "zeros": lambda honest, random: of_floats(np.zeros(len(honest))),
+    "NaN": lambda honest, random: of_floats(np.full(len(honest), np.nan)),
+    "infinity": lambda honest, random: of_floats(np.r_[honest[:-1], np.inf]),
+    "random bytes": lambda honest, random: random.bytes(4 * len(honest)),
+    "the other byte order": lambda honest, random: np.asarray(honest, dtype=">f4").tobytes(),
+    "integers": lambda honest, random: np.arange(len(honest), dtype="<i4").tobytes(),
+    "float64": lambda honest, random: honest.astype("<f8").tobytes(),
+    "half as many float64": lambda honest, random: (1e300 * honest[: len(honest) // 2]).astype("<f8").tobytes(),
+    "float16": lambda honest, random: honest.astype("<f2").tobytes(),
+    "twice as many": lambda honest, random: of_floats(np.r_[honest, honest]),
+    "one less": lambda honest, random: of_floats(honest[1:]),
+    "tensors": lambda honest, random: torch.from_numpy(honest),
+    "an array": lambda honest, random: honest.astype("<f4"),
+    "another kind of bytes": lambda honest, random: bytearray(of_floats(1e6 * honest)),
+}
+
+
+@pytest.mark.filterwarnings("error")  # a warning would tell that some client sent no numbers
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize(("rule", "masks"), EVERY)
+def test_a_hostile_client_moves_the_sum_of_the_others_by_at_most_the_sensitivity(rule, masks, hostile):
+    told = round_of(rule, masks)
+    others = [(client, sent(told, client, 10.0)) for client in (1, 2)]
+    honest = np.frombuffer(sent(told, 3, 10.0), "<f4").astype(np.float64)
+    forged = HOSTILE[hostile](honest, np.random.default_rng(7))
+    without = sum_messages(others, told, np.array([1, 2]))
+    # Alone, before and after an honest message, and with others' numbers for senders.
+    for answers in ([(3, forged)], [(3, forged), (3, of_floats(honest))], [(3, forged), (3, forged), (4, forged), (-1, forged)]):
+        found = sum_messages([*others, *answers], told, np.array([1, 2, 3]))
+        assert distance(found, without) <= told.rule.sensitivity * (1 + 1e-6)
+        assert all(bool(tensor.isfinite().all()) for tensor in found.tensors.values())
+        assert (found.sensitivity, found.noise_scales) == (without.sensitivity, without.noise_scales)
+        for name, mask in (told.masks or {}).items():
+            assert not found.tensors[name][~mask].any()
+
+
 def test_a_dense_message_does_not_pass_for_a_sparse_one():
     assert checked(sent(round_of("flat")), no_contributions(round_of("flat", "sparse"))) is None
 

@@ -1,6 +1,7 @@
 """Rounds: what one client can move, for every rule and mask, measured with neighbouring cohorts."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,12 +25,19 @@ RULES = {
 }
 # How much of the sensitivity these lengths of updates attain, where it is not nearly all.
 LEAST = {"psac": 0.2, "global": 0.1}
-MASKS = {"dense": None, "sparse": Selection(seed=5, block=2, zeros=20)}
+# Masks that are drawn travel as three numbers; those of a ranking as they are, here with one tensor left out as a whole.
+RANKED = {
+    "a.weight": torch.arange(15).view(5, 3) % 4 == 0, "a.bias": torch.zeros(5, dtype=torch.bool),
+    "b.weight": torch.ones(2, 5, dtype=torch.bool),
+}  # fmt: skip
+MASKS = {"dense": None, "sparse": Selection(seed=5, block=2, zeros=20), "ranked": RANKED}
 
 
 def round_of(rule, masks="dense"):
-    selection = MASKS[masks]
-    return Round(3, PARAMETERS, RULES[rule], None if selection is None else selection.masks(SHAPES), selection)
+    kind = MASKS[masks]
+    if isinstance(kind, Selection):
+        return Round(3, PARAMETERS, RULES[rule], kind.masks(SHAPES), kind)
+    return Round(3, PARAMETERS, RULES[rule], kind)
 
 
 def deltas_of(clients, seed=0, scale=1.0):
@@ -82,6 +90,22 @@ def test_weights_scale_clipped_updates_and_are_at_most_one():
     for weight, expected in ((0.25, 0.25), (1.0, 1.0), (8.0, 1.0), (-1.0, 0.0), (math.nan, 0.0)):
         found = contribution(deltas, told, [weight]).tensors["b.weight"]
         torch.testing.assert_close(found, expected * full)
+
+
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.9, 1.0])
+def test_a_client_of_weight_w_moves_the_updates_by_at_most_w_times_the_sensitivity(rule, masks, weight):
+    told, moved = round_of(rule, masks), []
+    for scale in (1e-3, 0.5, 3.0, 1e6, 1e20):
+        deltas = deltas_of(3)
+        for tensor in deltas.values():
+            tensor[1] *= scale
+        whole = contribution(deltas, told, [1.0, weight, 0.3])
+        without = contribution({name: tensor[[0, 2]] for name, tensor in deltas.items()}, told, [1.0, 0.3])
+        moved.append(distance(*(replace(each, tensors={n: each.tensors[n] for n in SHAPES}) for each in (whole, without))))
+    assert max(moved) <= weight * told.rule.sensitivity * (1 + 1e-6) + 1e-7
+    assert max(moved) >= 0.9 * LEAST.get(rule, 0.9) * weight * told.rule.sensitivity
 
 
 def test_statistics_are_not_weighted():

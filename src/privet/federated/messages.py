@@ -64,10 +64,11 @@ def checked(data: object, template: ClippedSum) -> dict[str, Tensor] | None:
     sizes = {name: len(places(support[name])) if name in support else each.numel() for name, each in template.tensors.items()}
     if not isinstance(data, bytes) or len(data) != 4 * sum(sizes.values()):
         return None
-    numbers = torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float64))
+    # As float32 first: NumPy warns of some NaNs when it converts them, and a client must not decide what the server says.
+    numbers = torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float32))
     if not bool(numbers.isfinite().all()):
         return None
-    found = dict(zip(sizes, numbers.split(list(sizes.values())), strict=True))
+    found = dict(zip(sizes, numbers.double().split(list(sizes.values())), strict=True))
     if COUNTS in found and bool((found[COUNTS].abs() != 0.5).any()):
         return None
     scaled = (float(part.norm()) / template.noise_scales.get(name, 1.0) for name, part in found.items())
