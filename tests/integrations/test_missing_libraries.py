@@ -11,6 +11,7 @@ NEEDED = {
     "transformers": "privet.integrations.transformers",
     "accelerate.optimizer": "privet.integrations.transformers",
     "trl": "privet.integrations.trl",
+    "flwr.app": "privet.integrations.flower",
 }
 
 
