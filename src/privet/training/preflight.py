@@ -16,7 +16,7 @@ __all__ = [
 import sys
 import traceback
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -221,19 +221,15 @@ def advance_parametrizations(model: nn.Module) -> None:
 
     The result depends on released parameters only, as no example takes part.
     """
+    kind = getattr(sys.modules.get("torch.nn.utils.spectral_norm"), "SpectralNorm", ())
     with torch.no_grad():
-        for module in model.modules():
-            for name in getattr(module, "parametrizations", None) or ():
-                if module.training:
-                    getattr(module, name)
-            for hook in _spectral_norms(module):
+        for module in (each for each in model.modules() if each.training):
+            # The table itself: asking a module for an attribute that it lacks is slow, and this runs in every step.
+            parametrized = module._modules.get("parametrizations")
+            for name in parametrized if isinstance(parametrized, nn.ModuleDict) else ():
+                getattr(module, name)
+            for hook in (each for each in module._forward_pre_hooks.values() if isinstance(each, kind)):
                 hook(module, None)
-
-
-def _spectral_norms(module: nn.Module) -> Iterator[Any]:
-    kind = getattr(sys.modules.get("torch.nn.utils.spectral_norm"), "SpectralNorm", None)
-    if kind is not None and module.training:
-        yield from (hook for hook in module._forward_pre_hooks.values() if isinstance(hook, kind))
 
 
 def _say_that_it_runs_uncompiled(model: nn.Module, loss_fn: LossFunction) -> None:
