@@ -1,5 +1,6 @@
 """Federated runs: FedAvg and its relatives on the plan, ledger and statement of a training."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -127,6 +128,28 @@ def test_epsilon_is_that_of_the_plan_and_every_round_is_in_the_ledger(plan):
         assert federated.epsilon() == plan.epsilon()
         assert federated.guarantee().epsilon == plan.epsilon()
         assert federated.steps_left == 0
+
+
+def test_the_log_of_a_run_has_epsilon_after_every_round(tmp_path):
+    plan = make_plan(steps=230)  # more rounds than there are steps in the log of a training
+    with open_run(plan, directory=tmp_path / "run") as federated:
+        federated.run()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {line["step"]: line["epsilon"] for line in lines} == {n: plan.epsilon(steps=n) for n in range(1, 231)}
+
+
+def test_what_a_population_does_to_the_parameters_that_it_is_told_reaches_nobody():
+    class Writing(Simulation):
+        def gather(self, told, cohort):
+            for parameter in told.parameters.values():
+                parameter.add_(1e3)
+            return no_contributions(told)
+
+    plan = make_plan(noise=Gaussian(multiplier=0.0, non_private=True))
+    with open_run(plan, population=Writing(make_model(), loss_fn, clients_of(), LOCAL)) as federated:
+        federated.run()
+        for one, other in zip(federated.model.parameters(), make_model().parameters(), strict=True):
+            assert torch.equal(one, other)
 
 
 def test_masks_travel_as_the_numbers_that_they_are_drawn_from():

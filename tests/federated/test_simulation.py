@@ -158,6 +158,17 @@ def test_a_client_changes_no_update_but_its_own(vectorise):
     assert 0 < moved <= 2 * 0.05
 
 
+@pytest.mark.parametrize("examples", [1, 300])
+@pytest.mark.parametrize("vectorise", [True, False])
+def test_all_examples_of_a_client_together_move_the_sum_by_at_most_the_sensitivity(examples, vectorise):
+    model, others, local = small_model(), clients_of((4, 4, 2)), LocalSteps(learning_rate=0.5, steps=20, batch_size=50)
+    told, held = told_by(model, Flat(0.05)), [*others, *clients_of((examples,), seed=9)]
+    simulation = Simulation(model, loss_fn, held, local, vectorise=vectorise)
+    whole, without = (gathered(simulation, told, cohort) for cohort in (range(4), range(3)))
+    moved = torch.cat([(whole[name] - without[name]).flatten() for name in whole]).norm()
+    assert 0.99 * 0.05 < moved <= 0.05 * (1 + 1e-5)
+
+
 def test_a_client_that_fails_contributes_zero_and_nobody_hears_of_it():
     model = nn.Embedding(7, 3)
 

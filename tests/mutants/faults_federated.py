@@ -8,6 +8,8 @@ ROUNDS = partial(among, "test_rounds")
 MESSAGES = partial(among, "test_messages")
 CLIENTS = partial(among, "test_simulation")
 RUNS = partial(among, "test_federated")
+AUDIT = partial(among, "test_federated_rounds")
+SAME = AUDIT("test_both_ways_give_the_same_sums_without_noise")
 
 MUTANTS = [
     Mutant("weights may exceed one", "contribution",
@@ -55,4 +57,25 @@ MUTANTS = [
     Mutant("padding counts", "train_locally",
            "% examples.clamp(min=1)", "% size",
            CLIENTS("test_padding_does_not_count")),
+    Mutant("messages are cut to twice the sensitivity", "messages.checked",
+           "template.sensitivity * _MARGIN / length", "2 * template.sensitivity / length",
+           MESSAGES("test_a_hostile_client_moves_the_sum_of_the_others_by_at_most_the_sensitivity[flat-dense-the largest numbers]")),
+    Mutant("masks are told of the first block", "CohortSummer._selection",
+           "times.block(number)", "times.block(1)",
+           RUNS("test_masks_travel_as_the_numbers_that_they_are_drawn_from")),
+    Mutant("a population writes to the model", "CohortSummer.tell",
+           "parameter.detach().clone()", "parameter.detach()",
+           RUNS("test_what_a_population_does_to_the_parameters_that_it_is_told_reaches_nobody")),
+    Mutant("clients are pushed away from the server", "train_locally",
+           "(value - parameters[name])", "(parameters[name] - value)",
+           CLIENTS("test_updates_are_those_of_plain_sgd[FedProx-False]")),
+    Mutant("no messages are audited", "_Canaries.gather",
+           ">= _BY_MESSAGES", ">= 0",
+           AUDIT("test_clients_are_summed_by_messages_and_by_simulation")),
+    Mutant("canaries of messages are silent", "_Canaries.gather",
+           "if row.any() else nothing", "if not row.any() else nothing",
+           SAME),
+    Mutant("canaries of simulations are the first client", "_Rows.__getitem__",
+           "np.array([client])", "np.array([0])",
+           SAME),
 ]  # fmt: skip
