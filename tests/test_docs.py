@@ -16,7 +16,7 @@ TEXTS = {path: path.read_text(encoding="utf-8") for path in DOCUMENTS}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A block of TOML that begins with the name of a file is that file; any other is a configuration to train by.
 NAMED = re.compile(r"# (\S+\.toml)\n")
-OPTIONAL = ("sklearn", "transformers", "peft", "trl", "pandas", "tensorboard")
+OPTIONAL = ("sklearn", "transformers", "peft", "trl", "pandas", "tensorboard", "flwr")
 
 
 def name(path):
