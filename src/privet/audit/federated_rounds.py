@@ -18,7 +18,7 @@ from privet.plan import Plan
 from privet.sampling import Indices
 from privet.training import Step
 
-# Two rounds of eight are held by messages, which cost ten times as much as a simulation. Rounds come in pairs, because the
+# Two rounds of eight are held by messages, which cost several times as much as a simulation. Rounds come in pairs, because the
 # audit chooses thresholds on one round of a pair and counts errors on the other.
 _BY_MESSAGES, _PERIOD = 2, 8
 _AT_ONCE = 256
