@@ -18,6 +18,8 @@ from privet_experiments.reproduction.claims_table import findings, ours, verdict
 from privet_experiments.reproduction.selection import finished_runs
 from privet_experiments.reproduction.table import line, wrap
 from privet_experiments.tasks.arm_config import ArmConfig
+from privet_experiments.tasks.federated.config import UserConfig
+from privet_experiments.tasks.federated.files import FILES
 from privet_experiments.tasks.metrics import format_metric
 from privet_experiments.tasks.run_record import Records, RunRecord
 
@@ -100,6 +102,8 @@ def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
         yield _listed(one.features.replace("as they are", "raw inputs") for one in trained)
         yield _examples(recipe)
         yield _optimizers(trained)
+    elif recipe.data is not None:
+        yield from _of_users(recipe, [one for one in settings if isinstance(one, UserConfig)], records)
     else:
         yield from ("gradient flow without noise", "small networks", "synthetic inputs", "—", "gradient flow")
     yield _rates(recipe)
@@ -107,6 +111,30 @@ def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
         f"{row}: {verdict_of(some)}" if row else verdict_of(some) for row, some in findings(recipe, records).items()
     )
     yield _BREAK.join(_compared(one, records) for one in recipe.published) or "—"
+
+
+def _of_users(recipe: Recipe, settings: Sequence[UserConfig], records: Sequence[RunRecord]) -> Iterable[str]:
+    """Yield setting, model, features, examples and optimizer of a recipe on the data of many users."""
+    private = sorted({one.epsilon for one in settings if one.epsilon is not None})
+    deltas = sorted({float(one.plan["delta"]) for one in records if one.plan is not None})
+    steps = sorted({one.plan["steps"] for one in settings if one.method != "constant"})
+    shares = sorted({one.share for one in settings})
+    yield "; ".join(
+        (
+            str(recipe.data),
+            f"ε = {_range([f'{epsilon:g}' for epsilon in private])}",
+            f"δ = {', '.join(numbers.format_power_of_ten(float(f'{delta:.3g}')) for delta in deltas)}",
+            f"batches of {_range([numbers.format_percent(share) for share in shares])} of the units",
+            f"{_range(steps)} steps",
+        )
+    )
+    clients = FILES[recipe.data or ""].clients
+    yield from (
+        "linear",
+        "raw inputs",
+        f"those of {clients:,} users",
+        f"SGD, momentum {_listed(f'{one.momentum:g}' for one in settings)}",
+    )
 
 
 def _compared(number: PublishedNumber, records: Sequence[RunRecord]) -> str:

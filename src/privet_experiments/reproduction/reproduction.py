@@ -20,6 +20,7 @@ from privet_experiments.reproduction.selection import job_of
 from privet_experiments.reproduction.table import Row
 from privet_experiments.reproduction.workers import performing
 from privet_experiments.tasks.job import Job, TaskExamples, read
+from privet_experiments.tasks.kinds import TASKS
 from privet_experiments.tasks.run_record import Records, RunRecord
 
 # Seed of the learning-rate search, which no reported run uses.
@@ -103,7 +104,7 @@ def reproduce(
         raise InvalidArgumentError("examples and folder", (extent.examples, folder), "left out: there is no data set")
     number = recipe.examples if extent.examples is None else extent.examples
     examples = TaskExamples(recipe.data, None if folder is None else str(folder), number, recipe.classes)
-    size = 0 if recipe.data is None else len(read(examples).train)
+    size = 0 if recipe.data is None else TASKS[recipe.task].size(examples)
     for features in {recipe.settings(arm).features for arm in arms} - {AS_THEY_ARE}:
         check(read(examples), features)
     directory = Path(directory)

@@ -7,6 +7,7 @@ __all__ = ["finished_runs", "job_of"]
 from privet.data import catalogue
 from privet_experiments.recipe import Arm, Recipe
 from privet_experiments.tasks.arm_config import TaskConfig
+from privet_experiments.tasks.federated.files import FILES
 from privet_experiments.tasks.job import Job, TaskExamples
 from privet_experiments.tasks.run_record import Records, RunRecord
 
@@ -40,7 +41,8 @@ def finished_runs(recipe: Recipe, records: Records) -> tuple[RunRecord, ...]:
 
     A run of a tuned recipe counts with any learning rate; the search is not repeated.
     """
-    size = recipe.examples or sum(entry.train for entry in catalogue() if entry.name == recipe.data)
+    sizes = {entry.name: entry.train for entry in catalogue()} | {name: file.clients for name, file in FILES.items()}
+    size = recipe.examples or sizes.get(recipe.data or "", 0)
     examples = TaskExamples(recipe.data, None, recipe.examples, recipe.classes)
     arms = {arm.name: (arm, recipe.settings(arm)) for arm in recipe.arms}
 

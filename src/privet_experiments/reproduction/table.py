@@ -154,7 +154,8 @@ def _cells(row: Row, compared: set[str], trained: bool) -> Iterable[str]:
     if trained:
         assert row.epsilon is not None
         assert row.delta is not None
-        yield from (numbers.format_epsilon(row.epsilon), numbers.format_power_of_ten(float(f"{row.delta:.3g}")), f"{row.rate:g}")
+        yield from (numbers.format_epsilon(row.epsilon), numbers.format_power_of_ten(float(f"{row.delta:.3g}")))
+        yield "—" if row.rate is None else f"{row.rate:g}"
     for metric, found in row.metrics.items():
         if metric in VERDICTS:
             yield f"{found.mean * row.runs:.0f}/{row.runs}"

@@ -1,4 +1,4 @@
-"""Kinds of tasks: training for labels or targets, and gradient flow."""
+"""Kinds of tasks: training for labels or targets, on the data of many users, and gradient flow."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from typing import Any
 import torch
 
 from privet_experiments.tasks.arm_config import ArmConfig
+from privet_experiments.tasks.federated.clients import size
+from privet_experiments.tasks.federated.config import UserConfig
+from privet_experiments.tasks.federated.training import train_users
 from privet_experiments.tasks.gradient_flow import FlowConfig, flow
-from privet_experiments.tasks.job import Advance, Job, TaskResult
+from privet_experiments.tasks.job import Advance, Job, TaskExamples, TaskResult, read
 from privet_experiments.tasks.run_record import RunRecord
 from privet_experiments.tasks.train_task import CLASSIFICATION, REGRESSION
 
@@ -31,16 +34,19 @@ class TaskKind:
         settings: type of an arm's settings, a frozen dataclass that implements `TaskConfig`.
         perform: function that executes a run.
         trains: whether it trains on a data set with a plan.
+        size: returns the number of training examples, or of users; features exist for examples of the catalogue only.
     """
 
     settings: type[Any]
     perform: Callable[[Job, Advance], TaskResult]
     trains: bool = True
+    size: Callable[[TaskExamples], int] = lambda examples: len(read(examples).train)
 
 
 TASKS = {
     "classification": TaskKind(ArmConfig, CLASSIFICATION),
     "regression": TaskKind(ArmConfig, REGRESSION),
+    "federated": TaskKind(UserConfig, train_users, size=size),
     "gradient flow": TaskKind(FlowConfig, flow, trains=False),
 }
 
