@@ -7,7 +7,6 @@ import logging
 import os
 import warnings
 from queue import SimpleQueue
-from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import privet
 from privet._utils.registry import decode
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, PrivetWarning
 from privet.integrations.lightning import PrivateModule
 
 N, STEPS, PER_EPOCH = 80, 20, 4
@@ -243,6 +242,8 @@ REFUSED = {
     "too few epochs": (Classifier, {"max_epochs": 4}, r"max_epochs\) is 4.*left out"),
     "clipping": (Classifier, {"gradient_clip_val": 0.5}, r"gradient_clip_val\) is 0\.5.*clipping bounds each example"),
     "accumulation": (Classifier, {"accumulate_grad_batches": 2}, r"accumulate_grad_batches\) is 2.*physical_batch_size"),
+    "a module in float64": (Classifier, {"precision": "64-true"}, r"precision\) is '64-true'.*'32-true' or 'bf16-mixed'"),
+    "a module in bfloat16": (Classifier, {"precision": "bf16-true"}, r"precision\) is 'bf16-true'"),
     "anomaly detection": (Classifier, {"detect_anomaly": True}, r"detect_anomaly\).*single examples"),
     "another strategy": (Classifier, {"strategy": "ddp", "devices": 1}, r"strategy\) is 'DDPStrategy'"),
     "a finder": (Classifier, {"callbacks": [pl.callbacks.LearningRateFinder()]}, r"LearningRateFinder.*spend the budget"),
@@ -265,7 +266,7 @@ def test_what_would_void_the_promise_is_refused_by_name_before_a_step(tmp_path, 
     ("name", "value", "says"),
     [
         ("world_size", 2, r"devices\) is 2.*average what others released"),
-        ("precision_plugin", SimpleNamespace(scaler=torch.amp.GradScaler("cpu")), r"precision\) is 'GradScaler'.*bf16-mixed"),
+        ("precision", "16-mixed", r"precision\) is '16-mixed'.*bf16-mixed"),
     ],
 )
 def test_devices_and_scalers_are_refused(tmp_path, monkeypatch, name, value, says):
@@ -282,6 +283,23 @@ def test_a_loader_of_the_user_is_refused_before_it_is_read(tmp_path):
 
     with pytest.raises(InvalidArgumentError, match=r"train_dataloaders.*set_privacy"):
         trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA), DataLoader(Unread(*DATA.tensors), batch_size=20))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_training_set_is_not_validated_on(tmp_path, several):
+    loaders = [DataLoader(data, batch_size=20) for data in ((PUBLIC, DATA) if several else (DATA,))]
+    with pytest.raises(InvalidArgumentError, match=r"val_dataloaders is 'of the training set'"):
+        trainer(tmp_path, num_sanity_val_steps=0).fit(
+            Classifier().set_privacy(plan(), DATA, tmp_path / "run"), val_dataloaders=loaders if several else loaders[0]
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_compiled_module_is_trained_uncompiled_and_that_is_said(tmp_path):
+    module = Classifier().set_privacy(plan(), DATA)
+    with pytest.warns(PrivetWarning, match=r"the module is compiled.*Fit the module that you compiled"):
+        trainer(tmp_path).fit(torch.compile(module))
+    assert module.private_training.steps_spent == STEPS
 
 
 def test_a_module_without_a_plan_and_unknown_options_are_refused(tmp_path):

@@ -60,3 +60,23 @@ def test_a_statement_says_when_the_check_was_switched_off():
     x = torch.randn(N, D)
     assert "switched off" in str(setup(plan(), x, reading=privet.Reading(probe=False)).guarantee())
     assert "switched off" not in str(setup(plan(), x).guarantee())
+
+
+@pytest.mark.parametrize("started", ["group", "torchrun"])
+def test_one_of_several_processes_is_refused_before_anything_is_spent(tmp_path, monkeypatch, started):
+    """Each would train on the whole data set, and spend ε on its own."""
+    if started == "group":
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    else:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InvalidArgumentError, match=r"world_size is 2; it must be 1.*without torchrun"):
+        setup(plan(), torch.randn(N, D), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_process_of_its_own_trains_under_torchrun(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert setup(plan(steps=1), torch.randn(N, D)).run() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "KnowsNoise",
     "check_arguments",
+    "check_one_process",
     "check_optimizer",
     "check_plan_suits",
     "check_same_parameters",
@@ -12,11 +13,12 @@ __all__ = [
 ]
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.utils.data import Dataset
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count
@@ -52,6 +54,29 @@ def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int 
     if physical_batch_size is not None:
         count("physical_batch_size", physical_batch_size, fix="It limits memory use and does not change the result.")
     choice("method", method, ("auto", *METHODS))
+
+
+def check_one_process() -> None:
+    """Refuse to train in one of several processes of torch.distributed, or of torchrun.
+
+    Each would sample, add noise and count for itself, over the whole data set: the releases of all would spend the budget as
+    many times, and no ledger would say so.
+
+    Raises:
+        InvalidArgumentError: says how many processes there are.
+    """
+    size = 1
+    if distributed.is_available():
+        if distributed.is_initialized():
+            size = distributed.get_world_size()
+        elif distributed.is_torchelastic_launched():
+            size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size > 1:
+        raise InvalidArgumentError(
+            "world_size", size, "1",
+            "Privet trains in one process on one device: each of several would spend the whole ε on its own. Start the script "
+            "without torchrun, and leave torch.distributed out.",
+        )  # fmt: skip
 
 
 def choose_physical_batch_size(plan: Plan) -> int:

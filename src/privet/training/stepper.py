@@ -25,6 +25,7 @@ from privet.reading.rows import ExampleReader
 from privet.sparsification import Masks
 from privet.training.checks import (
     check_arguments,
+    check_one_process,
     check_optimizer,
     check_plan_suits,
     check_same_parameters,
@@ -97,6 +98,7 @@ class Stepper(Unique):
         summer: Summer | None = None,
     ) -> None:
         model, optimizer, average = parts.model, parts.optimizer, parts.average
+        check_one_process()
         check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
         largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self._model, self._optimizer = plan, model, optimizer

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 
 import pytest
 
@@ -13,7 +14,7 @@ from tiny_trainings import Labelled, Sequences, arguments, bert, gpt2, llama, lo
 from transformers import EarlyStoppingCallback, GPT2LMHeadModel, TrainerCallback
 
 import privet
-from privet.errors import InvalidArgumentError, LedgerError
+from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
 from privet.integrations.transformers import PrivateTrainer
 from privet.integrations.transformers.checkpoints import PRIVACY
 
@@ -272,6 +273,30 @@ def test_an_optimizer_and_a_schedule_of_the_users_own(tmp_path):
     host.train()
     assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5**5
     assert all("momentum_buffer" in optimizer.state[value] for value in model.parameters())
+
+
+@pytest.mark.parametrize("made", ["given", "when training starts"])
+def test_a_compiled_model_is_trained_and_saved_as_the_module_within_it(tmp_path, made):
+    """Otherwise the host would drop every column of the data, and save names that `from_pretrained` skips."""
+    model = llama()
+    initial = model.state_dict()["model.layers.0.mlp.up_proj.weight"].clone()
+    given = {"model": torch.compile(model)} if made == "given" else {"model_init": lambda: torch.compile(model)}
+    args = arguments(tmp_path, save_strategy="steps", save_steps=6)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        host = PrivateTrainer(args=args, train_dataset=Sequences(), data_collator=pad, plan=make_plan(), **given)
+        host.train()
+    assert host.training.steps_spent == 6
+    told = [str(each.message) for each in said if issubclass(each.category, PrivetWarning)]
+    assert set(told) == {
+        "the model is compiled; it is trained, evaluated and saved uncompiled, because a compiled graph hides where parameters "
+        "are used. Pass the module that you compiled"
+    }
+    if made == "given":
+        assert len(told) == 1
+    loaded = type(model).from_pretrained(tmp_path / "checkpoint-6").state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+    assert not torch.equal(loaded["model.layers.0.mlp.up_proj.weight"], initial)
 
 
 def test_a_model_can_be_made_when_training_starts(tmp_path):

@@ -143,8 +143,8 @@ def test_loaders_and_streams_are_refused(tmp_path):
             return iter(Sequences().rows)
 
     for data in (loader, Stream()):
-        with pytest.raises(PrivetError, match=r"dataset is .*; it must be"):
-            trainer(tmp_path, data=data, max_steps=6)
+        with pytest.raises(InvalidArgumentError, match=r"dataset is .*; it must be"):
+            trainer(tmp_path, data=data)
 
 
 def test_training_data_are_no_evaluation_data(tmp_path):
@@ -158,6 +158,19 @@ def test_training_data_are_no_evaluation_data(tmp_path):
     host.eval_dataset = data
     with pytest.raises(InvalidArgumentError, match="eval_dataset is 'the training set'"):
         host.evaluate()
+
+
+def test_training_data_are_not_predicted(tmp_path):
+    host = trainer(tmp_path)
+    assert host.predict(Sequences(4, seed=1)).predictions.shape[0] == 4
+    with pytest.raises(InvalidArgumentError, match="test_dataset is 'the training set'"):
+        host.predict(host.train_dataset)
+
+
+def test_float16_from_the_environment_of_accelerate_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(InvalidArgumentError, match=r"mixed_precision of accelerate is 'fp16'.*bf16.*ACCELERATE_MIXED_PRECISION"):
+        trainer(tmp_path)
 
 
 def test_searches_are_refused(tmp_path):

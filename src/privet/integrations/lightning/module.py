@@ -70,6 +70,7 @@ class PrivateModule(pl.LightningModule):
         if self.trainer.state.fn == "fit":
             trainer_settings.check_trainer(self.trainer, self._required().plan)
             trainer_settings.check_overridden(type(self), PrivateModule)
+            trainer_settings.undo_compilation(self)
             self._close()
         return super().configure_callbacks()
 
@@ -96,13 +97,12 @@ class PrivateModule(pl.LightningModule):
             count = trainer.global_step if config.interval == "step" else trainer.current_epoch + 1
             if (config.interval == "step" or trainer.is_last_batch) and count % config.frequency == 0:
                 config.scheduler.step()  # type: ignore[call-arg]
-        every = max(1, trainer.log_every_n_steps)  # type: ignore[attr-defined]
-        if trainer.global_step == trainer.max_steps or trainer.global_step % every == 0:
+        if trainer.global_step == trainer.max_steps or trainer.global_step % max(1, trainer.log_every_n_steps) == 0:  # type: ignore[attr-defined]
             self.log("epsilon", self.private_training.epsilon(), prog_bar=True)
 
     def on_train_start(self) -> None:
         """Check optimizers, schedulers and loader, before a batch is read."""
-        trainer_settings.check_optimization(self.trainer, self.train_dataloader())
+        trainer_settings.check_optimization(self.trainer, self.train_dataloader(), self._required().dataset)
 
     def on_train_end(self) -> None:
         """Return unused steps to the ledger, and release it."""

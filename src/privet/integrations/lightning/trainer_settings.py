@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["check_optimization", "check_overridden", "check_place", "check_trainer", "steps_per_epoch"]
+__all__ = ["check_optimization", "check_overridden", "check_place", "check_trainer", "steps_per_epoch", "undo_compilation"]
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.compile import to_uncompiled
 from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils import _pytree as pytree
 
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, PrivetWarning
 from privet.plan import Plan
 from privet.training import holds_run
 
@@ -36,6 +39,10 @@ class _Setting:
 
 
 _LENGTH = "The plan says how many steps there are, and the noise is calibrated for them."
+_RUNS_UNCOMPILED = (
+    "the module is compiled; it is trained and validated uncompiled, because a compiled graph hides where parameters are used. "
+    "Fit the module that you compiled"
+)
 _SETTINGS = {
     "max_steps": _Setting(
         lambda trainer: trainer.max_steps, lambda value, plan: value == plan.total_steps,
@@ -67,9 +74,8 @@ _SETTINGS = {
         "They take steps of their own, which spend the budget.",
     ),
     "precision": _Setting(
-        lambda trainer: type(getattr(trainer.precision_plugin, "scaler", None)).__name__,
-        lambda value, _: value == "NoneType", "'32-true' or 'bf16-mixed'",
-        "A loss scaler skips steps and changes its scale when gradients overflow.",
+        lambda trainer: trainer.precision, lambda value, _: value in ("32-true", "bf16-mixed"), "'32-true' or 'bf16-mixed'",
+        "The scaler of '16-mixed' skips steps when gradients overflow; the others convert batches, and get none.",
     ),
     "detect_anomaly": _Setting(
         lambda trainer: trainer._detect_anomaly or torch.is_anomaly_enabled(), lambda value, _: not value, "False",
@@ -113,12 +119,24 @@ def check_overridden(kind: type[pl.LightningModule], base: type[pl.LightningModu
         )  # fmt: skip
 
 
-def check_optimization(trainer: pl.Trainer, ticks: range) -> None:
-    """Refuse several optimizers, a scheduler that follows a metric, and a loader of the user's.
+def undo_compilation(module: pl.LightningModule) -> None:
+    """Run the methods of a module uncompiled, if Lightning was given `torch.compile(module)`, and say so.
+
+    Args:
+        module: module within the compiled one, whose methods Lightning has replaced by compiled ones.
+    """
+    if getattr(module, "_compiler_ctx", None) is not None:
+        to_uncompiled(module)
+        warnings.warn(_RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
+
+
+def check_optimization(trainer: pl.Trainer, ticks: range, dataset: Any) -> None:
+    """Refuse several optimizers, a scheduler that follows a metric, a loader of the user's, and validation on the training set.
 
     Args:
         trainer: Trainer that is about to train.
         ticks: the only batches that it may have.
+        dataset: the training set.
 
     Raises:
         InvalidArgumentError: names what it has instead.
@@ -127,6 +145,11 @@ def check_optimization(trainer: pl.Trainer, ticks: range) -> None:
         raise InvalidArgumentError(
             "train_dataloaders", type(trainer.train_dataloader).__name__, "left out",
             "The plan draws the examples: pass the data set to set_privacy.",
+        )  # fmt: skip
+    if any(getattr(loader, "dataset", None) is dataset for loader in pytree.tree_leaves(trainer.val_dataloaders)):
+        raise InvalidArgumentError(
+            "val_dataloaders", "of the training set", "of public data, or of held-out data",
+            "Results on the training set would be logged without noise.",
         )  # fmt: skip
     if len(trainer.optimizers) != 1:
         raise InvalidArgumentError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["REFUSED", "Refused", "apply_plan", "check_arguments", "check_overrides"]
+__all__ = ["REFUSED", "Refused", "apply_plan", "check_arguments", "check_overrides", "check_precision"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -98,6 +98,22 @@ def check_arguments(args: Any, refused: Mapping[str, Refused] = REFUSED) -> None
         value = getattr(args, name, rule.allowed[0])
         if not any(value == each for each in rule.allowed):
             raise InvalidArgumentError(f"{type(args).__name__}.{name}", value, rule.describe(), rule.reason)
+
+
+def check_precision(accelerator: Any) -> None:
+    """Refuse float16, which accelerate can be told by its environment, past the arguments.
+
+    Args:
+        accelerator: accelerate's Accelerator of the trainer.
+
+    Raises:
+        InvalidArgumentError: it computes in float16.
+    """
+    if accelerator.mixed_precision == "fp16" or getattr(accelerator, "scaler", None) is not None:
+        raise InvalidArgumentError(
+            "mixed_precision of accelerate", accelerator.mixed_precision, "'no' or 'bf16'",
+            REFUSED["fp16"].reason + " Its configuration and ACCELERATE_MIXED_PRECISION set it.",
+        )  # fmt: skip
 
 
 def check_overrides(kind: type) -> None:

@@ -11,6 +11,7 @@ __all__ = ["PrivateTrainer", "PrivateTrainerMixin"]
 import copy
 import inspect
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +22,20 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from privet.collate import Collate
-from privet.errors import InvalidArgumentError, LedgerError, PrivetError
+from privet.errors import InvalidArgumentError, LedgerError, PrivetError, PrivetWarning
 from privet.gradients.core.losses import LossFunction
-from privet.integrations.transformers.arguments import REFUSED, Refused, apply_plan, check_arguments, check_overrides
+from privet.integrations.transformers.arguments import (
+    REFUSED,
+    Refused,
+    apply_plan,
+    check_arguments,
+    check_overrides,
+    check_precision,
+)
 from privet.integrations.transformers.checkpoints import read_state, write_privacy, write_state
 from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
 from privet.plan import Plan
-from privet.reading.batches import BatchDataset, check_dataset
+from privet.reading.batches import BatchDataset, check_dataset, check_map_style
 from privet.training import Reading, Step, Storage, Training
 from privet.training.directory import holds_run
 from privet.units import grouped
@@ -44,6 +52,10 @@ except ImportError:
 # The host computes these from zero losses or from noised gradients, under names that promise something else.
 _MEANINGLESS = ("loss", "train_loss", "grad_norm")
 _NEVER = 2**31 - 1
+_RUNS_UNCOMPILED = (
+    "the model is compiled; it is trained, evaluated and saved uncompiled, because a compiled graph hides where parameters are "
+    "used. Pass the module that you compiled"
+)
 _MULTIPLE = 16
 
 
@@ -73,6 +85,7 @@ class PrivateTrainerMixin:
 
     refused: ClassVar[Mapping[str, Refused]] = REFUSED
     # Of the host:
+    accelerator: Any
     args: Any
     data_collator: Any
     eval_dataset: Any
@@ -99,9 +112,12 @@ class PrivateTrainerMixin:
         self._resumes = False
         self._checkpoint: Path | None = None
         check_overrides(type(self))
-        given = inspect.signature(super().__init__).bind_partial(*args, **kwargs).arguments
+        bound = inspect.signature(super().__init__).bind_partial(*args, **kwargs)
+        given = bound.arguments
         self._check_given(given)
-        super().__init__(*args, **kwargs)
+        if "model" in given:
+            given["model"] = _uncompiled(given["model"])
+        super().__init__(*bound.args, **bound.kwargs)
         # A copy: what follows from this plan must not be read as a wish of the user when the arguments are used again.
         self.args = copy.copy(self.args)
         self._check_arguments()
@@ -202,6 +218,19 @@ class PrivateTrainerMixin:
         self._check_public(self.eval_dataset if eval_dataset is None else eval_dataset)
         return super().evaluate(eval_dataset, *args, **kwargs)  # type: ignore[misc]
 
+    def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predict as the host does, for data that are not those of the training.
+
+        Raises:
+            InvalidArgumentError: the data set is the training set.
+        """
+        self._check_public(test_dataset, "test_dataset")
+        return super().predict(test_dataset, *args, **kwargs)  # type: ignore[misc]
+
+    def call_model_init(self, trial: Any = None) -> Any:
+        """Return the model of `model_init`, as the host does; a compiled one is unwrapped, as for `model`."""
+        return _uncompiled(super().call_model_init(trial))  # type: ignore[misc]
+
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse to search: every trial would spend privacy that nobody counts.
 
@@ -268,19 +297,22 @@ class PrivateTrainerMixin:
                 "loss per example.",
             )  # fmt: skip
         self._private = [given.get("train_dataset")]
+        if self._private != [None]:
+            check_map_style(self._private[0])
         self._check_public(given.get("eval_dataset"))
 
     def _check_arguments(self) -> None:
         check_arguments(self.args, self.refused)
         apply_plan(self.args, self.plan)
+        check_precision(self.accelerator)
         if getattr(self, "is_model_parallel", False):
             raise InvalidArgumentError("model", "on several devices", "on one device", "Load it without device_map.")
 
-    def _check_public(self, eval_dataset: Any) -> None:
+    def _check_public(self, eval_dataset: Any, name: str = "eval_dataset") -> None:
         for each in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
             if each is not None and any(each is private for private in self._private):
                 raise InvalidArgumentError(
-                    "eval_dataset", "the training set", "public data, or held-out data",
+                    name, "the training set", "public data, or held-out data",
                     "Results on the training set would be logged without noise.",
                 )  # fmt: skip
 
@@ -291,6 +323,19 @@ class PrivateTrainer(PrivateTrainerMixin, Trainer):
 
 def _no_content(indices: list[int]) -> dict[str, Any]:
     return {}
+
+
+def _uncompiled(model: Any) -> Any:
+    """Return the module within a compiled model, and any other model as it is.
+
+    The host reads the signature of a compiled model, which names no column, and saves weights under names that `from_pretrained`
+    does not know.
+    """
+    inner = getattr(model, "_orig_mod", None)
+    if inner is None:
+        return model
+    warnings.warn(_RUNS_UNCOMPILED, PrivetWarning, stacklevel=4)
+    return inner
 
 
 def _with_public_lengths(collate: Any) -> Any:
