@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="flwr is not installed (extra flower)")
 
 APP = Path(__file__).parent / "flower_app"
 BIN = Path(sys.executable).parent
-PATIENCE = 240  # seconds; only a run that hangs takes so long
+PATIENCE = 600  # seconds; only a run that hangs takes so long
 
 
 def free_ports(number):

@@ -1,4 +1,4 @@
-"""Faults in the loops of hosts: lost steps that are repeated, losses that leak, arguments that are not checked."""
+"""Faults in the loops of hosts: lost steps repeated, losses that leak, arguments unchecked, nodes that answer for others."""
 
 from functools import partial
 
@@ -9,6 +9,7 @@ RESUME = partial(among, "test_trainer_resume")
 ARGUMENTS = partial(among, "test_trainer_arguments")
 LOSS = partial(among, "test_label_loss")
 SFT = partial(among, "test_private_sft")
+NODES = partial(among, "test_flower")
 
 MUTANTS = [
     Mutant("steps that were spent are taken again", "PrivateTrainerMixin.training_step",
@@ -44,4 +45,16 @@ MUTANTS = [
     Mutant("users are those of other rows", "PrivateSFTTrainer._private_parts",
            "list(self.train_dataset[self._user_column])", "sorted(self.train_dataset[self._user_column])",
            SFT("test_users_stay_with_their_rows_when_trl_shuffles")),
+    Mutant("nodes answer for clients of others", "_read_replies",
+           "asked.get(reply.metadata.src_node_id, ())", "[each for own in asked.values() for each in own]",
+           NODES("test_a_node_may_not_answer_for_clients_of_another_or_of_none_nor_twice")),
+    Mutant("answers to earlier rounds count", "_read_replies",
+           "reply.metadata.group_id != str(number)", "False",
+           NODES("test_what_is_no_message_of_the_client_counts_as_zero[the answer is for another round-dense]")),
+    Mutant("rounds begin without all nodes", "FlowerPopulation.__init__",
+           "here >= set(nodes)", "len(here) > 0",
+           NODES("test_the_whole_population_is_waited_for")),
+    Mutant("nodes are told the mask of another block", "_tell",
+           "selection.block, selection.zeros", "0, selection.zeros",
+           NODES("test_nodes_answer_with_what_the_simulation_sums[flat-random]")),
 ]  # fmt: skip

@@ -32,8 +32,8 @@ class CountingGrid:
 @app.main()
 def main(grid, context):
     counting, model, out = CountingGrid(grid), make_model(), Path(context.run_config["out"])
-    nodes = ask_nodes(grid, 2, timeout=300)
-    population = FlowerPopulation(counting, nodes, LOCAL.program(loss_fn), timeout=300)
+    nodes = ask_nodes(grid, 2, timeout=600)
+    population = FlowerPopulation(counting, nodes, LOCAL.program(loss_fn), timeout=600)
     with Federated(PLAN, model, population, torch.optim.SGD(model.parameters(), lr=1.0)) as federated:
         federated.run()
     torch.save(model.state_dict(), out / "model.pt")
