@@ -43,17 +43,16 @@ def _distances(where: Nodes) -> tuple[Array, tuple[_Blocks, ...]]:
     """Return the distinct distances (Q,) between adjacent nodes, and the blocks of every size."""
     gaps = np.rint(np.diff(where.values) / where.width).astype(np.int64)
     # A run starts where the distance to the next node changes.
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(gaps)) + 1, [len(gaps)]])
-    distances = np.unique(gaps)
-    runs = list(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
+    starts = np.append(0, np.flatnonzero(np.diff(gaps)) + 1)
+    lengths = np.diff(np.append(starts, len(gaps)))
+    within = np.arange(len(gaps)) - np.repeat(starts, lengths)
+    distances = np.unique(gaps[starts])
     found = []
     for size in _SIZES:
-        first = np.concatenate([np.arange(start, stop, size) for start, stop in runs])
-        ends = np.append(first[1:], len(gaps))
-        own = np.searchsorted(distances, gaps[first])
-        table = np.zeros((len(first), len(distances)))
-        table[np.arange(len(first)), own] = np.where(ends - first == size, size, 0)
-        found.append(_Blocks(first.astype(np.int64), table))
+        first = np.flatnonzero(within % size == 0)
+        whole = np.diff(np.append(first, len(gaps))) == size
+        table = np.where(whole[:, None] & (gaps[first, None] == distances), float(size), 0.0)
+        found.append(_Blocks(first, table))
     return np.asarray(distances * where.width, dtype=np.float64), tuple(found)
 
 
@@ -69,9 +68,12 @@ def uniform_masses(weights: Array, where: Nodes) -> Array:
     return np.stack([np.minimum.reduceat(most, each.starts, axis=1) @ each.table for each in blocks], axis=1)
 
 
+@lru_cache(maxsize=1)
 def numbers() -> Array:
     """Return the (INTERVALS + 1,) ends of the intervals, as multiples of a series' lowest frequency."""
-    return np.asarray(_FIRST * _RATIO ** np.arange(INTERVALS + 1, dtype=np.float64))
+    found: Array = np.asarray(_FIRST * _RATIO ** np.arange(INTERVALS + 1, dtype=np.float64))
+    found.setflags(write=False)
+    return found
 
 
 def edges(period: float) -> Array:

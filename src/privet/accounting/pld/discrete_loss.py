@@ -85,7 +85,7 @@ def _values(grid: Nodes) -> Array:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the same object is the same distributions, so that caches can have it as a key
 class Losses:
     """Distributions of log P/Q under P of R releases, on the same nodes.
 

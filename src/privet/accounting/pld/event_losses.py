@@ -16,7 +16,7 @@ from privet.accounting.events import BallsInBinsEvent, Event, FixedSizeEvent, Re
 from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.accounting.pld import estimated_norms, interop, mechanism_losses, random_allocation, sampled_gaussian
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
-from privet.accounting.pld.transforms import decay, log_shares, tilt_masses
+from privet.accounting.pld.transforms import log_shares, tilted
 
 # Largest distance of nodes around zero, as a share of the spread of one release's losses.
 _SHARE = 1 / 36
@@ -213,13 +213,11 @@ def decays(event: Release, adjacency: str, tail: float, tilt: float, start: floa
         (INTERVALS,) bounds on the log magnitudes of the near losses, and on log(1 + far/near).
     """
     ways = single_losses(event, adjacency, tail)
-    near, far = zip(*(log_shares(way.values, start) for way in ways), strict=True)
-    weights, moments = tilt_masses(ways, tilt, near)
-    bounds = decay(weights, ways, period)
+    _, moments, bounds = tilted(ways, tilt, start, period)
     if start is None:
         return bounds.max(axis=(0, 1)), np.zeros(bounds.shape[-1])
-    far_weights, far_moments = tilt_masses(ways, tilt, far)
-    added = np.logaddexp(0.0, (far_moments - moments)[:, :, None] + decay(far_weights, ways, period) - bounds)
+    _, far_moments, far_bounds = tilted(ways, tilt, start, period, far=True)
+    added = np.logaddexp(0.0, (far_moments - moments)[:, :, None] + far_bounds - bounds)
     return bounds.max(axis=(0, 1)), added.max(axis=(0, 1))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LEAST", "Grid", "Spectrum", "Transforms", "decay", "kernel", "log_shares", "log_transforms", "tilt_masses"]
+__all__ = ["LEAST", "Grid", "Spectrum", "Transforms", "decay", "kernel", "log_shares", "log_transforms", "tilt_masses", "tilted"]
 
 import math
 from collections.abc import Sequence
@@ -98,21 +98,30 @@ def kernel(grid: Grid) -> tuple[Array, Spectrum, Array]:
 
 def log_transforms(ways: Sequence[Losses], grid: Grid) -> Transforms:
     """Return the transforms of R releases' losses in W directions."""
-    shares = [log_shares(way.values, grid.start) for way in ways]
-    weights, moments = tilt_masses(ways, grid.tilt, [near for near, _ in shares])
-    beyond = decay(weights, ways, grid.period)
+    # Choosing the grid of a single release took the same sums.
+    tilt = tilted if len(ways[0].masses) == 1 else tilted.__wrapped__
+    weights, moments, beyond = tilt(tuple(ways), grid.tilt, grid.start, grid.period)
     if grid.scale is None:
         return Transforms(np.stack(_to_polar(_transform(weights, ways, grid))), moments, np.zeros(moments.shape), beyond[None])
-    far_weights, far_moments = tilt_masses(ways, grid.tilt, [far for _, far in shares])
+    far_weights, far_moments, far_beyond = tilt(tuple(ways), grid.tilt, grid.start, grid.period, far=True)
     together = [np.concatenate(each) for each in zip(weights, far_weights, strict=True)]
     near, far = np.split(_transform(together, ways, grid), 2, axis=1)
     # So that quotient times divisor gives back the dividend, even where the divisor is mere rounding.
     near = np.where(np.abs(near) < _LEAST_DIVISOR, _LEAST_DIVISOR, near)
     times = np.exp(far_moments - moments)
     added = log1p(times[:, :, None] * far / near)
-    far_beyond = np.logaddexp(0.0, (far_moments - moments)[:, :, None] + decay(far_weights, ways, grid.period) - beyond)
+    far_beyond = np.logaddexp(0.0, (far_moments - moments)[:, :, None] + far_beyond - beyond)
     logs = np.stack([*_to_polar(near), np.maximum(added.real, LEAST), added.imag])
     return Transforms(logs, moments, np.log1p(times), np.stack([beyond, far_beyond]))
+
+
+@lru_cache(maxsize=4)
+def tilted(
+    ways: tuple[Losses, ...], exponent: float, start: float | None, period: float, far: bool = False
+) -> tuple[list[Array], Array, Array]:
+    """Return `tilt_masses` of the near losses, or of the far ones, and `decay` of these."""
+    weights, moments = tilt_masses(ways, exponent, [log_shares(way.values, start)[far] for way in ways])
+    return weights, moments, decay(weights, ways, period)
 
 
 def decay(weights: Sequence[Array], ways: Sequence[Losses], period: float) -> Array:
@@ -204,7 +213,7 @@ def _multiply_phases(weights: Array, coarse: Spectrum, fine: Spectrum, number: i
     if len(weights) <= _FEW_ROWS:
         scaled = weights[:, :, None] * coarse
         return np.asarray((np.swapaxes(scaled, 1, 2) @ fine).reshape(len(weights), -1)[:, :number])
-    phases = (coarse[:, :, None] * fine[:, None, :]).reshape(weights.shape[1], -1)
+    phases = np.multiply(coarse[:, :, None], fine[:, None, :], order="C").reshape(weights.shape[1], -1)
     # Real weights multiply real and imaginary parts side by side.
     return (weights @ phases.view(np.float64)).view(np.complex128)[:, :number]
 
@@ -224,12 +233,15 @@ def _phases(where: Nodes, circle: int, first: int, last: int) -> tuple[Spectrum,
 
 def _powers(places: NDArray[np.int64], circle: int, number: int) -> Spectrum:
     """Return e^{2πi·place·k/circle} for k = 0, …, number − 1, as products of those for powers of two."""
-    found = np.ones((len(places), number), dtype=np.complex128)
-    known = 1
-    while known < number:
-        # Integer arithmetic modulo the circle, so that angles are small before they are rounded.
-        angles = 2 * math.pi / circle * (places * known % circle)
+    doublings = max(number - 1, 0).bit_length()
+    # Integer arithmetic modulo the circle, so that angles are small before they are rounded.
+    angles = 2 * math.pi / circle * ((places << np.arange(doublings)[:, None]) % circle)
+    ones = np.empty(angles.shape, dtype=np.complex128)
+    np.cos(angles, out=ones.real)
+    np.sin(angles, out=ones.imag)
+    found = np.ones((number, len(places)), dtype=np.complex128)
+    for doubling, one in enumerate(ones):
+        known = 1 << doubling
         more = min(known, number - known)
-        np.multiply(found[:, :more], (np.cos(angles) + 1j * np.sin(angles))[:, None], out=found[:, known : known + more])
-        known *= 2
-    return found
+        np.multiply(found[:more], one, out=found[known : known + more])
+    return found.T
