@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.models import Case, losses
 from privet.clipping import Flat
 from privet.gradients import clipped_sum, estimated_norms, per_example_norms
 from privet.noise import SecureSource, Token, release
+from privet.noise.past import PastNoise
 
 Step = Callable[[], object]
 torch.func.vmap(torch.sin)(torch.zeros(1))  # what it imports when first used: code, too
@@ -38,16 +40,25 @@ class PerParameter(Flat):
         return tuple((name,) for name in names)
 
 
-def privet(case: Case, source: SecureSource | None, rule: Flat = Flat(BOUND), method: str = "ghost") -> Step:  # noqa: B008
-    """Return a private step, without noise where there is no source."""
+def privet(
+    case: Case,
+    source: SecureSource | None,
+    rule: Flat = Flat(BOUND),  # noqa: B008
+    method: str = "ghost",
+    past: PastNoise | None = None,
+) -> Step:
+    """Return a private step, without noise where there is no source, and with noise made of that of earlier steps if given."""
     model, batch = case.build(), case.batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     size = len(batch[1])
+    numbers = itertools.count(1)
 
     def step() -> None:
         optimizer.zero_grad()
         clipped = clipped_sum(model, losses, batch, rule, method=method)
-        tensors: Any = release(clipped, Token(1, MULTIPLIER), source).tensors if source else clipped.tensors
+        tensors: Any = clipped.tensors
+        if source:
+            tensors = release(clipped, Token(next(numbers), MULTIPLIER), source, past=past).tensors
         for name, parameter in model.named_parameters():
             parameter.grad = tensors[name].div_(size)
         optimizer.step()

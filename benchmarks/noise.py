@@ -1,4 +1,4 @@
-"""What secure noise costs by itself and in the MLP's step, with kernels and without, when needed and drawn ahead.
+"""What secure noise costs: by itself, in the MLP's step, and in the CNN's step if it is correlated over the steps.
 
     python -m benchmarks.noise
 
@@ -20,14 +20,15 @@ from contextlib import suppress
 
 import torch
 
-from benchmarks.arms import Step, privet
-from benchmarks.models import CASES
+from benchmarks.arms import MULTIPLIER, Step, privet
+from benchmarks.models import CASES, Case
 from privet.clipping.clipped_sum import ClippedSum
-from privet.noise import SecureSource, Token, release
+from privet.noise import Banded, Participation, SecureSource, Token, release
 from privet.noise.compiled import arithmetic
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "thread": time.thread_time, "process": time.process_time}
-MLP = CASES[2]
+CNN, MLP = (next(case for case in CASES if case.name.startswith(name)) for name in ("cnn", "mlp"))
+BANDS = 8
 SIZE = MLP.size
 STEPS = 3
 
@@ -65,15 +66,37 @@ def drawing() -> None:
         print(f"  {name:28}" + "".join(f"{statistics.median(clock) / SIZE * 1e9:10.2f}" for clock in clocks))
 
 
-def steps(rounds: int) -> None:
-    """Print the MLP's step in milliseconds and as a ratio to the step without noise."""
-    ahead = SecureSource()
-    ahead.draw_ahead(SIZE)
-    arms: dict[str, Step] = {
+def drawn_ahead(case: Case) -> SecureSource:
+    source = SecureSource()
+    source.draw_ahead(case.size)
+    return source
+
+
+def of_mlp() -> dict[str, Step]:
+    return {
         "no noise": privet(MLP, None),
         "noise drawn when needed": privet(MLP, SecureSource()),
-        "noise drawn ahead": privet(MLP, ahead),
+        "noise drawn ahead": privet(MLP, drawn_ahead(MLP)),
     }
+
+
+def of_cnn() -> dict[str, Step]:
+    many = Participation(2000, times=250, separation=BANDS, rate=0.1)
+    past = Banded(MULTIPLIER, bands=BANDS).fit(many, "").begin(many)
+    arms = {
+        "no noise": privet(CNN, None),
+        "independent noise": privet(CNN, drawn_ahead(CNN)),
+        f"{BANDS} bands": privet(CNN, drawn_ahead(CNN), past=past),
+    }
+    arms[f"{BANDS} bands"]()
+    kept = sum(tensor.nbytes for tensors in vars(past).values() if isinstance(tensors, list) for tensor in tensors
+               if isinstance(tensor, torch.Tensor))  # fmt: skip
+    print(f"  noise of earlier steps takes {kept / (4 * CNN.size):.1f} gradients of memory")
+    return arms
+
+
+def steps(arms: dict[str, Step], rounds: int) -> None:
+    """Print the steps in milliseconds and as ratios to the step without noise."""
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in arms}
     for _ in range(rounds + 1):
         for name, step in arms.items():
@@ -106,8 +129,9 @@ def main() -> None:
         print(f"\n{arithmetic().description}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"{'ns per number':30}" + "".join(f"{name:>10}" for name in CLOCKS))
     drawing()
-    print(f"{'ms per step of ' + MLP.name:30}" + "".join(f"{name:>14}" for name in CLOCKS))
-    steps(options.rounds)
+    for case, arms in ((MLP, of_mlp), (CNN, of_cnn)):
+        print(f"{'ms per step of ' + case.name:30}" + "".join(f"{name:>14}" for name in CLOCKS))
+        steps(arms(), options.rounds)
 
 
 if __name__ == "__main__":
