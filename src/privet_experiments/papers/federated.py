@@ -99,10 +99,10 @@ def _recipe(
         rates=f"chosen with clip bounds and numbers of steps: {_SETTINGS}, with the noise that private training would have",
         note=(
             f"{note} Users are private, public or held out by a hash of their number; held-out users measure. δ is 1/(10·N) "
-            "for N users, or for N examples at example level. Models start at zero, so runs of an arm differ by noise, sampling, and "
-            "the choice of examples. Bytes are what clients send, by the plan and the model's shapes: four for each kept "
-            "coordinate. The rate of masks grows from 0 to its final value. The trivial predictor is fitted on the private users "
-            "without noise."
+            "for N users, or for N examples at example level. Models start at zero, so runs of an arm differ by noise, sampling, "
+            "and the choice of a user's examples. Bytes are what clients send, by the plan and the model's shapes: four for each "
+            "kept coordinate. The rate of masks grows from 0 to its final value. The trivial predictor is fitted on the private "
+            "users without noise."
         ),
         remark=remark,
     )  # fmt: skip
