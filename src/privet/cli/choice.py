@@ -50,12 +50,12 @@ class Choice:
             epsilon=epsilon,
             delta=delta,
         )
-        self.model = self._pick("model", model, usual)
+        self.model = self.pick("model", model, usual)
         self._usual = self._defaults(len(dataset.train))
 
     def bound(self, given: float | None) -> float:
         """Return the clip bound."""
-        return self._pick("bound", given, self._usual.bound)
+        return self.pick("bound", given, self._usual.bound)
 
     def physical_batch_size(self, given: int | None) -> int:
         """Return the number of examples that go through the model at once; it does not change the result."""
@@ -63,7 +63,7 @@ class Choice:
 
     def momentum(self, given: float | None, private: Momentum | None) -> float:
         """Return the optimizer's momentum; none in addition to momentum of released gradients."""
-        return self._pick("momentum", given, 0.0 if isinstance(private, InnerOuter) else self._usual.momentum)
+        return self.pick("momentum", given, 0.0 if isinstance(private, InnerOuter) else self._usual.momentum)
 
     def lengths(
         self,
@@ -89,8 +89,8 @@ class Choice:
             size = min(size, max(1, examples // _FEWEST_BATCHES))
         if batch_size is None:
             size = min(size, most)
-        size = self._pick("batch_size", batch_size, size)
-        return size, given if given is not None or open_steps else self._pick("steps", None, found.steps)
+        size = self.pick("batch_size", batch_size, size)
+        return size, given if given is not None or open_steps else self.pick("steps", None, found.steps)
 
     def learning_rate(self, given: float | None, setup: runs.Setup, plan: Plan, source: Path | None = None) -> float:
         """Return the learning rate for a calibrated plan: by default, or that of another run by the scaling rule.
@@ -112,7 +112,14 @@ class Choice:
             self.values["scaled_from"] = str(source)
             return rate
         usual = choose_learning_rate(plan, self.model, task=self.task, optimizer=setup.optimizer, momentum=setup.momentum)
-        return self._pick("learning_rate", given, usual)
+        return self.pick("learning_rate", given, usual)
+
+    def pick(self, name: str, given: _Value | None, usual: _Value) -> _Value:
+        """Return what was given, or else the usual value, which is noted under this name."""
+        if given is not None:
+            return given
+        self.values[name] = usual  # type: ignore[assignment]
+        return usual
 
     def _defaults(
         self, examples: int, *, steps: int | None = None, epochs: float | None = None, batch_size: float | None = None
@@ -121,12 +128,6 @@ class Choice:
             self.model, examples, task=self.task, epsilon=self.epsilon, delta=self.delta, steps=steps, epochs=epochs,
             batch_size=batch_size,
         )  # fmt: skip
-
-    def _pick(self, name: str, given: _Value | None, usual: _Value) -> _Value:
-        if given is not None:
-            return given
-        self.values[name] = usual  # type: ignore[assignment]
-        return usual
 
 
 def _scale_rate(source: Path, setup: runs.Setup, plan: Plan) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = ["VERBS", "app", "main"]
 
 import importlib
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -25,6 +26,7 @@ from privet.errors import PrivetError
 # Command → its function or group of commands as "module:name", and its line in `privet --help`.
 VERBS = {
     "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy and evaluate it."),
+    "federate": ("privet.cli.verbs.federate:federate", "Train a model on the updates of users with differential privacy."),
     "fit": ("privet.cli.verbs.fit:fit", "Fit a linear model with noise on its objective or its minimiser."),
     "predict": ("privet.cli.verbs.model:predict", "Write the predictions of a trained model for the rows of a file."),
     "export": ("privet.cli.verbs.model:export", "Write the network of a trained model for other programs."),
@@ -37,13 +39,14 @@ VERBS = {
     "bench": ("privet.cli.verbs.bench:bench", "Measure time and memory of a private training step."),
     "guarantee": ("privet.cli.verbs.report:guarantee", "Print the privacy statement of a finished run."),
     "report": ("privet.cli.verbs.report:report", "Write the HTML report of a run, or compare runs."),
-    "budget": ("privet.cli.verbs.budget:app", "Share one privacy budget among runs on the same data."),
+    "budget": ("privet.cli.verbs.spending:budget_app", "Share one privacy budget among runs on the same data."),
     "data": ("privet.cli.verbs.data:app", "List and fetch data sets."),
     "schema": ("privet.cli.verbs.schema:app", "Draft and check the public schema of a table."),
-    "ledger": ("privet.cli.verbs.ledger:app", "Show what a run has spent, and verify its files."),
+    "ledger": ("privet.cli.verbs.spending:ledger_app", "Show what a run has spent, and verify its files."),
 }
 # typer uses the installed click or its own copy; usage errors of both have this base class.
 _UsageProblem = typer.BadParameter.__mro__[2]
+_TWICE = re.compile(r"( Did you mean [^?]*\?)\1")
 # The exit status that shells report for a program stopped by Ctrl-C.
 _INTERRUPTED = 130
 # Widest help text, in columns, on a terminal that has them.
@@ -145,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if not isinstance(error, _UsageProblem):
             raise
-        _refuse(getattr(error, "format_message", error.__str__)())
+        # Some versions of typer suggest a command that click suggests as well.
+        _refuse(_TWICE.sub(r"\1", getattr(error, "format_message", error.__str__)()))
     if status == _INTERRUPTED:  # depending on its version, typer turns the interrupt into this status or into Abort
         print("privet: interrupted", file=sys.stderr)
     raise SystemExit(status if isinstance(status, int) else 0)

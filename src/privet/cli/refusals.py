@@ -12,7 +12,16 @@ from pathlib import Path
 from privet.errors import InvalidArgumentError
 
 # Argument of the Python interface → option, where the two have different names.
-_RENAMED = {"source": "--data", "rows": "--data", "steps.epochs": "--epochs", "noise.schedule": "--bound-schedule"}
+_RENAMED = {
+    "source": "--data",
+    "rows": "--data",
+    "steps.epochs": "--epochs",
+    "noise.schedule": "--bound-schedule",
+    # Of privet federate, whose steps are rounds.
+    "sampling.batch_size": "--cohort",
+    "steps": "--rounds",
+    "learning_rate": "--server-learning-rate",
+}
 # Option → fix, in place of one that names Python calls.
 _FIXES = {
     "--classes": "The rows are private, so classes are never inferred from them: --classes 3 stands for the labels 0, 1 and 2; "
@@ -30,10 +39,11 @@ class RunInterruptedError(Exception):
 
     Args:
         directory: of the run.
+        verb: the command that resumes it.
     """
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(f"interrupted; resume this run with: privet train --resume {shlex.quote(str(directory))}")
+    def __init__(self, directory: Path, verb: str) -> None:
+        super().__init__(f"interrupted; resume this run with: privet {verb} --resume {shlex.quote(str(directory))}")
 
 
 def in_options(error: InvalidArgumentError, options: Collection[str]) -> InvalidArgumentError:

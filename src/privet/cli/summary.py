@@ -1,23 +1,64 @@
-"""Final output of `privet train`: a summary, the full statement, or one line."""
+"""Output of a training: the forecast before it; a summary, the full statement, one line or JSON after it."""
 
 from __future__ import annotations
 
-__all__ = ["format_full", "format_quiet", "format_summary"]
+__all__ = ["announce", "format_full", "format_quiet", "format_summary", "print_outcome"]
 
 import math
+import sys
 from collections.abc import Iterator
 
 from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.rounding import format_percent_up, format_up
+from privet.cli.output import answer
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
+from privet.evaluation.plain import to_plain
+from privet.federated import Communication
 from privet.report.estimates import Estimate, headline, list_estimates, list_released
+from privet.report.numbers import format_bytes
 from privet.runs.run import Outcome
+from privet.tuning.feasibility import Feasibility
 
 _MOST_LINES = 8
 _UNTESTED = (
     "No test result: no public test data was given (--test FILE). For a result on private data with its own noise and ε: "
     "--holdout 0.2 --evaluation-epsilon 0.1"
 )
+_UNTESTED_CLIENTS = "No test result: no public test data was given (--test FILE)."
+# Metrics in the JSON output, each as test_…; those of the other task are null.
+_MEASURED = (
+    "accuracy", "negative_log_likelihood", "brier", "expected_calibration_error", "root_mean_square_calibration_error",
+    "maximum_calibration_error", "balanced_accuracy", "root_mean_squared_error", "mean_absolute_error", "r_squared",
+)  # fmt: skip
+
+
+def announce(forecast: Feasibility, *, quiet: bool) -> None:
+    """Print at most four lines on standard error before the first step: the plan, and what is unlikely to work."""
+    lines = [] if quiet else [f"Plan: {forecast}"]
+    for line in (*lines, *(f"Warning: {text}" for text in forecast.warnings)):
+        print(line, file=sys.stderr)
+
+
+def print_outcome(outcome: Outcome, as_json: bool, full: bool, quiet: bool) -> None:
+    """Print the results of a finished run: as JSON, or in the form that was asked for."""
+    guarantee, evaluation = outcome.guarantee, outcome.evaluation
+    answer(
+        as_json,
+        {
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            **{f"test_{name}": to_plain(getattr(evaluation, name, None)) for name in _MEASURED},
+            "test_examples": evaluation and evaluation.examples,
+            "test_data": outcome.test_data,
+            "test_intervals": evaluation and to_plain(evaluation.intervals),
+            **_list_held_out(outcome),
+            **({} if outcome.communication is None else {"communication": outcome.communication.to_dict()}),
+            "steps": guarantee.steps,
+            "seconds": round(outcome.seconds, 2),
+            "directory": str(outcome.directory),
+        },
+        (format_full if full else format_quiet if quiet else format_summary)(outcome),
+    )
 
 
 def format_summary(outcome: Outcome) -> str:
@@ -65,7 +106,9 @@ def _result_lines(outcome: Outcome) -> Iterator[str]:
     if held_out is not None:
         yield _format_held_out(held_out)
     if evaluation is None and held_out is None:
-        yield _UNTESTED
+        yield _UNTESTED if outcome.communication is None else _UNTESTED_CLIENTS
+    if outcome.communication is not None:
+        yield _format_communication(outcome.communication)
 
 
 def _default_lines(outcome: Outcome) -> Iterator[str]:
@@ -76,6 +119,16 @@ def _default_lines(outcome: Outcome) -> Iterator[str]:
             for name, value in outcome.defaults.items()
         )
         yield f"Chosen by default: {', '.join(words)}"
+
+
+def _format_communication(found: Communication) -> str:
+    """Return the expected bytes of a client in a round and of the run, in one line."""
+    one, whole = found.client, found.run
+    sparse = f" ({100 * one.up / one.dense_up:.3g}\u00a0% of dense)" if one.up < one.dense_up else ""
+    return (
+        f"Communication: {format_bytes(one.up)}{sparse} up and {format_bytes(one.down)} down for a client in a round; "
+        f"{format_bytes(whole.up)} and {format_bytes(whole.down)} in all, for {found.cohort:,.4g} clients a round"
+    )
 
 
 def _format_held_out(found: HeldOutEstimate) -> str:
@@ -107,3 +160,16 @@ def _format_table(evaluation: Evaluation | RegressionEvaluation, test_data: str 
     origin = f" ({test_data})" if test_data else ""
     head = f"On the {evaluation.examples:,} test examples{origin}, with 95\u00a0% intervals:"
     return "\n".join((head, *(f"  {_format(estimate, width)}" for estimate in found)))
+
+
+def _list_held_out(outcome: Outcome) -> dict[str, object]:
+    """Return the released result on held-out data for the JSON output; nothing without one."""
+    found = outcome.held_out
+    if found is None:
+        return {}
+    return {
+        **{f"holdout_{name}": value for name, value in found.metrics.items()},
+        "holdout_intervals": to_plain(found.intervals),
+        "holdout_examples": found.examples,
+        "holdout_epsilon": found.epsilon,
+    }

@@ -86,13 +86,13 @@ class Communication:
             rounds: number of rounds from the first; None for all.
         """
         last = plan.total_steps if rounds is None else rounds
-        dense = uploaded(plan, parameters, 0), _NUMBER * _size(parameters)
+        dense_up, dense_down = last * _message_size(plan, parameters), last * _NUMBER * _size(parameters)
         cohort = float(plan.sampling.expected_batch_size(plan.examples))
-        up = down = 0
+        dropped = down = 0
         for number, first in _blocks(plan, last):
-            up += number * uploaded(plan, parameters, first)
+            dropped += number * _dropped(plan, parameters, first)
             down += number * downloaded(plan, parameters, first)
-        return cls(cohort, last, plan.examples / cohort, up, down, last * dense[0], last * dense[1])
+        return cls(cohort, last, plan.examples / cohort, dense_up - _NUMBER * dropped, down, dense_up, dense_down)
 
     @property
     def client(self) -> Volume:
@@ -130,10 +130,9 @@ def uploaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
     Args:
         plan: the plan.
         parameters: name → trained parameter, of which only the shape is read.
-        number: number of the round, from 1; 0 for a round without sparsification.
+        number: number of the round, from 1.
     """
-    template = no_contributions(Round(max(1, number), parameters, plan.clipping))
-    return _NUMBER * (sum(tensor.numel() for tensor in template.tensors.values()) - _dropped(plan, parameters, number))
+    return _message_size(plan, parameters) - _NUMBER * _dropped(plan, parameters, number)
 
 
 def downloaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
@@ -151,6 +150,12 @@ def downloaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int
     return _NUMBER * size + (-(-size // 8) if _dropped(plan, parameters, number) else 0)
 
 
+def _message_size(plan: Plan, parameters: Mapping[str, Tensor]) -> int:
+    """Return the bytes of a message that keeps all coordinates."""
+    tensors = no_contributions(Round(1, parameters, plan.clipping)).tensors
+    return _NUMBER * sum(tensor.numel() for tensor in tensors.values())
+
+
 def _size(parameters: Mapping[str, Tensor]) -> int:
     return total({name: tuple(parameter.shape) for name, parameter in parameters.items()})
 
@@ -158,7 +163,7 @@ def _size(parameters: Mapping[str, Tensor]) -> int:
 def _dropped(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
     """Return the number of coordinates that the mask of a round drops."""
     times = plan.timetable()
-    if plan.sparsification is None or times is None or number == 0:
+    if plan.sparsification is None or times is None:
         return 0
     return plan.sparsification.zeros(times.block(number), times.blocks, _size(parameters))
 

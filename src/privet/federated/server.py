@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Federated"]
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,8 @@ from privet.training.observation.observers import Observers
 from privet.training.record import RunRecorder
 from privet.training.stepper import Stepper
 
+# A round takes much longer than a write to the ledger, so each is paid for by itself, and a crash loses one.
+_BLOCK = 1
 _SETTING = "central (server and transport see single updates of clients without noise; only what is released is private)"
 _TRUST = (
     "Federated: a client trains on its own data and sends one clipped update in each round that draws it. The divisor is a "
@@ -106,7 +108,7 @@ class Federated(Unique):
     ) -> None:
         storage, parts = Storage.of(directory), _parts(model, population, optimizer, scheduler, average)
         stepper = _make_stepper(plan, parts, population, fresh=True)
-        self._assemble(plan, parts, storage, stepper, RunRecorder.begin(plan, storage, stepper.state, parts))
+        self._assemble(plan, parts, storage, stepper, RunRecorder.begin(plan, storage, stepper.state, parts, block=_BLOCK))
 
     @classmethod
     def resume(
@@ -130,7 +132,7 @@ class Federated(Unique):
         plan, parts = read_plan(folder), _parts(model, population, optimizer, scheduler, average)
         stepper = _make_stepper(plan, parts, population, fresh=False)
         record = RunRecorder.resume(
-            plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=storage.restore
+            plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=storage.restore, block=_BLOCK
         )
         federated = cls.__new__(cls)
         federated._assemble(plan, parts, storage, stepper, record)
@@ -140,7 +142,7 @@ class Federated(Unique):
         self.plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
         self.directory = storage.folder
         self._stepper, self._record = stepper, record
-        self._observers = Observers(plan, self.directory, lambda: record.saved)
+        self._observers = Observers(plan, self.directory, lambda: record.saved, plan.total_steps)
         stepper.attach(record, self._observers, storage.checkpoint_every)
 
     @property
@@ -182,6 +184,15 @@ class Federated(Unique):
             callbacks: called after each round, after each checkpoint and at the end of the loop.
         """
         return self._observers.watch(self._stepper.take(self._stepper.state.update), callbacks, progress=progress)
+
+    @property
+    def seconds(self) -> float:
+        """Running time in seconds, over all sessions of the run, from the first round of each."""
+        return self._observers.seconds
+
+    def log(self, metrics: Mapping[str, float | None]) -> None:
+        """Write numbers of your own to `metrics.jsonl`, beside those of the last round; as for `Training.log`."""
+        self._observers.log(metrics)
 
     def save(self) -> None:
         """Write a checkpoint now."""

@@ -8,7 +8,7 @@ reserved in the same way, and its answer is recorded too, so that it can be read
 
 from __future__ import annotations
 
-__all__ = ["Ledger"]
+__all__ = ["BLOCK", "Ledger"]
 
 import os
 import secrets
@@ -28,7 +28,7 @@ from privet.ledger.journal import Chain, Journal, Record
 from privet.ledger.machine import Machine
 from privet.noise import Token
 
-_BLOCK = 16
+BLOCK = 16
 _NONE: Mapping[str, float] = {}
 _NO_ANSWERS: Mapping[str, tuple[float, ...]] = {}
 
@@ -84,7 +84,7 @@ class Ledger(Unique):
         plan: Mapping[str, Any],
         multipliers: Sequence[float],
         path: Path | None,
-        block: int = _BLOCK,
+        block: int = BLOCK,
         *,
         facts: Mapping[str, Any] | None = None,
         anchor: Path | None = None,
@@ -128,7 +128,7 @@ class Ledger(Unique):
         plan: Mapping[str, Any],
         multipliers: Sequence[float],
         path: Path,
-        block: int = _BLOCK,
+        block: int = BLOCK,
         *,
         adopt: bool = False,
         queries: Mapping[str, float] = _NONE,

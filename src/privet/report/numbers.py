@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["format_duration", "format_epsilon", "format_measurement", "format_percent", "format_power_of_ten", "format_value"]
+__all__ = [
+    "format_bytes",
+    "format_duration",
+    "format_epsilon",
+    "format_measurement",
+    "format_percent",
+    "format_power_of_ten",
+    "format_value",
+]
 
 import math
 from decimal import Decimal
@@ -42,6 +50,17 @@ def format_measurement(value: float) -> str:
     ['0.6403', '21,513', '7,951', '2e-05']
     """
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def format_bytes(number: float) -> str:
+    """Format a number of bytes with a decimal prefix and three significant digits.
+
+    >>> format_bytes(812), format_bytes(44_040), format_bytes(2.5e9)
+    ('812 B', '44.0 kB', '2.50 GB')
+    """
+    power = min(4, (len(str(round(number))) - 1) // 3)
+    shown = f"{number:.0f}" if power == 0 else f"{number / 1000**power:#.3g}".rstrip(".")
+    return f"{shown} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def format_duration(seconds: float) -> str:

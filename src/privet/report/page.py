@@ -135,6 +135,25 @@ def _calibration(_: Run, figures: dict[str, Figure]) -> Markup:
     return section("Calibration", panels(*map(figures.get, ("calibration", "confidence", "true-class"))))
 
 
+def _communication(run: Run, figures: dict[str, Figure]) -> Markup:
+    if not run.communication:
+        return NOTHING
+    cohort, rounds = run.communication["cohort"], run.communication["rounds"]
+    words = (
+        f"Bytes of messages, without the headers of a transport, for the expected {numbers.format_value(cohort)} clients in each "
+        f"of {rounds:,} rounds. How many answered is private, and not counted."
+    )
+    named = {"client": "A client in a round", "round": "A round", "epoch": "An epoch", "run": "The run"}
+    columns = {"up": "Sent by clients", "dense_up": "Dense", "down": "Received by clients", "dense_down": "Dense"}
+    rows = (
+        tuple(map(text, (name, *(numbers.format_bytes(run.communication[part][column]) for column in columns))))
+        for part, name in named.items()
+    )
+    grid = table(("Bytes of", *columns.values()), rows)
+    drawn = element("div", panels(figures.get("communication")), grid, class_="beside") if "communication" in figures else grid
+    return section("Communication", element("p", text(words)), drawn)
+
+
 def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
     if not run.guarantee or not run.guarantee.epsilon_by_accountant:
         return NOTHING
@@ -203,6 +222,7 @@ _SECTIONS: tuple[Section, ...] = (
     _test_set,
     _held_out,
     _calibration,
+    _communication,
     _accountants,
     _gradients,
     _guarantee,

@@ -85,6 +85,12 @@ _FILES = (
         ReleaseStatus.PUBLIC,
         "Repeat settings, schema and guarantee; the card also repeats the test results, if there are any: see below.",
     ),
+    Release(
+        "Communication",
+        ("communication.json",),
+        ReleaseStatus.PUBLIC,
+        "Computed from the plan and the shape of the model, for the expected number of clients.",
+    ),
     Release("State of the run", ("status.json",), ReleaseStatus.PUBLIC, "Counts steps, not examples."),
     Release(
         "Results on test data",

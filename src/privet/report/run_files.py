@@ -45,12 +45,17 @@ class StoredGuarantee:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A line of `metrics.jsonl`: values after a step; None if not measured. `test_error` is a root mean squared error."""
+    """A line of `metrics.jsonl`: values after a step; None if not measured.
+
+    `test_error` is a root mean squared error. `communicated` are the expected bytes of a federated run so far.
+    """
 
     step: int
     epsilon: float | None
     test_accuracy: float | None
     test_error: float | None = None
+    communicated: float | None = None
+    communicated_dense: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class Run:
         setup: `run.json`.
         status: `status.json`.
         schema: text of `schema.toml`, the public schema of a table; empty without one.
+        communication: `communication.json`, the bytes of a federated run; empty for others.
         observations: `study.json`, the observations of a gradient study; not private.
         files: names of the visible entries of the directory, sorted; those of the model's folder one by one.
     """
@@ -91,6 +97,7 @@ class Run:
     setup: Mapping[str, Any]
     status: Status | None
     schema: str
+    communication: Mapping[str, Any]
     observations: tuple[studies.Observation, ...]
     files: tuple[str, ...]
 
@@ -131,6 +138,7 @@ def read(directory: Path) -> Run:
         setup=_load(directory / "run.json", _mapping) or {},
         status=_load(directory / "status.json", _status),
         schema=_load(directory / "schema.toml", str, decode=str) or "",
+        communication=_load(directory / "communication.json", _communication) or {},
         observations=_load(directory / studies.FILE, studies.read_observations) or (),
         files=_list_files(directory),
     )
@@ -175,6 +183,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _communication(value: Any) -> Mapping[str, Any]:
+    """Return the bytes by what they are of, after a check that all are numbers."""
+    volumes = ("up", "down", "dense_up", "dense_down")
+    known = {part: {name: float(value[part][name]) for name in volumes} for part in ("client", "round", "epoch", "run")}
+    return {"cohort": float(value["cohort"]), "rounds": int(value["rounds"]), **known}
+
+
 def _guarantee(value: Any) -> StoredGuarantee:
     by_accountant = value.get("epsilon_by_accountant") or {}
     return StoredGuarantee(
@@ -195,6 +210,8 @@ def _measurement(value: Any) -> Measurement:
         _optional(value.get("epsilon")),
         _optional(value.get("test_accuracy")),
         None if squared is None else math.sqrt(squared),
+        _optional(value.get("communicated")),
+        _optional(value.get("communicated_dense")),
     )
 
 

@@ -6,7 +6,7 @@ __all__ = ["AVERAGES", "OPTIMIZERS", "Build", "Setup"]
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -64,6 +64,8 @@ class Setup:
             place of those of a schema.
         defaults: option → value of the settings that were not given but chosen from public facts, for the record.
     """
+
+    command: ClassVar[str] = "train"
 
     data: str
     model: str

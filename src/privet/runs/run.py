@@ -9,16 +9,20 @@ With an optimizer that samples from a posterior, also samples.safetensors.
 
 from __future__ import annotations
 
-__all__ = ["Outcome", "read_setup", "resume", "start", "state"]
+__all__ = [
+    "RESAMPLES", "Outcome", "add_data_facts", "initial_files", "read_key", "read_setup", "read_setup_of", "resume", "start",
+    "state", "write_results",
+]  # fmt: skip
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from privet import report
 from privet._utils.documents import DocumentError, from_json, read_text
@@ -28,6 +32,7 @@ from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
+from privet.federated import Communication
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
@@ -40,10 +45,11 @@ from privet.training import Callback, Step, Storage, Training, read_plan
 from privet.training.observation.metrics_file import POINTS
 from privet.tuning.feasibility import Feasibility
 
+S = TypeVar("S", bound=Setup)
 # Outputs of a run that its guarantee does not cover.
 _EVALUATED = "{} on the test set, which is assumed public: {}"
 # Bootstrap resamples of the test set for the final model's intervals.
-_RESAMPLES = 1000
+RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Outcome:
         seconds: training time, over all sessions of an interrupted run.
         held_out: released result on held-out private data; None without such a release, or if it was lost.
         defaults: option → value of the settings that were chosen by default.
+        communication: bytes that clients send and receive; None for a run that is not federated.
     """
 
     directory: Path
@@ -67,6 +74,7 @@ class Outcome:
     seconds: float
     held_out: HeldOutEstimate | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    communication: Communication | None = None
 
 
 def start(
@@ -114,7 +122,7 @@ def start(
         setup.build_loss(task.loss),
         optimizer,
         division.training,
-        Storage(directory, budget=budget, files=_files(setup, plan), private=private),
+        Storage(directory, budget=budget, files=initial_files(setup, plan), private=private),
         public=setup.load_public(plan, dataset),
         physical_batch_size=setup.entries_at_once,
         scheduler=setup.build_scheduler(plan, optimizer),
@@ -140,7 +148,7 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False, call
         raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
     plan = read_plan(directory)
     dataset = setup.load_data(plan.schema)
-    division = setup.divide(dataset, _read_key(directory, setup))
+    division = setup.divide(dataset, read_key(directory, setup))
     task = setup.task(dataset, plan)
     model = setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
@@ -160,7 +168,7 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False, call
     return _finish(setup, dataset, task, division, training, steps)
 
 
-def _read_key(directory: Path, setup: Setup) -> str:
+def read_key(directory: Path, setup: Setup) -> str:
     """Return the secret key of the run's division; a new one if nothing depends on it.
 
     Raises:
@@ -178,17 +186,26 @@ def _read_key(directory: Path, setup: Setup) -> str:
     return key
 
 
-def _files(setup: Setup, plan: Plan) -> dict[str, str]:
+def initial_files(setup: Setup, plan: Plan) -> dict[str, str]:
     """Return name → content of the files that a run is begun with."""
-    files = {"run.json": json.dumps(asdict(setup), indent=2) + "\n"}
+    files = {"run.json": json.dumps({"command": setup.command, **asdict(setup)}, indent=2) + "\n"}
     return files if plan.schema is None else files | {"schema.toml": plan.schema.to_toml()}
 
 
 def read_setup(directory: Path) -> Setup:
+    """Return the settings in `run.json` of a training; as for `read_setup_of`."""
+    return read_setup_of(directory, Setup)
+
+
+def read_setup_of(directory: Path, kind: type[S]) -> S:
     """Return the settings in `run.json`.
 
+    Args:
+        directory: directory of the run.
+        kind: `Setup`, or the one of another command.
+
     Raises:
-        LedgerError: the file does not exist or cannot be parsed.
+        LedgerError: the file does not exist, cannot be parsed, or was written by another command.
     """
     try:
         content = from_json(read_text(directory / "run.json"))
@@ -196,9 +213,13 @@ def read_setup(directory: Path) -> Setup:
         content = None
     if not isinstance(content, dict):
         raise LedgerError(f"{directory} holds no run: it has no readable run.json")
-    known = {field.name for field in fields(Setup)}
+    if (command := content.get("command", Setup.command)) != kind.command:
+        raise LedgerError(
+            f"the run in {directory} is one of privet {command}; to resume it: privet {command} --resume {directory}"
+        )
+    known = {field.name for field in fields(kind)}
     try:
-        return Setup(**{name: value for name, value in content.items() if name in known})
+        return kind(**{name: value for name, value in content.items() if name in known})
     except (TypeError, AttributeError) as error:
         raise LedgerError(f"{directory / 'run.json'} is not a valid description of a run ({error})") from None
 
@@ -237,36 +258,57 @@ def _finish(
                 training.log(task.measurements(task.evaluate(model, dataset.test, setup.device)))
         seconds = training.seconds
         if dataset.test is not None:
-            evaluation = task.evaluate(model, dataset.test, setup.device, _RESAMPLES)
+            evaluation = task.evaluate(model, dataset.test, setup.device, RESAMPLES)
         if division.held_out is not None:
             estimate = release_estimate(training, model, task, division.held_out, setup.device)
             lost += [LOST.format("result on held-out data")] if estimate is None else []
-        guarantee = _add_data_facts(training.guarantee(), dataset, task, (*lost, *forecast.warnings))
-    write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)
+        guarantee = add_data_facts(training.guarantee(), dataset, task, (*lost, *forecast.warnings))
     _save_samples(training)
+    outcome = Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate, setup.defaults)
+    status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
+    write_results(outcome, model, setup, dataset, {"gradients": training.method}, status)
+    return outcome
+
+
+def write_results(
+    outcome: Outcome, model: nn.Module, setup: Setup, dataset: DataSet, facts: Mapping[str, Any], status: Mapping[str, Any]
+) -> None:
+    """Write the files of a finished run: its model, results, statement, settings, status and report, in this order.
+
+    Args:
+        outcome: the results.
+        model: the trained network.
+        setup: settings of the run.
+        dataset: the data, of which only shapes and declarations are read.
+        facts: further entries of `run.json`, which are public.
+        status: content of `status.json`.
+    """
+    directory, guarantee, evaluation, estimate = outcome.directory, outcome.guarantee, outcome.evaluation, outcome.held_out
+    write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)
     if evaluation is not None:
         write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")
     if estimate is not None:
         write_text(directory / "holdout.json", json.dumps(estimate.to_dict()) + "\n")
+    if outcome.communication is not None:
+        write_text(directory / "communication.json", json.dumps(outcome.communication.to_dict(), indent=2) + "\n")
     write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
     write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")
-    facts = {
+    known = {
+        "command": setup.command,
         **asdict(setup),
         "provenance": dataset.provenance,
         "test_data": dataset.test_data,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "gradients": training.method,
-        "seconds": round(seconds, 2),
+        **facts,
+        "seconds": round(outcome.seconds, 2),
         "versions": dict(guarantee.versions),
     }
-    write_text(directory / "run.json", json.dumps(facts, indent=2) + "\n")
-    status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
+    write_text(directory / "run.json", json.dumps(known, indent=2) + "\n")
     write_text(directory / "status.json", json.dumps(status) + "\n")
     report.write(directory)
-    return Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate, setup.defaults)
 
 
-def _add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, warnings: tuple[str, ...]) -> Guarantee:
+def add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, warnings: tuple[str, ...]) -> Guarantee:
     """Return the statement with the declarations and assumptions about the data, and the measurements outside training."""
     evaluated = () if dataset.test_data is None else (_EVALUATED.format(task.evaluated, dataset.test_data),)
     return replace(

@@ -14,6 +14,7 @@ from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger import Ledger
+from privet.ledger.ledger import BLOCK
 from privet.plan import Plan
 from privet.training import checkpoint
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
@@ -72,13 +73,14 @@ class RunRecorder(Unique):
             budget.draw(ledger, plan)
 
     @classmethod
-    def begin(cls, plan: Plan, storage: Storage, state: TrainingState, parts: Parts) -> RunRecorder:
+    def begin(cls, plan: Plan, storage: Storage, state: TrainingState, parts: Parts, *, block: int = BLOCK) -> RunRecorder:
         """Return the record of a new run. If it is refused, another run can use its directory.
 
         Args:
             plan, state: as for the class.
             storage: where the run is stored.
             parts: parts of the training, for the manifest.
+            block: number of steps that the ledger reserves at a time, at most so many of which a crash loses.
         """
         directory, budget = storage.folder, storage.budget
         if directory is not None or budget is not None:
@@ -89,14 +91,14 @@ class RunRecorder(Unique):
         }
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
-            return cls(plan, None, Ledger.create(*promise, None, facts=facts, queries=plan.queries), budget, state)
+            return cls(plan, None, Ledger.create(*promise, None, facts=facts, queries=plan.queries, block=block), budget, state)
         public, private = differences.to_files(parts)
         files, private = {**public, **storage.files}, {**private, **storage.private}
         anchor = None if storage.anchor is None else Path(storage.anchor)
         claim(directory)
         ledger = Ledger.create(
             *promise, directory / LEDGER, facts=facts, anchor=anchor, prepare=lambda: prepare(directory, plan, files, private),
-            queries=plan.queries,
+            queries=plan.queries, block=block,
         )  # fmt: skip
         try:
             return cls(plan, directory, ledger, budget, state)
@@ -111,7 +113,16 @@ class RunRecorder(Unique):
 
     @classmethod
     def resume(
-        cls, plan: Plan, directory: Path, state: TrainingState, parts: Parts, *, budget: Budget | None, adopt: bool, restore: bool
+        cls,
+        plan: Plan,
+        directory: Path,
+        state: TrainingState,
+        parts: Parts,
+        *,
+        budget: Budget | None,
+        adopt: bool,
+        restore: bool,
+        block: int = BLOCK,
     ) -> RunRecorder:
         """Return the record of a resumed run.
 
@@ -121,9 +132,12 @@ class RunRecorder(Unique):
             budget: the run's budget, if its file has moved.
             adopt: as for `Ledger.open`.
             restore: as for the class.
+            block: as for `begin`.
         """
         differences.check(directory, parts, options=restore)
-        ledger = Ledger.open(plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries)
+        ledger = Ledger.open(
+            plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries, block=block
+        )
         try:
             return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state, restore=restore)
         except BaseException:

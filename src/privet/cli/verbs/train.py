@@ -4,15 +4,7 @@ from __future__ import annotations
 
 __all__ = ["train"]
 
-import errno
-import os
-import re
-import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -25,21 +17,17 @@ from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.config import Config, parts_from_config, plan_from_config
 from privet.cli.config_schema import ConfigSchema
-from privet.cli.output import Json, answer
-from privet.cli.refusals import RunInterruptedError
-from privet.cli.summary import format_full, format_quiet, format_summary
+from privet.cli.destination import check_run_directory, new_run_directory, resumable
+from privet.cli.output import Json
+from privet.cli.summary import announce, print_outcome
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.data import load
-from privet.errors import InvalidArgumentError, LedgerError
-from privet.evaluation.plain import to_plain
+from privet.errors import InvalidArgumentError
 from privet.noise import Banded
 from privet.plan import Plan
 from privet.runs.config import AVERAGES, OPTIMIZERS
-from privet.runs.run import state
 from privet.tables import Schema
 from privet.tracking import make_sink, open_sinks
-from privet.training.directory import check_empty
-from privet.tuning.feasibility import Feasibility
 
 _HEAVY_BALL = ("sgd", "heavy-ball")  # optimizers whose momentum correlated noise is optimised for
 # Parameters that the plan of a configuration file determines.
@@ -223,14 +211,14 @@ def train(
     Repeat: privet train --config runs/mnist/plan.json --out runs/again
     """
     if resume is not None:
-        with _resumable(resume), open_sinks(log or (), resume, argument="--log") as sinks:
+        with resumable(resume, "train"), open_sinks(log or (), resume, argument="--log") as sinks:
             outcome = runs.resume(resume, adopt=adopt, progress=not quiet, callbacks=sinks)
-        _print_outcome(outcome, json, full, quiet)
+        print_outcome(outcome, json, full, quiet)
         return
     for text in log or ():  # refused before any work
         make_sink(text, Path(), argument="--log")
     if out is not None:
-        _check_out(out)
+        check_run_directory(out, "train")
     if data is None:
         raise InvalidArgumentError("--data", None, "given", "Try: privet train --data mnist --epsilon 3 --delta 1e-5.")
     plan = plan_from_config(context, _OF_THE_PLAN)
@@ -306,13 +294,13 @@ def train(
     plan = plan if epsilon is None else plan.calibrate(epsilon)
     setup = replace(setup, learning_rate=chosen.learning_rate(learning_rate, setup, plan, scale_from), defaults=chosen.values)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
-    directory = out or _new_directory(setup)
-    with _resumable(directory), open_sinks(log or (), directory, _shown_settings(setup, plan), "--log") as sinks:
+    directory = out or new_run_directory(data, chosen.model)
+    with resumable(directory, "train"), open_sinks(log or (), directory, _shown_settings(setup, plan), "--log") as sinks:
         outcome = runs.start(
             setup, plan, dataset, directory,
-            budget=shared, progress=not quiet, callbacks=sinks, announce=partial(_announce, quiet=quiet),
+            budget=shared, progress=not quiet, callbacks=sinks, announce=partial(announce, quiet=quiet),
         )  # fmt: skip
-    _print_outcome(outcome, json, full, quiet)
+    print_outcome(outcome, json, full, quiet)
 
 
 def _shown_settings(setup: runs.Setup, plan: Plan) -> dict[str, str | float]:
@@ -329,45 +317,6 @@ def _shown_settings(setup: runs.Setup, plan: Plan) -> dict[str, str | float]:
     }
 
 
-def _announce(forecast: Feasibility, *, quiet: bool) -> None:
-    """Print at most four lines on standard error before the first step: the plan, and what is unlikely to work."""
-    lines = [] if quiet else [f"Plan: {forecast}"]
-    for line in (*lines, *(f"Warning: {text}" for text in forecast.warnings)):
-        print(line, file=sys.stderr)
-
-
-def _check_out(out: Path) -> None:
-    """Refuse a directory that holds a run or other files, or cannot be created, before any work."""
-    try:
-        check_empty(out, "--out")
-    except LedgerError:
-        raise InvalidArgumentError(
-            "--out", str(out), "a new or empty directory",
-            f"It holds a run: resume it with privet train --resume {out}, or choose another directory.",
-        ) from None  # fmt: skip
-    nearest = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InvalidArgumentError("--out", str(out), "a directory that can be created", f"Nothing can be written to {nearest}.")
-
-
-@contextmanager
-def _resumable(directory: Path) -> Iterator[None]:
-    """Name the run in the error that follows Ctrl-C or a full disk, once it has begun."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not (directory / "plan.json").exists():
-            raise
-        raise RunInterruptedError(directory) from None
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        rest = "privet report" if state(directory) == "complete" else "privet train --resume"
-        raise LedgerError(
-            f"{error.filename or directory}: {error.strerror}. Free some space, then: {rest} {shlex.quote(str(directory))}"
-        ) from None
-
-
 def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
     """Return the schema of the file, or of the plan, which has to agree with the file."""
     found = None if given is None else Schema.read(given)
@@ -375,48 +324,3 @@ def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
     if found is not None and kept is not None and found != kept:
         raise InvalidArgumentError("--schema", given, "the schema of the plan", "Leave it out, or change the plan.")
     return found or kept
-
-
-def _new_directory(setup: runs.Setup) -> Path:
-    name = re.sub(r"[^\w.-]+", "-", Path(setup.data).name)
-    return Path("runs") / f"{name}-{setup.model}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
-def _print_outcome(outcome: runs.Outcome, as_json: bool, full: bool, quiet: bool) -> None:
-    guarantee, evaluation = outcome.guarantee, outcome.evaluation
-    answer(
-        as_json,
-        {
-            "epsilon": guarantee.epsilon,
-            "delta": guarantee.delta,
-            **{f"test_{name}": to_plain(getattr(evaluation, name, None)) for name in _MEASURED},
-            "test_examples": evaluation and evaluation.examples,
-            "test_data": outcome.test_data,
-            "test_intervals": evaluation and to_plain(evaluation.intervals),
-            **_held_out(outcome),
-            "steps": guarantee.steps,
-            "seconds": round(outcome.seconds, 2),
-            "directory": str(outcome.directory),
-        },
-        (format_full if full else format_quiet if quiet else format_summary)(outcome),
-    )
-
-
-def _held_out(outcome: runs.Outcome) -> dict[str, object]:
-    """Return the released result on held-out data for the JSON output; nothing without one."""
-    found = outcome.held_out
-    if found is None:
-        return {}
-    return {
-        **{f"holdout_{name}": value for name, value in found.metrics.items()},
-        "holdout_intervals": to_plain(found.intervals),
-        "holdout_examples": found.examples,
-        "holdout_epsilon": found.epsilon,
-    }
-
-
-# Metrics in the JSON output, each as test_…; those of the other task are null.
-_MEASURED = (
-    "accuracy", "negative_log_likelihood", "brier", "expected_calibration_error", "root_mean_square_calibration_error",
-    "maximum_calibration_error", "balanced_accuracy", "root_mean_squared_error", "mean_absolute_error", "r_squared",
-)  # fmt: skip

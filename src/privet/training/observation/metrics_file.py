@@ -22,21 +22,22 @@ TIMES = "the training time in seconds"
 
 
 class MetricsFile(Callback):
-    """Appends the measures of about twenty steps of a run, and all that `Training.log` is given.
+    """Appends the measures of some steps of a run, evenly spread, and all that `Training.log` is given.
 
     Each line has a "step"; lines of one step complement each other. The file is for people and reports: nothing is decided by it,
     so if it cannot be written, a warning says so once and training continues.
 
     Args:
         directory: directory of the run.
+        points: about how many steps.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._path, self._checked, self._failed = directory / METRICS, False, False
+    def __init__(self, directory: Path, points: int = POINTS) -> None:
+        self._path, self._points, self._checked, self._failed = directory / METRICS, points, False, False
 
     def on_step(self, step: Step) -> None:
         """Append the measures of a step, if it is one of the points."""
-        if step.is_one_of(POINTS):
+        if step.is_one_of(self._points):
             self._append(step, {**step.measures(), "seconds": round(step.seconds, 2)})
 
     def on_metrics(self, step: Step, metrics: Mapping[str, float | None]) -> None:

@@ -19,7 +19,7 @@ from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet.training import checkpoint
 from privet.training.observation.callbacks import Callback, check_callbacks, check_metrics, observe
-from privet.training.observation.metrics_file import MetricsFile, read_seconds
+from privet.training.observation.metrics_file import POINTS, MetricsFile, read_seconds
 from privet.training.observation.progress import track
 from privet.training.observation.steps import Step
 
@@ -31,13 +31,14 @@ class Observers:
         plan: plan of the training.
         directory: directory of the run; None if it is in memory, and so has no metrics file.
         saved: returns the number of checkpoints that were written.
+        points: about how many steps the metrics file describes.
     """
 
-    def __init__(self, plan: Plan, directory: Path | None, saved: Callable[[], int]) -> None:
+    def __init__(self, plan: Plan, directory: Path | None, saved: Callable[[], int], points: int = POINTS) -> None:
         self._total, self._epsilon_after = plan.total_steps, partial(_epsilon_after, plan)
         self._path = None if directory is None else directory / checkpoint.NAME
         self._saved = saved
-        self._own: tuple[Callback, ...] = () if directory is None else (MetricsFile(directory),)
+        self._own: tuple[Callback, ...] = () if directory is None else (MetricsFile(directory, points),)
         self._active: list[tuple[Callback, ...]] = []
         self._seconds_before = 0.0 if directory is None else read_seconds(directory)
         self._started: float | None = None

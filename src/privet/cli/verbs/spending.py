@@ -1,8 +1,8 @@
-"""`privet budget`: one privacy budget shared by several runs on the same data set."""
+"""`privet budget` and `privet ledger`: a budget that runs on the same data share, and what a run has spent."""
 
 from __future__ import annotations
 
-__all__ = ["File", "app", "create", "show"]
+__all__ = ["File", "Run", "budget_app", "create", "ledger_app", "show_budget", "show_ledger", "verify"]
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,17 +14,29 @@ from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
 from privet.cli.options import Adjacency, Delta
 from privet.cli.output import Json, answer
+from privet.convex.convex_verification import read_convex_plan, verify_fit
+from privet.ledger import read
+from privet.ledger.history import WHAT
+from privet.training.directory import LEDGER
+from privet.training.verification import verify as verify_run
 
-app = typer.Typer(
+budget_app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     help="Share one privacy budget among several runs on the same data set.",
     no_args_is_help=True,
 )
+ledger_app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Show what a run has spent, and verify its files.",
+    no_args_is_help=True,
+)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The budget file.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of the run.")]
 
 
-@app.command("create")
+@budget_app.command("create")
 def create(
     file: File,
     epsilon: Annotated[float, typer.Option(help="Total ε of all runs; never exceeded.")],
@@ -58,8 +70,8 @@ def create(
     answer(json, {"budget": str(file), **asdict(account.terms)}, f"{file}: {_format_terms(account)}")
 
 
-@app.command("show")
-def show(file: File, json: Json = False) -> None:
+@budget_app.command("show")
+def show_budget(file: File, json: Json = False) -> None:
     """Show what each run has drawn from a budget.
 
     Example: privet budget show mnist.budget
@@ -81,3 +93,34 @@ def _format_terms(account: Account) -> str:
     terms = account.terms
     whose = terms.data or f"{terms.examples:,} examples"
     return f"ε = {terms.epsilon:g} at δ = {terms.delta:g} for {terms.unit} of {whose} ({terms.adjacency}, {terms.plans} plans)"
+
+
+@ledger_app.command("verify")
+def verify(run: Run, json: Json = False) -> None:
+    """Verify a run's ledger and the files that refer to it.
+
+    Checks every line of the ledger, and the plan, checkpoint, anchor and budget against it; exit status 2 on damage. Keep the
+    printed tip in another place: a directory alone cannot show that it is a copy or was rolled back.
+
+    Example: privet ledger verify runs/mnist
+    """
+    plan = read_convex_plan(run)
+    found = verify_run(run) if plan is None else verify_fit(run, plan)
+    answer(json, asdict(found), str(found))
+
+
+@ledger_app.command("show")
+def show_ledger(run: Run, json: Json = False) -> None:
+    """List the records of a run's ledger.
+
+    Example: privet ledger show runs/mnist
+    """
+    records = read(run / LEDGER, WHAT).records
+    lines = (f"{number:>5}  {_format_record(record)}" for number, record in enumerate(records, start=1))
+    answer(json, {"records": records}, "\n".join(lines))
+
+
+def _format_record(record: dict[str, object]) -> str:
+    """Return a record in one line: its kind, then its main fields."""
+    shown = ("first", "count", "query", "run", "at", "machine", "process", "adopted", "versions")
+    return f"{record.get('record')!s:<8}" + "  ".join(f"{name} {record[name]}" for name in shown if name in record)
