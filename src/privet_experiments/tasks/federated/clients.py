@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from privet.errors import InvalidArgumentError
 from privet_experiments.tasks.federated.files import open_file
-from privet_experiments.tasks.federated.problems import PROBLEMS, Part, Problem
+from privet_experiments.tasks.federated.problems import PROBLEMS, UserPart, UserProblem
 from privet_experiments.tasks.job import TaskExamples
 
 # Of twenty hashes, those below the first number are held out, those below the second are public, and the others are private.
@@ -30,11 +30,11 @@ class Clients:
         rehearsed: public users that measure a rehearsal.
     """
 
-    problem: Problem
-    private: Part
-    held_out: Part
-    public: Part
-    rehearsed: Part
+    problem: UserProblem
+    private: UserPart
+    held_out: UserPart
+    public: UserPart
+    rehearsed: UserPart
 
 
 def split(user: int) -> str:

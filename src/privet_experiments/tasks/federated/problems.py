@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["PROBLEMS", "Part", "Problem"]
+__all__ = ["PROBLEMS", "UserPart", "UserProblem"]
 
 import csv
 import io
@@ -34,7 +34,7 @@ _Rows = list[tuple[int, dict[str, str]]]
 
 
 @dataclass(frozen=True)
-class Part:
+class UserPart:
     """Examples of some users.
 
     Args:
@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Problem:
+class UserProblem:
     """A problem that a small model learns from the data of many users.
 
     Args:
@@ -65,7 +65,7 @@ class Problem:
     """
 
     rows: Callable[[io.StringIO], _Rows]
-    encode: Callable[[_Rows, _Rows], Part]
+    encode: Callable[[_Rows, _Rows], UserPart]
     build: Callable[[], nn.Module]
     loss: LossFunction
     measure: Callable[[Tensor, Tensor], dict[str, float]]
@@ -111,17 +111,17 @@ def _lines(text: io.StringIO) -> _Rows:
     return [(int(row["user"]), row) for row in map(json.loads, text.read().split("\n")[:-1])]
 
 
-def _encode_tweets(rows: _Rows, public: _Rows) -> Part:
+def _encode_tweets(rows: _Rows, public: _Rows) -> UserPart:
     """Return bags of hashed words of length 1, and the labels."""
     bags = torch.zeros(len(rows), _WORDS)
     for place, (_, row) in enumerate(rows):
         for word in set(row["text"].lower().split()):
             bags[place, zlib.crc32(word.encode()) % _WORDS] = 1.0
     labels = torch.tensor([float(row["label"]) for _, row in rows])
-    return Part(TensorDataset(F.normalize(bags, dim=1), labels), tuple(user for user, _ in rows))
+    return UserPart(TensorDataset(F.normalize(bags, dim=1), labels), tuple(user for user, _ in rows))
 
 
-def _encode_speeches(rows: _Rows, public: _Rows) -> Part:
+def _encode_speeches(rows: _Rows, public: _Rows) -> UserPart:
     """Return pieces of text as numbers of letters, and the letters after each."""
     texts: dict[int, list[int]] = {}
     place = {letter: number for number, letter in enumerate(_ALPHABET)}
@@ -136,17 +136,17 @@ def _encode_speeches(rows: _Rows, public: _Rows) -> Part:
             inputs.append(piece[:-1] + [0] * missing)
             targets.append(piece[1:] + [_MISSING] * missing)
             owners.append(user)
-    return Part(TensorDataset(torch.tensor(inputs), torch.tensor(targets)), tuple(owners))
+    return UserPart(TensorDataset(torch.tensor(inputs), torch.tensor(targets)), tuple(owners))
 
 
-def _encode_ratings(rows: _Rows, public: _Rows) -> Part:
+def _encode_ratings(rows: _Rows, public: _Rows) -> UserPart:
     """Return films as numbers, those that public users rate most first and all others as one, and ratings less 3.5."""
     often = Counter(int(row["movieId"]) for _, row in public)
     known = sorted(often, key=lambda film: (-often[film], film))[:_FILMS]
     place = {film: number for number, film in enumerate(known)}
     films = torch.tensor([place.get(int(row["movieId"]), _FILMS) for _, row in rows])
     ratings = torch.tensor([float(row["rating"]) - _MIDDLE for _, row in rows])
-    return Part(TensorDataset(films, ratings), tuple(user for user, _ in rows))
+    return UserPart(TensorDataset(films, ratings), tuple(user for user, _ in rows))
 
 
 def _binary_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -180,16 +180,16 @@ def _measure_ratings(predicted: Tensor, ratings: Tensor) -> dict[str, float]:
     return {"root_mean_squared_error": (predicted[:, 0] - ratings).square().double().mean().sqrt().item()}
 
 
-PROBLEMS: Mapping[str, Problem] = {
-    "sent140": Problem(
+PROBLEMS: Mapping[str, UserProblem] = {
+    "sent140": UserProblem(
         _table, _encode_tweets, _build_bag_model, _binary_loss, _measure_labels,
         lambda labels: labels.mean().logit()[None],
     ),
-    "shakespeare": Problem(
+    "shakespeare": UserProblem(
         _lines, _encode_speeches, lambda: _Lookup(_LETTERS, _LETTERS), _letter_loss, _measure_letters,
         lambda after: torch.bincount(after[after != _MISSING], minlength=_LETTERS).double().clamp(min=0.5).log(),
     ),
-    "movielens": Problem(
+    "movielens": UserProblem(
         _table, _encode_ratings, lambda: _Lookup(_FILMS + 1, 1, _OTHERS), _square_loss, _measure_ratings,
         lambda ratings: ratings.mean()[None],
     ),

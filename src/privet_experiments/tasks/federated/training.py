@@ -17,7 +17,7 @@ from privet.training import Training
 from privet.units import Users, grouped
 from privet_experiments.tasks.federated.clients import Clients, clients
 from privet_experiments.tasks.federated.config import UserConfig
-from privet_experiments.tasks.federated.problems import Part, Problem
+from privet_experiments.tasks.federated.problems import UserPart, UserProblem
 from privet_experiments.tasks.job import Advance, Job, TaskResult
 
 _CLIENTS_AT_ONCE, _EXAMPLES_AT_ONCE = 128, 4096
@@ -56,12 +56,12 @@ def _plan_of(settings: UserConfig, held: Clients) -> Plan:
     return settings.rehearsal_of(plan, _units(settings, held.public)) if settings.rehearsal else plan
 
 
-def _units(settings: UserConfig, part: Part) -> int:
+def _units(settings: UserConfig, part: UserPart) -> int:
     return len(part.owners) if settings.method == "examples" else part.users
 
 
 def _start_federated(
-    plan: Plan, model: nn.Module, problem: Problem, optimizer: torch.optim.Optimizer, part: Part, settings: UserConfig
+    plan: Plan, model: nn.Module, problem: UserProblem, optimizer: torch.optim.Optimizer, part: UserPart, settings: UserConfig
 ) -> AbstractContextManager[_Run]:
     local = LocalSteps(settings.local_rate, settings.local_steps, settings.local_batch)
     users = Users(part.examples, part.owners, settings.cap)
@@ -69,14 +69,14 @@ def _start_federated(
 
 
 def _start_on_users(
-    plan: Plan, model: nn.Module, problem: Problem, optimizer: torch.optim.Optimizer, part: Part, settings: UserConfig
+    plan: Plan, model: nn.Module, problem: UserProblem, optimizer: torch.optim.Optimizer, part: UserPart, settings: UserConfig
 ) -> AbstractContextManager[_Run]:
     users = Users(part.examples, part.owners, settings.cap)
     return Training(plan, model, grouped(problem.loss), optimizer, users, physical_batch_size=_CLIENTS_AT_ONCE)
 
 
 def _start_on_examples(
-    plan: Plan, model: nn.Module, problem: Problem, optimizer: torch.optim.Optimizer, part: Part, settings: UserConfig
+    plan: Plan, model: nn.Module, problem: UserProblem, optimizer: torch.optim.Optimizer, part: UserPart, settings: UserConfig
 ) -> AbstractContextManager[_Run]:
     return Training(plan, model, problem.loss, optimizer, part.examples, physical_batch_size=_EXAMPLES_AT_ONCE)
 
@@ -89,12 +89,12 @@ _START: dict[str, Callable[..., AbstractContextManager[_Run]]] = {
 
 
 @torch.no_grad()
-def _measure(problem: Problem, model: nn.Module, part: Part) -> dict[str, float]:
+def _measure(problem: UserProblem, model: nn.Module, part: UserPart) -> dict[str, float]:
     inputs, targets = part.examples.tensors
     return problem.measure(model(inputs), targets)
 
 
-def _measure_constant(problem: Problem, train: Part, test: Part) -> dict[str, float]:
+def _measure_constant(problem: UserProblem, train: UserPart, test: UserPart) -> dict[str, float]:
     """Return the metrics of the best prediction that is the same for every input."""
     targets = test.examples.tensors[1]
     best = problem.constant(train.examples.tensors[1])
