@@ -18,8 +18,8 @@ from privet_experiments.reproduction.claims_table import findings, ours, verdict
 from privet_experiments.reproduction.selection import finished_runs
 from privet_experiments.reproduction.table import line, wrap
 from privet_experiments.tasks.arm_config import ArmConfig
-from privet_experiments.tasks.federated.config import UserConfig
 from privet_experiments.tasks.federated.files import FILES
+from privet_experiments.tasks.federated.user_config import UserConfig
 from privet_experiments.tasks.metrics import format_metric
 from privet_experiments.tasks.run_record import Records, RunRecord
 

@@ -18,8 +18,8 @@ import torch
 
 from privet_experiments.tasks.arm_config import ArmConfig
 from privet_experiments.tasks.federated.clients import size
-from privet_experiments.tasks.federated.config import UserConfig
 from privet_experiments.tasks.federated.training import train_users
+from privet_experiments.tasks.federated.user_config import UserConfig
 from privet_experiments.tasks.gradient_flow import FlowConfig, flow
 from privet_experiments.tasks.job import Advance, Job, TaskExamples, TaskResult, read
 from privet_experiments.tasks.run_record import RunRecord

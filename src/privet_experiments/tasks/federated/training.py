@@ -16,8 +16,8 @@ from privet.plan import Plan
 from privet.training import Training
 from privet.units import Users, grouped
 from privet_experiments.tasks.federated.clients import Clients, clients
-from privet_experiments.tasks.federated.config import UserConfig
 from privet_experiments.tasks.federated.problems import UserPart, UserProblem
+from privet_experiments.tasks.federated.user_config import UserConfig
 from privet_experiments.tasks.job import Advance, Job, TaskResult
 
 _CLIENTS_AT_ONCE, _EXAMPLES_AT_ONCE = 128, 4096

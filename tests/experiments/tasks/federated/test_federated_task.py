@@ -16,9 +16,9 @@ from privet.noise import Gaussian
 from privet.sparsification import Random
 from privet_experiments import RECIPES, Extent, Records, reproduce
 from privet_experiments.tasks.federated.clients import clients, size, split
-from privet_experiments.tasks.federated.config import UserConfig
 from privet_experiments.tasks.federated.files import FILES
 from privet_experiments.tasks.federated.problems import PROBLEMS
+from privet_experiments.tasks.federated.user_config import UserConfig
 from privet_experiments.tasks.job import TaskExamples
 
 USERS = 60
