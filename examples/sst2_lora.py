@@ -6,8 +6,8 @@ header and a line "label<tab>text" for each text, plain or compressed by gzip; l
 
     python examples/sst2_lora.py train.tsv.gz dev.tsv.gz --epsilon 2 --bf16
 
-No setting was searched on the private texts: rank, layers and learning rates are usual for adapters, and one epoch of large
-batches is what twenty minutes of one core allow.
+No setting was searched on the private texts: rank, layers and learning rates are usual for adapters, and one epoch of
+large batches takes about ten minutes of one core.
 """
 
 import argparse
