@@ -135,14 +135,15 @@ def test_losses_of_whole_batches_are_refused(tmp_path):
         trainer(tmp_path, given={"compute_loss_func": lambda outputs, labels, num_items_in_batch: 0})
 
 
-def test_loaders_and_streams_are_refused(tmp_path):
+def test_loaders_streams_and_frames_are_refused(tmp_path):
+    pandas = pytest.importorskip("pandas")
     loader = torch.utils.data.DataLoader(Sequences(), collate_fn=pad)
 
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter(Sequences().rows)
 
-    for data in (loader, Stream()):
+    for data in (loader, Stream(), pandas.DataFrame({"input_ids": [1, 2]})):
         with pytest.raises(InvalidArgumentError, match=r"dataset is .*; it must be"):
             trainer(tmp_path, data=data)
 

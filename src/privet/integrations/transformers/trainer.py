@@ -297,7 +297,7 @@ class PrivateTrainerMixin:
                 "loss per example.",
             )  # fmt: skip
         self._private = [given.get("train_dataset")]
-        if self._private != [None]:
+        if self._private[0] is not None:
             check_map_style(self._private[0])
         self._check_public(given.get("eval_dataset"))
 
