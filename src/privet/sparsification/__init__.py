@@ -2,7 +2,6 @@
 
 from privet.sparsification.drawing import Masks, Selection
 from privet.sparsification.kinds import Random, Ranked, Sparsification, Timetable
-from privet.sparsification.packing import decode, encode
 
 __all__ = [
     "Masks",
@@ -11,6 +10,4 @@ __all__ = [
     "Selection",
     "Sparsification",
     "Timetable",
-    "decode",
-    "encode",
 ]
