@@ -16,9 +16,10 @@ from privet.federated import Federated
 
 pytest.importorskip("flwr", reason="flwr is not installed (extra flower)")
 
+pytestmark = pytest.mark.slow  # each message starts a process: two minutes on a machine that is busy
 APP = Path(__file__).parent / "flower_app"
 BIN = Path(sys.executable).parent
-PATIENCE = 600  # seconds; only a run that hangs takes so long
+PATIENCE = 300  # seconds; only a run that hangs takes so long
 
 
 def free_ports(number):
