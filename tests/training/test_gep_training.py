@@ -236,6 +236,12 @@ def test_public_data_that_do_not_fit_are_refused_before_the_first_step(public, m
     assert not (tmp_path / "run").exists()
 
 
+def test_private_data_are_not_public():
+    both, net = TensorDataset(*data()), network()
+    with pytest.raises(InvalidArgumentError, match="public is 'the training data'; it must be other data"):
+        privet.Training(plan(), net, squared_error, torch.optim.SGD(net.parameters(), lr=RATE), both, public=both)
+
+
 def test_public_data_are_refused_by_rules_that_do_not_use_them():
     the_plan = privet.Plan(**{**vars(plan()), "clipping": Flat(1.0)})
     with pytest.raises(InvalidArgumentError, match=r"left out with clipping\.Flat"):

@@ -37,10 +37,15 @@ class Anchors:
         words: source of random words, for the choice of anchors, the start of power iteration and the model's random numbers.
 
     Raises:
-        InvalidArgumentError: there are fewer examples than anchors, or the gradient of the first cannot be computed.
+        InvalidArgumentError: the data are the private ones, there are fewer examples than anchors, or the gradient of the first
+            cannot be computed.
     """
 
     def __init__(self, rule: GEP, parts: Parts, parameters: Mapping[str, nn.Parameter], size: int, words: Words) -> None:
+        if parts.public is parts.dataset:
+            raise InvalidArgumentError(
+                "public", "the training data", "other data", "What gradients of private examples span is private, too."
+            )
         self._number, self._words = check_map_style(parts.public), words
         if self._number < rule.anchors:
             raise InvalidArgumentError(
