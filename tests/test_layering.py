@@ -81,7 +81,7 @@ SUBLAYERS = {
         "description", "misfits", "encoding", "folder", "export", "predictor", "answers", "card",
     ],
     "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
-    "privet.integrations.sklearn": ["public_facts", "transformers", "fitting", "estimators", "pipelines", "search"],
+    "privet.integrations.sklearn": ["public_facts", "transformers", "pipelines", "fitting", "estimators", "search"],
     "privet_experiments": ["tangent_kernel", "tasks", "claims", "recipe", "papers", "registry", "reproduction", "cli"],
 }  # fmt: skip
 MOST_FILES = 14

@@ -9,12 +9,12 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from privet.errors import InvalidArgumentError, PrivetWarning
-from privet.integrations.sklearn import PrivateClassifier, PrivatePipeline, PublicOneHot, PublicScaler, check_pipeline
+from privet.integrations.sklearn import PrivateClassifier, PublicOneHot, PublicScaler, check_pipeline
 
 ROWS = np.random.default_rng(0).uniform(0, 1, (200, 2))
 LABELS = (ROWS[:, 0] > 0.5).astype(int)
@@ -91,16 +91,29 @@ def test_steps_that_learn_nothing_from_rows_are_not():
 
 
 @pytest.mark.filterwarnings("ignore:.*(signal|batches):privet.errors.PrivetWarning")
-def test_a_pipeline_warns_of_them_by_name_and_the_statement_says_so():
-    pipeline = PrivatePipeline([("scale", StandardScaler()), ("model", classifier())])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_pipeline_warns_of_them_by_name_and_the_statement_says_so(nested):
+    last = classifier()
+    inner = Pipeline([("norm", Normalizer()), ("model", last)]) if nested else last
     with pytest.warns(PrivetWarning, match=r"^scale \(StandardScaler\) of the pipeline learned from the private rows"):
-        pipeline.fit(ROWS, LABELS)
-    assert any("scale (StandardScaler)" in text for text in pipeline["model"].guarantee_.not_covered)
-    assert "scale (StandardScaler)" in str(pipeline["model"].guarantee_)
+        Pipeline([("scale", StandardScaler()), ("last", inner)]).fit(ROWS, LABELS)
+    assert any("scale (StandardScaler)" in text for text in last.guarantee_.not_covered)
+    assert "scale (StandardScaler)" in str(last.guarantee_)
+
+
+@pytest.mark.filterwarnings("ignore:.*(signal|batches):privet.errors.PrivetWarning")
+def test_a_pipeline_that_fits_something_else_is_not_warned_of():
+    class Wrapper(StandardScaler):
+        def fit(self, X, y=None):
+            self.inner = classifier().fit(X, LABELS)
+            return super().fit(X)
+
+    pipeline = Pipeline([("scale", StandardScaler()), ("wrapper", Wrapper())]).fit(ROWS)
+    assert not any("of the pipeline" in text for text in pipeline["wrapper"].inner.guarantee_.not_covered)
 
 
 @pytest.mark.filterwarnings("ignore:.*(signal|batches):privet.errors.PrivetWarning")
 def test_a_pipeline_of_public_constants_does_not_warn():
-    pipeline = PrivatePipeline([("scale", PublicScaler((0, 1))), ("model", classifier())]).fit(ROWS, LABELS)
+    pipeline = Pipeline([("scale", PublicScaler((0, 1))), ("model", classifier())]).fit(ROWS, LABELS)
     assert not any("of the pipeline" in text for text in pipeline["model"].guarantee_.not_covered)
     assert pipeline.predict(ROWS).shape == (200,)

@@ -29,6 +29,7 @@ from privet.clipping import Flat
 from privet.data import DataSet
 from privet.data.dataset import to_tensors
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetError, PrivetWarning
+from privet.integrations.sklearn.pipelines import LearnsPrivately, warn_of_pipeline
 from privet.integrations.sklearn.public_facts import (
     Bounds,
     Labels,
@@ -49,8 +50,8 @@ from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
 
 _AT_ONCE = 1024
 _NOT_COVERED = (
-    "transformers that were fitted on the same rows before the estimator got them (check_pipeline and PrivatePipeline of "
-    "privet.integrations.sklearn name those of a pipeline)"
+    "transformers that were fitted on the same rows before the estimator got them (check_pipeline of "
+    "privet.integrations.sklearn names those of a pipeline)"
 )
 _REPEATED = (
     "this estimator has trained on private rows already, and would spend ε again. For other rows, use a new estimator; for "
@@ -87,7 +88,7 @@ class Preparation:
     defaults: Defaults
 
 
-class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+class PrivateEstimator(LearnsPrivately, BaseEstimator):  # type: ignore[misc]
     """What `PrivateClassifier` and `PrivateRegressor` share; see there."""
 
     epsilon: float
@@ -121,17 +122,24 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             BudgetExhaustedError: this estimator has trained before, or its budget does not cover the training.
             ValueError: the shape of the rows does not fit.
 
+        Warns:
+            PrivetWarning: earlier steps of the pipeline learned from the private rows; they are named here and in `guarantee_`.
+
         Guarantee:
             Shapes, classes, scaling and settings depend on arguments and the number of rows only, no cell raises an exception,
             and the weights are those of a `privet.Training`: `guarantee_` covers the fitted model and all that it predicts.
         """
         prepared = self.prepare(X, y)
+        remark = None if self.public_rows else warn_of_pipeline(self)
         plan = self.calibrate(prepared.plan)
         with self.begin(prepared, plan) as training:
             for warning in self._assess(prepared, training).warnings:
                 warnings.warn(warning, PrivetWarning, stacklevel=2)
             training.run()
-            return self.adopt(prepared, training)
+            self.adopt(prepared, training)
+        if remark is not None and isinstance(self.guarantee_, Guarantee):
+            self.guarantee_ = replace(self.guarantee_, not_covered=(remark, *self.guarantee_.not_covered))
+        return self
 
     def prepare(self, X: Any, y: Any) -> Preparation:  # noqa: N803
         """Return the encoded rows with the plan and the network for them; arguments and errors as for `fit`."""

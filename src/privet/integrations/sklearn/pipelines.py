@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["PrivatePipeline", "check_pipeline"]
+__all__ = ["LearnsPrivately", "check_pipeline", "warn_of_pipeline"]
 
+import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,22 +16,27 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures
 from sklearn.utils import get_tags
 
-from privet.accounting.guarantee.statement import Guarantee
 from privet.errors import PrivetWarning
-from privet.integrations.sklearn.fitting import PrivateEstimator
 
 _LEARNED = (
     "{names} of the pipeline learned from the private rows without noise; no guarantee covers that. Use PublicScaler, "
     "PublicOneHot or a transformer that was fitted on public rows, in a FrozenEstimator"
 )
-# These learn nothing but the number of columns, or were fitted before.
-_HARMLESS = (PrivateEstimator, PolynomialFeatures, FrozenEstimator)
+_FITS = {"fit", "fit_transform", "fit_predict"}
+
+
+class LearnsPrivately:
+    """Marks estimators whose `fit` has a guarantee."""
+
+
+# These have a guarantee, learn nothing but the number of columns, or were fitted before.
+_HARMLESS = (LearnsPrivately, PolynomialFeatures, FrozenEstimator)
 
 
 def check_pipeline(pipeline: Any) -> tuple[str, ...]:
     """Return the names of the steps that learn from the rows that they are fitted on, without privacy.
 
-    An estimator cannot see the pipeline that it is part of, so ask this function, or use a `PrivatePipeline`.
+    `fit` of a private estimator warns of them, too, if it is the last step of a pipeline.
 
     Args:
         pipeline: a pipeline, column transformer, feature union, transformer or estimator.
@@ -52,24 +57,27 @@ def check_pipeline(pipeline: Any) -> tuple[str, ...]:
     return tuple(f"{name} ({type(step).__name__})" for name, step in _learning(pipeline))
 
 
-class PrivatePipeline(Pipeline):  # type: ignore[misc]
-    """A `Pipeline` that warns of steps that learn from the private rows without noise, and says so in the statement.
+def warn_of_pipeline(estimator: LearnsPrivately) -> str | None:
+    """Warn of what learned from private rows in the pipeline that fits this estimator; return the remark for the statement.
 
-    The warning, a `privet.errors.PrivetWarning`, names the steps (`check_pipeline`); so does `guarantee_` of the last step.
-    Arguments are those of `sklearn.pipeline.Pipeline`.
+    scikit-learn tells the last step of a pipeline nothing of the steps before, so the pipeline is looked for among the callers.
+    This is a help and no part of the guarantee: one that is not found, such as one in another process, gives no warning.
+
+    Args:
+        estimator: the estimator that is being fitted, by a function that calls this one.
     """
-
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Any:  # noqa: N803
-        """Fit all steps, and return the pipeline; arguments as for `Pipeline`."""
-        found = check_pipeline(self)
-        remark = _LEARNED.format(names=", ".join(found))
-        if found:
-            warnings.warn(remark, PrivetWarning, stacklevel=2)
-        fitted = super().fit(X, y, **params)
-        last = self._final_estimator
-        if found and isinstance(getattr(last, "guarantee_", None), Guarantee):
-            last.guarantee_ = replace(last.guarantee_, not_covered=(remark, *last.guarantee_.not_covered))
-        return fitted
+    found: object = estimator
+    frame = sys._getframe(1)
+    while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+        caller = frame.f_locals.get("self") if frame.f_code.co_name in _FITS else None
+        if isinstance(caller, Pipeline) and caller.steps[-1][1] is found:
+            found = caller
+    names = check_pipeline(found)
+    if not names:
+        return None
+    remark = _LEARNED.format(names=", ".join(names))
+    warnings.warn(remark, PrivetWarning, stacklevel=3)
+    return remark
 
 
 def _learning(step: Any, name: str = "") -> Iterator[tuple[str, Any]]:
