@@ -14,6 +14,7 @@ from privet_experiments.papers.convergence.ntk_optimizers import NTK_OPTIMIZERS
 from privet_experiments.papers.convergence.ntk_table import NTK_TABLE
 from privet_experiments.papers.convergence.transfer import TRANSFER_CIFAR10, TRANSFER_SST2
 from privet_experiments.papers.correlated_noise import CORRELATED_CIFAR10, CORRELATED_FASHION
+from privet_experiments.papers.federated import FEDERATED_MOVIELENS, FEDERATED_SENT140, FEDERATED_SHAKESPEARE
 from privet_experiments.papers.jl_projections import JL_SPEED
 from privet_experiments.papers.overview import OVERVIEW_FASHION_LOGISTIC
 from privet_experiments.papers.psasc import PSASC_FASHION, PSASC_MNIST
@@ -31,6 +32,7 @@ RECIPES = {
         NTK_OPTIMIZERS, RS_RANKED, GEP_FASHION, GEP_CIFAR10,
         JL_SPEED, TRANSFER_CIFAR10, TRANSFER_SST2, BETTER_MNIST, BETTER_MNIST_PARTS, BETTER_FASHION,
         BETTER_FASHION_PARTS, CORRELATED_FASHION, CORRELATED_CIFAR10,
+        FEDERATED_SENT140, FEDERATED_SHAKESPEARE, FEDERATED_MOVIELENS,
     )
 }  # fmt: skip
 
