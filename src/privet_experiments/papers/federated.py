@@ -70,7 +70,7 @@ def _recipe(
             Arm(_CONSTANT, {"method": "constant", "plan": {"steps": 1, **_NOT_PRIVATE}}),
         ),
         metrics=(*metrics, "bytes_up_of_a_client", "bytes_up"),
-        seeds=3,
+        seeds=5,
         hours=0.1,
         charts=(
             Chart("by-epsilon", "sweep", metrics[0], x="ε", series="method", logarithmic=True),
