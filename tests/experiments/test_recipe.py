@@ -16,11 +16,14 @@ from privet.runs.config import OPTIMIZERS
 from privet.schedules import ToZero
 from privet_experiments import RECIPES, Arm, ArmConfig, Chart, Claim, PublishedNumber, find, read
 from privet_experiments.recipe import CHARTS
+from privet_experiments.tasks.federated.user_config import UserConfig
 from privet_experiments.tasks.metrics import VERDICTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recipes.md"
 TRAINING = [recipe for recipe in RECIPES.values() if recipe.data is not None]
 ARMS = [pytest.param(recipe, arm, id=f"{recipe.name}: {arm.name}") for recipe in TRAINING for arm in recipe.arms]
+OF_USERS = [each for each in ARMS if isinstance(each.values[0].settings(each.values[1]), UserConfig)]
+OF_NETWORKS = [each for each in ARMS if each not in OF_USERS]
 # Features → the shape of one example with them.
 SHAPES = {
     "scattering": (81, 7, 7), "efficientnet": (1280,), "efficientnet before its last block": (192, 3, 3), "minilm": (384,),
@@ -181,7 +184,17 @@ def test_a_chart_of_another_kind_is_refused():
         Chart("one", "pie", "accuracy")
 
 
-@pytest.mark.parametrize(("recipe", "arm"), ARMS)
+@pytest.mark.parametrize(("recipe", "arm"), OF_USERS)
+def test_every_arm_on_users_has_a_plan(recipe, arm):
+    settings = recipe.settings(arm)
+    plan = settings.plan_for(recipe.examples or 500)
+    assert plan.total_steps == settings.steps(plan.examples)
+    assert plan.noise.multiplier is not None
+    assert (settings.epsilon is None) == (plan.noise.multiplier == 0)
+    assert (plan.unit == "one example") == (settings.method == "examples")
+
+
+@pytest.mark.parametrize(("recipe", "arm"), OF_NETWORKS)
 def test_every_arm_of_the_catalogue_has_a_plan_and_a_network_that_fit_its_data(recipe, arm):
     entry, settings = small.ENTRIES[recipe.data], recipe.settings(arm)
     plan = settings.plan_for(recipe.examples or entry.train)

@@ -118,7 +118,7 @@ FEDERATED_SENT140 = _recipe(
     {_FEDERATED: _Tuned(2.0, 20.0, 12), _USERS: _Tuned(0.1, 200.0, 12), _EXAMPLES: _Tuned(0.5, 80.0, 20, 0.5)},
     {_FEDERATED: _Tuned(0.0, 10.0, 12), _EXAMPLES: _Tuned(0.0, 30.0, 40, 0.5)},
     "A logistic regression on bags of 1,000 hashed words, 2,053 private users with at most 16 tweets each.",
-    "Three runs an arm. The accuracy of these small models hardly depends on ε; larger ones were not tried.",
+    "The accuracy of these small models hardly depends on ε; larger ones were not tried.",
 )
 FEDERATED_SHAKESPEARE = _recipe(
     "shakespeare",
@@ -129,7 +129,7 @@ FEDERATED_SHAKESPEARE = _recipe(
     {_FEDERATED: _Tuned(2.0, 4.0, 12), _USERS: _Tuned(0.1, 80.0, 12), _EXAMPLES: _Tuned(0.2, 80.0, 20, 0.5)},
     {_FEDERATED: _Tuned(0.0, 2.0, 20), _EXAMPLES: _Tuned(0.0, 20.0, 40, 0.5)},
     "A table of pairs of letters, 240 private roles with at most 16 pieces of 64 letters each.",
-    "Three runs an arm. Every role writes the same language; larger models were not tried.",
+    "Every role writes the same language; larger models were not tried.",
 )
 FEDERATED_MOVIELENS = _recipe(
     "movielens",
@@ -141,5 +141,5 @@ FEDERATED_MOVIELENS = _recipe(
     {_FEDERATED: _Tuned(0.0, 1.0, 12), _EXAMPLES: _Tuned(0.0, 15.0, 40, 0.5)},
     "A number for each of the 300 films that public users rate most, and one for all others; 429 private users with at most 64 "
     "ratings each.",
-    "Three runs an arm. The model knows nothing of the user whose ratings it predicts; every arm gains little on a constant.",
+    "The model knows nothing of the user whose ratings it predicts; every arm gains little on a constant.",
 )
