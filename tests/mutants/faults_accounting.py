@@ -162,7 +162,7 @@ UNSTEADY = [
     Mutant("nothing is reserved for rounding", "composition._RESERVED",
            "128, 2**19", "0, 0",
            among("test_composition", "test_the_tilt_does_not_matter")),
-    Mutant("what is expected of moments is asked once", "_ROUNDS",
+    Mutant("what is expected of moments is asked once", "accountant._ROUNDS",
            "= 8, 1e-6", "= 1, 1e-6",
            FAR_BELOW),
     Mutant("what others have gained far losses have, too", "_Sum._to_quanta",

@@ -37,7 +37,7 @@ def test_the_loss_of_a_regression_is_one_number_an_example():
 def test_a_network_has_an_output_for_each_label_or_one_for_a_target():
     assert outputs(DataSet("labels", EXAMPLES, None, 4, "")) == 4
     assert outputs(DataSet("targets", EXAMPLES, None, None, "")) == 1
-    assert set(TASKS) == {"classification", "regression", "gradient flow"}
+    assert set(TASKS) == {"classification", "regression", "gradient flow", "federated"}
 
 
 def test_a_network_for_targets_without_bounds_is_refused():
