@@ -62,6 +62,15 @@ def test_clients_receive_the_parameters_and_a_description_of_the_mask():
     assert received["ranked"] == [4 * SIZE, 4 * SIZE + ranked]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_run_receives_is_the_sum_over_its_rounds(kind):
+    plan = plan_of(kind=kind)
+    for rounds in (1, 4, 17):
+        found = Communication.of(plan, PARAMETERS, rounds)
+        assert found.down == sum(downloaded(plan, PARAMETERS, number) for number in range(1, rounds + 1))
+        assert found.dense_down == rounds * 4 * SIZE
+
+
 def test_volumes_are_those_of_the_expected_cohort():
     found = Communication.of(plan_of(kind="random"), PARAMETERS)
     assert (found.cohort, found.rounds, found.rounds_per_epoch) == (8.0, 17, 5.0)
