@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "Accountant",
     "Adjacency",
+    "Adopt",
     "AnchorsOption",
     "Augment",
     "Bands",
@@ -22,21 +23,27 @@ __all__ = [
     "EpochsOption",
     "EvaluationEpsilon",
     "FixedNoise",
+    "Full",
     "GroupSize",
     "History",
     "HoldoutFraction",
     "InnerMomentum",
+    "License",
     "Noise",
     "OptimizerOptions",
+    "Out",
     "OuterMomentum",
     "PerExampleMomentum",
     "Projections",
     "PublicData",
     "Quantile",
+    "Quiet",
     "Refresh",
     "ResidualBound",
+    "Resume",
     "Sampling",
     "Scale",
+    "Seed",
     "Source",
     "Sparsify",
     "SparsifyRanked",
@@ -53,6 +60,7 @@ __all__ = [
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,7 +68,7 @@ import typer
 from privet._utils.documents import DocumentError, from_json
 from privet.accounting import ACCOUNTANTS, ADJACENCIES
 from privet.cli.parts import NOISES, SCHEMES, STYLES, rules_with
-from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, SAMPLING, VARIANTS
+from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, VARIANTS
 from privet.clipping import NORM_RULES
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES
@@ -331,3 +339,15 @@ CoupleLearningRate = Annotated[
         rich_help_panel=MODEL,
     ),
 ]  # fmt: skip
+Seed = Annotated[
+    int, typer.Option(help="Seed of the initial parameters only; noise and sampling have no seed.", rich_help_panel=MODEL)
+]
+Out = Annotated[Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.", rich_help_panel=RUN)]
+Resume = Annotated[Path | None, typer.Option(help="Resume the unfinished run in this directory.", rich_help_panel=RUN)]
+Adopt = Annotated[
+    bool,
+    typer.Option(help="With --resume on another machine: assert that no other copy of the run continues.", rich_help_panel=RUN),
+]
+License = Annotated[str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)]
+Full = Annotated[bool, typer.Option("--full", help="Print the full privacy statement at the end.")]
+Quiet = Annotated[bool, typer.Option(help="Show no progress bar; print only the directory and ε.")]

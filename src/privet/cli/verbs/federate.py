@@ -6,7 +6,6 @@ __all__ = ["federate"]
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -102,9 +101,7 @@ def federate(
             rich_help_panel=MODEL,
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the initial parameters only; noise and sampling have no seed.", rich_help_panel=MODEL)
-    ] = 0,
+    seed: options.Seed = 0,
     clipping: options.Clipping = "flat",
     bound: Annotated[
         float | None,
@@ -118,22 +115,13 @@ def federate(
     sparsify: options.Sparsify = None,
     refresh: options.Refresh = None,
     sparsify_ranked: options.SparsifyRanked = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.", rich_help_panel=RUN)
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume the unfinished run in this directory.", rich_help_panel=RUN)] = None,
-    adopt: Annotated[
-        bool,
-        typer.Option(
-            help="With --resume on another machine: assert that no other copy of the run continues.", rich_help_panel=RUN
-        ),
-    ] = False,
+    out: options.Out = None,
+    resume: options.Resume = None,
+    adopt: options.Adopt = False,
     processes: Annotated[int, typer.Option(help="Number of processes that train clients.", rich_help_panel=RUN)] = 1,
-    license: Annotated[
-        str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print the full privacy statement at the end.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Show no progress bar; print only the directory and ε.")] = False,
+    license: options.License = None,
+    full: options.Full = False,
+    quiet: options.Quiet = False,
     json: Json = False,
 ) -> None:
     """Train a model by federated learning with differential privacy for users: each user of the data is a client.

@@ -132,9 +132,7 @@ def train(
             help=f"Evaluate and save an average of the parameters over steps: {', '.join(AVERAGES)}.", rich_help_panel=MODEL
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the initial parameters only; noise and sampling have no seed.", rich_help_panel=MODEL)
-    ] = 0,
+    seed: options.Seed = 0,
     clipping: options.Clipping = "flat",
     bound: Annotated[
         float | None, typer.Option(help="Clip bound C; default: by the model, 1 or 0.1.", rich_help_panel=CLIPPING)
@@ -161,18 +159,11 @@ def train(
     outer_momentum: options.OuterMomentum = None,
     history: options.History = None,
     per_example_momentum: options.PerExampleMomentum = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.", rich_help_panel=RUN)
-    ] = None,
+    out: options.Out = None,
     config: Config = None,
     config_schema: ConfigSchema = False,
-    resume: Annotated[Path | None, typer.Option(help="Resume the unfinished run in this directory.", rich_help_panel=RUN)] = None,
-    adopt: Annotated[
-        bool,
-        typer.Option(
-            help="With --resume on another machine: assert that no other copy of the run continues.", rich_help_panel=RUN
-        ),
-    ] = False,
+    resume: options.Resume = None,
+    adopt: options.Adopt = False,
     device: Annotated[str, typer.Option(help="Torch device: cpu, cuda, …", rich_help_panel=RUN)] = "cpu",
     physical_batch_size: Annotated[
         int | None,
@@ -181,9 +172,7 @@ def train(
             rich_help_panel=RUN,
         ),
     ] = None,
-    license: Annotated[
-        str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)
-    ] = None,
+    license: options.License = None,
     log: Annotated[
         list[str] | None,
         typer.Option(
@@ -192,8 +181,8 @@ def train(
             rich_help_panel=RUN,
         ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print the full privacy statement at the end.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Show no progress bar; print only the directory and ε.")] = False,
+    full: options.Full = False,
+    quiet: options.Quiet = False,
     json: Json = False,
 ) -> None:
     """Train a model with differential privacy, evaluate it and write a report.
