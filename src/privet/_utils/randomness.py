@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.random import mtrand
 from numpy.typing import NDArray
+
+from privet._utils.numpy_generator import save_numpy_generator
 
 # A source of random words: number of words → that many independent uniform 64-bit words.
 Words = Callable[[int], NDArray[np.uint64]]
 
 _KEY_BYTES = 32
-_NUMPY = "MT19937"  # the only bit generator that np.random.seed can seed
 
 
 @dataclass(frozen=True)
@@ -78,18 +78,13 @@ def preserve_generators() -> Iterator[None]:
         yield
         return
     torch_states = [(generator, generator.get_state()) for generator in _torch_generators()]
-    python_state, numpy_state, numpy_kind = random.getstate(), np.random.get_state(legacy=False), mtrand.get_bit_generator()
-    seedable = numpy_state["bit_generator"] == _NUMPY
-    if not seedable:
-        mtrand.set_bit_generator(np.random.MT19937())
+    python_state, restore_numpy = random.getstate(), save_numpy_generator()
     token = _kept.set(True)
     try:
         yield
     finally:
         _kept.reset(token)
-        mtrand.set_bit_generator(numpy_kind)
-        if seedable:
-            np.random.set_state(numpy_state)
+        restore_numpy()
         random.setstate(python_state)
         for generator, state in torch_states:
             generator.set_state(state)

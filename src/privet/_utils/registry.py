@@ -5,6 +5,7 @@ Privet's own kinds are in it; `register` adds a user's.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from privet.errors import InvalidArgumentError, choice
 # Name → kind. Complete once `privet.plan` is imported, which imports every kind of part.
 PARTS: dict[str, type[Any]] = {}
 _PACKAGE = __name__.partition(".")[0]
+_PLAIN = (float, int, str, bool, type(None))
 _NONE: Mapping[str, type[Any]] = {}
 _FIX = "Register your own kind in every program that reads the plan: privet.register(Kind)."
 
@@ -99,12 +101,19 @@ def foreign_kinds(value: object) -> set[str]:
     >>> foreign_kinds(Layerwise(Flat(bound=0.5)))
     set()
     """
+    if type(value) in _PLAIN:
+        return set()
     if isinstance(value, list | tuple):
         return set().union(*map(foreign_kinds, value))
     found = {type(value).__name__} if isinstance(value, Part) and type(value).__module__.partition(".")[0] != _PACKAGE else set()
     if is_dataclass(value) and not isinstance(value, type):
-        found = found.union(*(foreign_kinds(getattr(value, field.name)) for field in fields(value) if field.compare))
+        found = found.union(*(foreign_kinds(getattr(value, name)) for name in _compared_fields(type(value))))
     return found
+
+
+@functools.cache
+def _compared_fields(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.compare)
 
 
 def is_own(value: object) -> bool:

@@ -42,7 +42,9 @@ class TensorTable:
     def read(self, indices: Indices) -> list[Group]:
         """Return these entries: each holds its rows `tensor[i : i + 1]`."""
         if self.place is None or self.row is None:
-            return [self._group(np.arange(len(indices)), np.zeros_like(indices), indices)]
+            rows = torch.from_numpy(indices)
+            leaves = tuple(tensor.index_select(0, rows).unsqueeze(1) for tensor in self.places[0])
+            return [Group(torch.arange(len(indices)), Examples(leaves, (True,) * len(leaves), self.tree, len(indices)))]
         place, row = self.place[indices], self.row[indices]
         kind = self.kinds[place]
         return [

@@ -73,8 +73,11 @@ def distinct(size: int, population: int, words: Words) -> Indices:
     chosen = np.empty(0, dtype=np.int64)
     while len(chosen) < size:
         candidates = np.concatenate([chosen, _accept(population, size - len(chosen) + 16, words)])
-        _, first = np.unique(candidates, return_index=True)
-        chosen = candidates[np.sort(first)][:size]
+        chosen = candidates[:size]
+        ordered = np.sort(chosen)
+        if (ordered[1:] == ordered[:-1]).any():
+            _, first = np.unique(candidates, return_index=True)
+            chosen = candidates[np.sort(first)][:size]
     return np.sort(chosen)
 
 

@@ -112,19 +112,20 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
             "optimizer", f"a {type(optimizer).__name__} of {len(optimizer)}", "one torch.optim optimizer",
             "Combine several over disjoint parameters: privet.optim.Combined(*optimizers).",
         )  # fmt: skip
-    if not isinstance(optimizer, torch.optim.Optimizer) or any(isinstance(o, torch.optim.LBFGS) for o in wrapped(optimizer)):
+    every = list(wrapped(optimizer)) if isinstance(optimizer, torch.optim.Optimizer) else []
+    if not every or any(isinstance(each, torch.optim.LBFGS) for each in every):
         raise InvalidArgumentError(
             "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",
             "An optimizer that evaluates the loss again (LBFGS, closures) would use the data outside the plan.",
         )  # fmt: skip
-    held = _moved(optimizer)
+    held = [_moved(each) for each in every]
     names = {id(parameter): name for name, parameter in parameters.items()}
-    if left_out := [name for key, name in names.items() if key not in held]:
+    if left_out := [name for key, name in names.items() if key not in held[0]]:
         raise InvalidArgumentError(
             "optimizer", f"without {', '.join(left_out[:3])}", "over every trainable parameter of the model",
             "Pass model.parameters(), or freeze those with requires_grad_(False).",
         )  # fmt: skip
-    if any(_moved(each) - names.keys() for each in wrapped(optimizer)):
+    if any(own - names.keys() for own in held):
         raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
     if fresh:
         check_fresh_optimizer(optimizer, parameters)

@@ -13,6 +13,7 @@ __all__ = [
     "fingerprint",
 ]
 
+import contextlib
 import sys
 import traceback
 import warnings
@@ -222,9 +223,10 @@ def advance_parametrizations(model: nn.Module) -> None:
     The result depends on released parameters only, as no example takes part.
     """
     kind = getattr(sys.modules.get("torch.nn.utils.spectral_norm"), "SpectralNorm", ())
-    with torch.no_grad():
-        for module in (each for each in model.modules() if each.training):
-            # The table itself: asking a module for an attribute that it lacks is slow, and this runs in every step.
+    # The tables themselves: asking a module for an attribute that it lacks is slow, and this runs in every step.
+    concerned = [each for each in model.modules() if "parametrizations" in each._modules or each._forward_pre_hooks]
+    with torch.no_grad() if concerned else contextlib.nullcontext():
+        for module in (each for each in concerned if each.training):
             parametrized = module._modules.get("parametrizations")
             for name in parametrized if isinstance(parametrized, nn.ModuleDict) else ():
                 getattr(module, name)

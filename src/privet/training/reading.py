@@ -43,6 +43,7 @@ class DrawReader:
         self, scheme: Scheme, examples: int, words: Words, seeds: Words | None, rows: ExampleReader, size: int, workers: int
     ) -> None:
         self._scheme, self._examples, self._words, self._seeds = scheme, examples, words, seeds
+        self._is_own = is_own(scheme)
         self._rows, self._size, self._workers = rows, size, workers
         self._draws: Iterator[Indices] | None = None
         self._upcoming = self.first = 1  # the step of the next draw
@@ -106,7 +107,7 @@ class DrawReader:
 
     def _check(self, draw: Indices) -> Indices:
         """Return a draw in which no example occurs twice, even if a scheme from elsewhere returns one that repeats examples."""
-        if is_own(self._scheme):
+        if self._is_own:
             return draw
         found = np.asarray(draw, dtype=np.int64).ravel()
         return np.unique(found[(found >= 0) & (found < self._examples)])

@@ -92,9 +92,12 @@ def begin_graph() -> int:
     """
     torch.clear_autocast_cache()
     with torch.enable_grad():
-        made: Any = torch.zeros((), requires_grad=True).clone()
+        made: Any = _LEAF.clone()
     number: int = made.grad_fn._sequence_nr()
     return number
+
+
+_LEAF = torch.zeros((), requires_grad=True)
 
 
 def is_older(node: Any, number: int) -> bool:

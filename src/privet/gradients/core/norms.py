@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["CACHE", "CANCELLED", "blocks", "factor_norms", "full_precision", "squared_norms", "underflow", "without_autocast"]
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +26,8 @@ CANCELLED = 1e-4
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Return a context in which autocast does not round products."""
-    return torch.autocast(device.type, enabled=False)
+    enabled = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if enabled else contextlib.nullcontext()
 
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
@@ -34,7 +36,8 @@ def full_precision(device: torch.device) -> contextlib.AbstractContextManager[An
     Norms and sums multiply in different orders. If products rounded their factors, the two would disagree by more than the
     margin that is added to norms.
     """
-    rounding = [(backend, kept) for backend in _backends(device) if (kept := backend.fp32_precision) not in _IEEE[device.type]]
+    kind = device.type
+    rounding = [(backend, kept) for backend in _backends(kind) if (kept := backend.fp32_precision) not in _IEEE[kind]]
     return _disable_rounding(device, rounding) if rounding else without_autocast(device)
 
 
@@ -54,12 +57,13 @@ def _disable_rounding(device: torch.device, rounding: list[tuple[Any, str]]) -> 
 _IEEE = {"cpu": ("ieee", "none"), "cuda": ("ieee",)}
 
 
-def _backends(device: torch.device) -> list[Any]:
-    """Return the torch backends that may round the factors of products on a device; none where torch has no such switch."""
+@functools.cache
+def _backends(kind: str) -> list[Any]:
+    """Return the torch backends that may round the factors of products on a kind of device; none without such a switch."""
     found: list[Any] = []
-    if device.type == "cpu":
+    if kind == "cpu":
         found = [getattr(torch.backends.mkldnn, "matmul", None), getattr(torch.backends.mkldnn, "conv", None)]
-    elif device.type == "cuda":
+    elif kind == "cuda":
         found = [torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None)]
     return [backend for backend in found if hasattr(backend, "fp32_precision")]
 
@@ -100,6 +104,7 @@ def factor_norms(x: Tensor) -> Tensor:
     return norms.add_(underflow(length, x.dtype))
 
 
+@functools.cache
 def underflow(length: int, dtype: torch.dtype) -> float:
     """Return a bound on the part of a norm that is lost when squares of a vector of this length underflow."""
     return math.sqrt(length * torch.finfo(dtype).tiny)

@@ -23,7 +23,7 @@ class UntraceableError(PrivetError):
     """A parameter is used in a way that no rule supports on the physical batch; the loop still handles it."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Leaf:
     """A parameter, or a tensor computed from parameters alone, with its recorded per-example gradients.
 
@@ -152,12 +152,9 @@ class Recorder:
         Returns:
             The rule's result, as one example sees it; None if the rule returns None.
         """
-        batched: list[Tensor] = []
-        for argument in (*arguments, *options.values()):
-            if isinstance(argument, list | tuple):
-                batched += [item for item in argument if is_batched(item)]
-            elif is_batched(argument):
-                batched.append(argument)
+        given = (*arguments, *options.values()) if options else arguments
+        items = (x for x in given for x in (x if isinstance(x, list | tuple) else (x,)))
+        batched: list[Tensor] = [x for x in items if is_batched(x)]
         missing: list[bool] | None = None
         known = True
 

@@ -10,6 +10,7 @@ __all__ = ["Guard"]
 
 import contextlib
 import functools
+import operator
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -159,7 +160,7 @@ class _Snapshot:
     def __init__(self, copied: Callable[[Tensor], Tensor]) -> None:
         self._copied = copied
         self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._tables: list[tuple[dict[str, Any], dict[str, Any], str]] = []
+        self._tables: list[tuple[dict[str, Any], dict[str, Any], type, str]] = []
         self.moved = False
         self._empty: list[Any] = []
         self._parameters: list[tuple[Tensor, bool, Tensor]] = []
@@ -172,11 +173,11 @@ class _Snapshot:
         before = own.copy()
         self._attributes.append((own, before))
         for name in _TABLES:
-            self._tables.append((own[name], own[name].copy(), f"{type(module).__name__}.{name}"))
-        self._parameters += [(p, p.requires_grad, p.detach()) for p in before["_parameters"].values() if p is not None]
+            self._tables.append((own[name], own[name].copy(), type(module), name))
         for parameter in before["_parameters"].values():
-            if parameter is not None:  # its attributes, where quantised parameters keep their scales
-                attributes = parameter.__dict__
+            if parameter is not None:
+                self._parameters.append((parameter, parameter.requires_grad, parameter.detach()))
+                attributes = parameter.__dict__  # where quantised parameters keep their scales
                 if attributes:
                     self._save(attributes, _DEPTH)
                 else:
@@ -230,13 +231,12 @@ class _Snapshot:
             own.clear()
             own.update(before)
         created = set()
-        for inner, table, name in self._tables:
+        for inner, table, owner, name in self._tables:
             if not (inner or table):
                 continue
-            if len(inner) != len(table) or any(inner.get(each, self) is not value for each, value in table.items()):
-                if not name.endswith("_buffers"):
-                    owner = name.partition(".")[0]
-                    created |= {f"{owner}.{each}" for each, value in inner.items() if value is not table.get(each)}
+            if list(inner) != list(table) or not all(map(operator.is_, inner.values(), table.values())):
+                if name != "_buffers":
+                    created |= {f"{owner.__name__}.{each}" for each, value in inner.items() if value is not table.get(each)}
                 inner.clear()
                 inner.update(table)
         for parameter, asked, memory in self._parameters:
@@ -244,9 +244,8 @@ class _Snapshot:
                 parameter.data, self.moved = memory, True
             if parameter.requires_grad != asked:
                 parameter.requires_grad_(asked)
-        for container in self._empty:
-            if container:
-                container.clear()
+        for container in filter(None, self._empty):
+            container.clear()
         for undo in self._undo:
             undo()
         return created

@@ -164,9 +164,9 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
             recorder.add(bias, DenseGrad(g.squeeze(1) if g.shape[1] == 1 else g.sum(1)))
 
     # Return a matrix: for more dimensions torch returns a view, and views created by a custom function must not be written to.
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     result: Tensor = _Product.apply(recorder.anchor, rows, plain_weight, plain_bias, transposed, record)  # type: ignore[no-untyped-call]
-    return result.view(*x.shape[:-1], result.shape[-1])
+    return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])
 
 
 def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:

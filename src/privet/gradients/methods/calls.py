@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["ExampleCalls", "GuardedCalls", "WriteError", "is_write"]
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,6 +42,7 @@ class WriteError(UnsupportedModelError):
     """User code writes to something that outlives the pass."""
 
 
+@functools.cache
 def is_write(name: str) -> bool:
     """Return whether a torch function of this name writes to its first argument."""
     if name.startswith("__"):

@@ -82,8 +82,12 @@ def compute_losses(
         recorder.token = token
         calls = ExampleCalls(program.guard, recorder, recorder.draws, batched_from_the_start=batched_from_the_start)
         copied = _copies_per_example(recorder) if batched_from_the_start else None
-        with program.guard.isolate(copied), patch_recomputation(lambda: _make_rerun(program, calls, recorder)), calls:
-            return check_losses(run(pytree.tree_unflatten(list(example), examples.tree)), 1).reshape(())
+        with program.guard.isolate(copied), patch_recomputation(lambda: _make_rerun(program, calls, recorder)):
+            with calls:
+                losses = run(pytree.tree_unflatten(list(example), examples.tree))
+                if type(losses) is not Tensor:  # a subclass, whose attributes may be user code
+                    return check_losses(losses, 1).reshape(())
+            return check_losses(losses, 1).reshape(())  # out here, reading a shape is not intercepted
 
     token = torch.zeros(examples.count, device=recorder.anchor.device)
     return vectorise(one, token, leaves, examples.own)

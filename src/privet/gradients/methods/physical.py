@@ -34,14 +34,14 @@ def forbid_user_code_on_physical_batch() -> Iterator[None]:
         UntraceableError: on entry or inside, before user code receives a tensor.
     """
     _refuse_modes()
-    function: Any = torch.autograd.function
-    saved: Any = torch._C._autograd
-    with (
-        _patch(function, "custom_function_call", _refuse_own_rules),
-        _patch(saved, "_push_saved_tensors_default_hooks", _refuse_user_hooks),
-        _patch(TorchDispatchMode, "__enter__", _refuse_user_modes),
-    ):
+    plain = [(owner, name, getattr(owner, name), refused) for owner, name, refused in _REFUSALS if hasattr(owner, name)]
+    try:
+        for owner, name, original, refused in plain:
+            setattr(owner, name, refused(original))
         yield
+    finally:
+        for owner, name, original, _ in plain:
+            setattr(owner, name, original)
 
 
 def _refuse_modes() -> None:
@@ -57,20 +57,6 @@ def _refuse_modes() -> None:
 def _is_trusted(code: Any) -> bool:
     """Return whether a class or a function is defined by torch or by this package."""
     return str(getattr(code, "__module__", "")).startswith(_TRUSTED)
-
-
-@contextlib.contextmanager
-def _patch(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
-    """Return a context in which an attribute is wrapped by `replacement`; does nothing if torch lacks the attribute."""
-    plain = getattr(owner, name, None)
-    if plain is None:
-        yield
-        return
-    setattr(owner, name, replacement(plain))
-    try:
-        yield
-    finally:
-        setattr(owner, name, plain)
 
 
 def _refuse_own_rules(plain: Any) -> Any:
@@ -99,3 +85,13 @@ def _refuse_user_modes(plain: Any) -> Any:
         return plain(mode)
 
     return enter
+
+
+_FUNCTION: Any = torch.autograd.function
+_SAVED: Any = torch._C._autograd
+# What is replaced, by what; names that a version of torch lacks are left out.
+_REFUSALS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+    (_FUNCTION, "custom_function_call", _refuse_own_rules),
+    (_SAVED, "_push_saved_tensors_default_hooks", _refuse_user_hooks),
+    (TorchDispatchMode, "__enter__", _refuse_user_modes),
+)

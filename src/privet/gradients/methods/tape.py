@@ -73,10 +73,13 @@ class Tape:
         sums = {}
         with full_precision(self.device):
             for row, names in zip(weights, groups, strict=True):
+                single = row.float()  # once for all parameters in float32, which are usually all
                 for name in names:
                     grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
-                    blank = grad is None or self.examples == 0
-                    sums[name] = zero_sum(parameter) if blank else grad.weighted_sum(row)  # type: ignore[union-attr]
+                    if grad is None or self.examples == 0:
+                        sums[name] = zero_sum(parameter)
+                    else:
+                        sums[name] = grad.weighted_sum(single if grad.dtype == torch.float32 else row)
         return sums
 
     def gradients(self) -> dict[str, Tensor]:
@@ -117,10 +120,11 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
         Name → Σᵢ wᵢ·gᵢ for parameters and statistics, and the norms, (G, B) float64 (infinite where the gradient is not finite).
     """
     norms = tape.group_norms(groups)
-    ordinary = (norms < LONG).all(0)
+    ordinary = norms < LONG
     if bool(ordinary.all()):
         weights, statistics = weigh(rule, norms, groups)
         return {**tape.weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
+    ordinary = ordinary.all(0)
     odd = (~ordinary).nonzero().flatten()
     precise = tape.index_select(odd).double()
     exact = precise.group_norms(groups)
