@@ -153,10 +153,9 @@ def split_batch(batch: Any) -> Examples:
     Raises:
         InvalidArgumentError: the batch holds no tensor with a dimension.
     """
-    batch = _with_dicts(batch)
-    leaves, tree = pytree.tree_flatten(batch)
-    count = count_examples(batch)
-    own = tuple(isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == count for leaf in leaves)
+    leaves, tree = pytree.tree_flatten(_with_dicts(batch))
+    count = _count_rows(leaves, batch)
+    own = tuple(is_per_example(leaf, count) for leaf in leaves)
     return Examples(tuple(leaf.unsqueeze(1) if held else leaf for leaf, held in zip(leaves, own, strict=True)), own, tree, count)
 
 
@@ -166,7 +165,11 @@ def count_examples(batch: Any) -> int:
     Raises:
         InvalidArgumentError: the batch holds no tensor with a dimension.
     """
-    for leaf in pytree.tree_leaves(_with_dicts(batch)):
+    return _count_rows(pytree.tree_leaves(_with_dicts(batch)), batch)
+
+
+def _count_rows(leaves: list[Any], batch: Any) -> int:
+    for leaf in leaves:
         if isinstance(leaf, Tensor) and leaf.dim() > 0:
             return leaf.shape[0]
     raise InvalidArgumentError("batch", type(batch).__name__, "a tensor, or a tuple, list or dict that holds one")
@@ -190,4 +193,6 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 def _with_dicts(batch: Any) -> Any:
     """Return a batch in which mappings that torch does not look into, such as transformers' `BatchEncoding`, are dicts."""
+    if not any(isinstance(leaf, Mapping) for leaf in pytree.tree_leaves(batch)):
+        return batch
     return pytree.tree_map(lambda leaf: _with_dicts(dict(leaf)) if isinstance(leaf, Mapping) else leaf, batch)
