@@ -243,7 +243,7 @@ def test_bad_arguments_are_refused_by_name(name, make):
         make()
 
 
-def test_lists_of_integers_in_a_mapping_are_one_tensor_each():
+def test_lists_of_numbers_in_a_mapping_are_one_tensor_each():
     for kind in (dict, UserDict, lambda held: MappingProxyType(held)):
         batch = collate_one(kind({"input_ids": [3, 4, 5], "label": 1, "empty": [], "point": [0.5, 1.5], "flags": [True]}))
         assert type(batch) is dict
@@ -251,7 +251,10 @@ def test_lists_of_integers_in_a_mapping_are_one_tensor_each():
         assert batch["empty"].shape == (1, 0)
         assert batch["input_ids"].dtype == batch["empty"].dtype == torch.int64
         assert batch["label"].tolist() == [1]
-        assert [part.tolist() for part in (*batch["point"], *batch["flags"])] == [[0.5], [1.5], [True]]  # as in torch
+        assert batch["point"].tolist() == [[0.5, 1.5]]
+        assert batch["point"].dtype == torch.get_default_dtype()
+        assert [part.tolist() for part in batch["flags"]] == [[True]]  # as in torch
+    assert collate_one({"mixed": [1, 0.5]})["mixed"].tolist() == [[1.0, 0.5]]
     assert [part.tolist() for part in collate_one([3, 4])] == [[3], [4]]
     assert collate_one({"input_ids": [3]}, lambda items: UserDict(items=len(items))) == {"items": 1}
 

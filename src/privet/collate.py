@@ -30,8 +30,9 @@ _TORCHS_OWN = dict(default_collate_fn_map)
 def collate_one(item: Any, collate: Collate | None = None) -> Any:
     """Return the batch of one of an item: by `collate([item])`, or in the default way.
 
-    By default it is `default_collate([item])`, except that a list of integers in a mapping, such as the token ids of a sentence,
-    becomes one tensor (1, length). Sentences of other lengths are computed in other passes; `Tokens` pads them.
+    By default it is `default_collate([item])`, except that a list of numbers in a mapping becomes one tensor (1, length): of
+    int64 for integers, such as the token ids of a sentence, and else of torch's default dtype. Sentences of other lengths are
+    computed in other passes; `Tokens` pads them.
 
     Args:
         item: item of a data set.
@@ -40,12 +41,16 @@ def collate_one(item: Any, collate: Collate | None = None) -> Any:
     if collate is not None:
         return copy_batch(collate([item]))
     if isinstance(item, Mapping):
-        item = {key: np.array(part, np.int64) if _is_sequence(part) else part for key, part in item.items()}
+        item = {key: _join_numbers(part) if type(part) is list else part for key, part in item.items()}
     return batch_of_one(item)
 
 
-def _is_sequence(part: Any) -> bool:
-    return type(part) is list and all(type(number) is int for number in part)
+def _join_numbers(part: list[Any]) -> Any:
+    """Return a list of integers, or of integers and floats, as one array or tensor; any other list unchanged."""
+    kinds = set(map(type, part))
+    if kinds <= {int}:
+        return np.array(part, np.int64)  # several times faster than torch.tensor
+    return torch.tensor(part, dtype=torch.get_default_dtype()) if kinds <= {int, float} else part
 
 
 def batch_of_one(item: Any) -> Any:
