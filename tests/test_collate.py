@@ -274,6 +274,7 @@ def test_tokens_are_padded_to_public_lengths_with_a_mask():
     assert (classes["labels"].tolist(), classes["attention_mask"].tolist()) == ([3], [[1, 0]])
     assert classes["decoder"].tolist() == [[4, 4, 4, 0]]
     assert Tokens(multiple=2)([{"input_ids": []}])["attention_mask"].tolist() == [[0, 0]]
+    assert Tokens(multiple=2)([{"input_ids": [5], "weights": [0.5]}])["weights"].tolist() == [[0.5, 0.0]]
 
 
 @pytest.mark.parametrize("items", [[ROW, ROW], [], [{"labels": [1]}], [[1, 2, 3]], [{"input_ids": "abc"}]])

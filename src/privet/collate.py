@@ -41,16 +41,18 @@ def collate_one(item: Any, collate: Collate | None = None) -> Any:
     if collate is not None:
         return copy_batch(collate([item]))
     if isinstance(item, Mapping):
-        item = {key: _join_numbers(part) if type(part) is list else part for key, part in item.items()}
+        item = {key: _join_numbers(part) if _is_list_of_numbers(part) else part for key, part in item.items()}
     return batch_of_one(item)
 
 
-def _join_numbers(part: list[Any]) -> Any:
-    """Return a list of integers, or of integers and floats, as one array or tensor; any other list unchanged."""
-    kinds = set(map(type, part))
-    if kinds <= {int}:
-        return np.array(part, np.int64)  # several times faster than torch.tensor
-    return torch.tensor(part, dtype=torch.get_default_dtype()) if kinds <= {int, float} else part
+def _is_list_of_numbers(part: Any) -> bool:
+    return type(part) is list and set(map(type, part)) <= {int, float}
+
+
+def _join_numbers(numbers: list[Any]) -> Any:
+    """Return numbers as an int64 array, which NumPy makes several times faster than torch, or as a tensor of floats."""
+    floats = float in map(type, numbers)
+    return torch.tensor(numbers, dtype=torch.get_default_dtype()) if floats else np.array(numbers, np.int64)
 
 
 def batch_of_one(item: Any) -> Any:
@@ -262,7 +264,7 @@ class Tokens:
         if len(items) != 1:
             raise InvalidArgumentError("items", f"{len(items)} items", "a list of one", "Tokens collates one example at a time.")
         given = items[0] if isinstance(items[0], Mapping) else {}
-        numbers = {name: part for name, part in given.items() if isinstance(part, _NUMERIC) or _is_sequence(part)}
+        numbers = {name: part for name, part in given.items() if isinstance(part, _NUMERIC) or _is_list_of_numbers(part)}
         fields: dict[str, Tensor] = collate_one(numbers)
         if "input_ids" not in fields:
             raise InvalidArgumentError("items", f"a {type(items[0]).__name__} without input_ids", "a mapping with input_ids")
