@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from privet import Plan
 from privet.cli import main
-from privet.clipping import AdaptiveQuantile, Flat, Layerwise
+from privet.clipping import AdaptiveQuantile, Flat, Layerwise, Normalize
 from privet.federated import Simulation
 from privet.runs import run as runs
 from privet.runs.federated_run import FederatedSetup
@@ -230,3 +230,72 @@ def test_each_command_resumes_its_own_runs(capsys, tmp_path, table, monkeypatch)
     with pytest.raises(SystemExit):
         main(["train", "--resume", str(tmp_path / "run")])
     assert f"privet federate --resume {tmp_path / 'run'}" in capsys.readouterr().err
+
+
+def test_options_and_parts_come_from_a_file(capsys, tmp_path, table):
+    config = tmp_path / "run.toml"
+    config.write_text(
+        'epsilon = 8\ncohort = 15\nlocal-steps = 2\nclipping = {kind = "Normalize", bound = 0.4}\n'
+    )
+    code, _, error = federate(capsys, *table, *QUICK, "--config", config, "--out", tmp_path / "run")
+    assert code == 0, error
+    plan, setup = plan_in(tmp_path / "run"), json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert (plan.clipping, plan.sampling, setup["local_steps"]) == (Normalize(0.4), Poisson(15.0), 2)
+    assert 7 < plan.epsilon() <= 8
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("batch-size = 5", "batch_size"),
+        ('clipping = {kind = "Flat", bound = 0.4}\nbound = 0.2', "--bound"),
+        ('momentum = {kind = "Outer", factor = 0.9}', "momentum"),
+        ('[plan]\nexamples = 30\nsteps = 3\ndelta = 1e-3\nsampling = {kind = "FullBatch"}\n'
+         'clipping = {kind = "Flat", bound = 1}', "a plan"),
+    ],
+)  # fmt: skip
+def test_a_file_with_what_a_federated_run_does_not_take_is_refused(content, message, capsys, tmp_path, table):
+    (tmp_path / "run.toml").write_text(content)
+    code, _, error = federate(
+        capsys, *table, *QUICK, "--epsilon", 8, "--config", tmp_path / "run.toml", "--out", tmp_path / "run"
+    )
+    assert code == 2
+    assert message in error
+    assert not (tmp_path / "run" / "ledger").exists()
+
+
+def test_the_schema_of_a_configuration_file_has_the_options_of_the_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["federate", "--config-schema"])
+    found = json.loads(capsys.readouterr().out)
+    assert stop.value.code == 0
+    assert found["title"] == "Configuration of privet federate"
+    assert {"rounds", "cohort", "clipping", "budget-file"} <= found["properties"].keys()
+    assert "plan" not in found["properties"]
+
+
+def test_a_budget_pays_for_the_rounds(capsys, tmp_path, table):
+    data = table[1]
+    with pytest.raises(SystemExit):
+        main(["budget", "create", str(tmp_path / "budget"), "--epsilon", "2", "--delta", "1e-3", "--data", str(data),
+              "--examples", str(USERS), "--unit", "one user"])  # fmt: skip
+    error = capsys.readouterr().err
+    assert not error
+    paid = ["--budget", tmp_path / "budget"]
+    code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 1, *paid, "--out", tmp_path / "a")
+    assert code == 0, error
+    code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 1.9, *paid, "--out", tmp_path / "b")
+    assert code == 2
+    assert "the budget" in error
+
+
+def test_metrics_go_to_a_sink_round_by_round(capsys, tmp_path, table):
+    pytest.importorskip("tensorboard", reason="the extra tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 8, "--log", "tensorboard", "--out", tmp_path / "run")
+    assert code == 0, error
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("epsilon")] == list(range(1, ROUNDS + 1))
+    assert federate(capsys, *table, *QUICK, "--epsilon", 8, "--log", "aim", "--out", tmp_path / "other")[0] == 2
+    assert not (tmp_path / "other").exists()

@@ -46,6 +46,8 @@ def describe_config(command: Callable[..., None]) -> Schema:
             properties[name.replace("_", "-")] = _describe_option(name, *typing.get_args(hint)[:2])
     for name in PLAN_PARTS.keys() - properties.keys() - {"bound_schedule"}:
         properties[name] = {"description": f"The part of the plan, in place of options: {name}.", **_refer(PLAN_PARTS[name])}
+    if "rounds" in properties:  # of federated learning, whose plan follows from the options
+        return _describe_file(command, properties)
     bases = {name: PLAN_PARTS.get(name) or Plan.BASES.get(name) for name in (field.name for field in fields(Plan))}
     plan = {field.name: _describe_field(Plan, field, bases[field.name]) for field in fields(Plan)}
     properties["plan"] = {
@@ -55,9 +57,13 @@ def describe_config(command: Callable[..., None]) -> Schema:
         "required": ["examples", "sampling", "steps", "clipping", "delta"],
         "additionalProperties": False,
     }
+    return _describe_file(command, properties)
+
+
+def _describe_file(command: Callable[..., None], properties: dict[str, Schema]) -> Schema:
     return {
         "$schema": _DIALECT,
-        "title": "Configuration of privet train",
+        "title": f"Configuration of privet {command.__name__}",
         "type": "object",
         "properties": properties,
         "additionalProperties": False,

@@ -11,6 +11,8 @@ __all__ = [
     "Bands",
     "BatchSize",
     "BoundSchedule",
+    "BudgetFile",
+    "BudgetPart",
     "Buffers",
     "ClassCountsEpsilon",
     "ClassPriors",
@@ -29,6 +31,7 @@ __all__ = [
     "HoldoutFraction",
     "InnerMomentum",
     "License",
+    "Log",
     "Noise",
     "OptimizerOptions",
     "Out",
@@ -165,6 +168,13 @@ Source = Annotated[
     ),
 ]
 
+BudgetFile = Annotated[
+    Path | None,
+    typer.Option("--budget", help="Budget file of privet budget create, which pays for this run.", rich_help_panel=PRIVACY),
+]
+BudgetPart = Annotated[
+    str | None, typer.Option(help="Part of the data that this run uses, if the budget has parts.", rich_help_panel=PRIVACY)
+]
 BoundSchedule = Annotated[
     str,
     typer.Option(
@@ -349,5 +359,13 @@ Adopt = Annotated[
     typer.Option(help="With --resume on another machine: assert that no other copy of the run continues.", rich_help_panel=RUN),
 ]
 License = Annotated[str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Send metrics to tensorboard, wandb or mlflow, or with a place: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI. "
+        "May be repeated.",
+        rich_help_panel=RUN,
+    ),
+]
 Full = Annotated[bool, typer.Option("--full", help="Print the full privacy statement at the end.")]
 Quiet = Annotated[bool, typer.Option(help="Show no progress bar; print only the directory and ε.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["announce", "format_full", "format_quiet", "format_summary", "print_outcome"]
+__all__ = ["announce", "format_full", "format_quiet", "format_summary", "print_outcome", "shown_settings"]
 
 import math
 import sys
@@ -14,8 +14,10 @@ from privet.cli.output import answer
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.plain import to_plain
 from privet.federated import Communication
+from privet.plan import Plan
 from privet.report.estimates import Estimate, headline, list_estimates, list_released
 from privet.report.numbers import format_bytes
+from privet.runs.config import Setup
 from privet.runs.run import Outcome
 from privet.tuning.feasibility import Feasibility
 
@@ -172,4 +174,18 @@ def _list_held_out(outcome: Outcome) -> dict[str, object]:
         "holdout_intervals": to_plain(found.intervals),
         "holdout_examples": found.examples,
         "holdout_epsilon": found.epsilon,
+    }
+
+
+def shown_settings(setup: Setup, plan: Plan) -> dict[str, str | float]:
+    """Return the public settings that metrics sinks show beside the values of a run."""
+    return {
+        "model": setup.model,
+        "optimizer": setup.optimizer,
+        "learning_rate": setup.learning_rate,
+        "steps": plan.total_steps,
+        "delta": plan.delta,
+        "noise_multiplier": plan.noise_multiplier,
+        "sampling": str(plan.sampling),
+        "clipping": str(plan.clipping),
     }

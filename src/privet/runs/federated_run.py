@@ -7,7 +7,7 @@ from __future__ import annotations
 
 __all__ = ["FederatedSetup", "resume", "start"]
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from torch import nn
 
+from privet.budget import Budget
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, LedgerError, count
 from privet.evaluation import Evaluation, RegressionEvaluation
@@ -35,7 +36,7 @@ from privet.runs.run import (
     write_results,
 )
 from privet.runs.tasks import Task
-from privet.training import Step, Storage, read_plan
+from privet.training import Callback, Step, Storage, read_plan
 from privet.training.observation.metrics_file import POINTS
 from privet.tuning.feasibility import Feasibility
 from privet.units import Users
@@ -98,7 +99,9 @@ def start(
     dataset: DataSet,
     directory: Path,
     *,
+    budget: Budget | None = None,
     progress: bool = False,
+    callbacks: Iterable[Callback] = (),
     announce: Callable[[Feasibility], None] | None = None,
 ) -> Outcome:
     """Hold all rounds and write all files into a new directory.
@@ -108,32 +111,38 @@ def start(
         plan: calibrated plan for as many clients, whose unit is one user.
         dataset: the result of `setup.load_data()`.
         directory: a new directory, or one without a run.
+        budget: budget for the users of the data set, which pays for the whole plan before the first round.
         progress: show a progress bar on standard error.
+        callbacks: called after each round, such as metrics sinks.
         announce: called with the forecast of the run before its first round; None to say nothing.
 
     Raises:
         LedgerError: the directory already holds a run.
-        InvalidArgumentError: plan and data disagree, or the data have no users.
+        BudgetExhaustedError: the rest of the budget does not cover the plan.
+        InvalidArgumentError: plan and data disagree, the data have no users, or the budget is for another data set.
     """
+    if budget is not None:
+        budget.check_data(setup.data)
     key, every = new_key(), max(1, plan.total_steps // _CHECKPOINTS)
     clients, model = setup.clients(dataset, key), setup.build_model(dataset)
     optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
     with _population(setup, model, task, clients) as population:
-        storage = Storage(directory, checkpoint_every=every, files=initial_files(setup, plan), private={KEY: key + "\n"})
+        files, private = initial_files(setup, plan), {KEY: key + "\n"}
+        storage = Storage(directory, budget=budget, checkpoint_every=every, files=files, private=private)
         federated = Federated(plan, model, population, optimizer, storage)
         forecast = foresee(setup, plan, dataset, model)
         if announce is not None:
             announce(forecast)
-        return _finish(setup, dataset, task, federated, forecast, progress)
+        return _finish(setup, dataset, task, federated, federated.steps(progress=progress, callbacks=callbacks), forecast)
 
 
-def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> Outcome:
+def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
     """Resume an interrupted run; rounds that were lost with their process count as spent.
 
     Args:
         directory: directory of the run.
         adopt: resume even if the run was interrupted on another machine; as for `Federated.resume`.
-        progress: as for `start`.
+        progress, callbacks: as for `start`.
 
     Raises:
         LedgerError: the directory holds no federated run, or the run is complete.
@@ -149,7 +158,8 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False) -> O
     with _population(setup, model, task, clients) as population:
         storage = Storage(directory, checkpoint_every=every)
         federated = Federated.resume(storage, model, population, optimizer, adopt=adopt)
-        return _finish(setup, dataset, task, federated, foresee(setup, plan, dataset, model), progress)
+        rounds, forecast = federated.steps(progress=progress, callbacks=callbacks), foresee(setup, plan, dataset, model)
+        return _finish(setup, dataset, task, federated, rounds, forecast)
 
 
 @contextmanager
@@ -163,14 +173,14 @@ def _population(setup: FederatedSetup, model: nn.Module, task: Task, clients: Us
 
 
 def _finish(
-    setup: FederatedSetup, dataset: DataSet, task: Task, federated: Federated, forecast: Feasibility, progress: bool
+    setup: FederatedSetup, dataset: DataSet, task: Task, federated: Federated, rounds: Iterator[Step], forecast: Feasibility
 ) -> Outcome:
-    """Hold the remaining rounds, write the results, and then mark the run as complete."""
+    """Hold these rounds, the remaining ones, write the results, and then mark the run as complete."""
     assert federated.directory is not None
     plan, model = federated.plan, federated.model
     evaluation: Evaluation | RegressionEvaluation | None = None
     with federated:
-        for step in federated.steps(progress=progress):
+        for step in rounds:
             federated.log(_sum_bytes(step, plan, model))
             if dataset.test is not None and step.is_one_of(POINTS):
                 federated.log(task.measurements(task.evaluate(model, dataset.test, setup.device)))

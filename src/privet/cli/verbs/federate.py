@@ -6,16 +6,20 @@ __all__ = ["federate"]
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privet import models, runs
+from privet.budget import Budget
 from privet.cli import options, parts
 from privet.cli.choice import Choice
+from privet.cli.config import Config, parts_from_config
+from privet.cli.config_schema import ConfigSchema
 from privet.cli.destination import check_run_directory, new_run_directory, resumable
 from privet.cli.output import Json
-from privet.cli.summary import announce, print_outcome
+from privet.cli.summary import announce, print_outcome, shown_settings
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.data import load
 from privet.errors import InvalidArgumentError, choice
@@ -23,6 +27,7 @@ from privet.plan import Plan
 from privet.runs import federated_run
 from privet.runs.federated_run import FederatedSetup
 from privet.tables import Schema
+from privet.tracking import make_sink, open_sinks
 
 CLIENTS = "Clients"
 # Optimizer of the server → that of a run, and its momentum.
@@ -33,6 +38,7 @@ _SERVER_RATES = {"sgd": 1.0, "momentum": 0.3, "adam": 0.01}
 
 
 def federate(
+    context: typer.Context,
     data: Annotated[
         str | None, typer.Option(help="Path to a table or an .npz file, whose users are the clients.", rich_help_panel=DATA)
     ] = None,
@@ -52,6 +58,8 @@ def federate(
     user_column: options.UserColumn = None,
     user_cap: options.UserCap = None,
     noise_source: options.Source = "secure",
+    budget_file: options.BudgetFile = None,
+    budget_part: options.BudgetPart = None,
     rounds: Annotated[int | None, typer.Option(help=f"Number of rounds; default: {_ROUNDS}.", rich_help_panel=SAMPLING)] = None,
     cohort: Annotated[
         float | None, typer.Option(help="Expected number of clients in a round; default: all.", rich_help_panel=SAMPLING)
@@ -116,10 +124,13 @@ def federate(
     refresh: options.Refresh = None,
     sparsify_ranked: options.SparsifyRanked = False,
     out: options.Out = None,
+    config: Config = None,
+    config_schema: ConfigSchema = False,
     resume: options.Resume = None,
     adopt: options.Adopt = False,
     processes: Annotated[int, typer.Option(help="Number of processes that train clients.", rich_help_panel=RUN)] = 1,
     license: options.License = None,
+    log: options.Log = None,
     full: options.Full = False,
     quiet: options.Quiet = False,
     json: Json = False,
@@ -135,15 +146,22 @@ def federate(
     Arrays: privet federate --data visits.npz --classes 3 --user-column user_train --user-cap 10 --epsilon 4 --delta 1e-4
     """
     if resume is not None:
-        with resumable(resume, "federate"):
-            outcome = federated_run.resume(resume, adopt=adopt, progress=not quiet)
+        with resumable(resume, "federate"), open_sinks(log or (), resume, argument="--log") as sinks:
+            outcome = federated_run.resume(resume, adopt=adopt, progress=not quiet, callbacks=sinks)
         print_outcome(outcome, json, full, quiet)
         return
+    for text in log or ():  # refused before any work
+        make_sink(text, Path(), argument="--log")
     if out is not None:
         check_run_directory(out, "federate")
     if data is None:
         raise InvalidArgumentError("--data", None, "given", "Try: privet federate --data FILE --schema SCHEMA --epsilon 4.")
-    if (epsilon is None) == (noise_multiplier is None):
+    if isinstance(context.obj, Plan):
+        raise InvalidArgumentError(
+            "--config", "a plan", "a file of options of privet federate", "Parts of a plan can be tables, such as clipping."
+        )
+    given = parts_from_config(context)
+    if (epsilon is None) == (noise_multiplier is None) and "noise" not in given:
         raise InvalidArgumentError("--epsilon", epsilon, "given, or --noise-multiplier in its place", "Give one of the two.")
     described = None if schema is None else Schema.read(schema)
     dataset = runs.scale_targets(load(data, schema=described, classes=classes, test=test, user_column=user_column))
@@ -169,28 +187,30 @@ def federate(
         **(_gradient_step(local) if fed_sgd else _local_training(local, chosen)),
     )
     clients, _ = setup.sizes(dataset)
-    rule = parts.clipping_rule(
+    rule = given.pop("clipping", None) or parts.clipping_rule(
         clipping, chosen.pick("bound", bound, _BOUND), style, adaptive_quantile, None,
         stability=stability, scale=scale, cutoff=cutoff,
     )  # fmt: skip
     plan = Plan(
         examples=clients,
         unit=setup.privacy_unit,
-        sampling=parts.scheme(sampling, chosen.pick("cohort", cohort, float(clients)), clients),
+        sampling=given.pop("sampling", None) or parts.scheme(sampling, chosen.pick("cohort", cohort, float(clients)), clients),
         steps=chosen.pick("rounds", rounds, _ROUNDS),
         clipping=rule,
         delta=delta,
         adjacency=adjacency,
-        noise=parts.noise("independent", noise_multiplier, source=noise_source, momentum=0.0),
-        sparsification=parts.sparsification(sparsify, refresh, sparsify_ranked),
+        noise=given.pop("noise", None) or parts.noise("independent", noise_multiplier, source=noise_source, momentum=0.0),
+        sparsification=given.pop("sparsification", None) or parts.sparsification(sparsify, refresh, sparsify_ranked),
         schema=dataset.schema,
+        **given,  # parts for which there is no option
     )
     plan = plan if epsilon is None else plan.calibrate(epsilon)
+    shared = None if budget_file is None else Budget(budget_file, budget_part)
     directory = out or new_run_directory(data, chosen.model)
-    with resumable(directory, "federate"):
+    with resumable(directory, "federate"), open_sinks(log or (), directory, shown_settings(setup, plan), "--log") as sinks:
         outcome = federated_run.start(
             replace(setup, defaults=chosen.values), plan, dataset, directory,
-            progress=not quiet, announce=partial(announce, quiet=quiet),
+            budget=shared, progress=not quiet, callbacks=sinks, announce=partial(announce, quiet=quiet),
         )  # fmt: skip
     print_outcome(outcome, json, full, quiet)
 

@@ -19,7 +19,7 @@ from privet.cli.config import Config, parts_from_config, plan_from_config
 from privet.cli.config_schema import ConfigSchema
 from privet.cli.destination import check_run_directory, new_run_directory, resumable
 from privet.cli.output import Json
-from privet.cli.summary import announce, print_outcome
+from privet.cli.summary import announce, print_outcome, shown_settings
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.data import load
 from privet.errors import InvalidArgumentError
@@ -80,13 +80,8 @@ def train(
     user_cap: options.UserCap = None,
     group_size: options.GroupSize = None,
     noise_source: options.Source = "secure",
-    budget_file: Annotated[
-        Path | None,
-        typer.Option("--budget", help="Budget file of privet budget create, which pays for this run.", rich_help_panel=PRIVACY),
-    ] = None,
-    budget_part: Annotated[
-        str | None, typer.Option(help="Part of the data that this run uses, if the budget has parts.", rich_help_panel=PRIVACY)
-    ] = None,
+    budget_file: options.BudgetFile = None,
+    budget_part: options.BudgetPart = None,
     epochs: options.EpochsOption = None,
     steps: options.Steps = None,
     batch_size: Annotated[
@@ -173,14 +168,7 @@ def train(
         ),
     ] = None,
     license: options.License = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Send metrics to tensorboard, wandb or mlflow, or with a place: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI. "
-            "May be repeated.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
+    log: options.Log = None,
     full: options.Full = False,
     quiet: options.Quiet = False,
     json: Json = False,
@@ -284,26 +272,12 @@ def train(
     setup = replace(setup, learning_rate=chosen.learning_rate(learning_rate, setup, plan, scale_from), defaults=chosen.values)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     directory = out or new_run_directory(data, chosen.model)
-    with resumable(directory, "train"), open_sinks(log or (), directory, _shown_settings(setup, plan), "--log") as sinks:
+    with resumable(directory, "train"), open_sinks(log or (), directory, shown_settings(setup, plan), "--log") as sinks:
         outcome = runs.start(
             setup, plan, dataset, directory,
             budget=shared, progress=not quiet, callbacks=sinks, announce=partial(announce, quiet=quiet),
         )  # fmt: skip
     print_outcome(outcome, json, full, quiet)
-
-
-def _shown_settings(setup: runs.Setup, plan: Plan) -> dict[str, str | float]:
-    """Return the public settings that metrics sinks show beside the values of a run."""
-    return {
-        "model": setup.model,
-        "optimizer": setup.optimizer,
-        "learning_rate": setup.learning_rate,
-        "steps": plan.total_steps,
-        "delta": plan.delta,
-        "noise_multiplier": plan.noise_multiplier,
-        "sampling": str(plan.sampling),
-        "clipping": str(plan.clipping),
-    }
 
 
 def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
