@@ -40,6 +40,7 @@ RARELY = ("all clients", "correlated noise")
 def test_rounds_that_are_held_as_planned_pass(variant):
     found = mechanism(replace(PLAN, **VARIANTS[variant]), hold_rounds, observations=FEW)
     assert found.passed, found
+    assert "SENS: one user that is NaN" in {check.name for check in found.checks}
     assert 0.3 * found.epsilon_claimed < found.epsilon_lower_bound <= 1.02 * found.epsilon_claimed
 
 

@@ -52,7 +52,7 @@ class MechanismAudit:
         alpha: largest probability that a correct trainer fails, and that a lower bound is too high.
         noise_multiplier: σ of the plan's first step.
         noise_multiplier_interval: interval of the measured σ with confidence 1 − α.
-        influence: measured influence of one example relative to the plan; 1 is the plan's value.
+        influence: measured influence of one canary relative to the plan; 1 is the plan's value.
         influence_low: lower bound on the influence with confidence 1 − α.
         influence_low_nonparametric: lower bound on the influence for any noise distribution.
         scores: numbers of scores with and without a canary.
@@ -95,7 +95,7 @@ class MechanismAudit:
             f"{self.epsilon_lower_bound_nonparametric:.4g} from error rates alone.",
             f"Scores: {inside:,} with a canary, {outside:,} without.",
             f"Noise multiplier: {self.noise_multiplier:.5g} planned, {low:.5g} to {high:.5g} measured.",
-            f"Influence of one example: {self.influence:.4g} of the plan's, at least {self.influence_low:.4g}.",
+            f"Influence of one canary: {self.influence:.4g} of the plan's, at least {self.influence_low:.4g}.",
             *(f"Note: {note}." for note in self.notes),
             "",
             *table(self.checks, self.failed),
@@ -234,7 +234,7 @@ def _add_prefix(family: str, checks: list[Check]) -> list[Check]:
 
 def _check_influence(found: influence.Influence) -> Check:
     finding = f"{found.ratio:.5f} ± {found.error:.5f} of the plan's"
-    return Check("influence of one example", finding, found.p_value())
+    return Check("influence of one canary", finding, found.p_value())
 
 
 def _check_error_rates(found: influence.ErrorRates) -> Check:
