@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import privet
 from privet._utils.registry import decode
-from privet.errors import InvalidArgumentError, PrivetWarning
+from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
 from privet.integrations.lightning import PrivateModule
 
 N, STEPS, PER_EPOCH = 80, 20, 4
@@ -219,6 +219,88 @@ def test_a_fit_that_was_interrupted_continues_in_the_same_process(tmp_path):
     assert (host.global_step, module.private_training.steps_spent) == (STEPS, STEPS)
 
 
+def test_another_module_continues_what_was_interrupted(tmp_path):
+    class Interrupted(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            if trainer.global_step == 6:
+                trainer.save_checkpoint(tmp_path / "saved.ckpt")
+                raise RuntimeError("interrupted")
+
+    first = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
+    with pytest.raises(RuntimeError, match="interrupted"):
+        trainer(tmp_path, callbacks=[Interrupted()]).fit(first)
+    second = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
+    trainer(tmp_path).fit(second, ckpt_path=tmp_path / "saved.ckpt")
+    assert (first.private_training.steps_spent, second.private_training.steps_spent) == (6, STEPS)
+
+
+def test_a_second_fit_is_a_run_of_its_own(tmp_path):
+    """It starts from what the first one released, so the ε of one run would be too small."""
+    module = Classifier().set_privacy(plan(), DATA)
+    trainer(tmp_path).fit(module)
+    with pytest.raises(InvalidArgumentError, match=r"fit is 'the second one.*Call set_privacy again.*privet\.Budget"):
+        trainer(tmp_path).fit(module)
+    trainer(tmp_path).fit(module.set_privacy(plan(), DATA))
+    assert module.private_training.steps_spent == STEPS
+
+
+def test_a_run_is_not_continued_under_another_plan(tmp_path):
+    host = trainer(tmp_path, callbacks=[StopAt(4, 6)])
+    host.fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"))
+    longer = Classifier().set_privacy(plan(steps=STEPS + 4), DATA, tmp_path / "run")
+    with pytest.raises(LedgerError, match=rf"another plan.*steps is {STEPS} there, {STEPS + 4} here"):
+        trainer(tmp_path, max_steps=STEPS + 4).fit(longer, ckpt_path=tmp_path / "saved.ckpt")
+
+
+class OwnHooks(Classifier):
+    """Overrides hooks without `super()`, as Lightning's own are empty."""
+
+    def on_train_start(self):
+        pass
+
+    on_train_end = on_train_start
+
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["own"] = 1
+
+    def on_load_checkpoint(self, checkpoint):
+        assert checkpoint["own"] == 1
+
+
+def test_hooks_of_the_users_own_leave_out_no_check_and_no_state(tmp_path):
+    trainer(tmp_path, callbacks=[StopAt(4, 6)]).fit(OwnHooks().set_privacy(plan(), DATA, tmp_path / "run"))
+    module, host = OwnHooks().set_privacy(plan(), DATA, tmp_path / "run"), trainer(tmp_path)
+    host.fit(module, ckpt_path=tmp_path / "saved.ckpt")
+    assert (host.global_step, module.private_training.steps_spent) == (STEPS, STEPS)
+    with pytest.raises(InvalidArgumentError, match="train_dataloaders"):
+        trainer(tmp_path).fit(OwnHooks().set_privacy(plan(), DATA), DataLoader(PUBLIC, batch_size=20))
+
+
+def test_callbacks_of_the_modules_own_are_added_to_privets(tmp_path):
+    stop = pl.callbacks.EarlyStopping("accuracy", patience=0, mode="max", min_delta=1.0)
+
+    class Replaces(Classifier):
+        def configure_callbacks(self):
+            return [stop]
+
+    class Adds(Classifier):
+        def configure_callbacks(self):
+            return [*super().configure_callbacks(), stop]
+
+    with pytest.raises(InvalidArgumentError, match=r"configure_callbacks.*adds to super\(\)\.configure_callbacks\(\)"):
+        trainer(tmp_path, max_steps=STEPS + 1).fit(Replaces().set_privacy(plan(), DATA))
+    module = Adds().set_privacy(plan(), DATA)
+    trainer(tmp_path).fit(module)
+    assert module.private_training.steps_spent == 2 * PER_EPOCH
+
+
+def test_automatic_optimization_may_be_switched_off_again():
+    module = Classifier()
+    module.automatic_optimization = False
+    with pytest.raises(InvalidArgumentError, match="automatic_optimization"):
+        module.automatic_optimization = True
+
+
 class OwnStep(Classifier):
     def training_step(self, batch, index):
         return self.losses(batch).mean()
@@ -255,9 +337,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("kind", "options", "says"), REFUSED.values(), ids=REFUSED)
 def test_what_would_void_the_promise_is_refused_by_name_before_a_step(tmp_path, kind, options, says):
-    module = kind().set_privacy(plan(), DATA, tmp_path / "run")
+    module = kind()
     with pytest.raises(InvalidArgumentError, match=says):
-        trainer(tmp_path, **options).fit(module)
+        trainer(tmp_path, **options).fit(module.set_privacy(plan(), DATA, tmp_path / "run"))
     assert module.private_training is None
     assert not (tmp_path / "run").exists()
 

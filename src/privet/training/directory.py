@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["OWN_FILES", "check_empty", "claim", "forget", "holds_run", "prepare", "read_plan", "write_status"]
+__all__ = ["OWN_FILES", "check_empty", "check_plan", "claim", "forget", "holds_run", "prepare", "read_plan", "write_status"]
 
 import json
 import math
@@ -124,6 +124,27 @@ def read_plan(directory: Path) -> Plan:
         return Plan.from_json(read_text(path))
     except DocumentError as error:
         raise LedgerError(f"the plan {path} cannot be read: {error}") from None
+
+
+def check_plan(directory: Path, plan: Plan) -> None:
+    """Refuse to continue a run under another plan than its own, which cannot be changed.
+
+    Args:
+        directory: directory of the run.
+        plan: the plan that was given.
+
+    Raises:
+        LedgerError: the plans differ; lists how. Or the directory has none.
+    """
+    own, given = read_plan(directory).to_dict(), plan.to_dict()
+    if differences := [
+        f"{name} is {own.get(name)} there, {value} here" for name, value in given.items() if own.get(name) != value
+    ]:
+        raise LedgerError(
+            f"{directory} holds a run with another plan, which cannot be changed: {'; '.join(differences)}. Continue it with its "
+            f"own, privet.training.read_plan({str(directory)!r}), or begin another run in a new directory, whose ε adds to that "
+            "of the first"
+        )
 
 
 def write_status(directory: Path, *, done: int, spent: int, planned: int) -> None:

@@ -154,6 +154,19 @@ def test_what_is_saved_can_be_loaded_and_states_its_privacy(tmp_path):
         assert "differential privacy for one example" in stated["statement"]
 
 
+def test_the_model_card_has_epsilon_beside_every_evaluation(tmp_path):
+    options = {"eval_strategy": "steps", "eval_steps": 3, "eval_on_start": True}
+    host = trainer(tmp_path, **options, given={"eval_dataset": Sequences(8, seed=1)})
+    host.train()
+    logged = [dict(line) for line in host.state.log_history]
+    host.create_model_card()
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    (names,) = [line for line in card.splitlines() if line.startswith("| Training Loss")]
+    assert [name.strip() for name in names.strip("|").split("|")][-3:] == ["Validation Loss", "Epsilon", "Delta"]
+    assert f"| {make_plan().epsilon(steps=3):.4f}  | 0.001  |" in card
+    assert host.state.log_history == logged
+
+
 def test_metrics_go_where_report_to_says(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -11,6 +11,7 @@ import torch
 from tiny_trainings import llama, lora, make_plan, trainer
 from transformers import TrainerCallback
 
+import privet
 from privet.errors import LedgerError
 from privet.integrations.transformers.checkpoints import STATE
 
@@ -45,10 +46,10 @@ def copied(model):
     return torch.cat([value.detach().flatten().clone() for value in model.parameters() if value.requires_grad])
 
 
-def hosted(folder, *callbacks, model=None, ledger="ledger", save_steps=4, **options):
+def hosted(folder, *callbacks, model=None, ledger="ledger", save_steps=4, plan=None, **options):
     given = {"callbacks": list(callbacks), "ledger": None if ledger is None else folder / ledger}
     return trainer(
-        folder, model=model, plan=make_plan(STEPS), save_strategy="steps", save_steps=save_steps,
+        folder, model=model, plan=make_plan(STEPS) if plan is None else plan, save_strategy="steps", save_steps=save_steps,
         lr_scheduler_type="linear", given=given, **options,
     )  # fmt: skip
 
@@ -133,6 +134,15 @@ def test_a_used_ledger_is_no_place_for_a_new_run(tmp_path):
     interrupted(tmp_path, 6)
     with pytest.raises(LedgerError, match="ledger holds a run already; continue it by train"):
         hosted(tmp_path).train()
+
+
+def test_a_run_is_not_continued_under_another_plan(tmp_path):
+    """It would have the steps of its own plan, and the host would count those of the other."""
+    interrupted(tmp_path, 6)
+    host = hosted(tmp_path, plan=make_plan(STEPS + 4))
+    with pytest.raises(LedgerError, match=rf"another plan.*steps is {STEPS} there, {STEPS + 4} here.*read_plan"):
+        host.train(resume_from_checkpoint=True)
+    hosted(tmp_path, plan=privet.training.read_plan(tmp_path / "ledger")).train(resume_from_checkpoint=True)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from privet.errors import InvalidArgumentError
 from privet.integrations.lightning import trainer_settings
+from privet.integrations.lightning.hooks import Hooks
 from privet.plan import Plan
 from privet.training import Storage, Training
 
@@ -42,7 +43,8 @@ class PrivateModule(pl.LightningModule):
         computed the module has no trainer, so nothing can be logged. Validation data are not covered.
     """
 
-    automatic_optimization = property(lambda self: False)  # there is no loss to differentiate
+    # There is no loss to differentiate; False may be set again, as in modules that optimise by hand.
+    automatic_optimization = property(lambda self: False, lambda self, value: trainer_settings.check_by_hand(value))
     _privacy: _Privacy | None = None
     private_training: Training | None = None
 
@@ -58,7 +60,9 @@ class PrivateModule(pl.LightningModule):
         """
         if unknown := sorted(options.keys() - {"collate", "physical_batch_size", "method", "reading"}):
             raise InvalidArgumentError("options", unknown, "collate, physical_batch_size, method or reading")
-        self._privacy = _Privacy(plan, dataset, Storage.of(directory), options)
+        trainer_settings.check_overridden(type(self), PrivateModule)
+        self._close()
+        self._privacy, self.private_training = _Privacy(plan, dataset, Storage.of(directory), options), None
         return self
 
     def losses(self, batch: Any) -> Tensor:
@@ -69,10 +73,10 @@ class PrivateModule(pl.LightningModule):
         """Check the Trainer before Lightning does, and close the training of an earlier fit."""
         if self.trainer.state.fn == "fit":
             trainer_settings.check_trainer(self.trainer, self._required().plan)
-            trainer_settings.check_overridden(type(self), PrivateModule)
             trainer_settings.undo_compilation(self)
             self._close()
-        return super().configure_callbacks()
+        added = super().configure_callbacks()
+        return [Hooks(PrivateModule), *(added if isinstance(added, list | tuple) else [added])]
 
     def train_dataloader(self) -> range:
         """Return the numbers of an epoch's steps; the data stay with Privet."""
@@ -100,14 +104,6 @@ class PrivateModule(pl.LightningModule):
         if trainer.global_step == trainer.max_steps or trainer.global_step % max(1, trainer.log_every_n_steps) == 0:  # type: ignore[attr-defined]
             self.log("epsilon", self.private_training.epsilon(), prog_bar=True)
 
-    def on_train_start(self) -> None:
-        """Check optimizers, schedulers and loader, before a batch is read."""
-        trainer_settings.check_optimization(self.trainer, self.train_dataloader(), self._required().dataset)
-
-    def on_train_end(self) -> None:
-        """Return unused steps to the ledger, and release it."""
-        self._close()
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add where the run stands in its ledger, with the ε of the steps spent."""
         if (training := self.private_training) is not None:
@@ -130,7 +126,8 @@ class PrivateModule(pl.LightningModule):
     def _open(self, privacy: _Privacy) -> Training:
         given = (self, partial(_losses, self.trainer.precision_plugin), self.trainer.optimizers[0], privacy.dataset)
         saved = None if self.trainer.ckpt_path is None else privacy.saved
-        trainer_settings.check_place(privacy.storage.folder, self.trainer.ckpt_path, saved is not None)
+        trainer_settings.check_place(privacy.storage.folder, self.trainer.ckpt_path, saved is not None, privacy.plan)
+        Hooks.check(self.trainer, self.private_training)
         if saved is None:
             return Training(privacy.plan, *given, privacy.storage, **privacy.options)
         # The directory has its files and its anchor from the start.
@@ -140,9 +137,10 @@ class PrivateModule(pl.LightningModule):
         return training
 
     def _close(self) -> None:
-        for part in filter(None, (self._required().releases, self.private_training)):
+        for part in filter(None, (self._privacy and self._privacy.releases, self.private_training)):
             part.close()
-        self._required().releases = None
+        if self._privacy is not None:
+            self._privacy.releases = None
 
 
 def _losses(precision: Any, model: PrivateModule, batch: Any) -> Tensor:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["check_optimization", "check_overridden", "check_place", "check_trainer", "steps_per_epoch", "undo_compilation"]
+__all__ = [
+    "check_by_hand",
+    "check_optimization",
+    "check_overridden",
+    "check_place",
+    "check_trainer",
+    "steps_per_epoch",
+    "undo_compilation",
+]
 
 import warnings
 from collections.abc import Callable
@@ -18,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from privet.errors import InvalidArgumentError, PrivetWarning
 from privet.plan import Plan
-from privet.training import holds_run
+from privet.training import check_plan, holds_run
 
 
 @dataclass(frozen=True)
@@ -163,19 +171,33 @@ def check_optimization(trainer: pl.Trainer, ticks: range, dataset: Any) -> None:
         )  # fmt: skip
 
 
-def check_place(directory: Path | None, checkpoint: Any, saved: bool) -> None:
+def check_by_hand(automatic: bool) -> None:
+    """Refuse automatic optimisation.
+
+    Raises:
+        InvalidArgumentError: it is asked for.
+    """
+    if automatic:
+        raise InvalidArgumentError("automatic_optimization", True, "left out, or False", "There is no loss to differentiate.")
+
+
+def check_place(directory: Path | None, checkpoint: Any, saved: bool, plan: Plan) -> None:
     """Refuse a checkpoint without its run, which counts what was spent, and a run without a checkpoint to continue from.
 
     Args:
         directory: directory of the ledger; None for a run in memory.
         checkpoint: path of Lightning's checkpoint, or None.
         saved: whether the checkpoint says where a run stands in its ledger.
+        plan: the plan that was given, which must be that of the run.
 
     Raises:
         InvalidArgumentError: one of them is missing.
+        LedgerError: the run has another plan.
     """
     if (directory is not None and holds_run(directory)) != saved:
         raise InvalidArgumentError(
             "directory and ckpt_path", f"{directory} and {checkpoint}", "a run and its checkpoint, or a new place and None",
             "The run's ledger counts what was spent, and its checkpoints say from where to continue.",
         )  # fmt: skip
+    if saved and directory is not None:
+        check_plan(directory, plan)

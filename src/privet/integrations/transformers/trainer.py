@@ -37,7 +37,7 @@ from privet.integrations.transformers.label_loss import label_loss, predicts_nex
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, check_dataset, check_map_style
 from privet.training import Reading, Step, Storage, Training
-from privet.training.directory import holds_run
+from privet.training.directory import check_plan, holds_run
 from privet.units import grouped
 
 try:
@@ -139,7 +139,8 @@ class PrivateTrainerMixin:
             As the host does; the training loss is NaN, because it is private.
 
         Raises:
-            LedgerError: the checkpoint is of another run, there is no run to resume, or there is one and it is not resumed.
+            LedgerError: the checkpoint is of another run, or the run has another plan; there is no run to resume, or there is one
+                and it is not resumed.
             InvalidArgumentError: an argument was changed to a value that is refused.
         """
         self._check_arguments()
@@ -152,6 +153,8 @@ class PrivateTrainerMixin:
             )
         if resume_from_checkpoint and not used:
             raise LedgerError(f"there is no run to resume: ledger is {self.ledger.folder}, which must be its directory")
+        if used and self.ledger.folder is not None:
+            check_plan(self.ledger.folder, self.plan)
         found = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint  # type: ignore[no-untyped-call]
         self._resumes, self._checkpoint = used, Path(found) if found else None
         try:
@@ -208,6 +211,18 @@ class PrivateTrainerMixin:
         write_privacy(folder, self.training)
         if folder.name == f"checkpoint-{self.state.global_step}" and not self.args.save_only_model:
             write_state(folder, self.training)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write the host's model card; its table of evaluations has columns for ε and δ."""
+        log = self.state.log_history
+        # The host names columns after what follows "eval_", and takes them from the first line, which may precede all steps.
+        spent = [{f"eval_{name}": line.get(name, "No log") for name in ("epsilon", "delta")} for line in log]
+        plain = [{name: value for name, value in line.items() if name not in ("epsilon", "delta")} for line in log]
+        self.state.log_history = [line | more if "eval_loss" in line else line for line, more in zip(plain, spent, strict=True)]
+        try:
+            super().create_model_card(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.state.log_history = log
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as the host does, on data that are not those of the training.
