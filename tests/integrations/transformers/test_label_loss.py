@@ -6,7 +6,20 @@ pytest.importorskip("transformers")
 
 import torch
 from tiny_trainings import VOCABULARY, Labelled, Sequences, bert, gpt2, llama, lora, pad
-from transformers import BertForMaskedLM, BertForTokenClassification, T5Config, T5ForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BartForSequenceClassification,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+    XLMConfig,
+    XLMWithLMHeadModel,
+)
 
 from privet.errors import InvalidArgumentError
 from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
@@ -17,6 +30,24 @@ def t5():
     return T5ForConditionalGeneration(T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, pad_token_id=0, **sizes))
 
 
+def bart_classes():
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    special = {"vocab_size": EOS + 1, "pad_token_id": 0, "eos_token_id": EOS}
+    return BartForSequenceClassification(BartConfig(**special, **sizes, **heads, num_labels=2))
+
+
+def m2m():
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    special = {"vocab_size": VOCABULARY, "pad_token_id": 0, "decoder_start_token_id": 1}
+    return M2M100ForConditionalGeneration(M2M100Config(**special, **sizes, **heads))
+
+
+def xlm():
+    return XLMWithLMHeadModel(XLMConfig(vocab_size=VOCABULARY, emb_dim=16, n_layers=1, n_heads=2, pad_index=0))
+
+
 def masked_bert():
     return BertForMaskedLM(bert().config)
 
@@ -25,6 +56,7 @@ def tagging_bert():
     return BertForTokenClassification(bert().config)
 
 
+EOS = VOCABULARY
 TEXT, TAGS = (
     Sequences(5).rows,
     [{**row, "labels": [-100, *(token % 2 for token in row["input_ids"][1:])]} for row in Sequences(5).rows],
@@ -33,6 +65,8 @@ CLASSES = [Labelled(5)[index] for index in range(5)]
 MODELS = {
     "causal": (llama, TEXT), "causal, tied": (gpt2, TEXT), "adapter": (lora, TEXT), "classes": (bert, CLASSES),
     "encoder and decoder": (t5, TEXT), "masked": (masked_bert, TEXT), "tags": (tagging_bert, TAGS),
+    "encoder and decoder, shifted by the model alone": (m2m, TEXT), "not shifted though it generates": (xlm, TEXT),
+    "classes, with a decoder": (bart_classes, [{**row, "input_ids": [*row["input_ids"], EOS]} for row in CLASSES]),
 }  # fmt: skip
 
 
@@ -77,3 +111,31 @@ def test_other_tasks_need_a_loss(labels):
     batch = {"input_ids": torch.tensor([[1, 2]])} | ({} if labels is None else {"labels": labels})
     with pytest.raises(InvalidArgumentError, match="loss_fn is 'left out for labels of type"):
         label_loss(False)(bert(), batch)
+
+
+@pytest.mark.parametrize("labels", [[0], [[0, 1]]], ids=["one output", "several labels at once"])
+def test_labels_that_do_not_fit_the_outputs_need_a_loss(labels):
+    """Cross entropy of one output would be zero whatever it says."""
+    model = BertForSequenceClassification(
+        BertConfig(**{**bert().config.to_dict(), "num_labels": len(torch.tensor(labels).flatten())})
+    )
+    with pytest.raises(InvalidArgumentError, match=r"labels of shape .* and logits of shape .* regression.*loss per example"):
+        label_loss(False)(model, {"input_ids": torch.tensor([[1, 2]]), "labels": torch.tensor(labels)})
+
+
+class Returning(torch.nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.inner = how, torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.how(self.inner(x))
+
+
+def test_a_model_of_the_users_own_may_return_a_dict():
+    batch = {"x": torch.ones(2, 3), "labels": torch.tensor([0, 1])}
+    model = Returning(lambda logits: {"logits": logits})
+    expected = torch.nn.functional.cross_entropy(model.inner(batch["x"]), batch["labels"], reduction="none")
+    torch.testing.assert_close(label_loss(False)(model, batch), expected)
+    with pytest.raises(InvalidArgumentError, match="a model that returns a tuple without logits"):
+        label_loss(False)(Returning(lambda logits: (logits,)), batch)

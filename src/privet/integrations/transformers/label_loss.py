@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["IGNORED", "label_loss", "predicts_next_token"]
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from privet.errors import InvalidArgumentError
 
 IGNORED = -100
+# These generate text, and yet the host compares a label with the prediction at its own position.
+_UNSHIFTED = ("flaubert", "xlm", "xlnet")
 
 
 def predicts_next_token(model: Any) -> bool:
@@ -22,9 +24,8 @@ def predicts_next_token(model: Any) -> bool:
         model: model of transformers, also within an adapter of peft. Models that generate text do so, unless they have a decoder
             of their own, whose input is shifted instead.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    generates = getattr(base, "can_generate", lambda: False)()
-    return bool(generates) and not getattr(getattr(base, "config", None), "is_encoder_decoder", False)
+    config = getattr(_base(model), "config", None)
+    return _generates(model) and not _has_decoder(model) and getattr(config, "model_type", None) not in _UNSHIFTED
 
 
 def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
@@ -42,7 +43,8 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
         The number of labels, which is private, divides only the loss of its own example.
 
     Raises:
-        InvalidArgumentError: at the check before the first step: there are no labels, or they are not whole numbers.
+        InvalidArgumentError: at the check before the first step: there are no labels, they are not whole numbers, or there is not
+            one label for each prediction among several classes.
     """
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
@@ -54,10 +56,17 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
                 "The default needs items with 'labels' that are whole numbers; for other tasks, such as regression, pass a "
                 "function (model, batch) → one loss per example.",
             )  # fmt: skip
-        logits = model(**_inputs(model, batch)).logits.float()
+        logits = _logits(model(**_inputs(model, batch))).float()
         if shifted:
             # Prompt tuning puts positions in front, which have no labels.
             logits, labels = logits[:, -labels.shape[1] : -1], labels[:, 1:]
+        if logits.shape[:-1] != labels.shape or logits.shape[-1] == 1:
+            raise InvalidArgumentError(
+                "loss_fn", f"left out for labels of shape {tuple(labels.shape)} and logits of shape {tuple(logits.shape)}",
+                "given for this model",
+                "The default needs one label for each prediction among several classes; for other tasks, such as regression, "
+                "several labels at once or speech, pass a function (model, batch) → one loss per example.",
+            )  # fmt: skip
         each = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED)
         rows = labels.shape[0], -1
         return each.reshape(rows).sum(1) / (labels != IGNORED).reshape(rows).sum(1).clamp(min=1)
@@ -65,10 +74,39 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
     return loss
 
 
+def _base(model: Any) -> Any:
+    """Return the model within an adapter, or the model."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _generates(model: Any) -> bool:
+    return bool(getattr(_base(model), "can_generate", lambda: False)())
+
+
+def _has_decoder(model: Any) -> bool:
+    return bool(getattr(getattr(_base(model), "config", None), "is_encoder_decoder", False))
+
+
 def _inputs(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    """Return the model's inputs: without labels, from which decoders make their input."""
+    """Return the model's inputs: without labels, unless only the model itself can make the input of its decoder from them."""
     inputs = {name: value for name, value in batch.items() if name != "labels"}
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if getattr(getattr(base, "config", None), "is_encoder_decoder", False) and "decoder_input_ids" not in inputs:
-        inputs["decoder_input_ids"] = base.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
+    # Models that classify with encoder and decoder make the decoder's input from their own.
+    if _generates(model) and _has_decoder(model) and inputs.keys().isdisjoint(("decoder_input_ids", "decoder_inputs_embeds")):
+        shift = getattr(_base(model), "prepare_decoder_input_ids_from_labels", None)
+        inputs |= {"labels": batch["labels"]} if shift is None else {"decoder_input_ids": shift(labels=batch["labels"])}
     return inputs
+
+
+def _logits(outputs: Any) -> Tensor:
+    """Return the logits of a model's outputs, of which models of the user's own return a dict.
+
+    Raises:
+        InvalidArgumentError: they have none.
+    """
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    if not isinstance(found, Tensor):
+        raise InvalidArgumentError(
+            "loss_fn", f"left out for a model that returns a {type(outputs).__name__} without logits", "given for this model",
+            "The default needs outputs with 'logits'; pass a function (model, batch) → one loss per example.",
+        )  # fmt: skip
+    return found
