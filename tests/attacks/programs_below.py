@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import torch
-from harness import Task, attack, bounded
+from harness import Task, Verdict, attack, bounded, exact
 from identities import identity_with_backward
 from materials import Body, classify, points
 from torch import nn
@@ -193,3 +196,50 @@ def hook_past_all_modes():
             return self.outer(F.linear(x, weight, self.inner.bias).tanh())
 
     return bounded(Task(Hooked, classify), FAR, remove=(0, 7))
+
+
+# ---------------------------------------------------------------- what lies behind a tensor
+def shown(look) -> Verdict:
+    """Return the verdict on a model that scales its hidden units by what `look(x)` returns."""
+
+    class Looking(Body):
+        def forward(self, x):
+            return self.outer(self.hidden(x) * (1 + look(x.detach())))
+
+    return exact(Task(Looking, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling", fast=True)
+def deep_copy_of_an_example():
+    """`copy.deepcopy` copies the memory of a tensor, where the first example is."""
+    return shown(lambda x: copy.deepcopy(x).mean(1, keepdim=True))
+
+
+@attack("coupling")
+def pickled_example():
+    """So does `pickle`, and `torch.save`."""
+    return shown(lambda x: pickle.loads(pickle.dumps(x)).mean(1, keepdim=True))
+
+
+@attack("coupling", fast=True)
+def text_of_an_example():
+    """The text of a tensor shows all examples."""
+    return shown(lambda x: str(x).count("1") / 5)
+
+
+@attack("coupling")
+def memory_of_an_example():
+    """`untyped_storage` is that of all examples."""
+    return shown(lambda x: float(x.untyped_storage()[3]) / 100)
+
+
+@attack("coupling")
+def graph_of_an_example():
+    """Tracing returns a graph that holds tensors of all examples."""
+
+    class Linearised(Body):
+        def forward(self, x):
+            slope = torch.func.linearize(torch.sin, x)[1]
+            return self.outer(self.hidden(slope(torch.ones_like(x))))
+
+    return exact(Task(Linearised, classify), FAR, remove=(0, 7))

@@ -357,3 +357,52 @@ def several_steps_with_dropout():
     """Earlier steps draw too: their number of draws must not shift those of the last step."""
     make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
     return independent(Task(make, classify, steps=3))
+
+
+def multiplied(draw) -> Verdict:
+    """Return the verdict on a model whose hidden units are multiplied by `draw(self)`, with a generator of its own."""
+
+    class Own(Body):
+        def __init__(self):
+            super().__init__()
+            self.source = torch.Generator().manual_seed(1)
+
+        def forward(self, x):
+            return self.outer(self.hidden(x) * draw(self))
+
+    return independent(Task(Own, classify))
+
+
+@attack("randomness", fast=True)
+def counts_from_a_generator_of_the_model():
+    """`torch.poisson` has no rule, and would draw all examples' numbers from one stream."""
+    return multiplied(lambda model: torch.poisson(torch.ones(1, 7), generator=model.source))
+
+
+@attack("randomness")
+def initialiser_with_a_generator_of_the_model():
+    """So would an initialiser."""
+    return multiplied(lambda model: nn.init.normal_(torch.empty(1, 7), generator=model.source))
+
+
+@attack("randomness", fast=True)
+def seed_set_before_a_function_without_a_rule():
+    """A seed that the model sets hides from a look at the generator that it was drawn from."""
+
+    def draw(model):
+        torch.manual_seed(3)
+        return torch._standard_gamma(torch.ones(1, 7))
+
+    return multiplied(draw)
+
+
+@attack("randomness")
+def generator_forked_and_put_back():
+    """The generator is the same before and after."""
+
+    def draw(model):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            return torch.distributions.Gamma(torch.ones(1, 7), 1.0).sample()
+
+    return multiplied(draw)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import torch
-from harness import Task, attack, bounded
+from harness import Task, Verdict, attack, bounded
 from materials import CLASSES, WIDTH, Body, classify, points, sentences
 from torch import nn
 from torch.nn import functional as F
@@ -457,3 +458,121 @@ def object_with_slots_that_remembers():
             self.value = torch.zeros(7)
 
     return bounded(remembering(Memory), FAR)
+
+
+# ---------------------------------------------------------------- writes that only an unusual example causes
+def seldom(change, data=FAR, **held) -> Verdict:
+    """Return the verdict on a model that calls `change(self, x)` for examples far from all public input."""
+
+    class Seldom(Body):
+        def __init__(self):
+            super().__init__()
+            for name, value in held.items():
+                setattr(self, name, copy.deepcopy(value))
+
+        def forward(self, x):
+            if bool(x.abs().max() > 15):
+                change(self, x)
+            return self.outer(self.hidden(x))
+
+    return bounded(Task(Seldom, classify), data)
+
+
+@attack("state", fast=True)
+def layer_reset_for_an_outlier():
+    """`reset_parameters()`, whose initialisers pass their arguments on by name."""
+    return seldom(lambda model, x: model.inner.reset_parameters())
+
+
+@attack("state")
+def weights_set_to_the_mean_of_an_outlier():
+    """`nn.init.constant_` with a number of the example."""
+    return seldom(lambda model, x: nn.init.constant_(model.inner.bias, float(x.mean())))
+
+
+@attack("state")
+def activation_in_place_on_a_weight():
+    """`F.leaky_relu(weight, inplace=True)`."""
+
+    def change(model, x):
+        with torch.no_grad():
+            F.leaky_relu(model.inner.weight, 0.3, inplace=True)
+
+    return seldom(change)
+
+
+@attack("state")
+def dropout_in_place_on_a_weight():
+    """Dropout has a rule of its own, which writes."""
+    return seldom(lambda model, x: F.dropout(model.inner.weight.data, 0.5, True, True))
+
+
+@attack("state")
+def operator_on_a_weight():
+    """An overload of an operator, whose name does not tell that it writes."""
+    return seldom(lambda model, x: torch.ops.aten.add_.Tensor(model.inner.weight.data, x.mean()))
+
+
+@attack("state")
+def running_statistics_in_a_parameter():
+    """Batch normalisation writes to its second and third argument."""
+
+    def change(model, x):
+        F.batch_norm(x * torch.arange(4.0)[:, None], model.mean, None, training=True)
+
+    return seldom(change, mean=nn.Parameter(torch.zeros(WIDTH), requires_grad=False))
+
+
+def kept(change, holder=list) -> Verdict:
+    """Return the verdict on a model that holds a tensor in a container and changes it for an unusual example."""
+    return seldom(lambda model, x: change(model.held[0], x.detach()[0]), held=holder([torch.zeros(WIDTH)]))
+
+
+@attack("state", fast=True)
+def tensor_written_through_its_array():
+    """Arrays write without a new version of the tensor."""
+    return kept(lambda held, x: held.numpy().__iadd__(x.numpy()))
+
+
+@attack("state")
+def tensor_given_the_memory_of_an_example():
+    """`.data =` changes neither binding nor version."""
+
+    def change(held, x):
+        held.data = x.clone()
+
+    return kept(change)
+
+
+@attack("state")
+def tensor_that_grows():
+    """`resize_` changes the shape."""
+    return kept(lambda held, x: held.resize_(9).fill_(float(x.mean())))
+
+
+@attack("state")
+def array_that_grows():
+    """So does `resize` of an array."""
+
+    def change(model, x):
+        model.held[0].resize(9, refcheck=False)
+        model.held[0][:] = float(x.mean())
+
+    return seldom(change, held=[np.zeros(WIDTH)])
+
+
+@attack("state")
+def tensor_with_a_gradient_that_is_written():
+    """A tensor of a list that requires a gradient, as a parameter that was never registered."""
+
+    def change(model, x):
+        with torch.no_grad():
+            model.held[0] += x[0]
+
+    return seldom(change, held=[nn.Parameter(torch.zeros(WIDTH))])
+
+
+@attack("state")
+def sparse_tensor_that_is_written():
+    """A sparse tensor in a list."""
+    return seldom(lambda model, x: model.held[0].mul_(float(x.mean())), held=[torch.eye(WIDTH).to_sparse()])

@@ -204,15 +204,57 @@ class Teacher(nn.Module):
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_other_objects_of_a_loss_are_restored(method):
     """Modules, arrays, and tensors that are written to without a version counter."""
-    teacher, array, hidden = Teacher(), np.zeros(2), torch.zeros(2)
+    teacher, array, hidden, grown = Teacher(), np.zeros(2), torch.zeros(2), np.zeros(2)
 
     def loss(m, x):
         array[0] += 1
         hidden.data.add_(1)
+        grown.resize(3, refcheck=False)
         return (m(x) - teacher(m(x))).sum(1) + m(x).sum(1)
 
     cover(nn.Linear(3, 2), loss, torch.randn(4, 3), method)
     assert (float(teacher.calls), array.tolist(), hidden.tolist()) == (0.0, [0.0, 0.0], [0.0, 0.0])
+    assert grown.tolist() == [0.0, 0.0]
+
+
+def _give_other_memory(x):
+    x.data = torch.ones(3)
+
+
+CHANGES = {
+    "through an array": lambda x: np.add(x.numpy(), 1, out=x.numpy()), "other memory": _give_other_memory,
+    "set_": lambda x: x.set_(torch.ones(3)), "another size": lambda x: x.resize_(5).fill_(1.0),
+    "another shape": lambda x: x.resize_(1, 2), "in place": lambda x: x.add_(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_tensors_in_containers_are_restored_however_they_change(change, method):
+    model, held = nn.Linear(3, 2), torch.zeros(2)
+    model.held = [held]
+    place = held.data_ptr()
+
+    def loss(m, x):
+        CHANGES[change](m.held[0])
+        return m(x).sum(1)
+
+    cover(model, loss, torch.randn(4, 3), method)
+    assert held.tolist() == [0.0, 0.0]
+    assert held.data_ptr() == place or change == "another size"
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_sparse_tensors_in_containers_are_restored(method):
+    model, held = nn.Linear(3, 2), torch.eye(3).to_sparse()
+    model.held = {"held": held}
+
+    def loss(m, x):
+        held.add_(torch.eye(3).to_sparse())
+        return m(x).sum(1)
+
+    cover(model, loss, torch.randn(4, 3), method)
+    assert torch.equal(held.to_dense(), torch.eye(3))
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])

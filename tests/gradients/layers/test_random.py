@@ -134,3 +134,42 @@ def test_alpha_dropout_gives_torchs_values():
     own = drawn(lambda x: F.alpha_dropout(x + 2, 0.3, training=True), 5)[0]
     plain = F.alpha_dropout(torch.full((5, 50), 2.0), 0.3, training=True)
     assert torch.allclose(own.unique(), plain.unique(), rtol=1e-5)
+
+
+UNRULED = {
+    "poisson": lambda g: torch.poisson(torch.ones(1, 50), generator=g), "binomial": lambda g: torch.binomial(
+        torch.full((1, 50), 9.0), torch.full((1, 50), 0.5), generator=g),
+    "initialiser": lambda g: nn.init.normal_(torch.empty(1, 50), generator=g),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNRULED)
+def test_generators_of_users_are_not_drawn_from(kind):
+    """Not even by functions that have no rule: examples would share one stream."""
+    own = torch.Generator().manual_seed(1)
+    before = own.get_state()
+    found, looped = drawn(lambda x: UNRULED[kind](own), 6)
+    assert looped == 6
+    assert torch.equal(own.get_state(), before)
+    assert len(found.unique(dim=0)) == 6
+
+
+SEEDED = {
+    "gamma": lambda x: torch._standard_gamma(torch.ones(1, 50)),
+    "dirichlet": lambda x: torch._sample_dirichlet(torch.ones(1, 50)),
+    "without a batching rule": lambda x: F.rrelu(0 * x - 1, training=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SEEDED)
+@pytest.mark.parametrize("forked", [False, True])
+def test_numbers_under_a_seed_of_the_users_are_each_examples_own(kind, forked):
+    """Each example draws what it would draw alone, although the generator is as before afterwards."""
+
+    def draw(x):
+        with torch.random.fork_rng(devices=[], enabled=forked):
+            torch.manual_seed(3)
+            return SEEDED[kind](x)
+
+    found, _ = drawn(draw, 4)
+    assert len(found.unique(dim=0)) == 1

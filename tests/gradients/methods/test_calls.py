@@ -1,10 +1,15 @@
 """Operations that user code must not perform in a pass: writes to parameters, taking gradients; all refused by name."""
 
+import contextlib
+import copy
+import pickle
+
 import pytest
 import torch
 from recording import cover
 from torch import library as operators
 from torch import nn
+from torch.nn import functional as F
 
 from privet.errors import UnsupportedModelError
 from privet.gradients import per_example_gradients
@@ -18,6 +23,13 @@ WRITES = {
     "transpose": lambda m, x: m.weight.t().zero_(), "nn.init": lambda m, x: nn.init.zeros_(m.weight),
     "renorm_": lambda m, x: m.weight.renorm_(2, 0, 0.1), "index_add_": lambda m, x: m.weight.index_add_(0, torch.tensor([0]), x),
     "foreach": lambda m, x: torch._foreach_add_([m.weight, m.bias], 1.0), "set_": lambda m, x: m.weight.set_(torch.zeros(2, 3)),
+    "nn.init by name": lambda m, x: nn.init.constant_(m.weight, 2.0), "reset": lambda m, x: m.reset_parameters(),
+    "activation": lambda m, x: F.relu(m.weight, inplace=True), "dropout": lambda m, x: F.dropout(m.weight, 0.5, True, True),
+    "operator": lambda m, x: torch.ops.aten.add_(m.weight, 1), "overload": lambda m, x: torch.ops.aten.add_.Tensor(m.weight, 1),
+    "statistics": lambda m, x: F.batch_norm(torch.randn(3, 2), m.frozen, torch.ones(2), training=True),
+    "statistics of torch": lambda m, x: torch.batch_norm(
+        torch.randn(3, 2), None, None, m.frozen, torch.ones(2), True, 0.1, 1e-5, False),
+    "statistics of an instance": lambda m, x: F.instance_norm(torch.randn(1, 2, 3), m.frozen, torch.ones(2)),
     "frozen": lambda m, x: m.frozen.add_(1), "an example's": lambda m, x: m.weight[0].copy_(x[0]),
 }  # fmt: skip
 
@@ -91,6 +103,54 @@ def test_the_array_of_a_parameter_is_a_copy(method):
 
     per_example_gradients(model, loss, torch.randn(4, 3), method=method)
     assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_parameters_may_be_read_as_statistics(method):
+    """Frozen normalisation reads means and variances that are parameters."""
+    model = Model()
+
+    def loss(m, x):
+        return F.batch_norm(m(x), m.frozen, m.frozen, training=False).sum(1)
+
+    assert cover(model, loss, torch.randn(4, 3), method).looped == (4 if method == "loop" else 0)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_tensor_that_requires_a_gradient_is_not_written_to(held):
+    """It is not copied, as a parameter is not."""
+    model = Model()
+    scale = torch.ones(2, requires_grad=True)
+    model.scale = scale if held else [scale]
+
+    def loss(m, x):
+        with torch.no_grad():
+            scale.add_(1)
+        return m(x).sum(1)
+
+    with contextlib.suppress(UnsupportedModelError):
+        cover(model, loss, torch.randn(4, 3), "loop")
+    assert scale.tolist() == [1.0, 1.0]
+
+
+SHOWN = {
+    "text": lambda x: float(str(x.detach()).count("1")), "text of a part": lambda x: float(len(repr(x[0, :2].round()))),
+    "copy": lambda x: copy.deepcopy(x).sum(), "shallow copy": lambda x: copy.copy(x).sum(),
+    "pickle": lambda x: pickle.loads(pickle.dumps(x.detach())).sum(),
+    "storage": lambda x: x.untyped_storage()[0] / 100,
+    "numbers of the storage": lambda x: torch.tensor(x.storage().tolist()).sum(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_the_memory_behind_an_example_is_not_shown(kind):
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def loss(m, x):
+        return m(x).sum(1) * (1 + SHOWN[kind](x))
+
+    found, expected = cover(model, loss, x), cover(model, loss, x, "loop")
+    assert all(torch.allclose(value, found.gradients[name], atol=1e-5) for name, value in expected.gradients.items())
 
 
 @pytest.mark.parametrize("method", ["auto", "ghost", "loop"])

@@ -104,7 +104,7 @@ def _unwrap(x: Tensor) -> Tensor:
 
 def vectorise_by_public_api(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any], own: Sequence[bool]) -> Tensor:
     """Implement `vectorise` with documented API: about 60 µs more per call."""
-    result: Tensor = torch.func.vmap(call, in_dims=(0, *(0 if mine else None for mine in own)), randomness="different")(
+    result: Tensor = torch.func.vmap(call, in_dims=(0, *(0 if mine else None for mine in own)), randomness="error")(
         token, *leaves
     )
     return result
@@ -113,7 +113,8 @@ def vectorise_by_public_api(call: Callable[..., Tensor], token: Tensor, leaves: 
 def vectorise_by_internals(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any], own: Sequence[bool]) -> Tensor:
     """Implement `vectorise` with the internal calls that `torch.func.vmap` makes."""
     _prepare_vmap()
-    level = _functorch._vmap_increment_nesting(len(token), "different")
+    # Rules draw random numbers below vmap. Anything else would draw those of all examples from one stream.
+    level = _functorch._vmap_increment_nesting(len(token), "error")
     try:
         inside = [_functorch._add_batch_dim(x, 0, level) if mine else x for x, mine in zip(leaves, own, strict=True)]
         result = call(_functorch._add_batch_dim(token, 0, level), *inside)

@@ -71,7 +71,7 @@ class Guard:
         Args:
             batched: copies a buffer, if each example gets its own copy to write into.
         """
-        modes, snapshot = _save_modes(), _Snapshot(batched or torch.clone)
+        modes, snapshot = _save_modes(), _Snapshot(batched or torch.clone, self.iter_parameters)
         for module in self._modules():
             snapshot.save_module(module)
         for function in self._functions:
@@ -96,7 +96,7 @@ class Guard:
         return [*self._model.modules(), *self._others]
 
     def is_protected(self, x: Tensor) -> bool:
-        """Return whether a tensor shares memory with a parameter, trained or frozen, or with a large buffer."""
+        """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""
         place = _data_ptr(x)
         return place is not None and place in self._protected_pointers()
 
@@ -106,13 +106,11 @@ class Guard:
             yield from (parameter for parameter in module._parameters.values() if parameter is not None)
 
     def _protected_pointers(self) -> set[int | None]:
-        large = (
-            x
-            for module in self._modules()
-            for x in (*module._buffers.values(), *module.__dict__.values())
-            if isinstance(x, Tensor) and x.numel() > _COPIED
-        )
-        return {_data_ptr(x) for x in (*self.iter_parameters(), *large)}
+        modules = self._modules()
+        buffers = (x for module in modules for x in module._buffers.values() if x is not None and x.numel() > _COPIED)
+        held = (x for module in modules for x in module.__dict__.values() if isinstance(x, Tensor))
+        uncopied = (x for x in held if x.requires_grad or x.numel() > _COPIED)
+        return {_data_ptr(x) for x in (*self.iter_parameters(), *buffers, *uncopied)}
 
 
 def _data_ptr(x: Tensor) -> int | None:
@@ -152,13 +150,14 @@ class _Snapshot:
 
     Args:
         copied: copies a buffer for use during the pass.
+        protected: yields the parameters, which are never written to.
 
     Attributes:
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
     """
 
-    def __init__(self, copied: Callable[[Tensor], Tensor]) -> None:
-        self._copied = copied
+    def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]]) -> None:
+        self._copied, self._protected = copied, protected
         self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._tables: list[tuple[dict[str, Any], dict[str, Any], type, str]] = []
         self.moved = False
@@ -256,7 +255,7 @@ class _Snapshot:
             return
         self._known.add(id(value))
         if isinstance(value, Tensor):
-            if not value.requires_grad and value.layout == torch.strided and not value.is_nested and value.numel() <= _SMALL:
+            if value.numel() <= _SMALL and not (value.is_nested or value.is_inference() or self._is_parameter(value)):
                 self._undo.append(_save_tensor(value))
         elif isinstance(value, np.ndarray):
             if value.size <= _SMALL:
@@ -272,6 +271,9 @@ class _Snapshot:
             for item in list(value.__dict__.values()):
                 self._save(item, depth - 1)
 
+    def _is_parameter(self, value: Tensor) -> bool:
+        return value.requires_grad and any(value is parameter for parameter in self._protected())
+
 
 def _has_attributes(value: Any) -> bool:
     """Return whether an object of user or library code has attributes that can be restored."""
@@ -280,19 +282,37 @@ def _has_attributes(value: Any) -> bool:
 
 
 def _save_tensor(x: Tensor) -> Callable[[], None]:
-    version, kept = x._version, x.clone()
+    """Return a function that restores a tensor's memory and its numbers, if they changed."""
+    version, memory = x._version, x.detach()
+    kept = memory.clone()
+    if x.layout != torch.strided:
+
+        def replace() -> None:
+            x.data = kept
+
+        return replace
+    place, plain = _place(x), type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"
 
     def restore() -> None:
-        if x._version != version:
+        if _place(x) != place:  # resized, or given other memory
+            x.data = memory.as_strided(*place[:3])
+        # An array that shares a tensor's memory is written to without a new version.
+        if x._version != version or (plain and not torch.equal(memory, kept)):
             x.detach().copy_(kept)
 
     return restore
+
+
+def _place(x: Tensor) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.storage_offset(), _data_ptr(x)
 
 
 def _save_array(array: np.ndarray[Any, Any]) -> Callable[[], None]:
     kept = array.copy()
 
     def restore() -> None:
+        if array.shape != kept.shape:
+            array.resize(kept.shape, refcheck=False)
         if array.flags.writeable:
             array[...] = kept
 

@@ -52,6 +52,19 @@ class Draw:
         found: Tensor = run_on_physical_batch(self._token, lambda _: self._draws.sample(sample, device), (self._token,))
         return found
 
+    def empty_result(self, function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
+        """Return an uninitialised tensor like the result of a tensor factory, which vmap lets draw nothing."""
+        own = _without(options, "generator", "out", "device", "requires_grad", "pin_memory")
+        found: list[Tensor] = []
+
+        def look(token: Tensor | None) -> Tensor | None:
+            found.append(function(*arguments, **own, device="meta"))
+            return token
+
+        look(None) if self._token is None else run_on_physical_batch(self._token, look, (self._token,))
+        device = options.get("device") or torch.get_default_device()
+        return torch.empty(found[0].shape, dtype=found[0].dtype, device=device)
+
 
 def random_rule(*functions: Any) -> Callable[[RandomRule], RandomRule]:
     """Return a decorator that registers a rule for functions that draw random numbers."""
@@ -75,16 +88,9 @@ def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in names}
 
 
-def _empty_result(function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
-    """Return an uninitialised tensor like the result of a tensor factory."""
-    own = _without(options, "generator", "out", "device", "requires_grad", "pin_memory")
-    shape = function(*arguments, **own, device="meta")
-    return torch.empty(shape.shape, dtype=shape.dtype, device=options.get("device") or torch.get_default_device())
-
-
 def _factory_rule(function: Any, fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
     def rule(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
-        return draw(fill, _empty_result(function, arguments, options))
+        return draw(fill, draw.empty_result(function, arguments, options))
 
     return rule
 
@@ -109,7 +115,7 @@ def _randint(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
     numbers = [argument for argument in arguments if isinstance(argument, int)]
     low = options.get("low", numbers[0] if len(numbers) + ("high" in options) > 1 else 0)
     high = options.get("high", numbers[-1] if numbers else 1)
-    like = _empty_result(torch.randint, arguments, options)
+    like = draw.empty_result(torch.randint, arguments, options)
     return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
 
 

@@ -6,7 +6,7 @@ __all__ = ["ExampleCalls", "GuardedCalls", "WriteError", "is_write"]
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -50,6 +50,60 @@ def is_write(name: str) -> bool:
     return name.endswith("_") and name not in _HARMLESS
 
 
+def _find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]:
+    """Return the tensors that a call writes to.
+
+    Names and the options `out` and `inplace` tell it; the schema, of an operator; and a table, of running statistics.
+    """
+    targets: list[Any] = []
+    if is_write(name) or options.get("inplace"):
+        targets += args[:1] or [options]  # initialisers pass on all arguments by name
+    if options.get("out") is not None:
+        targets.append(options["out"])
+    if isinstance(func, _OPERATORS):
+        targets += _pick(_written_arguments(func), args, options)
+    elif func in _STATISTICS:
+        flag, default, arguments = _STATISTICS[func]
+        if flag is None or (args[5] if len(args) > 5 else options.get(flag, default)):
+            targets += _pick(arguments, args, options)
+    return [x for x in pytree.tree_leaves(targets) if isinstance(x, Tensor)] if targets else []
+
+
+def _pick(arguments: Iterable[tuple[int, str]], args: Any, options: Any) -> list[Any]:
+    """Return the arguments at these positions, or of these names."""
+    return [args[place] if place < len(args) else options.get(name) for place, name in arguments]
+
+
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+@functools.cache
+def _written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
+    """Return the positions and names of the arguments that an operator, in any of its overloads, writes to."""
+    overloads = [operator] if hasattr(operator, "_schema") else [getattr(operator, name) for name in operator.overloads()]
+    return tuple(
+        {
+            (place, argument.name): None
+            for overload in overloads
+            for place, argument in enumerate(overload._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        }
+    )
+
+
+_RUNNING = ((1, "running_mean"), (2, "running_var"))
+_NATIVE = ((3, "running_mean"), (4, "running_var"))
+_OBSERVED = ((3, "running_min"), (4, "running_max"), (5, "scale"), (6, "zero_point"))
+# Functions that update statistics → the flag that asks for it (None: always; always the sixth argument), its default, what is
+# written to.
+_STATISTICS: dict[Any, tuple[str | None, bool, tuple[tuple[int, str], ...]]] = {
+    F.batch_norm: ("training", False, _RUNNING), F.instance_norm: ("use_input_stats", True, _RUNNING),
+    torch.batch_norm: ("training", False, _NATIVE), torch.instance_norm: ("use_input_stats", True, _NATIVE),
+    torch.native_batch_norm: ("training", False, _NATIVE),
+    torch.fused_moving_avg_obs_fake_quant: (None, True, _OBSERVED),
+}  # fmt: skip
+
+
 class GuardedCalls(TorchFunctionMode):
     """Intercepts torch calls in every pass, over a whole batch or a single example.
 
@@ -73,13 +127,13 @@ class GuardedCalls(TorchFunctionMode):
             raise UnsupportedModelError(
                 "the model or loss calls backward() itself; Privet computes, clips and noises gradients: return the loss"
             )
-        if is_write(name) or options.get("out") is not None:
-            self._check_write(args, options)
-        elif name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
-            return func(args[0].detach().clone(), *args[1:], **options)
-        elif func in _RENORMALISING and (args[3] if len(args) > 3 else options.get("max_norm")) is not None:
+        if any(not is_batched(x) and self._guard.is_protected(x) for x in _find_written(func, name, args, options)):
             raise WriteError(_WRITTEN)
-        elif name in _HOOKS and not is_batched(args[0]) and self._guard.is_protected(args[0]):
+        if name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
+            return func(args[0].detach().clone(), *args[1:], **options)
+        if func in _RENORMALISING and (args[3] if len(args) > 3 else options.get("max_norm")) is not None:
+            raise WriteError(_WRITTEN)
+        if name in _HOOKS and not is_batched(args[0]) and self._guard.is_protected(args[0]):
             raise UnsupportedModelError(
                 "the model or loss puts a hook on a parameter while it runs, where it would remain; register hooks before "
                 "training"
@@ -89,6 +143,10 @@ class GuardedCalls(TorchFunctionMode):
             found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
             if found is not NotImplemented:
                 return found
+        if torch.Generator in map(type, (*args, *options.values())):
+            # A generator of the user's own would be shared by the examples; the global ones are seeded for each.
+            args = tuple(None if type(x) is torch.Generator else x for x in args)
+            options = {key: None if type(x) is torch.Generator else x for key, x in options.items()}
         return self.call(func, name, args, options)
 
     def prepare_arguments(self, arguments: Any) -> Any:
@@ -115,12 +173,6 @@ class GuardedCalls(TorchFunctionMode):
             return None
         return func(*args)
 
-    def _check_write(self, args: Any, options: Any) -> None:
-        targets = [options["out"]] if options.get("out") is not None else args[:1]
-        for target in pytree.tree_leaves(targets):
-            if isinstance(target, Tensor) and not is_batched(target) and self._guard.is_protected(target):
-                raise WriteError(_WRITTEN)
-
 
 def _is_same(tensor: Tensor, data: object) -> bool:
     """Return whether this data is the tensor's own, so that assigning it to `.data` changes nothing."""
@@ -135,6 +187,8 @@ def _is_same(tensor: Tensor, data: object) -> bool:
 # Functions that expose a tensor's memory: for a parameter, that of a copy.
 _ALIASING = {"numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage"}
 _HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
+# Functions that would show the physical tensor behind one example's.
+_EXPOSING = {"untyped_storage", "storage", "_typed_storage", "data_ptr", "__reduce_ex__", "__repr__", "__deepcopy__"}
 _RENORMALISING = {F.embedding, F.embedding_bag}
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
@@ -178,6 +232,10 @@ class ExampleCalls(GuardedCalls):
     def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
         """Call a function: by its rule, or by vmap's batching rule with per-example copies of parameters."""
         recorder = self._recorder
+        if name in _EXPOSING and args and is_batched(args[0]):
+            if name == "__deepcopy__":
+                return args[0].clone()
+            raise UntraceableError("the text or the memory of a tensor is read, which holds all examples")
         if name in _HOOKS:
             raise UntraceableError("a hook on a tensor would receive the gradients of all examples, or their sum")
         if func in INDEXED and len(args) > 1:
@@ -185,7 +243,7 @@ class ExampleCalls(GuardedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
-        into = args[0] if is_write(name) and args else None
+        into = args[0] if args and (is_write(name) or options.get("inplace")) else None
         if isinstance(into, Tensor) and not is_batched(into) and (batched or recorder.has_used(into)):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
@@ -221,8 +279,8 @@ class ExampleCalls(GuardedCalls):
             return found
         try:
             return func(*args, **options)
-        except RuntimeError:
-            if is_write(name):
+        except RuntimeError as error:
+            if is_write(name) or "randomness" in str(error):
                 raise
             return self._one_by_one(func, args, options)
 
@@ -252,12 +310,14 @@ class ExampleCalls(GuardedCalls):
         trees: list[Any] = []
 
         def below(*physical: Tensor) -> Any:
-            results = []
+            results, state = [], torch.get_rng_state()
             for position in range(self._recorder.examples):
                 for number, tensor in zip(where, physical, strict=True):
                     leaves[number] = tensor[position]
                 arguments, named = pytree.tree_unflatten(leaves, tree)
                 results.append(pytree.tree_flatten(func(*arguments, **named)))
+            if not torch.equal(state, torch.get_rng_state()):
+                raise UntraceableError("random numbers are drawn from a generator that examples would share")
             trees.append(agree_on([_describe(found, spec) for found, spec in results]) and results[0])
             columns = zip(*(found for found, _ in results), strict=True)
             stacked = tuple(torch.stack(column) for column in columns if isinstance(column[0], Tensor))

@@ -55,8 +55,12 @@ def _refuse_modes() -> None:
 
 
 def _is_trusted(code: Any) -> bool:
-    """Return whether a class or a function is defined by torch or by this package."""
-    return str(getattr(code, "__module__", "")).startswith(_TRUSTED)
+    """Return whether a class or a function is defined by torch or by this package.
+
+    Tracing is not trusted: the graph that it returns holds physical tensors.
+    """
+    module = str(getattr(code, "__module__", ""))
+    return module.startswith(_TRUSTED) and not module.startswith("torch.fx.")
 
 
 def _refuse_own_rules(plain: Any) -> Any:
