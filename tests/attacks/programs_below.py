@@ -8,7 +8,7 @@ import pickle
 import torch
 from harness import Task, Verdict, attack, bounded, exact
 from identities import identity_with_backward
-from materials import Body, classify, points
+from materials import CLASSES, WIDTH, Body, classify, points
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -243,3 +243,27 @@ def graph_of_an_example():
             return self.outer(self.hidden(slope(torch.ones_like(x))))
 
     return exact(Task(Linearised, classify), FAR, remove=(0, 7))
+
+
+@attack("coupling", fast=True)
+def results_written_into_one_tensor():
+    """`out=` names a tensor that the pass makes, which all examples would share."""
+
+    def look(x):
+        numbers, places = torch.empty(1, x.shape[1]), torch.empty(1, x.shape[1], dtype=torch.long)
+        torch.sort(x, 1, out=(numbers, places))
+        return numbers[:, :1].tanh()
+
+    return shown(look)
+
+
+@attack("coupling")
+def observers_of_quantisation():
+    """Observers of activations write to ranges that all examples would share."""
+
+    def make():
+        model = nn.Sequential(nn.Linear(WIDTH, 7), nn.ReLU(), nn.Linear(7, CLASSES))
+        model.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
+        return torch.ao.quantization.prepare_qat(model.train())
+
+    return bounded(Task(make, classify), FAR, remove=(0, 7))

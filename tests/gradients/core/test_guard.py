@@ -8,6 +8,7 @@ import torch
 from recording import cover
 from torch import nn
 
+from privet.errors import UnsupportedModelError
 from privet.gradients import per_example_norms
 from privet.gradients.core.reachable import find_modules
 from privet.gradients.core.state import Guard
@@ -125,6 +126,14 @@ def test_modules_created_during_a_pass_are_reported_by_name():
         model(torch.ones(1, 3))
     assert guard.created == {"Lazy.extra"}
     assert not hasattr(model, "extra")
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(1, 3))], ids=["script", "trace"])
+def test_torchscript_is_refused(make):
+    """Its calls are not intercepted, and its state is in C++."""
+    model = nn.Sequential(make(nn.Linear(3, 2)))
+    with pytest.raises(UnsupportedModelError, match="TorchScript"):
+        Guard(model, None, dict(model.named_parameters()))
 
 
 def test_modules_of_model_and_loss_are_found():

@@ -133,6 +133,43 @@ def test_a_tensor_that_requires_a_gradient_is_not_written_to(held):
     assert scale.tolist() == [1.0, 1.0]
 
 
+def _sum_into(x):
+    shared = torch.empty(1, 3)
+    torch.add(x, 1, out=shared)
+    return shared.sum()
+
+
+def _sort_into(x):
+    numbers, places = torch.empty(1, 3), torch.empty(1, 3, dtype=torch.long)
+    torch.sort(x, 1, out=(numbers, places))
+    return numbers[0, 0]
+
+
+def _add_into(x):
+    shared = torch.zeros(1, 3)
+    torch.ops.aten.add_.Tensor(shared, x)
+    return shared.sum()
+
+
+def _observe(x):
+    low, high = torch.tensor([torch.inf]), torch.tensor([-torch.inf])
+    scale, zero = torch.ones(1), torch.zeros(1, dtype=torch.int32)
+    on = torch.ones(1, dtype=torch.long)
+    torch.fused_moving_avg_obs_fake_quant(x, on, on, low, high, scale, zero, 0.5, 0, 255, 0)
+    return high.sum()
+
+
+@pytest.mark.parametrize("write", [_sum_into, _sort_into, _add_into, _observe])
+def test_examples_do_not_share_what_they_are_written_into(write):
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def loss(m, x):
+        return m(x).sum(1) * write(x)
+
+    found, expected = cover(model, loss, x), cover(model, loss, x, "loop")
+    assert all(torch.allclose(value, found.gradients[name], atol=1e-5) for name, value in expected.gradients.items())
+
+
 SHOWN = {
     "text": lambda x: float(str(x.detach()).count("1")), "text of a part": lambda x: float(len(repr(x[0, :2].round()))),
     "copy": lambda x: copy.deepcopy(x).sum(), "shallow copy": lambda x: copy.copy(x).sum(),

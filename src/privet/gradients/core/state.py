@@ -63,6 +63,11 @@ class Guard:
             own = set(model.modules())
             self._others = [module for module in others.values() if module not in own]
         self.created: set[str] = set()
+        if any(isinstance(module, torch.jit.ScriptModule) for module in self._modules()):
+            raise UnsupportedModelError(
+                "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
+                "be kept apart; pass the module that it was made from"
+            )
 
     @contextlib.contextmanager
     def isolate(self, batched: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:

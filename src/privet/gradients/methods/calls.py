@@ -102,6 +102,7 @@ _STATISTICS: dict[Any, tuple[str | None, bool, tuple[tuple[int, str], ...]]] = {
     torch.native_batch_norm: ("training", False, _NATIVE),
     torch.fused_moving_avg_obs_fake_quant: (None, True, _OBSERVED),
 }  # fmt: skip
+_RULED = {F.batch_norm, F.instance_norm}  # their rules leave the statistics as they are
 
 
 class GuardedCalls(TorchFunctionMode):
@@ -243,8 +244,8 @@ class ExampleCalls(GuardedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
-        into = args[0] if args and (is_write(name) or options.get("inplace")) else None
-        if isinstance(into, Tensor) and not is_batched(into) and (batched or recorder.has_used(into)):
+        into = () if func in _RULED else _find_written(func, name, args, options)
+        if any(not is_batched(x) and (batched or recorder.has_used(x)) for x in into):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
         if asking and torch.is_grad_enabled():
