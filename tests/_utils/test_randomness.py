@@ -44,6 +44,16 @@ def test_a_number_is_all_that_the_generators_hold():
     assert not {str(part) for part in first} & {str(part) for part in other}
 
 
+def test_small_numbers_seed_every_generator_differently():
+    """Checks before the first step compare a few public seeds: were NumPy's the same, its draws would look constant."""
+    with preserve_generators():
+        seen = []
+        for number in range(4):
+            seed_generators(number)
+            seen.append([str(part) for part in drawn()])
+    assert all(len(set(part)) == 4 for part in zip(*seen, strict=True))
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_generators_are_as_they_were(fails):
     torch.manual_seed(1), random.seed(2), np.random.seed(3)

@@ -24,6 +24,7 @@ from privet._utils.numpy_generator import save_numpy_generator
 Words = Callable[[int], NDArray[np.uint64]]
 
 _KEY_BYTES = 32
+_ODD = 0x9E37_79B1
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,16 @@ def preserve_generators() -> Iterator[None]:
 def seed_generators(number: int) -> None:
     """Seed the global generators of torch, NumPy and Python, within `preserve_generators`.
 
-    torch and NumPy run the same algorithm and seed it identically from 32 bits: each gets its own half, because equal seeds would
-    give equal streams.
+    torch and NumPy run the same algorithm and seed it identically from 32 bits: torch gets the lower half, and NumPy the upper
+    one plus a multiple of the lower, because equal seeds would give equal streams. For a uniform number, both are uniform and
+    independent; small public numbers, which have no upper half, differ in both.
 
     Args:
-        number: uniform 64-bit number.
+        number: uniform 64-bit number, or a small public one.
     """
     for generator in _torch_generators():
         generator.manual_seed(number & 0xFFFF_FFFF)
-    np.random.seed(number >> 32)
+    np.random.seed(((number >> 32) + _ODD * number) & 0xFFFF_FFFF)
     random.seed(number)
 
 

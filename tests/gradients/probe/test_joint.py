@@ -1,7 +1,9 @@
 """Detection of losses that depend on the batch, with random numbers that do not."""
 
 import contextlib
+import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -77,6 +79,11 @@ def mixup(m, b):
     return classify(m, (0.6 * b[0] + 0.4 * b[0][order], b[1]))
 
 
+def mixup_by_numpy(m, b):
+    order, share = np.random.permutation(len(b[0])), np.random.beta(0.5, 0.5)
+    return classify(m, (share * b[0] + (1 - share) * b[0][order], b[1]))
+
+
 def contrast(m, b):
     features = F.normalize(m(b[0]), dim=1)
     return F.cross_entropy(features @ features.t(), torch.arange(len(features)), reduction="none")
@@ -90,7 +97,7 @@ def centred(m, b):
     return classify(m, (b[0] - b[0].mean(0), b[1]))
 
 
-@pytest.mark.parametrize("loss", [mixup, contrast, balanced, centred])
+@pytest.mark.parametrize("loss", [mixup, mixup_by_numpy, contrast, balanced, centred])
 def test_losses_that_examples_share_are_refused(loss):
     assert refused(loss, examples=8)
 
@@ -98,6 +105,8 @@ def test_losses_that_examples_share_are_refused(loss):
 @pytest.mark.parametrize("loss", [
     classify, lambda m, b: classify(m, (F.dropout(b[0], 0.5), b[1])),
     lambda m, b: classify(m, (b[0] + torch.randn_like(b[0]), b[1])),
+    lambda m, b: classify(m, (b[0] + torch.from_numpy(np.random.randn(*b[0].shape)).float(), b[1])),
+    lambda m, b: classify(m, (b[0] + torch.tensor([[random.random()] for _ in b[0]]), b[1])),
     lambda m, b: classify(m, (b[0] / b[0].norm(dim=1, keepdim=True), b[1])),
     lambda m, b: classify(m, b) + m.weight.square().sum(),
     lambda m, b: torch.stack([classify(m, (x[None], y[None]))[0] for x, y in zip(*b, strict=True)]),
