@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import numpy as np
 import torch
@@ -576,3 +577,19 @@ def tensor_with_a_gradient_that_is_written():
 def sparse_tensor_that_is_written():
     """A sparse tensor in a list."""
     return seldom(lambda model, x: model.held[0].mul_(float(x.mean())), held=[torch.eye(WIDTH).to_sparse()])
+
+
+@attack("state", fast=True)
+def parameter_written_in_a_thread():
+    """Torch's calls in another thread are not intercepted."""
+
+    def change(model, x):
+        def write():
+            with torch.no_grad():
+                model.inner.weight.add_(3.0)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+
+    return seldom(change)

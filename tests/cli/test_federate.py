@@ -234,9 +234,7 @@ def test_each_command_resumes_its_own_runs(capsys, tmp_path, table, monkeypatch)
 
 def test_options_and_parts_come_from_a_file(capsys, tmp_path, table):
     config = tmp_path / "run.toml"
-    config.write_text(
-        'epsilon = 8\ncohort = 15\nlocal-steps = 2\nclipping = {kind = "Normalize", bound = 0.4}\n'
-    )
+    config.write_text('epsilon = 8\ncohort = 15\nlocal-steps = 2\nclipping = {kind = "Normalize", bound = 0.4}\n')
     code, _, error = federate(capsys, *table, *QUICK, "--config", config, "--out", tmp_path / "run")
     assert code == 0, error
     plan, setup = plan_in(tmp_path / "run"), json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))

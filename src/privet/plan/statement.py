@@ -147,7 +147,8 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         "through wrappers other than torch's",
         "reading an entry does not change what a later read returns",
         "model, loss and data set keep no state where Privet does not look: objects with slots or state in C, classes, "
-        "attributes and caches of functions, global names of the model's code or of other modules, files, other processes",
+        "attributes and caches of functions, global names of the model's code or of other modules, files, other processes, "
+        "threads that run already",
         "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",
         *((_PUBLIC_SCHEMA,) if plan.schema is not None else ()),
         *plan.clipping.assumptions,

@@ -1,5 +1,6 @@
 """Isolation of state: modules, buffers, containers, closures and globals are restored after a pass, also after failures."""
 
+import threading
 from collections import deque
 
 import numpy as np
@@ -285,3 +286,46 @@ def test_modes_and_flags_are_restored(method):
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
     assert found == (True, torch.float32, True)
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_no_thread_is_started_in_a_pass(method):
+    ran = []
+
+    class Threaded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            threading.Thread(target=ran.append, args=(1,)).start()
+            return self.layer(x)
+
+    with pytest.raises(UnsupportedModelError, match="starts a thread"):
+        per_example_norms(Threaded(), lambda m, b: m(b).sum(1), torch.ones(2, 3), method=method)
+    assert not ran
+    thread = threading.Thread(target=ran.append, args=(1,))
+    thread.start()
+    thread.join()
+    assert ran == [1]
+
+
+def test_other_threads_may_start_threads_meanwhile():
+    """A program that trains in one thread and serves in others goes on."""
+    model, started = nn.Linear(3, 2), []
+    inside, done = threading.Event(), threading.Event()
+
+    def start_another():
+        inside.wait()
+        other = threading.Thread(target=started.append, args=(1,))
+        other.start()
+        other.join()
+        done.set()
+
+    waiting = threading.Thread(target=start_another)
+    waiting.start()
+    with Guard(model, lambda m, b: None, dict(model.named_parameters())).isolate():
+        inside.set()
+        assert done.wait(60)
+    waiting.join()
+    assert started == [1]

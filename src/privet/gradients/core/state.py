@@ -11,6 +11,7 @@ __all__ = ["Guard"]
 import contextlib
 import functools
 import operator
+import threading
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -86,7 +87,8 @@ class Guard:
         for holder in self._holders:
             snapshot.save_object(holder)
         try:
-            yield
+            with _refuse_threads():
+                yield
         finally:
             self.created |= snapshot.restore()
             modes()
@@ -123,6 +125,38 @@ def _data_ptr(x: Tensor) -> int | None:
         return x.untyped_storage().data_ptr() or None
     except (RuntimeError, NotImplementedError):  # batched, or without memory
         return None
+
+
+_pass = threading.local()  # `running` is true in a thread while it runs user code on examples
+
+
+@contextlib.contextmanager
+def _refuse_threads() -> Iterator[None]:
+    """Return a context in which this thread cannot start another one, where torch's calls would not be intercepted."""
+    _watch_threads()
+    before, _pass.running = getattr(_pass, "running", False), True
+    try:
+        yield
+    finally:
+        _pass.running = before
+
+
+@functools.cache
+def _watch_threads() -> None:
+    """Wrap the start of threads, for good: passes may run in several threads at once."""
+    thread: Any = threading.Thread
+    plain = thread.start
+
+    @functools.wraps(plain)
+    def start(self: threading.Thread) -> None:
+        if getattr(_pass, "running", False):
+            raise UnsupportedModelError(
+                "the model or loss starts a thread, in which Privet could not keep writes and random numbers of examples apart; "
+                "compute in the thread that calls the model"
+            )
+        plain(self)
+
+    thread.start = start
 
 
 def _save_modes() -> Callable[[], None]:
