@@ -63,8 +63,8 @@ RANDOMNESS = [
 
 STATE = [
     Mutant("after a failure all stays", "Guard.isolate",
-           "try:\n    yield\nfinally:\n    self.created |= snapshot.restore()\n    modes",
-           "yield\nself.created |= snapshot.restore()\nmodes",
+           "finally:\n    self.created |= snapshot.restore()\n    modes",
+           "except ZeroDivisionError:\n    raise\nelse:\n    self.created |= snapshot.restore()\n    modes",
            among("test_guard", "test_changes_by_a_model_are_restored[True-loop]")),
     Mutant("modes stay", "Guard.isolate",
            "modes()", "pass",
