@@ -593,3 +593,11 @@ def parameter_written_in_a_thread():
         thread.join()
 
     return seldom(change)
+
+
+@attack("state", fast=True)
+def parameter_swapped_for_an_outlier():
+    """`swap_tensors` gives a parameter the contents of another tensor and keeps its identity."""
+    return seldom(
+        lambda model, x: torch.utils.swap_tensors(model.inner.weight, nn.Parameter(torch.ones_like(model.inner.weight)))
+    )

@@ -204,31 +204,31 @@ def test_a_checkpoint_without_its_run_is_refused(tmp_path):
         trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"))
 
 
-def test_a_fit_that_was_interrupted_continues_in_the_same_process(tmp_path):
-    class Interrupted(pl.Callback):
-        def on_train_batch_end(self, trainer, module, outputs, batch, index):
-            if trainer.global_step == 6:
-                trainer.save_checkpoint(tmp_path / "saved.ckpt")
-                raise RuntimeError("power cut")
+class PowerCut(pl.Callback):
+    """Fails after step 6, whose checkpoint it has saved."""
 
+    def __init__(self, path):
+        self.path = path
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        if trainer.global_step == 6:
+            trainer.save_checkpoint(self.path)
+            raise RuntimeError("power cut")
+
+
+def test_a_fit_that_was_interrupted_continues_in_the_same_process(tmp_path):
     module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
     with pytest.raises(RuntimeError, match="power cut"):
-        trainer(tmp_path, callbacks=[Interrupted()]).fit(module)
+        trainer(tmp_path, callbacks=[PowerCut(tmp_path / "saved.ckpt")]).fit(module)
     host = trainer(tmp_path)
     host.fit(module, ckpt_path=tmp_path / "saved.ckpt")
     assert (host.global_step, module.private_training.steps_spent) == (STEPS, STEPS)
 
 
 def test_another_module_continues_what_was_interrupted(tmp_path):
-    class Interrupted(pl.Callback):
-        def on_train_batch_end(self, trainer, module, outputs, batch, index):
-            if trainer.global_step == 6:
-                trainer.save_checkpoint(tmp_path / "saved.ckpt")
-                raise RuntimeError("interrupted")
-
     first = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
-    with pytest.raises(RuntimeError, match="interrupted"):
-        trainer(tmp_path, callbacks=[Interrupted()]).fit(first)
+    with pytest.raises(RuntimeError, match="power cut"):
+        trainer(tmp_path, callbacks=[PowerCut(tmp_path / "saved.ckpt")]).fit(first)
     second = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
     trainer(tmp_path).fit(second, ckpt_path=tmp_path / "saved.ckpt")
     assert (first.private_training.steps_spent, second.private_training.steps_spent) == (6, STEPS)

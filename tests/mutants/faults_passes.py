@@ -99,7 +99,7 @@ STATE = [
     Mutant("hooks that were put on stay", "_Snapshot.restore",
            "container.clear()", "pass",
            among("test_guard", "test_changes_by_a_model_are_restored[False-ghost]")),
-    Mutant("a pass may start threads", "state._refuse_threads",
+    Mutant("a pass may start threads", "state._forbid_calls",
            'getattr(_pass, "running", False), True', 'getattr(_pass, "running", False), False',
            among("test_guard", "test_no_thread_is_started_in_a_pass[ghost]")),
     Mutant("plain tensors of a module are not copied", "_Snapshot.save_module",

@@ -310,6 +310,27 @@ def test_no_thread_is_started_in_a_pass(method):
     assert ran == [1]
 
 
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_no_parameter_is_swapped_in_a_pass(method):
+    class Swapping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            torch.utils.swap_tensors(self.layer.weight, nn.Parameter(torch.full((2, 3), 5.0)))
+            return self.layer(x)
+
+    model = Swapping()
+    before = model.layer.weight.detach().clone()
+    with pytest.raises(UnsupportedModelError, match="swaps the contents"):
+        per_example_norms(model, lambda m, b: m(b).sum(1), torch.ones(2, 3), method=method)
+    assert torch.equal(model.layer.weight, before)
+    one, other = torch.zeros(1), torch.ones(1)
+    torch.utils.swap_tensors(one, other)
+    assert (one.item(), other.item()) == (1.0, 0.0)
+
+
 def test_other_threads_may_start_threads_meanwhile():
     """A program that trains in one thread and serves in others goes on."""
     model, started = nn.Linear(3, 2), []

@@ -87,7 +87,7 @@ class Guard:
         for holder in self._holders:
             snapshot.save_object(holder)
         try:
-            with _refuse_threads():
+            with _forbid_calls():
                 yield
         finally:
             self.created |= snapshot.restore()
@@ -128,12 +128,17 @@ def _data_ptr(x: Tensor) -> int | None:
 
 
 _pass = threading.local()  # `running` is true in a thread while it runs user code on examples
+_FORBIDDEN: tuple[tuple[Any, str, str], ...] = (
+    (threading.Thread, "start", "starts a thread, where writes and random numbers of examples could not be kept apart"),
+    (torch.utils, "swap_tensors", "swaps the contents of tensors, which would outlive the pass"),
+    (torch._C, "_swap_tensor_impl", "swaps the contents of tensors, which would outlive the pass"),
+)
 
 
 @contextlib.contextmanager
-def _refuse_threads() -> Iterator[None]:
-    """Return a context in which this thread cannot start another one, where torch's calls would not be intercepted."""
-    _watch_threads()
+def _forbid_calls() -> Iterator[None]:
+    """Return a context in which this thread cannot call what torch does not intercept and a snapshot does not restore."""
+    _watch_calls()
     before, _pass.running = getattr(_pass, "running", False), True
     try:
         yield
@@ -142,21 +147,21 @@ def _refuse_threads() -> Iterator[None]:
 
 
 @functools.cache
-def _watch_threads() -> None:
-    """Wrap the start of threads, for good: passes may run in several threads at once."""
-    thread: Any = threading.Thread
-    plain = thread.start
+def _watch_calls() -> None:
+    """Wrap the forbidden functions, for good: passes may run in several threads at once."""
+    for owner, name, does in _FORBIDDEN:
+        if hasattr(owner, name):
+            setattr(owner, name, _watched(getattr(owner, name), does))
 
+
+def _watched(plain: Callable[..., Any], does: str) -> Callable[..., Any]:
     @functools.wraps(plain)
-    def start(self: threading.Thread) -> None:
+    def call(*args: Any, **options: Any) -> Any:
         if getattr(_pass, "running", False):
-            raise UnsupportedModelError(
-                "the model or loss starts a thread, in which Privet could not keep writes and random numbers of examples apart; "
-                "compute in the thread that calls the model"
-            )
-        plain(self)
+            raise UnsupportedModelError(f"the model or loss {does}, while it runs on an example")
+        return plain(*args, **options)
 
-    thread.start = start
+    return call
 
 
 def _save_modes() -> Callable[[], None]:
