@@ -1,10 +1,10 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
 from privet import clipping, sampling, schedules
-from privet._utils.registry import PARTS, Part, check_registered, decode, encode, kinds_of, register
+from privet._utils.registry import PARTS, Part, check_registered, decode, encode, foreign_kinds, kinds_of, register
 from privet.errors import InvalidArgumentError
 
 
@@ -62,3 +62,15 @@ def test_what_is_not_registered_is_found_wherever_it_is():
         check_registered("plan.x", (1, [Own()]))
     register(Own)
     check_registered("plan.x", (1, [Own()]))
+
+
+def test_what_does_not_take_part_in_comparisons_is_no_part():
+    @dataclass(frozen=True)
+    class Holding(Part):
+        own: object
+        remark: object = field(default=None, compare=False)
+
+    Holding.__module__ = "privet.somewhere"
+    assert foreign_kinds(Holding(own=1.0, remark=Own())) == set()
+    assert foreign_kinds(Holding(own=Own())) == {"Own"}
+    assert foreign_kinds(Holding(own=(clipping.Flat(0.5), [Own()]))) == {"Own"}

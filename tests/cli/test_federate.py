@@ -272,19 +272,28 @@ def test_the_schema_of_a_configuration_file_has_the_options_of_the_command(capsy
     assert "plan" not in found["properties"]
 
 
-def test_a_budget_pays_for_the_rounds(capsys, tmp_path, table):
-    data = table[1]
+def create_budget(capsys, file, data):
     with pytest.raises(SystemExit):
-        main(["budget", "create", str(tmp_path / "budget"), "--epsilon", "2", "--delta", "1e-3", "--data", str(data),
+        main(["budget", "create", str(file), "--epsilon", "2", "--delta", "1e-3", "--data", str(data),
               "--examples", str(USERS), "--unit", "one user"])  # fmt: skip
-    error = capsys.readouterr().err
-    assert not error
-    paid = ["--budget", tmp_path / "budget"]
+    assert not capsys.readouterr().err
+    return ["--budget", file]
+
+
+def test_a_budget_pays_for_the_rounds(capsys, tmp_path, table):
+    paid = create_budget(capsys, tmp_path / "budget", table[1])
     code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 1, *paid, "--out", tmp_path / "a")
     assert code == 0, error
     code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 1.9, *paid, "--out", tmp_path / "b")
     assert code == 2
     assert "the budget" in error
+
+
+def test_a_budget_for_other_data_is_refused(capsys, tmp_path, table):
+    paid = create_budget(capsys, tmp_path / "budget", "other.csv")
+    code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 1, *paid, "--out", tmp_path / "a")
+    assert code == 2
+    assert "the budget's, 'other.csv'" in error
 
 
 def test_metrics_go_to_a_sink_round_by_round(capsys, tmp_path, table):
