@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privet._utils import numpy_generator
-from privet._utils.numpy_generator import save_numpy_generator
+from privet._utils.numpy_generator import save_numpy_generator, watch_numpy_generator
 
 GENERATORS = {"of NumPy's default": np.random.MT19937, "of another kind": np.random.PCG64}
 
@@ -65,6 +65,28 @@ def test_inside_numpy_can_be_seeded(way, kind):
     np.random.seed(7)
     assert use(2, 1) == first
     restore()
+
+
+DRAWS = {"nothing": (0, 0), "a number": (1, 0), "as many as are made at once": (312, 0), "a normal number": (0, 1)}
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("drawn", DRAWS)
+def test_every_draw_is_noticed(way, kind, left, drawn):
+    np.random.set_bit_generator(GENERATORS[kind](5))
+    use(3, left)
+    has_advanced = watch_numpy_generator()
+    assert not has_advanced()
+    use(*DRAWS[drawn])
+    assert has_advanced() == (drawn != "nothing")
+
+
+def test_a_replaced_generator_is_noticed(way):
+    np.random.set_bit_generator(np.random.MT19937(5))
+    has_advanced = watch_numpy_generator()
+    np.random.set_bit_generator(np.random.MT19937(5))
+    assert has_advanced()
 
 
 def test_the_memory_is_that_of_the_public_state():

@@ -10,11 +10,11 @@ from torch import Tensor
 from privet._utils.randomness import preserve_generators
 from privet._utils.tensors import gradient_dtype
 from privet.gradients.core.examples import split_batch
-from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import Passes
+from privet.gradients.parameters import trainable
 
 
 def record(model, loss_fn, batch, parameters=None, *, batched_from_the_start=False):

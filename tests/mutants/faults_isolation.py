@@ -39,7 +39,7 @@ CORE = [
            "_segments.append(_Segment(self._seeds(), len(index)))", "_segments = [_Segment(self._seeds(), len(index))]",
            DRAWS),
     Mutant("draws go unnoticed", "GeneratorWatch.has_advanced",
-           "not same or random.random() != _FIRST[0]", "random.random() is None",
+           "_read_generators() != self._before or", "",
            among("test_pass_randomness", "test_draws_from_global_generators_are_detected")),
     Mutant("attributes stay as a pass left them", "_Snapshot.restore",
            "own.clear()\nown.update(before)", "pass",

@@ -16,6 +16,7 @@ BATCHES = partial(among, "test_batches")
 GENERATORS = partial(among, "test_randomness")
 SEEDED = GENERATORS("test_a_number_is_all_that_the_generators_hold")
 LEFT = among("test_numpy_generator", "test_what_follows_does_not_depend_on_what_is_drawn_inside")
+PYTHON = among("test_python_generator", "test_what_follows_does_not_depend_on_what_is_drawn_inside")
 REPEATING = among("test_entries", "test_an_example_in_two_entries_is_refused")
 DISTINCT = among("test_entries", "test_different_examples_are_accepted")
 
@@ -200,8 +201,23 @@ READ = [
            "stack_flat(alike)", "stack_flat(alike[::-1])",
            READING("test_items_are_asked_for_and_collated_one_at_a_time")),
     Mutant("reading moves Python's generator", "preserve_generators",
-           "random.setstate(python_state)", "",
+           "write_python_generator(python_state)", "",
            GENERATORS("test_the_generators_are_as_they_were")),
+    Mutant("the memory of Python's generator is not put back", "write_python_generator",
+           "_view(_GLOBAL).raw, _GLOBAL.gauss_next = state", "_, _GLOBAL.gauss_next = state",
+           PYTHON),
+    Mutant("half of Python's pair of normal numbers is lost", "write_python_generator",
+           "_view(_GLOBAL).raw, _GLOBAL.gauss_next = state", "_view(_GLOBAL).raw, _ = state",
+           PYTHON),
+    Mutant("Python's own functions put nothing back", "write_python_generator",
+           "random.setstate(state)", "pass",
+           PYTHON),
+    Mutant("a replaced generator of NumPy goes unnoticed", "watch_numpy_generator",
+           "mtrand.get_bit_generator() is not bits or _read(bits) != memory", "_read(bits) != memory",
+           among("test_numpy_generator", "test_a_replaced_generator_is_noticed")),
+    Mutant("a normal number that was left is drawn unnoticed", "watch_numpy_generator",
+           "_take_left_normal(bits, memory)", "pass",
+           among("test_numpy_generator", "test_every_draw_is_noticed")),
     Mutant("reading moves NumPy's generator", "preserve_generators",
            "restore_numpy()", "",
            GENERATORS("test_the_generators_are_as_they_were")),

@@ -1,4 +1,4 @@
-"""NumPy's global generator, saved and restored.
+"""NumPy's global generator, saved, restored and watched.
 
 NumPy's own functions copy the 624 words of the state one by one, in both directions: 65 µs, as long as three layers of a small
 model. So the memory of the generator is copied, where its layout is known.
@@ -6,7 +6,7 @@ model. So the memory of the generator is copied, where its layout is known.
 
 from __future__ import annotations
 
-__all__ = ["save_numpy_generator"]
+__all__ = ["save_numpy_generator", "watch_numpy_generator"]
 
 import ctypes
 import functools
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.random import mtrand
 
 _BYTES = 4 * (624 + 1)  # words of the Mersenne Twister, and the position in them
+
+_Memory: Any = ctypes.c_char * _BYTES
 
 Restore = Callable[[], None]
 
@@ -32,6 +34,27 @@ def save_numpy_generator() -> Restore:
     restore = _save_state(bits)
     mtrand.set_bit_generator(np.random.MT19937())
     return restore
+
+
+def watch_numpy_generator() -> Callable[[], bool]:
+    """Return a function that tells whether NumPy's global generator was drawn from, or replaced, since.
+
+    What is left of the last pair of normal numbers is dropped, because using it would change nothing else.
+    """
+    bits = mtrand.get_bit_generator()
+    if type(bits) is np.random.MT19937 and _memory_is_known():
+        memory = _read(bits)
+        _take_left_normal(bits, memory)
+        return lambda: mtrand.get_bit_generator() is not bits or _read(bits) != memory
+    state = _freeze(np.random.get_state(legacy=False))
+    return lambda: mtrand.get_bit_generator() is not bits or _freeze(np.random.get_state(legacy=False)) != state
+
+
+def _freeze(state: Any) -> Any:
+    """Return a state of nested dicts with arrays in a form that `==` compares."""
+    if isinstance(state, dict):
+        return {name: _freeze(value) for name, value in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state
 
 
 def _save_state(bits: Any) -> Restore:
@@ -84,11 +107,16 @@ def _bind(bits: Any) -> None:
 
 
 def _read(bits: np.random.MT19937) -> bytes:
-    return ctypes.string_at(bits.ctypes.state_address, _BYTES)
+    held: bytes = _view(bits).raw
+    return held
 
 
 def _write(bits: np.random.MT19937, memory: bytes) -> None:
-    ctypes.memmove(bits.ctypes.state_address, memory, _BYTES)
+    _view(bits).raw = memory
+
+
+def _view(bits: np.random.MT19937) -> Any:
+    return _Memory.from_address(bits.ctypes.state_address)
 
 
 @functools.cache

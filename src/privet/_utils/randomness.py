@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from privet._utils.numpy_generator import save_numpy_generator
+from privet._utils.python_generator import read_python_generator, write_python_generator
 
 # A source of random words: number of words → that many independent uniform 64-bit words.
 Words = Callable[[int], NDArray[np.uint64]]
@@ -78,15 +79,15 @@ def preserve_generators() -> Iterator[None]:
     if _kept.get():
         yield
         return
-    torch_states = [(generator, generator.get_state()) for generator in _torch_generators()]
-    python_state, restore_numpy = random.getstate(), save_numpy_generator()
+    torch_states = [(generator, generator.get_state()) for generator in torch_generators()]
+    python_state, restore_numpy = read_python_generator(), save_numpy_generator()
     token = _kept.set(True)
     try:
         yield
     finally:
         _kept.reset(token)
         restore_numpy()
-        random.setstate(python_state)
+        write_python_generator(python_state)
         for generator, state in torch_states:
             generator.set_state(state)
 
@@ -101,13 +102,13 @@ def seed_generators(number: int) -> None:
     Args:
         number: uniform 64-bit number, or a small public one.
     """
-    for generator in _torch_generators():
+    for generator in torch_generators():
         generator.manual_seed(number & 0xFFFF_FFFF)
     np.random.seed(((number >> 32) + _ODD * number) & 0xFFFF_FFFF)
     random.seed(number)
 
 
-def _torch_generators() -> list[torch.Generator]:
+def torch_generators() -> list[torch.Generator]:
     """Return torch's global generators; those of devices only if CUDA is in use, because initialising it takes seconds."""
     devices = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
     return [torch.default_generator, *devices]

@@ -19,13 +19,13 @@ from privet.clipping.weighing import split_groups, weigh
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
 from privet.gradients.masking.masks import prepare_masks
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import METHODS, Passes
 from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
+from privet.gradients.parameters import trainable
 from privet.gradients.projection.clipping import clip_projected, estimate_norms
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
@@ -151,7 +151,7 @@ class PartialSums:
 
     def add(self, index: Tensor, sums: dict[str, Tensor], norms: Tensor) -> None:
         """Add a part of the batch, with its examples at these positions."""
-        self.norms[:, index.to(self.norms.device)] = norms
+        self.norms.index_copy_(1, index.to(self.norms.device), norms)
         if not self.sums:
             self.sums = sums
         else:

@@ -69,8 +69,8 @@ def test_gaussian_releases_are_exact_at_any_delta(kind, adjacency, exact):
         given = mp.mpf(q), mp.mpf(sigma)
         assert exact(*given, mp.mpf(found)) <= delta * (1 + 1e-9), (q, sigma, delta)
         if found > 0:
-            # Answers have ten digits.
-            assert exact(*given, mp.mpf(found) * (1 - mp.mpf(10) ** -8)) > delta, (q, sigma, delta)
+            # Answers have ten digits; or, where delta hardly depends on epsilon, as many as float64 leaves of it.
+            assert exact(*given, mp.mpf(found) * (1 - mp.mpf(10) ** -8)) > delta * (1 - 1e-6), (q, sigma, delta)
             back = composed_delta([kind(q, sigma)], epsilon=found, adjacency=adjacency)
             assert back == pytest.approx(float(exact(*given, mp.mpf(found))), rel=1e-6)
 

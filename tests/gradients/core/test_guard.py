@@ -146,6 +146,18 @@ def test_modules_of_model_and_loss_are_found():
     assert set(find_modules(model, loss).values()) >= {model, teacher, criterion}
 
 
+head = 3.0  # a global of the name that the loss below gives to a module in its closure, and to an attribute
+
+
+def test_a_module_in_a_closure_is_found_beside_a_global_of_its_name():
+    inner = nn.Linear(2, 1)
+
+    def close_over(head):
+        return lambda model, batch: head(model.head(batch[0]))[:, 0]
+
+    assert inner in find_modules(close_over(inner)).values()
+
+
 class Counting:
     """A loss object with an instance attribute and a class attribute that change."""
 
@@ -171,6 +183,31 @@ class Remembering(nn.Linear):
     def forward(self, x):
         type(self).calls += 1
         return super().forward(x)
+
+
+class Rewritten(nn.Linear):
+    """A model that replaces a method of its class, and adds another."""
+
+    def scale(self):
+        return 1.0
+
+    def forward(self, x):
+        kind, factor = type(self), self.scale()
+        kind.scale, kind.added = (lambda _: 2.0), (lambda _: 0.0)
+        return super().forward(x) * factor
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_methods_of_a_class_are_restored(method):
+    model, before = Rewritten(3, 1), Rewritten.scale
+    norms = [per_example_norms(model, _plain_loss, (torch.ones(4, 3),), method=method) for _ in range(2)]
+    assert torch.equal(*norms)
+    assert Rewritten.scale is before
+    assert not hasattr(Rewritten, "added")
+
+
+def _plain_loss(model, batch):
+    return model(batch[0])[:, 0]
 
 
 def _with_default(model, batch, memory=[0.0]):  # noqa: B006

@@ -11,11 +11,11 @@ from torch.utils.checkpoint import checkpoint
 from privet._utils.randomness import preserve_generators
 from privet.gradients import per_example_gradients
 from privet.gradients.core.examples import split_batch
-from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
+from privet.gradients.parameters import trainable
 
 
 def test_the_loop_gives_every_example_alone():

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from privet._utils.randomness import preserve_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import split_batch
-from privet.gradients.core.parameters import trainable
 from privet.gradients.methods.ghost import Program
+from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import _ConstantCalls, _ConstantDraw, disable_inner_dropout, refuse_in_batch_loss
 
 DRAWS = {

@@ -153,7 +153,9 @@ def split_batch(batch: Any) -> Examples:
     Raises:
         InvalidArgumentError: the batch holds no tensor with a dimension.
     """
-    leaves, tree = pytree.tree_flatten(_with_dicts(batch))
+    leaves, tree = pytree.tree_flatten(batch)
+    if any(isinstance(leaf, Mapping) for leaf in leaves):
+        leaves, tree = pytree.tree_flatten(_with_dicts(batch))
     count = _count_rows(leaves, batch)
     own = tuple(is_per_example(leaf, count) for leaf in leaves)
     return Examples(tuple(leaf.unsqueeze(1) if held else leaf for leaf, held in zip(leaves, own, strict=True)), own, tree, count)

@@ -10,20 +10,22 @@ from __future__ import annotations
 __all__ = ["DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_seed"]
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from privet._utils.numpy_generator import watch_numpy_generator
+from privet._utils.python_generator import read_python_generator
+from privet._utils.randomness import torch_generators
 
 # (number of examples, generator) → their random numbers, (number, …)
 DrawFunction = Callable[[int, torch.Generator], Tensor]
 # → a secret seed, an integer in [0, 2⁶³)
 SeedSource = Callable[[], int]
 
-_SEED = 20_260
 _MASK = (1 << 63) - 1
 
 
@@ -121,19 +123,16 @@ class Draws:
 
 
 class GeneratorWatch:
-    """Detects draws from the global generators. It seeds them, so use it inside `preserve_generators`."""
+    """Detects draws from the global generators; use it inside `preserve_generators`."""
 
     def __init__(self) -> None:
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        random.seed(_SEED)
-        np.random.seed(_SEED)
+        self._before, self._has_numpy_advanced = _read_generators(), watch_numpy_generator()
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
-        cuda = torch.cuda.get_rng_state_all() if self._cuda else []
-        same = torch.equal(self._torch, torch.get_rng_state()) and all(map(torch.equal, self._cuda, cuda))
-        return not same or random.random() != _FIRST[0] or float(np.random.random_sample()) != _FIRST[1]
+        return _read_generators() != self._before or self._has_numpy_advanced()
 
 
-_FIRST = (random.Random(_SEED).random(), float(np.random.RandomState(_SEED).random_sample()))
+def _read_generators() -> list[Any]:
+    """Return the states of the global generators of Python and torch, in a form that `==` compares."""
+    return [read_python_generator(), *(generator.get_state().numpy().tobytes() for generator in torch_generators())]

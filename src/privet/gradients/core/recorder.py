@@ -18,6 +18,8 @@ from privet.gradients.core.derivation import Derivation, begin_graph, is_older, 
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import DrawFunction, Draws
 
+_SEQUENCES = (list, tuple)
+
 
 class UntraceableError(PrivetError):
     """A parameter is used in a way that no rule supports on the physical batch; the loop still handles it."""
@@ -152,9 +154,9 @@ class Recorder:
         Returns:
             The rule's result, as one example sees it; None if the rule returns None.
         """
-        given = (*arguments, *options.values()) if options else arguments
-        items = (x for x in given for x in (x if isinstance(x, list | tuple) else (x,)))
-        batched: list[Tensor] = [x for x in items if is_batched(x)]
+        batched: list[Tensor] = []
+        for x in (*arguments, *options.values()) if options else arguments:
+            batched += filter(is_batched, x if isinstance(x, _SEQUENCES) else (x,))
         missing: list[bool] | None = None
         known = True
 
@@ -282,7 +284,7 @@ class _Copy(torch.autograd.Function):
 
 def _to_physical(argument: Any, own: Mapping[int, Tensor]) -> Any:
     """Replace batched tensors in an argument by physical ones (not a closure: that would keep them alive in a cycle)."""
-    if type(argument) in (list, tuple):
+    if type(argument) in _SEQUENCES:
         return type(argument)(_to_physical(item, own) for item in argument)
     return own.get(id(argument), argument) if isinstance(argument, Tensor) else argument
 

@@ -11,10 +11,9 @@ __all__ = ["Guard"]
 import contextlib
 import functools
 import operator
-import threading
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.reachable import collect_functions, find_bindings, find_modules, find_user_classes, iter_methods
+from privet.gradients.core.forbidden_calls import forbid_calls
+from privet.gradients.core.reachable import (
+    Binding,
+    bind,
+    find_functions,
+    find_modules,
+    find_user_classes,
+    iter_bindings,
+    iter_methods,
+    list_modules,
+)
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _DEPTH = 5  # nesting of containers and objects that is followed
@@ -30,9 +39,7 @@ _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is resto
 _SMALL, _COPIED = 1 << 16, 1 << 22  # most elements of a closure's tensor that is restored; of a module's tensor that is copied
 
 
-def _is_data(name: str, value: object) -> bool:
-    kinds: Any = (types.FunctionType, property, classmethod, staticmethod, types.MemberDescriptorType, types.GetSetDescriptorType)
-    return not name.startswith("__") and not isinstance(value, kinds)
+_CODE = {types.FunctionType, property, classmethod, staticmethod, types.MemberDescriptorType, types.GetSetDescriptorType}
 
 
 class Guard:
@@ -48,23 +55,23 @@ class Guard:
 
     def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
         self.parameters = parameters
-        classes = {kind for owner in (*model.modules(), loss_fn) for kind in find_user_classes(type(owner))}
+        modules = list_modules(model)
         holders = [loss_fn, getattr(loss_fn, "__self__", None), *(getattr(loss_fn, "args", None) or ())]
-        classes |= {kind for holder in holders for kind in find_user_classes(type(holder))}
-        functions = [loss_fn, *iter_methods(classes)]
-        known = collect_functions(functions)
-        named = [value for function in known.values() for value, _ in find_bindings(function).values() if isinstance(value, type)]
+        kinds: list[type] = [type(owner) for owner in (*modules, *holders)]
+        classes = {each for kind in kinds for each in find_user_classes(kind)}
+        known = find_functions(loss_fn, *iter_methods(classes))
+        named = [value for bindings in known.values() for _, value, _ in bindings if isinstance(value, type)]
         used = dict.fromkeys(kind for value in named for kind in find_user_classes(value))
-        known |= collect_functions(iter_methods(used))  # of autograd functions, say, whose backward pass is user code too
-        self._functions = list(known.values())
+        known |= find_functions(*iter_methods(used))  # of autograd functions, say, whose backward pass is user code too
+        self._functions = list(known)
         self._classes = list(dict.fromkeys([*classes, *used]))
         self._holders = [holder for holder in holders if holder is not None and not isinstance(holder, nn.Module)]
         self._model, self._others = model, list[nn.Module]()
         if others := find_modules(loss_fn):
-            own = set(model.modules())
+            own = set(modules)
             self._others = [module for module in others.values() if module not in own]
         self.created: set[str] = set()
-        if any(isinstance(module, torch.jit.ScriptModule) for module in self._modules()):
+        if any(isinstance(module, torch.jit.ScriptModule) for module in (*modules, *self._others)):
             raise UnsupportedModelError(
                 "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
                 "be kept apart; pass the module that it was made from"
@@ -87,7 +94,7 @@ class Guard:
         for holder in self._holders:
             snapshot.save_object(holder)
         try:
-            with _forbid_calls():
+            with forbid_calls():
                 yield
         finally:
             self.created |= snapshot.restore()
@@ -100,7 +107,7 @@ class Guard:
 
     def _modules(self) -> list[nn.Module]:
         """Return the current modules: one may have been added since the last pass."""
-        return [*self._model.modules(), *self._others]
+        return [*list_modules(self._model), *self._others]
 
     def is_protected(self, x: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""
@@ -127,57 +134,27 @@ def _data_ptr(x: Tensor) -> int | None:
         return None
 
 
-_pass = threading.local()  # `running` is true in a thread while it runs user code on examples
-_FORBIDDEN: tuple[tuple[Any, str, str], ...] = (
-    (threading.Thread, "start", "starts a thread, where writes and random numbers of examples could not be kept apart"),
-    (torch.utils, "swap_tensors", "swaps the contents of tensors, which would outlive the pass"),
-    (torch._C, "_swap_tensor_impl", "swaps the contents of tensors, which would outlive the pass"),
-)
-
-
-@contextlib.contextmanager
-def _forbid_calls() -> Iterator[None]:
-    """Return a context in which this thread cannot call what torch does not intercept and a snapshot does not restore."""
-    _watch_calls()
-    before, _pass.running = getattr(_pass, "running", False), True
-    try:
-        yield
-    finally:
-        _pass.running = before
-
-
-@functools.cache
-def _watch_calls() -> None:
-    """Wrap the forbidden functions, for good: passes may run in several threads at once."""
-    for owner, name, does in _FORBIDDEN:
-        if hasattr(owner, name):
-            setattr(owner, name, _watched(getattr(owner, name), does))
-
-
-def _watched(plain: Callable[..., Any], does: str) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def call(*args: Any, **options: Any) -> Any:
-        if getattr(_pass, "running", False):
-            raise UnsupportedModelError(f"the model or loss {does}, while it runs on an example")
-        return plain(*args, **options)
-
-    return call
-
-
 def _save_modes() -> Callable[[], None]:
     """Return a function that restores torch's global modes, which a model may leave changed."""
-    gradients, number = torch.is_grad_enabled(), torch.get_default_dtype()
     kinds = ("cpu", "cuda") if torch.cuda.is_initialized() else ("cpu",)
-    autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
+    before = _read_modes(kinds)
 
     def restore() -> None:
+        if _read_modes(kinds) == before:
+            return
+        gradients, number, *autocast = before
         torch.set_grad_enabled(gradients)
         torch.set_default_dtype(number)
-        for kind, enabled, precision in autocast:
+        for kind, (enabled, precision) in zip(kinds, autocast, strict=True):
             torch.set_autocast_enabled(kind, enabled)
             torch.set_autocast_dtype(kind, precision)
 
     return restore
+
+
+def _read_modes(kinds: Sequence[str]) -> list[Any]:
+    autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
+    return [torch.is_grad_enabled(), torch.get_default_dtype(), *autocast]
 
 
 # Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
@@ -202,11 +179,11 @@ class _Snapshot:
 
     def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]]) -> None:
         self._copied, self._protected = copied, protected
-        self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._tables: list[tuple[dict[str, Any], dict[str, Any], type, str]] = []
+        self._modules: list[tuple[type, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = []
         self.moved = False
         self._empty: list[Any] = []
         self._parameters: list[tuple[Tensor, bool, Tensor]] = []
+        self._bindings: list[Binding] = []
         self._undo: list[Callable[[], None]] = []
         self._known: set[int] = set()
 
@@ -214,9 +191,7 @@ class _Snapshot:
         """Save the contents of a module, and replace its buffers by copies."""
         own = module.__dict__
         before = own.copy()
-        self._attributes.append((own, before))
-        for name in _TABLES:
-            self._tables.append((own[name], own[name].copy(), type(module), name))
+        self._modules.append((type(module), own, before, [before[name].copy() for name in _TABLES]))
         for parameter in before["_parameters"].values():
             if parameter is not None:
                 self._parameters.append((parameter, parameter.requires_grad, parameter.detach()))
@@ -241,26 +216,29 @@ class _Snapshot:
 
     def save_function(self, function: types.FunctionType) -> None:
         """Save the bindings of a function, and the objects bound."""
-        for value, bind in find_bindings(function).values():
-            self._save(value, _DEPTH)
-            self._undo.append(functools.partial(bind, value))
+        for binding in iter_bindings(function):
+            self._save(binding[1], _DEPTH)
+            self._bindings.append(binding)
         for held in (function.__defaults__, function.__kwdefaults__, function.__dict__):
             if held:
                 self._save(held, _DEPTH)
 
     def save_class(self, kind: type) -> None:
-        """Save the attributes of a user's class."""
-        before = {name: value for name, value in vars(kind).items() if _is_data(name, value)}
-        for value in before.values():
-            self._save(value, _DEPTH)
+        """Save the attributes of a user's class, except Python's own."""
+        before = dict(vars(kind))
+        for name, value in before.items():
+            if type(value) not in _CODE and not name.startswith("__"):
+                self._save(value, _DEPTH)
 
         def restore() -> None:
-            now = {name: value for name, value in vars(kind).items() if _is_data(name, value)}
-            for name in now.keys() - before.keys():
+            if _is_same_table(vars(kind), before):
+                return
+            names = {name for name in (*vars(kind), *before) if not name.startswith("__")}
+            for name in names - before.keys():
                 delattr(kind, name)
-            for name, value in before.items():
-                if now.get(name, self) is not value:
-                    setattr(kind, name, value)
+            for name in names & before.keys():
+                if name not in vars(kind) or vars(kind)[name] is not before[name]:
+                    setattr(kind, name, before[name])
 
         self._undo.append(restore)
 
@@ -270,14 +248,14 @@ class _Snapshot:
 
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
-        for own, before in self._attributes:
+        created = set()
+        for owner, own, before, tables in self._modules:
             own.clear()
             own.update(before)
-        created = set()
-        for inner, table, owner, name in self._tables:
-            if not (inner or table):
-                continue
-            if list(inner) != list(table) or not all(map(operator.is_, inner.values(), table.values())):
+            for name, table in zip(_TABLES, tables, strict=True):
+                inner = before[name]
+                if not (inner or table) or _is_same_table(inner, table):
+                    continue
                 if name != "_buffers":
                     created |= {f"{owner.__name__}.{each}" for each, value in inner.items() if value is not table.get(each)}
                 inner.clear()
@@ -289,6 +267,8 @@ class _Snapshot:
                 parameter.requires_grad_(asked)
         for container in filter(None, self._empty):
             container.clear()
+        for binding in self._bindings:
+            bind(*binding)
         for undo in self._undo:
             undo()
         return created
@@ -317,6 +297,10 @@ class _Snapshot:
 
     def _is_parameter(self, value: Tensor) -> bool:
         return value.requires_grad and any(value is parameter for parameter in self._protected())
+
+
+def _is_same_table(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return list(one) == list(other) and all(map(operator.is_, one.values(), other.values()))
 
 
 def _has_attributes(value: Any) -> bool:

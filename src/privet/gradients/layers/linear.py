@@ -72,11 +72,11 @@ class LinearGrad(OutputGrad):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by one product, with the weights on the narrower factor."""
-        a, g, w = self.inputs, self.gradients, weights.to(self.inputs.dtype)[:, None, None]
+        a, g, w = self.inputs, self.gradients, weights.to(self.inputs.dtype).view(-1, 1, 1)
         if g.stride(0) < g.stride(1):  # time comes first in memory: summing in that order avoids a copy
             a, g, w = a.transpose(0, 1), g.transpose(0, 1), w.transpose(0, 1)
         a, g = (a * w, g) if a.shape[2] <= g.shape[2] else (a, g * w)
-        return g.flatten(0, 1).t() @ a.flatten(0, 1)
+        return torch.mm(g.flatten(0, 1).t(), a.flatten(0, 1))
 
     def index_select(self, index: Tensor | slice) -> LinearGrad:
         """Return the gradients of a subset of the examples."""

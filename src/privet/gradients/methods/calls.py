@@ -6,7 +6,7 @@ __all__ = ["ExampleCalls", "GuardedCalls", "WriteError", "is_write"]
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -55,6 +55,8 @@ def _find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]
 
     Names and the options `out` and `inplace` tell it; the schema, of an operator; and a table, of running statistics.
     """
+    if not (_may_write(func, name) or "out" in options or "inplace" in options):
+        return []
     targets: list[Any] = []
     if is_write(name) or options.get("inplace"):
         targets += args[:1] or [options]  # initialisers pass on all arguments by name
@@ -67,6 +69,12 @@ def _find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]
         if flag is None or (args[5] if len(args) > 5 else options.get(flag, default)):
             targets += _pick(arguments, args, options)
     return [x for x in pytree.tree_leaves(targets) if isinstance(x, Tensor)] if targets else []
+
+
+@functools.lru_cache(maxsize=4096)
+def _may_write(func: Any, name: str) -> bool:
+    """Return whether a function can write to an argument that is neither `out` nor the target of `inplace`."""
+    return is_write(name) or isinstance(func, _OPERATORS) or func in _STATISTICS
 
 
 def _pick(arguments: Iterable[tuple[int, str]], args: Any, options: Any) -> list[Any]:
@@ -128,7 +136,8 @@ class GuardedCalls(TorchFunctionMode):
             raise UnsupportedModelError(
                 "the model or loss calls backward() itself; Privet computes, clips and noises gradients: return the loss"
             )
-        if any(not is_batched(x) and self._guard.is_protected(x) for x in _find_written(func, name, args, options)):
+        written = _find_written(func, name, args, options)
+        if any(not is_batched(x) and self._guard.is_protected(x) for x in written):
             raise WriteError(_WRITTEN)
         if name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
             return func(args[0].detach().clone(), *args[1:], **options)
@@ -148,14 +157,14 @@ class GuardedCalls(TorchFunctionMode):
             # A generator of the user's own would be shared by the examples; the global ones are seeded for each.
             args = tuple(None if type(x) is torch.Generator else x for x in args)
             options = {key: None if type(x) is torch.Generator else x for key, x in options.items()}
-        return self.call(func, name, args, options)
+        return self.call(func, name, args, options, written)
 
     def prepare_arguments(self, arguments: Any) -> Any:
         """Return the arguments of a function that draws random numbers."""
         return arguments
 
-    def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
-        """Call a permitted function."""
+    def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
+        """Call a permitted function, which writes to the tensors `written`."""
         return func(*args, **options)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
@@ -230,7 +239,7 @@ class ExampleCalls(GuardedCalls):
         """Return the arguments of a function that draws random numbers, with per-example copies of parameters."""
         return pytree.tree_map(lambda x: self._copy_parameter(x) if _requires_grad(x) else x, arguments)
 
-    def call(self, func: Any, name: str, args: Any, options: Any) -> Any:
+    def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function: by its rule, or by vmap's batching rule with per-example copies of parameters."""
         recorder = self._recorder
         if name in _EXPOSING and args and is_batched(args[0]):
@@ -244,8 +253,7 @@ class ExampleCalls(GuardedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
-        into = () if func in _RULED else _find_written(func, name, args, options)
-        if any(not is_batched(x) and (batched or recorder.has_used(x)) for x in into):
+        if any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written) and func not in _RULED:
             raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
         if asking and torch.is_grad_enabled():
@@ -340,19 +348,19 @@ def _requires_grad(x: object) -> bool:
 def _inspect(args: Any, options: Any) -> tuple[bool, list[Tensor]]:
     """Return whether a batched tensor is among the arguments, and the unbatched tensors that require a gradient."""
     batched, asking = False, []
-    for argument in (*args, *options.values()) if options else args:
-        for x in argument if isinstance(argument, list | tuple) else (argument,):
-            if isinstance(x, Tensor):
-                if _is_batched(x):
-                    batched = True
-                elif x.requires_grad:
-                    asking.append(x)
-            elif isinstance(x, list | tuple):
-                inner, more = _inspect(x, {})
-                batched, asking = batched or inner, asking + more
+    for x in (*args, *options.values()) if options else args:
+        if isinstance(x, Tensor):
+            if _is_batched(x):
+                batched = True
+            elif x.requires_grad:
+                asking.append(x)
+        elif isinstance(x, _SEQUENCES):
+            inner, more = _inspect(x, {})
+            batched, asking = batched or inner, asking + more
     return batched, asking
 
 
+_SEQUENCES = (list, tuple)  # not `list | tuple`, which would be made anew for every argument of every call
 _is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
 _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 

@@ -16,6 +16,7 @@ from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import Draws, SeedSource
+from privet.gradients.core.reachable import list_modules
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.methods import ghost, loop
 from privet.gradients.methods.ghost import Program
@@ -145,5 +146,5 @@ def _has_backward_hooks(program: Program) -> bool:
     table: Any = nn.modules.module
     if table._global_backward_hooks or table._global_backward_pre_hooks:
         return True
-    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in program.model.modules())
+    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in list_modules(program.model))
     return hooks or any(parameter._backward_hooks for parameter in program.parameters.values())

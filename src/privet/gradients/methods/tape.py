@@ -56,13 +56,10 @@ class Tape:
 
     def group_norms(self, groups: Groups) -> Tensor:
         """Return the norm of every group's gradients, (G, B) float64."""
-        squares = torch.zeros(len(groups), self.examples, dtype=torch.float64, device=self.device)
+        none = torch.zeros(self.examples, dtype=torch.float64, device=self.device)
         with full_precision(self.device):
-            for row, names in zip(squares, groups, strict=True):
-                for name in names:
-                    if name in self.grads:
-                        row += self.grads[name].squared_norms()
-        return squares.sqrt_()
+            squares = [[self.grads[name].squared_norms() for name in names if name in self.grads] for names in groups]
+        return torch.stack([torch.stack(own or [none]).sum(0) for own in squares]).sqrt_()
 
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
         """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B).

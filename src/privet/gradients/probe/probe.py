@@ -22,13 +22,13 @@ from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, check_loss_function
-from privet.gradients.core.parameters import trainable
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.core.reachable import find_modules, find_reachable
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
 from privet.gradients.methods.passes import Passes
 from privet.gradients.methods.tape import Tape
+from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import disable_inner_dropout, refuse_in_batch_loss
 from privet.gradients.probe.synthetic_batch import make_synthetic
 from privet.gradients.projection.clipping import directional_derivatives

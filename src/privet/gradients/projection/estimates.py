@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from privet.errors import count
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.parameters import trainable
 from privet.gradients.methods.ghost import Program
+from privet.gradients.parameters import trainable
 from privet.gradients.projection.clipping import estimate_norms
 
 

@@ -126,8 +126,11 @@ void measure(const Lookups<Number> &of, double *squares, double *rounding) {
     }
 }
 
+// Writes every row of the total: the first gradient of a row is stored and not added, and rows without one become zero, which
+// saves a pass over the table.
 template <typename Number>
 bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size, Number *total) {
+    std::vector<unsigned char> written(size);
     const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(total), row_bytes = of.width * sizeof(Number);
     const std::uintptr_t fetched = std::min(row_bytes, FETCHED);
     for (std::int64_t i = 0; i < of.examples; i++) {
@@ -144,9 +147,16 @@ bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size,
             if (index < 0 || index >= size) return false;
             const Number *__restrict gradient = of.gradient(i, t);
             Number *__restrict row = total + index * of.width;
-            for (std::int64_t k = 0; k < of.width; k++) row[k] += weight * gradient[k];
+            if (written[index]) {
+                for (std::int64_t k = 0; k < of.width; k++) row[k] += weight * gradient[k];
+            } else {
+                for (std::int64_t k = 0; k < of.width; k++) row[k] = weight * gradient[k];
+                written[index] = 1;
+            }
         }
     }
+    for (std::int64_t index = 0; index < size; index++)
+        if (!written[index]) std::fill_n(total + index * of.width, of.width, Number{0});
     return true;
 }
 
@@ -160,8 +170,10 @@ bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size,
     } catch (const std::exception &) {                                                                                          \
         return false;                                                                                                           \
     }                                                                                                                           \
-    bool add_up_##NAME(const Lookups<NUMBER> *of, const NUMBER *weights, std::int64_t size, NUMBER *total) {                    \
+    bool add_up_##NAME(const Lookups<NUMBER> *of, const NUMBER *weights, std::int64_t size, NUMBER *total) try {                \
         return add_up(*of, weights, size, total);                                                                               \
+    } catch (const std::exception &) {                                                                                          \
+        return false;                                                                                                           \
     }
 
 extern "C" {

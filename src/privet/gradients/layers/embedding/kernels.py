@@ -126,7 +126,7 @@ def _bind(code: ctypes.CDLL) -> Sums:
         if is_supported(gradients):
             there, read = _to_kernel_layout(indices, gradients)
             factors = weights.to(read.dtype).contiguous()
-            total = read.new_zeros(size, read.shape[2])
+            total = read.new_empty(size, read.shape[2])
             if adders[read.dtype](_lookups(there, read, padding), factors.data_ptr(), size, total.data_ptr()):
                 return total
         return reference.weighted_sum(indices, gradients, weights, size, padding)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.reachable import list_modules
 
 _PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 _AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
@@ -21,7 +22,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
             (complex; or float16, in which gradients vanish); or the model is wrapped to average unclipped gradients over
             processes or devices.
     """
-    for module in model.modules():
+    for module in list_modules(model):
         if type(module).__name__ in _AVERAGING:
             raise UnsupportedModelError(
                 f"the model is wrapped in {type(module).__name__}, which averages gradients before they are clipped; "
