@@ -18,6 +18,8 @@ from numpy.random import mtrand
 
 _BYTES = 4 * (624 + 1)  # words of the Mersenne Twister, and the position in them
 
+_SEED = 20_260
+_FIRST = float(np.random.RandomState(_SEED).random_sample())
 _Memory: Any = ctypes.c_char * _BYTES
 
 Restore = Callable[[], None]
@@ -37,24 +39,12 @@ def save_numpy_generator() -> Restore:
 
 
 def watch_numpy_generator() -> Callable[[], bool]:
-    """Return a function that tells whether NumPy's global generator was drawn from, or replaced, since.
+    """Seed NumPy's global generator; return a function that tells, once, whether it was drawn from or replaced since.
 
-    What is left of the last pair of normal numbers is dropped, because using it would change nothing else.
+    Use it between `save_numpy_generator` and its restoring.
     """
-    bits = mtrand.get_bit_generator()
-    if type(bits) is np.random.MT19937 and _memory_is_known():
-        memory = _read(bits)
-        _take_left_normal(bits, memory)
-        return lambda: mtrand.get_bit_generator() is not bits or _read(bits) != memory
-    state = _freeze(np.random.get_state(legacy=False))
-    return lambda: mtrand.get_bit_generator() is not bits or _freeze(np.random.get_state(legacy=False)) != state
-
-
-def _freeze(state: Any) -> Any:
-    """Return a state of nested dicts with arrays in a form that `==` compares."""
-    if isinstance(state, dict):
-        return {name: _freeze(value) for name, value in state.items()}
-    return state.tolist() if isinstance(state, np.ndarray) else state
+    np.random.seed(_SEED)
+    return lambda: float(mtrand.random_sample()) != _FIRST
 
 
 def _save_state(bits: Any) -> Restore:
@@ -71,33 +61,18 @@ def _save_state(bits: Any) -> Restore:
 def _save_memory(bits: np.random.MT19937) -> Restore:
     """Save the state by copying its memory."""
     memory = _read(bits)
-    left = _take_left_normal(bits, memory)
+    # Normal numbers are drawn in pairs. If one is left of the last pair, drawing it does not change the memory.
+    number = float(mtrand.standard_normal())
+    left = number if _read(bits) == memory else None
 
     def restore() -> None:
         _bind(bits)
+        np.random.seed(_SEED)  # drops what is left of a pair that was drawn since
         _write(bits, memory)
-        _take_left_normal(bits, memory)
         if left is not None:
             np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 1, "gauss": left})
 
     return restore
-
-
-def _take_left_normal(bits: np.random.MT19937, memory: bytes) -> float | None:
-    """Return the normal number that is left of the last pair, if there is one, and leave none.
-
-    Normal numbers are drawn in pairs. If one is left, drawing it does not change the memory of the generator.
-
-    Args:
-        bits: generator that is bound.
-        memory: its memory, which is the same afterwards.
-    """
-    number = float(mtrand.standard_normal())
-    if _read(bits) == memory:
-        return number
-    _write(bits, memory)
-    mtrand.standard_normal()
-    return None
 
 
 def _bind(bits: Any) -> None:

@@ -68,7 +68,7 @@ class Recorder:
         self._leaves = {id(parameter): Leaf(parameter, name=name) for name, parameter in parameters.items()}
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._unfollowed: dict[int, Tensor] = {}
-        self._physical: Sequence[Tensor] = ()
+        self._physical: Mapping[int, Tensor] = {}  # by id: the physical tensors that a rule was given
         # An input that requires a gradient keeps a layer in the graph when none of its other inputs does.
         self.anchor = torch.zeros((), device=next(iter(parameters.values())).device, requires_grad=True)
 
@@ -146,7 +146,7 @@ class Recorder:
 
     def is_shared(self, *tensors: Tensor | None) -> bool:
         """Return whether all of a rule's arguments are shared by the examples: parameters, constants, or None."""
-        return not any(x is mine for x in tensors if x is not None for mine in self._physical)
+        return self._physical.keys().isdisjoint(map(id, tensors))
 
     def call(self, rule: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Call a rule with physical tensors in place of batched ones, also inside lists and tuples of arguments.
@@ -164,15 +164,12 @@ class Recorder:
             nonlocal known, missing
             own = {id(x): tensor for x, tensor in zip(batched, physical, strict=False)}  # the token alone, if none is batched
 
-            self._physical = physical
+            self._physical = {id(tensor): tensor for tensor in physical}
             try:
-                found = rule(
-                    self,
-                    *(_to_physical(x, own) for x in arguments),
-                    **{name: _to_physical(x, own) for name, x in options.items()},
-                )
+                named = dict(zip(options, _to_physical(options.values(), own), strict=True))
+                found = rule(self, *_to_physical(arguments, own), **named)
             finally:
-                self._physical = ()
+                self._physical = {}
             known = found is not None
             if isinstance(found, tuple) and any(part is None for part in found):
                 missing = [part is None for part in found]
@@ -188,7 +185,7 @@ class Recorder:
 
     def forget(self) -> None:
         """Release everything: the graph of a failed pass may keep this recorder alive."""
-        self.token, self._physical, self.foreign = None, (), []
+        self.token, self._physical, self.foreign = None, {}, []
         self._leaves.clear()
         self._unfollowed.clear()
 
@@ -282,11 +279,9 @@ class _Copy(torch.autograd.Function):
         return None, None, None, None
 
 
-def _to_physical(argument: Any, own: Mapping[int, Tensor]) -> Any:
-    """Replace batched tensors in an argument by physical ones (not a closure: that would keep them alive in a cycle)."""
-    if type(argument) in _SEQUENCES:
-        return type(argument)(_to_physical(item, own) for item in argument)
-    return own.get(id(argument), argument) if isinstance(argument, Tensor) else argument
+def _to_physical(arguments: Iterable[Any], own: Mapping[int, Tensor]) -> list[Any]:
+    """Replace batched tensors in arguments by physical ones (not a closure: that would keep them alive in a cycle)."""
+    return [type(x)(_to_physical(x, own)) if type(x) in _SEQUENCES else own.get(id(x), x) for x in arguments]
 
 
 def _is_cast(tensor: Tensor) -> bool:
