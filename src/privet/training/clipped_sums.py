@@ -15,6 +15,7 @@ from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
@@ -57,7 +58,7 @@ class ClippedSummer:
     ) -> None:
         self._words, self._iterates, self._averages = words, iterates, averages
         self._parameters = parameters
-        self._engine = Engine(model, loss_fn, parameters, method, seeds=lambda: int(seeds(1)[0]) >> 1, skip_errors=True)
+        self._engine = Engine(model, loss_fn, parameters, method, seeds=make_seed_source(seeds), skip_errors=True)
         self._device = next(iter(parameters.values())).device
 
     @property

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet._utils.randomness import preserve_generators
-from privet.gradients.core.randomness import Draws, GeneratorWatch, draw_torch_seed
+from privet.gradients.core.randomness import Draws, GeneratorWatch, draw_torch_seed, make_seed_source
 
 CPU = torch.device("cpu")
 
@@ -86,3 +86,14 @@ def test_torch_seeds_are_reproducible_and_differ():
     torch.manual_seed(3)
     assert one == [draw_torch_seed() for _ in range(5)]
     assert len(set(one)) == 5
+
+
+def test_a_seed_source_uses_every_word_once():
+    drawn = iter(range(0, 2_000, 2))
+    seeds = make_seed_source(lambda size: np.array([next(drawn) for _ in range(size)], dtype=np.uint64))
+    assert [seeds() for _ in range(200)] == list(range(200))
+
+
+def test_seeds_of_the_largest_words_are_seeds():
+    seeds = make_seed_source(lambda size: np.full(size, 2**64 - 1, dtype=np.uint64))
+    assert torch.Generator().manual_seed(seeds()).initial_seed() == 2**63 - 1

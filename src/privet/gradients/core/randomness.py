@@ -7,9 +7,10 @@ reached. So the split does not change the distribution of the numbers.
 
 from __future__ import annotations
 
-__all__ = ["DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_seed"]
+__all__ = ["DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_seed", "make_seed_source"]
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from privet._utils.numpy_generator import watch_numpy_generator
 from privet._utils.python_generator import read_python_generator
-from privet._utils.randomness import torch_generators
+from privet._utils.randomness import Words, torch_generators
 
 # (number of examples, generator) → their random numbers, (number, …)
 DrawFunction = Callable[[int, torch.Generator], Tensor]
@@ -27,11 +28,22 @@ DrawFunction = Callable[[int, torch.Generator], Tensor]
 SeedSource = Callable[[], int]
 
 _MASK = (1 << 63) - 1
+_BLOCK = 64  # words that are drawn at once, as one alone takes as long
 
 
 def draw_torch_seed() -> int:
     """Draw a seed from torch's global generator: reproducible after `torch.manual_seed`, so for research only."""
     return int(torch.randint(_MASK, ()))
+
+
+def make_seed_source(words: Words) -> SeedSource:
+    """Return a source of secret seeds made of random words, each used once."""
+
+    def draw() -> Iterator[int]:
+        while True:
+            yield from (int(word) >> 1 for word in words(_BLOCK))
+
+    return functools.partial(next, draw())
 
 
 @dataclass

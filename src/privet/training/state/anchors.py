@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from privet._utils.randomness import preserve_generators
 from privet.clipping import GEP, Rule
 from privet.errors import InvalidArgumentError, PrivetError
+from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Engine
 from privet.gradients.masking.masks import prepare_masks
 from privet.gradients.methods.tape import Tape
@@ -53,9 +54,8 @@ class Anchors:
                 "Use more public examples, or lower `anchors` in clipping.GEP.",
             )  # fmt: skip
         self._rows = ExampleReader(parts.public, parts.collate)  # type: ignore[arg-type]
-        self._engine = Engine(
-            parts.model, parts.loss_fn, parameters, physical_batch_size=size, seeds=lambda: int(words(1)[0]) >> 1
-        )  # fmt: skip
+        seeds = make_seed_source(words)
+        self._engine = Engine(parts.model, parts.loss_fn, parameters, physical_batch_size=size, seeds=seeds)
         self._check_first()
 
     @classmethod
