@@ -67,7 +67,7 @@ class Program:
 def compute_losses(
     program: Program, examples: Examples, recorder: Recorder, run: Callable[[Any], Tensor], *, batched_from_the_start: bool
 ) -> Tensor:
-    """Return the losses of a physical batch, (B,), with their graph.
+    """Return the losses of a physical batch, (B, 1), with their graph.
 
     Args:
         program: model and loss to run.
@@ -86,8 +86,8 @@ def compute_losses(
             with calls:
                 losses = run(pytree.tree_unflatten(list(example), examples.tree))
                 if type(losses) is not Tensor:  # a subclass, whose attributes may be user code
-                    return check_losses(losses, 1).reshape(())
-            return check_losses(losses, 1).reshape(())  # out here, reading a shape is not intercepted
+                    return check_losses(losses, 1)
+            return check_losses(losses, 1)  # out here, reading a shape is not intercepted
 
     token = torch.zeros(examples.count, device=recorder.anchor.device)
     return vectorise(one, token, leaves, examples.own)
