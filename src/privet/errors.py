@@ -7,6 +7,7 @@ Every error about an argument names the argument, its value, the allowed range a
 from __future__ import annotations
 
 __all__ = [
+    "USER_ERRORS",
     "BudgetExhaustedError",
     "InvalidArgumentError",
     "LedgerError",
@@ -22,6 +23,9 @@ __all__ = [
 
 import math
 from collections.abc import Iterable
+
+# What user code may raise because of one example, exit() included. An interrupt comes from whoever runs the program.
+USER_ERRORS = (Exception, SystemExit, GeneratorExit)
 
 
 class PrivetError(Exception):

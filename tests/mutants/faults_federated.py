@@ -7,6 +7,8 @@ from mutant import Mutant, among
 ROUNDS = partial(among, "test_rounds")
 MESSAGES = partial(among, "test_messages")
 CLIENTS = partial(among, "test_simulation")
+ISOLATED = partial(among, "test_client_isolation")
+ONE_BY_ONE = "test_code_that_would_see_all_clients_or_share_their_numbers_trains_them_one_by_one"
 RUNS = partial(among, "test_federated")
 AUDIT = partial(among, "test_federated_rounds")
 SAME = AUDIT("test_both_ways_give_the_same_sums_without_noise")
@@ -46,14 +48,35 @@ MUTANTS = [
            "expected.noise_scales, expected.support", "expected.noise_scales, None",
            RUNS("test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns")),
     Mutant("what a model remembers of a client stays", "Simulation._one_by_one",
-           "with self._guard.isolate():", "if True:",
-           CLIENTS("test_what_a_model_remembers_of_a_client_reaches_no_other")),
+           ", self._guard.isolate():", ":",
+           CLIENTS("test_what_a_model_remembers_of_a_client_reaches_no_other[False]")),
     Mutant("what a model remembers of clients together stays", "Simulation._together",
-           "with self._guard.isolate():", "if True:",
-           CLIENTS("test_what_a_model_remembers_of_a_client_reaches_no_other")),
-    Mutant("clients hand buffers on", "Simulation._copy_buffers",
-           "each.clone()", "each",
-           CLIENTS("test_large_buffers_reach_no_other_client_either")),
+           "self._guard.isolate(), ", "",
+           CLIENTS("test_what_a_model_remembers_of_a_client_reaches_no_other[True]")),
+    Mutant("clients write to the server's parameters", "Simulation._gradient",
+           ", GuardedCalls(self._guard, None):", ":",
+           ISOLATED("test_writing_to_parameters_is_refused")),
+    Mutant("clients may depend on those before them", "Simulation._try",
+           "if not _is_close(expected, again):", "if False:",
+           ISOLATED("test_updates_that_depend_on_earlier_clients_are_refused")),
+    Mutant("clients share NumPy's numbers", "Simulation._together",
+           "has_numpy_advanced() or", "",
+           ISOLATED(f"{ONE_BY_ONE}[NumPy's generator]")),
+    Mutant("clients share Python's numbers", "Simulation._together",
+           "or read_python_generator() != python", "",
+           ISOLATED(f"{ONE_BY_ONE}[Python's generator]")),
+    Mutant("user code sees all clients", "Simulation._together",
+           "forbid_user_code_on_physical_batch(), ", "",
+           ISOLATED(f"{ONE_BY_ONE}[a mode of its own]")),
+    Mutant("clients that differ together are trained together", "Simulation._try",
+           "vectorise and not (same or random)", "False",
+           ISOLATED("test_clients_that_would_differ_together_are_not_trained_together")),
+    Mutant("one client has several entries", "Simulation.__init__",
+           "check_distinct(data)", "",
+           ISOLATED("test_a_client_belongs_to_one_entry")),
+    Mutant("parameters outside the modules are passed over", "Simulation._gradient",
+           "each is not None for each in found[len(leaves) :]", "False for each in found[len(leaves) :]",
+           ISOLATED("test_parameters_that_copies_would_not_replace_are_refused")),
     Mutant("padding counts", "train_locally",
            "% examples.clamp(min=1)", "% size",
            CLIENTS("test_padding_does_not_count")),

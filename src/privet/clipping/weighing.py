@@ -16,7 +16,7 @@ from torch import Tensor
 
 from privet._utils.registry import is_own
 from privet.clipping.base import Rule
-from privet.errors import InvalidArgumentError
+from privet.errors import USER_ERRORS, InvalidArgumentError
 
 Groups = Sequence[Sequence[str]]
 Statistics = dict[str, Tensor]
@@ -79,7 +79,7 @@ def _weigh_one(rule: Rule, norms: Tensor, empty: Statistics) -> tuple[Tensor, St
     try:
         weights = torch.as_tensor(rule.weights(norms.clone())).detach().to(norms)
         given = {name: torch.as_tensor(value).detach().to(norms) for name, value in rule.statistics(norms.clone()).items()}
-    except Exception:  # of any kind: an error would tell something about the norm
+    except USER_ERRORS:  # of any kind: an error would tell something about the norm
         return torch.zeros_like(norms), empty
     usable = weights.shape == norms.shape and bool((weights.isfinite() & (weights >= 0)).all())
     weights = torch.where(norms.isfinite(), weights, 0.0) if usable else torch.zeros_like(norms)

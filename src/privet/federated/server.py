@@ -46,7 +46,8 @@ _TRUST = (
 )
 _ASSUMED = (
     "no user is also a client of another population that trains the model; for such a user, the ε of both add up",
-    "the code that clients run keeps nothing from one client to another",
+    "the code that clients run keeps nothing from one client to another where Privet does not look: in objects with state in C, "
+    "files, other processes",
 )
 
 

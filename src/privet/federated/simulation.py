@@ -10,20 +10,29 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call, grad, vmap
 from torch.utils import _pytree as pytree
 from torch.utils.data import TensorDataset
 
+from privet._utils.numpy_generator import watch_numpy_generator
+from privet._utils.python_generator import read_python_generator
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.clipping.clipped_sum import ClippedSum
-from privet.errors import InvalidArgumentError, UnsupportedModelError, count
+from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, count
 from privet.federated.local_training import LocalSteps, train_locally
 from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.losses import LossFunction, force_eager
+from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state import Guard
+from privet.gradients.methods.calls import GuardedCalls
+from privet.gradients.methods.loop import plain_gradients
+from privet.gradients.methods.past_iterates import swap_parameters
+from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 from privet.reading.batches import BatchDataset
+from privet.reading.entries import check_distinct
 from privet.reading.rows import ExampleReader
 from privet.sampling import Indices
 from privet.units import Users
@@ -82,13 +91,17 @@ class Simulation:
         vectorised: whether clients are trained together.
 
     Guarantee:
-        A client's update depends on its own data, the round and fresh random numbers alone. It starts from the server's
-        parameters and copies of the model's buffers. Whatever else its training changes in the model or the loss is restored
-        afterwards. Together, every operation is computed for each client by itself. A client whose data cannot be read, or
-        whose training raises, contributes zero.
+        A client's update depends on its own data, the round and fresh random numbers alone. It starts from copies of the
+        server's parameters and of the model's buffers. Writing to parameters, trained or not, is an error, and whatever else its
+        training changes in the model or the loss is restored afterwards. Together, every operation is computed for each client
+        by itself; code that would see all of them, or share its random numbers, trains them one after another. A client whose
+        data cannot be read, or whose training raises, contributes zero. The structure, types and shapes of the first client's
+        examples are read before the first round.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or the loss fails on made-up clients.
+        InvalidArgumentError: an argument is out of range, a client occurs twice, the loss fails on made-up clients, or the update
+            of a made-up client depends on those before it.
+        UnsupportedModelError: the model or the loss writes to parameters, or takes gradients itself.
 
     >>> model = nn.Linear(2, 1)
     >>> def loss_fn(model, batch):
@@ -116,9 +129,15 @@ class Simulation:
         self._model, self._loss_fn, self._local = model, loss_fn, local
         parameters = trainable(model)
         self._guard = Guard(model, loss_fn, parameters)
+        self._shapes = {name: each.shape for name, each in parameters.items()}
+        if hooked := [name for name, each in parameters.items() if each._backward_hooks]:
+            raise UnsupportedModelError(f"parameter {hooked[0]} has a hook, which copies of the parameter would not have")
         if coarse := [name for name, each in parameters.items() if each.dtype not in (torch.float32, torch.float64)]:
             raise UnsupportedModelError(f"parameter {coarse[0]} is not float32, and local steps would be rounded away")
         data = clients if isinstance(clients, BatchDataset) else _Sequence(clients)
+        check_distinct(data)
+        if isinstance(clients, list | tuple) and len({id(each) for each in clients}) < len(clients):
+            raise InvalidArgumentError("clients", "with one object twice", "different clients", "A client belongs to one entry.")
         self.clients, self.privacy_unit, self.program = len(data), data.privacy_unit, local.program(loss_fn)
         self.device = next(iter(parameters.values())).device
         self._reader = ExampleReader(data)
@@ -126,6 +145,10 @@ class Simulation:
 
     def gather(self, told: Round, cohort: Indices) -> ClippedSum:
         """Return the clipped sum of the cohort's updates; as for `Population`."""
+        if {name: each.shape for name, each in told.parameters.items()} != self._shapes:
+            raise InvalidArgumentError(
+                "model", sorted(told.parameters), f"the model of the simulation, with the parameters {sorted(self._shapes)}"
+            )
         total, indices = no_contributions(told), np.asarray(cohort, dtype=np.int64)
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):
@@ -144,18 +167,22 @@ class Simulation:
             if self.vectorised:
                 try:
                     return self._together(parameters, content, mask, Seeds.draw().numbers(1)[0])
-                except Exception:  # the error of one client must not reach the others, nor anybody else
+                except USER_ERRORS:  # the error of one client must not reach the others, nor anybody else
                     pass
             return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(len(mask)))
 
     def _together(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor, seed: int) -> _Trained:
         seed_generators(seed)
+        python, has_numpy_advanced = read_python_generator(), watch_numpy_generator()
+        start = _copy(parameters)
 
         def train(own: Any, own_mask: Tensor) -> _Trained:
-            return train_locally(self._transformed, self._local, parameters, own, own_mask)
+            return train_locally(self._transformed, self._local, start, own, own_mask)
 
-        with self._guard.isolate():
+        with forbid_user_code_on_physical_batch(), force_eager(), self._guard.isolate(), GuardedCalls(self._guard, None):
             found: _Trained = vmap(train, randomness="different")(content, mask)
+        if has_numpy_advanced() or read_python_generator() != python:
+            raise UntraceableError("random numbers are drawn from a generator that clients would share")
         return found
 
     def _one_by_one(
@@ -166,9 +193,9 @@ class Simulation:
             seed_generators(seed)
             own = pytree.tree_map(lambda leaf, client=client: leaf[client].clone(), content)
             try:
-                with self._guard.isolate():
-                    trained.append(train_locally(self._plain(), self._local, parameters, own, mask[client]))
-            except Exception:
+                with force_eager(), self._guard.isolate():
+                    trained.append(train_locally(self._gradient, self._local, _copy(parameters), own, mask[client]))
+            except USER_ERRORS:
                 if strict:
                     raise
         if not trained:
@@ -176,10 +203,7 @@ class Simulation:
         deltas = {name: torch.stack([each[name] for each, _ in trained]) for name in parameters}
         return deltas, torch.stack([weight for _, weight in trained])
 
-    def _mean_loss(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Tensor:
-        def call(*args: Any, **options: Any) -> Any:
-            return functional_call(self._model, {**buffers, **parameters}, args, options)
-
+    def _mean_loss(self, call: Callable[..., Any], batch: Any, weights: Tensor) -> Tensor:
         losses = self._loss_fn(call, batch)
         if losses.shape != weights.shape:
             raise InvalidArgumentError(
@@ -188,30 +212,45 @@ class Simulation:
             )  # fmt: skip
         return (losses * weights).sum() / weights.sum().clamp(min=1)
 
-    def _copy_buffers(self) -> dict[str, Tensor]:
-        """Return copies of the model's buffers, so that nobody gets what the training of a client writes to them."""
-        return {name: each.clone() for name, each in self._model.named_buffers()}
-
     def _transformed(self, parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
-        buffers = self._copy_buffers()
-        found: Mapping[str, Tensor] = grad(self._mean_loss)(dict(parameters), buffers, batch, weights)
+        """Return the gradients of clients that are trained together, each with copies of the model's buffers."""
+        buffers = _copy(dict(self._model.named_buffers()))
+
+        def loss(leaves: Mapping[str, Tensor]) -> Tensor:
+            def call(*args: Any, **options: Any) -> Any:
+                return functional_call(self._model, {**buffers, **leaves}, args, options)
+
+            return self._mean_loss(call, batch, weights)
+
+        found: Mapping[str, Tensor] = grad(loss)(dict(parameters))
         return found
 
-    def _plain(self) -> Callable[[Mapping[str, Tensor], Any, Tensor], Mapping[str, Tensor]]:
-        """Return the gradient of one client, by plain autograd, with buffers of its own for all of its steps."""
-        buffers = self._copy_buffers()
+    def _gradient(self, parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
+        """Return the gradient of one client, by plain autograd.
 
-        def gradient(parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
-            leaves = {name: each.detach().requires_grad_() for name, each in parameters.items()}
-            loss = self._mean_loss(leaves, buffers, batch, weights)
-            found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-            return dict(zip(leaves, found, strict=True))
-
-        return gradient
+        Its parameters are those of the model until the backward pass has ended, in which checkpointed parts run again.
+        """
+        leaves = {name: nn.Parameter(each.detach()) for name, each in parameters.items()}
+        own = {name: each for name, each in self._model.named_parameters() if name in leaves}
+        ends = [get_gradient_edge(each) for each in (*leaves.values(), *own.values())]
+        with torch.enable_grad(), swap_parameters(self._model, own, leaves), GuardedCalls(self._guard, None):
+            found = plain_gradients(self._mean_loss(self._model.__call__, batch, weights), ends)
+        if any(each is not None for each in found[len(leaves) :]):
+            raise UnsupportedModelError("the model or the loss uses a parameter that is stored outside the modules")
+        pairs = zip(leaves.items(), found, strict=False)
+        return {name: torch.zeros_like(leaf) if each is None else each for (name, leaf), each in pairs}
 
     def _try(self, parameters: Mapping[str, Tensor], vectorise: bool | None) -> bool:
         """Train made-up clients, shaped like the first one's examples; return whether clients can be trained together."""
-        first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
+        try:
+            first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
+        except InvalidArgumentError:
+            raise
+        except Exception as error:
+            raise InvalidArgumentError(
+                "clients", f"such that reading the first raises {type(error).__name__}", "clients that can be read",
+                "Read one entry of the data set yourself to see the error.",
+            ) from None  # fmt: skip
         device = next(iter(parameters.values())).device
         held = _unpack(first.to(device))
         if held is None:
@@ -227,27 +266,47 @@ class Simulation:
             seed_generators(0)
             try:
                 expected = self._one_by_one(parameters, made_up, mask, seeds, strict=True)
-            except InvalidArgumentError:
+                again = self._one_by_one(parameters, made_up, mask, seeds, strict=True)
+            except (InvalidArgumentError, UnsupportedModelError):
                 raise
             except Exception as error:
                 raise InvalidArgumentError(
                     "loss_fn", self._loss_fn, "a function that works on made-up examples of zeros and random numbers",
                     f"It raised {type(error).__name__}: {error}",
                 ) from error  # fmt: skip
-            if vectorise is False or expected is None:
+            assert expected is not None
+            assert again is not None
+            if not _is_close(expected, again):
+                raise InvalidArgumentError(
+                    "clients", "such that a made-up client's update depends on those before it", "independent updates",
+                    "The model or the loss keeps something from one client to the next, or has a random generator of its own.",
+                )  # fmt: skip
+            if vectorise is False:
                 return False
             try:
                 found = self._together(parameters, made_up, mask, 0)
-                same = all(
-                    torch.allclose(found[0][name], expected[0][name], _TOLERANCE, 1e-6, equal_nan=True) for name in parameters
-                )
+                same = _is_close(expected, found)
+                random = not same and not _is_close(found, self._together(parameters, made_up, mask, 1))
             except Exception as error:
                 if vectorise:
                     raise InvalidArgumentError(
                         "vectorise", True, "False for this model", f"torch.func.vmap raised {type(error).__name__}: {error}"
                     ) from error
                 return False
+        if vectorise and not (same or random):
+            raise InvalidArgumentError(
+                "vectorise", True, "False for this model", "Clients that are trained together have other updates than one by one."
+            )
         return same or vectorise is True
+
+
+def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.detach().clone() for name, each in tensors.items()}
+
+
+def _is_close(one: _Trained, other: _Trained) -> bool:
+    """Return whether clients have the same updates up to rounding."""
+    return all(torch.allclose(one[0][name], other[0][name], _TOLERANCE, 1e-6, equal_nan=True) for name in one[0])
 
 
 def _unpack(examples: Examples) -> tuple[Any, Tensor] | None:

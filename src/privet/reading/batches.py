@@ -33,7 +33,7 @@ from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import BatchSlice
 from privet.collate import copy_batch
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
 from privet.reading.entries import check_distinct
 from privet.sampling import Indices, Words
@@ -145,7 +145,7 @@ def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds |
             seed_generators(number)
             try:
                 example = read(index)
-            except Exception:
+            except USER_ERRORS:
                 if strict:
                     raise
                 example = UNREADABLE

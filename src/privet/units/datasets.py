@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from privet._utils.randomness import Seeds
 from privet.accounting import group_unit
 from privet.collate import Collate
-from privet.errors import InvalidArgumentError, count
+from privet.errors import USER_ERRORS, InvalidArgumentError, count
 from privet.gradients.core.examples import Examples
 from privet.noise import SecureSource
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, check_map_style, group_examples
@@ -91,7 +91,7 @@ def _make_unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
         if any(row is UNREADABLE for row in rows):
             return UNREADABLE
         content = join_rows(rows)
-    except Exception:
+    except USER_ERRORS:
         if strict:
             raise
         return UNREADABLE

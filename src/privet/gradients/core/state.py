@@ -56,7 +56,8 @@ class Guard:
     def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
         self.parameters = parameters
         modules = list_modules(model)
-        holders = [loss_fn, getattr(loss_fn, "__self__", None), *(getattr(loss_fn, "args", None) or ())]
+        bound = (*(getattr(loss_fn, "args", None) or ()), *(getattr(loss_fn, "keywords", None) or {}).values())
+        holders = [loss_fn, getattr(loss_fn, "__self__", None), *bound]
         kinds: list[type] = [type(owner) for owner in (*modules, *holders)]
         classes = {each for kind in kinds for each in find_user_classes(kind)}
         known = find_functions(loss_fn, *iter_methods(classes))

@@ -120,10 +120,10 @@ class GuardedCalls(TorchFunctionMode):
 
     Args:
         guard: of the model.
-        draw: random numbers of the current example.
+        draw: random numbers of the current example; None where the global generators are seeded for it.
     """
 
-    def __init__(self, guard: Guard, draw: Draw) -> None:
+    def __init__(self, guard: Guard, draw: Draw | None) -> None:
         super().__init__()
         self._guard, self._draw = guard, draw
 
@@ -148,7 +148,7 @@ class GuardedCalls(TorchFunctionMode):
                 "the model or loss puts a hook on a parameter while it runs, where it would remain; register hooks before "
                 "training"
             )
-        rule = RULES.get(func)
+        rule = None if self._draw is None else RULES.get(func)
         if rule is not None:
             found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
             if found is not NotImplemented:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
@@ -78,7 +78,7 @@ class Passes:
             except (InvalidArgumentError, UnsupportedModelError):
                 if not self.skip_errors:
                     raise
-            except Exception:  # torch raises many kinds for what it cannot vectorise
+            except USER_ERRORS:  # and torch raises many kinds for what it cannot vectorise
                 if self.method == "ghost" and fresh and not self.skip_errors:
                     raise
         if tape is not None:
@@ -116,7 +116,7 @@ class Passes:
             self.looped += 1
             try:
                 tape = self._differentiate_one(one, own)
-            except Exception:
+            except USER_ERRORS:
                 if not self.skip_errors:
                     raise
                 tape = Tape(1, self.program.parameters, {})

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from privet.clipping import Projected
 from privet.clipping.weighing import split_groups, weigh
+from privet.errors import USER_ERRORS
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import Loss, check_losses, force_eager
 from privet.gradients.methods.ghost import Program
@@ -55,14 +56,14 @@ def _map_examples(one: Callable[[object], Tensor], examples: Examples, skip_erro
             vectorised = torch.func.vmap(flat, in_dims=(0, *mapped), randomness="different")
             found: Tensor = vectorised(torch.zeros(examples.count), *examples.leaves)
         return found
-    except Exception:  # torch raises many kinds for what it cannot vectorise
+    except USER_ERRORS:  # and torch raises many kinds for what it cannot vectorise
         return torch.stack([_run_one(one, examples.get(position), skip_errors) for position in range(examples.count)])
 
 
 def _run_one(one: Callable[[object], Tensor], example: object, skip_errors: bool) -> Tensor:
     try:
         return one(example)
-    except Exception:
+    except USER_ERRORS:
         if not skip_errors:
             raise
         return torch.tensor(torch.nan)

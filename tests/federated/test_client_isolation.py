@@ -1,0 +1,245 @@
+"""Programs that would couple simulated clients are refused, or trained one client after another; valid ones are trained right."""
+
+import functools
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from test_simulation import clients_of, gathered, loss_fn, small_model, told_by
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import ConcatDataset, TensorDataset
+
+from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.federated import LocalSteps, Simulation
+from privet.units import Users
+
+LOCAL = LocalSteps(learning_rate=0.3, steps=3)
+
+
+def simulate(model, loss=loss_fn, clients=None, **settings):
+    return Simulation(model, loss, clients_of() if clients is None else clients, LOCAL, **settings)
+
+
+class Applied(nn.Module):
+    """A linear layer whose input, or whose self, goes through a function first."""
+
+    def __init__(self, function, **attributes):
+        super().__init__()
+        self.function, self.head = function, nn.Linear(4, 3)
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, x):
+        return self.head(self.function(self, x))
+
+
+def average(module, x):
+    module.mean.data.lerp_(x.detach().mean(0), 0.5)
+    return x - module.mean
+
+
+def call_backward(model, batch):
+    losses = loss_fn(model, batch)
+    losses.sum().backward()
+    return losses
+
+
+def update_teacher(teacher):
+    def loss(model, batch):
+        teacher.weight.lerp_(batch[0].mean(0).expand_as(teacher.weight), 0.5)
+        return loss_fn(model, batch)
+
+    return loss
+
+
+WRITING = {
+    "a renormalised table": lambda: (
+        nn.Sequential(nn.Embedding(9, 2, max_norm=0.1), nn.Flatten(), nn.Linear(8, 3)),
+        lambda model, batch: nn.functional.cross_entropy(model(batch[0].abs().long().clamp(max=8)), batch[1], reduction="none"),
+    ),
+    "a frozen average": lambda: (Applied(average, mean=nn.Parameter(torch.zeros(4), requires_grad=False)), loss_fn),
+    "a trained average": lambda: (Applied(average, mean=nn.Parameter(torch.zeros(4))), loss_fn),
+    "a teacher in a closure": lambda: (small_model(), update_teacher(nn.Linear(4, 3).requires_grad_(False))),
+    "gradients": lambda: (small_model(), call_backward),
+}
+
+
+@pytest.mark.parametrize("case", WRITING)
+def test_writing_to_parameters_is_refused(case):
+    with pytest.raises(UnsupportedModelError):
+        simulate(*WRITING[case]())
+
+
+def with_own_generator():
+    generator = np.random.default_rng(0)
+    return lambda module, x: x * generator.random(4).astype(np.float32)[0]
+
+
+def with_hidden_statistics():
+    hidden = [nn.BatchNorm1d(4, momentum=0.5)]
+
+    def normalise(module, x):
+        hidden[0].train()(x)
+        return hidden[0].eval()(x)
+
+    return normalise
+
+
+KEEPING = {"a generator of its own": with_own_generator, "statistics of a module in a list": with_hidden_statistics}
+
+
+@pytest.mark.parametrize("case", KEEPING)
+def test_updates_that_depend_on_earlier_clients_are_refused(case):
+    with pytest.raises(InvalidArgumentError, match="depends on those before it"):
+        simulate(Applied(KEEPING[case]()))
+
+
+def test_arguments_bound_by_name_are_restored():
+    def loss(model, batch, seen):
+        seen[0] += 1.0
+        return loss_fn(model, batch) * seen[0]
+
+    bound = functools.partial(loss, seen=[0.0])
+    simulation = simulate(small_model(), bound)
+    gathered(simulation, told_by(small_model()), [0, 1])
+    assert bound.keywords["seen"] == [0.0]
+
+
+class Ranged(torch.autograd.Function):
+    """Scales by the largest number of the tensor that its batching rule is given: that of all clients."""
+
+    @staticmethod
+    def forward(x):
+        return x / x.abs().max()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return Ranged.apply(x), in_dims[0]
+
+
+class Looking(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def under_a_mode(module, x):
+    with Looking():
+        return x * 2.0
+
+
+SHARED = {
+    "a batching rule of its own": lambda module, x: Ranged.apply(x),
+    "a mode of its own": under_a_mode,
+    "NumPy's generator": lambda module, x: x * float(np.random.rand()),
+    "Python's generator": lambda module, x: x * random.random(),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_code_that_would_see_all_clients_or_share_their_numbers_trains_them_one_by_one(case):
+    model = Applied(SHARED[case])
+    simulation = simulate(model, clients=[clients_of((4,))[0] for _ in range(3)])
+    assert not simulation.vectorised
+    updates = [gathered(simulation, told_by(model), [client])["head.weight"] for client in range(3)]
+    assert torch.equal(updates[0], updates[1]) == ("generator" not in case)
+
+
+def test_clients_that_would_differ_together_are_not_trained_together():
+    class Warming(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.count = self.count + 1
+            return self.head(x) * self.count
+
+    torch.manual_seed(2)
+    model = Warming()
+    assert not simulate(model).vectorised
+    with pytest.raises(InvalidArgumentError, match="other updates"):
+        simulate(model, vectorise=True)
+
+
+def test_a_client_belongs_to_one_entry():
+    client = clients_of((4,))[0]
+    with pytest.raises(InvalidArgumentError, match="one object twice"):
+        simulate(small_model(), clients=[client, *clients_of((3, 2)), client])
+    rows = TensorDataset(torch.randn(4, 4), torch.zeros(4, dtype=torch.long))
+    with pytest.raises(InvalidArgumentError, match="occurs twice"):
+        simulate(small_model(), clients=Users(ConcatDataset([rows, rows]), [0, 0, 1, 1, 2, 2, 3, 3], 2))
+
+
+def test_a_first_client_that_cannot_be_read_is_not_quoted():
+    class Unreadable(list):
+        def __getitem__(self, index):
+            raise KeyError("Ann Smith")
+
+    with pytest.raises(InvalidArgumentError, match="raises KeyError") as found:
+        simulate(small_model(), clients=Unreadable(clients_of()))
+    assert "Ann" not in str(found.value)
+    assert found.value.__cause__ is None
+
+
+def test_a_client_that_exits_contributes_zero():
+    def loss(model, batch):
+        if float(batch[0].detach().sum()) > 1e6:
+            sys.exit("Ann Smith")
+        return loss_fn(model, batch)
+
+    clients = clients_of()
+    clients[1] = (clients[1][0] + 1e7, clients[1][1])
+    found = gathered(simulate(small_model(), loss, clients), told_by(small_model()), [0, 1])
+    alone = gathered(simulate(small_model(), loss, clients), told_by(small_model()), [0])
+    assert all(torch.equal(found[name], alone[name]) for name in alone)
+
+
+def test_checkpointed_parts_run_again_with_the_parameters_of_their_step():
+    plain, model = small_model(), small_model()
+    inner = model[0]
+    inner.forward = functools.partial(checkpoint, inner.forward, use_reentrant=False)
+    expected = gathered(simulate(plain, vectorise=False), told_by(plain), [0])
+    found = gathered(simulate(model, vectorise=False), told_by(plain), [0])
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+
+
+def test_a_loss_without_gradient_is_an_update_of_zero():
+    def loss(model, batch):
+        return torch.zeros(len(batch[1]))
+
+    found = gathered(simulate(small_model(), loss, vectorise=False), told_by(small_model()), [0, 1])
+    assert not any(value.any() for value in found.values())
+
+
+def test_a_loss_may_use_the_model_that_it_captured():
+    model = small_model()
+    found = gathered(simulate(model, lambda _, batch: loss_fn(model, batch)), told_by(model), [0])
+    expected = gathered(simulate(model), told_by(model), [0])
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+
+
+def test_parameters_that_copies_would_not_replace_are_refused():
+    model = small_model()
+    weight = [model[0].weight]
+    with pytest.raises(UnsupportedModelError, match="outside the modules"):
+        simulate(model, lambda model, batch: loss_fn(model, batch) + weight[0].sum())
+    model[0].weight.register_hook(lambda gradient: gradient * 0)
+    with pytest.raises(UnsupportedModelError, match="hook"):
+        simulate(model)
+    with pytest.raises(InvalidArgumentError, match="model of the simulation"):
+        gathered(simulate(small_model()), told_by(nn.Linear(4, 3)), [0])
