@@ -24,11 +24,12 @@ def test_groups_are_of_examples_that_agree():
     assert torch.allclose(signs.gradients["bias"], factors[:, None].expand(4, 2))
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("method", ["auto", "loop"])
-def test_a_failing_example_contributes_zero_and_others_are_unaffected(method):
+def test_a_failing_example_contributes_zero_and_others_are_unaffected(method, error):
     def loss(m, x):
         if bool(x[0, 0] > 5):
-            raise ValueError(f"secret {x}")
+            raise error(f"secret {x}")
         return m(x).square().sum(1)
 
     torch.manual_seed(0)
@@ -41,7 +42,7 @@ def test_a_failing_example_contributes_zero_and_others_are_unaffected(method):
     for name, value in covered.gradients.items():
         assert not value[2].any()
         assert torch.equal(value[others], without.gradients[name])
-    with pytest.raises(ValueError, match="secret"):
+    with pytest.raises(error, match="secret"):
         cover(model, loss, x, method)
 
 
