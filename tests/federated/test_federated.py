@@ -199,12 +199,22 @@ def test_a_population_cannot_loosen_the_sensitivity_nor_show_its_errors():
         def gather(self, told, cohort):
             raise OSError(f"secret cohort {cohort.tolist()}")
 
-    for kind, error in ((Loose, InvalidArgumentError), (Failing, StepError)):
+    class Telling(Simulation):
+        def gather(self, told, cohort):
+            raise InvalidArgumentError("client", f"secret cohort {cohort.tolist()}", "another")
+
+    for kind, error in ((Loose, InvalidArgumentError), (Failing, StepError), (Telling, StepError)):
         with open_run(make_plan(), population=kind(make_model(), loss_fn, clients_of(), LOCAL)) as federated:
             with pytest.raises(error) as found:
                 federated.run()
             assert "secret" not in str(found.value)
             assert federated.steps_spent == 1  # the round is spent, although nothing was released
+
+
+def test_clients_that_train_other_parameters_are_refused_before_a_round():
+    other = torch.nn.Sequential(make_model())
+    with pytest.raises(InvalidArgumentError, match="clients that train"):
+        open_run(make_plan(), population=Simulation(other, loss_fn, clients_of(), LOCAL))
 
 
 def test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns():

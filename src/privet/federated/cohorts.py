@@ -12,7 +12,7 @@ from torch import Tensor
 
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.errors import InvalidArgumentError, LedgerError, PrivetError
+from privet.errors import USER_ERRORS, InvalidArgumentError, LedgerError
 from privet.federated.rounds import Population, Round, no_contributions
 from privet.gradients.projection.subspace import Subspace
 from privet.plan import Plan
@@ -81,9 +81,7 @@ class CohortSummer:
         told = self.tell(physical.part.draw, rule, masks)
         try:
             found = self._population.gather(told, physical.indices)
-        except PrivetError:
-            raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise StepError(
                 f"the population could not gather a round ({type(error).__name__}), and the round counts as spent"
             ) from None

@@ -49,6 +49,10 @@ _ASSUMED = (
     "the code that clients run keeps nothing from one client to another where Privet does not look: in objects with state in C, "
     "files, other processes",
 )
+_SHAPES_WERE_READ = (
+    "A simulation reads the structure, types and shapes of the first client's examples before the first round, to make up "
+    "clients like it: they, and whether they can be read, are assumed to be public"
+)
 
 
 class Federated(Unique):
@@ -169,7 +173,7 @@ class Federated(Unique):
             performed=f"{type(self.plan.sampling).__name__} sampling of clients by privet.federated.Federated itself",
             notes=(*found.notes, *_TRUST, *self._record.remarks),
             assumptions=(*found.assumptions, *_ASSUMED),
-            beside=(*found.beside, *([] if self.directory is None else [TIMES])),
+            beside=(*found.beside, _SHAPES_WERE_READ, *([] if self.directory is None else [TIMES])),
         )
 
     def run(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> None:
@@ -240,5 +244,11 @@ def _make_stepper(plan: Plan, parts: Parts, population: Population, *, fresh: bo
                 "It needs more of single examples than clients send. For momentum, use the server's optimizer.",
             )  # fmt: skip
     parameters: dict[str, Tensor] = {**trainable(parts.model)}
+    own, shapes = {name: each.shape for name, each in parameters.items()}, getattr(population, "shapes", None)
+    if shapes is not None and shapes != own:
+        raise InvalidArgumentError(
+            "population", f"of clients that train {sorted(shapes)}",
+            f"of clients that train the model's parameters, {sorted(own)}", "Both need the same names and shapes.",
+        )  # fmt: skip
     summer = CohortSummer(plan, population, parameters)
     return Stepper(plan, parts, plan.examples, "loop", Reading(probe=False), fresh=fresh, summer=summer)

@@ -87,6 +87,7 @@ class Simulation:
         clients: number of clients.
         privacy_unit: "one user", or as in the data set.
         program: what every client runs, for the record of a run.
+        shapes: name → shape of the parameters that are trained, which must be those of the server's model.
         device: where clients are trained: that of the model's first trainable parameter.
         vectorised: whether clients are trained together.
 
@@ -129,7 +130,7 @@ class Simulation:
         self._model, self._loss_fn, self._local = model, loss_fn, local
         parameters = trainable(model)
         self._guard = Guard(model, loss_fn, parameters)
-        self._shapes = {name: each.shape for name, each in parameters.items()}
+        self.shapes = {name: each.shape for name, each in parameters.items()}
         if hooked := [name for name, each in parameters.items() if each._backward_hooks]:
             raise UnsupportedModelError(f"parameter {hooked[0]} has a hook, which copies of the parameter would not have")
         if coarse := [name for name, each in parameters.items() if each.dtype not in (torch.float32, torch.float64)]:
@@ -145,10 +146,6 @@ class Simulation:
 
     def gather(self, told: Round, cohort: Indices) -> ClippedSum:
         """Return the clipped sum of the cohort's updates; as for `Population`."""
-        if {name: each.shape for name, each in told.parameters.items()} != self._shapes:
-            raise InvalidArgumentError(
-                "model", sorted(told.parameters), f"the model of the simulation, with the parameters {sorted(self._shapes)}"
-            )
         total, indices = no_contributions(told), np.asarray(cohort, dtype=np.int64)
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):
@@ -246,7 +243,7 @@ class Simulation:
             first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
         except InvalidArgumentError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise InvalidArgumentError(
                 "clients", f"such that reading the first raises {type(error).__name__}", "clients that can be read",
                 "Read one entry of the data set yourself to see the error.",
@@ -259,11 +256,11 @@ class Simulation:
                 "Encode text and numbers as tensors whose first dimension is that of the client's examples.",
             )  # fmt: skip
         content, _ = held
-        made_up = pytree.tree_map(_make_up, content)
         mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=device)
         seeds = [0] * _TRIED  # public: only made-up values are computed with them
         with preserve_generators():
             seed_generators(0)
+            made_up = pytree.tree_map(_make_up, content)
             try:
                 expected = self._one_by_one(parameters, made_up, mask, seeds, strict=True)
                 again = self._one_by_one(parameters, made_up, mask, seeds, strict=True)

@@ -158,6 +158,30 @@ def test_a_module_in_a_closure_is_found_beside_a_global_of_its_name():
     assert inner in find_modules(close_over(inner)).values()
 
 
+class Sharing(nn.Module):
+    """Two parts that write to one buffer: the second sees what the first has written."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.layer = nn.Module(), nn.Module(), nn.Linear(3, 1)
+        seen = torch.zeros(3)
+        self.first.register_buffer("seen", seen)
+        self.second.register_buffer("seen", seen)
+
+    def forward(self, x):
+        self.first.seen += x.detach().sum(0)
+        return self.layer(x * self.second.seen)
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_modules_that_share_a_buffer_share_its_copy(method):
+    model, x = Sharing(), torch.randn(4, 3)
+    found = per_example_norms(model, lambda model, x: model(x)[:, 0], x, method=method)
+    torch.testing.assert_close(found, (x.double().pow(4).sum(1) + 1).sqrt(), rtol=1e-5, atol=0)
+    assert not model.first.seen.any()
+    assert model.first.seen is model.second.seen
+
+
 class Counting:
     """A loss object with an instance attribute and a class attribute that change."""
 

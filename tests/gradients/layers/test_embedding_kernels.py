@@ -43,6 +43,21 @@ def form(request, monkeypatch):
     return chosen
 
 
+@pytest.fixture
+def filled_memory():
+    """New tensors are filled with NaN, so that entries that nobody writes are seen."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_every_row_of_a_sum_is_written(form, filled_memory):
+    assert torch.empty(3).isnan().all()
+    indices = torch.tensor([[1, 4, 4], [2, 1, 6]])
+    total = form.weighted_sum(indices, torch.ones(2, 3, 5), torch.tensor([1.0, 2.0]), 9, 6)
+    assert total[:, 0].tolist() == [0, 3, 2, 0, 2, 0, 0, 0, 0]
+
+
 def exact(indices, gradients, weights, size, padding):
     """Return norms, rounding, lengths and the sum from dense gradients in float64, independently of both implementations."""
     dense = torch.zeros(len(indices), size, gradients.shape[2], dtype=torch.float64)

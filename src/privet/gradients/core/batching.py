@@ -10,6 +10,7 @@ Axes of physical tensors: B examples first, then the dimensions that one example
 from __future__ import annotations
 
 __all__ = [
+    "SEQUENCES",
     "NestedTransformError",
     "PhysicalCall",
     "check_not_nested",
@@ -32,6 +33,7 @@ from torch import Tensor
 from privet.errors import PrivetError
 
 _functorch: Any = torch._C._functorch
+SEQUENCES = (list, tuple)  # not `list | tuple`, which would be made anew for every argument of every call
 
 
 class NestedTransformError(PrivetError):

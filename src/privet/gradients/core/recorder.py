@@ -13,12 +13,10 @@ from torch import Tensor
 
 from privet._utils.tensors import gradient_dtype
 from privet.errors import PrivetError
-from privet.gradients.core.batching import is_batched, run_on_physical_batch
+from privet.gradients.core.batching import SEQUENCES, is_batched, run_on_physical_batch
 from privet.gradients.core.derivation import Derivation, begin_graph, is_older, iter_nodes
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import DrawFunction, Draws
-
-_SEQUENCES = (list, tuple)
 
 
 class UntraceableError(PrivetError):
@@ -156,7 +154,7 @@ class Recorder:
         """
         batched: list[Tensor] = []
         for x in (*arguments, *options.values()) if options else arguments:
-            batched += filter(is_batched, x if isinstance(x, _SEQUENCES) else (x,))
+            batched += filter(is_batched, x if isinstance(x, SEQUENCES) else (x,))
         missing: list[bool] | None = None
         known = True
 
@@ -281,7 +279,7 @@ class _Copy(torch.autograd.Function):
 
 def _to_physical(arguments: Iterable[Any], own: Mapping[int, Tensor]) -> list[Any]:
     """Replace batched tensors in arguments by physical ones (not a closure: that would keep them alive in a cycle)."""
-    return [type(x)(_to_physical(x, own)) if type(x) in _SEQUENCES else own.get(id(x), x) for x in arguments]
+    return [type(x)(_to_physical(x, own)) if type(x) in SEQUENCES else own.get(id(x), x) for x in arguments]
 
 
 def _is_cast(tensor: Tensor) -> bool:

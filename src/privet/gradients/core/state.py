@@ -179,7 +179,8 @@ class _Snapshot:
     """
 
     def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]]) -> None:
-        self._copied, self._protected = copied, protected
+        self._copy, self._protected = copied, protected
+        self._copies: dict[int, Tensor] = {}  # by id of the original: modules that share a tensor share its copy
         self._modules: list[tuple[type, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = []
         self.moved = False
         self._empty: list[Any] = []
@@ -214,6 +215,11 @@ class _Snapshot:
                 own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)
             else:
                 self._save(value, _DEPTH)
+
+    def _copied(self, tensor: Tensor) -> Tensor:
+        if id(tensor) not in self._copies:
+            self._copies[id(tensor)] = self._copy(tensor)
+        return self._copies[id(tensor)]
 
     def save_function(self, function: types.FunctionType) -> None:
         """Save the bindings of a function, and the objects bound."""

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.batching import check_not_nested, is_batched
+from privet.gradients.core.batching import SEQUENCES, check_not_nested, is_batched
 from privet.gradients.core.consensus import agree_on
 from privet.gradients.core.handlers import HANDLERS, OPERATORS
 from privet.gradients.core.randomness import Draws
@@ -354,13 +354,12 @@ def _inspect(args: Any, options: Any) -> tuple[bool, list[Tensor]]:
                 batched = True
             elif x.requires_grad:
                 asking.append(x)
-        elif isinstance(x, _SEQUENCES):
+        elif isinstance(x, SEQUENCES):
             inner, more = _inspect(x, {})
             batched, asking = batched or inner, asking + more
     return batched, asking
 
 
-_SEQUENCES = (list, tuple)  # not `list | tuple`, which would be made anew for every argument of every call
 _is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
 _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 
