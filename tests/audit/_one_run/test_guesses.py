@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -117,13 +118,16 @@ MEASURED_TOO = [
     [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in MEASURED_TOO)],
 )
 def test_an_ideal_adversary_matches_published_results(rate, steps, epsilon, counting, trade_off):
-    """Means of five of bounds that scatter by a fifth, with another number of guesses to choose from."""
+    """Means of five of bounds that scatter by a fifth, with another number of guesses to choose from.
+
+    Here, too, the mean of five is compared: single simulations scatter by up to a tenth, and would miss once in a hundred runs.
+    """
     sampling = FullBatch() if rate == 1 else Poisson(1000 * rate)
     plan = privet.Plan(examples=1000, sampling=sampling, steps=steps, clipping=Flat(1.0), delta=DELTA).calibrate(epsilon)
-    found = simulate_ideal_attack(plan, 1000)
-    assert found.epsilon == pytest.approx(counting, rel=0.35, abs=0.35)
-    assert found.epsilon_f_dp == pytest.approx(trade_off, rel=0.35, abs=0.35)
-    assert found.epsilon <= found.epsilon_f_dp < epsilon
+    found = [simulate_ideal_attack(plan, 1000) for _ in range(5)]
+    assert mean(each.epsilon for each in found) == pytest.approx(counting, rel=0.35, abs=0.35)
+    assert mean(each.epsilon_f_dp for each in found) == pytest.approx(trade_off, rel=0.35, abs=0.35)
+    assert all(each.epsilon <= each.epsilon_f_dp < epsilon for each in found)
 
 
 @pytest.mark.parametrize(("change", "name"), [
