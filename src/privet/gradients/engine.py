@@ -72,7 +72,7 @@ class Engine:
         for start, part in self._split(examples):
             passes = Passes(self.program, self.seeds, self.method, past, self.skip_errors)
             for index, tape in passes.tapes(part):
-                yield index + start, tape
+                yield index + start if start else index, tape
             self.looped += passes.looped
 
     def _split(self, examples: Examples) -> Iterator[tuple[int, Examples]]:
@@ -114,9 +114,10 @@ class Engine:
         partial_sums = PartialSums.empty(summed, clipping, examples)
         for index, whole in covering:
             tape = whole if known is None else whole.mask(known)
-            for where, part in [(slice(None), tape)] if subspace is None else subspace.split(tape):
+            split = [(index, tape)] if subspace is None else ((index[where], part) for where, part in subspace.split(tape))
+            for positions, part in split:
                 sums, norms = clip(part, clipping, groups)
-                partial_sums.add(index[where], sums, norms)
+                partial_sums.add(positions, sums, norms)
         return partial_sums
 
     def _clip_by_estimates(self, examples: Examples, clipping: Projected, past: Past, directions: Directions) -> PartialSums:

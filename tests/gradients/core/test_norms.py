@@ -3,14 +3,24 @@
 import pytest
 import torch
 
-from privet.gradients.core.norms import blocks, full_precision, squared_norms
+from privet.gradients.core.norms import _FEW, blocks, factor_norms, full_precision, squared_norms
 
 
+@pytest.mark.parametrize("numbers", [1, _FEW + 1])
 @pytest.mark.parametrize("length", [1, 1023, 1024, 1025, 100_000, 4_000_000])
-def test_rows_of_any_length_are_exact(length):
+def test_rows_of_any_length_are_exact(length, numbers):
     torch.manual_seed(0)
-    x = torch.randn(2, length)
-    assert torch.allclose(squared_norms(x), x.double().square().sum(1), rtol=2e-6)  # 1e-6 of the norm
+    x = torch.randn(-(-numbers // length), length)
+    exact = x.double().square().sum(1)
+    assert torch.allclose(squared_norms(x), exact, rtol=2e-6)  # 1e-6 of the norm
+    assert torch.allclose(factor_norms(x), exact.sqrt(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("numbers", [1, _FEW + 1])
+def test_a_factor_does_not_lose_what_underflows(numbers):
+    x = torch.full((-(-numbers // 4), 4), 1e-30)
+    assert squared_norms(x.double())[0] > 0
+    assert (factor_norms(x) >= 2e-30).all()
 
 
 def test_a_long_row_of_equal_numbers_is_not_under_estimated():
@@ -50,12 +60,15 @@ def test_rows_that_are_not_contiguous_are_measured_as_they_are():
 
 
 @pytest.mark.parametrize("value", [1e25, torch.inf, torch.nan])
-def test_what_float32_cannot_hold_is_not_finite(value):
-    assert not torch.isfinite(squared_norms(torch.tensor([[1.0, value]])))[0]
+def test_a_square_that_float32_cannot_represent_is_finite_only_for_few_numbers(value):
+    few, many = torch.tensor([[1.0, value]]), torch.tensor([[1.0, value]]).expand(_FEW, 2)
+    assert squared_norms(few).isfinite().item() == (value == 1e25)
+    assert not squared_norms(many).isfinite().any()
 
 
-def test_a_row_that_is_not_finite_leaves_its_neighbours_alone():
-    found = squared_norms(torch.tensor([[1.0, 2.0], [torch.nan, 0.0], [3.0, 0.0]]))
+@pytest.mark.parametrize("repeats", [1, _FEW])
+def test_a_row_that_is_not_finite_leaves_its_neighbours_alone(repeats):
+    found = squared_norms(torch.tensor([[1.0, 2.0], [torch.nan, 0.0], [3.0, 0.0]]).repeat(repeats, 1))
     assert found[[0, 2]].tolist() == pytest.approx([5.0, 9.0])
 
 

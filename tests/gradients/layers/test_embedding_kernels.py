@@ -221,7 +221,7 @@ def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     source = embedding_kernels._SOURCE.read_text()
     wrong = tmp_path / "embedding_kernels.cpp"
-    wrong.write_text(source.replace("row[k] += weight * gradient[k]", "row[k] = weight * gradient[k]"))
+    wrong.write_text(source.replace("row[k] += term.weight * gradient[k]", "row[k] = term.weight * gradient[k]"))
     assert wrong.read_text() != source
     monkeypatch.setattr(embedding_kernels, "_SOURCE", wrong)
     description = "torch: the compiled functions do not agree with those in torch"

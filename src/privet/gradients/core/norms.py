@@ -15,6 +15,8 @@ from torch import Tensor
 
 # float32 vector norms lose up to 1 % over rows of 10⁸ numbers; over pieces of this length they are exact to 1e-7.
 _PIECE = 1024
+# So few numbers are converted to float64 in less time than further calls take.
+_FEW = 1 << 13
 # Size of a working set that stays in a core's cache, in numbers.
 CACHE = 1 << 19
 # Factor by which working sets are larger on accelerators: few kernel launches, and a quarter of a gigabyte in float32.
@@ -74,15 +76,24 @@ def squared_norms(x: Tensor) -> Tensor:
     The norms of pieces of a row are computed in the tensor's own precision and added in float64. A result of infinity or NaN
     means that the norm cannot be computed in this precision.
     """
-    length = math.prod(x.shape[1:])
-    rows = x.reshape(len(x), length)
-    whole = length // _PIECE * _PIECE
-    if not whole:
+    if x.numel() <= _FEW:
+        return _precise_norms(x).square_()
+    examples, length = x.shape[0], math.prod(x.shape[1:])
+    rows = x.reshape(examples, length)
+    if length <= _PIECE:
         return _squares(rows)
-    total = _squares(rows[:, :whole].view(len(rows), -1, _PIECE)).sum(1)
+    whole = length // _PIECE * _PIECE
+    total = _squares(rows[:, :whole].view(examples, -1, _PIECE)).sum(1)
     if whole < length:
         total += _squares(rows[:, whole:])
     return total
+
+
+def _precise_norms(x: Tensor) -> Tensor:
+    """Return the norm of each row of the first dimension, computed in float64, in which squares of float32 do not underflow."""
+    rows = x if x.dim() > 1 else x[:, None]
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=tuple(range(1, rows.dim())), dtype=torch.float64)
+    return norms
 
 
 def _squares(x: Tensor) -> Tensor:
@@ -96,9 +107,11 @@ def factor_norms(x: Tensor) -> Tensor:
 
     The other factor may be arbitrarily large, so what squares of small numbers lose to underflow matters.
     """
+    if x.numel() <= _FEW:
+        return _precise_norms(x)
     length = math.prod(x.shape[1:])
-    if length < _PIECE:
-        norms: Tensor = torch.linalg.vector_norm(x.reshape(len(x), length), dim=1).double()
+    if length <= _PIECE:
+        norms: Tensor = torch.linalg.vector_norm(x.reshape(x.shape[0], length), dim=1).double()
     else:
         norms = squared_norms(x).sqrt_()
     return norms.add_(underflow(length, x.dtype))

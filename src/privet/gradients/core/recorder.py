@@ -154,17 +154,19 @@ class Recorder:
         """
         batched: list[Tensor] = []
         for x in (*arguments, *options.values()) if options else arguments:
-            batched += filter(is_batched, x if isinstance(x, SEQUENCES) else (x,))
+            if type(x) in SEQUENCES:
+                batched += filter(is_batched, x)
+            elif is_batched(x):
+                batched.append(x)
         missing: list[bool] | None = None
         known = True
 
         def below(*physical: Tensor) -> Any:
             nonlocal known, missing
-            own = {id(x): tensor for x, tensor in zip(batched, physical, strict=False)}  # the token alone, if none is batched
-
-            self._physical = {id(tensor): tensor for tensor in physical}
+            own = dict(zip(map(id, batched), physical, strict=False))  # the token alone, if none is batched
+            self._physical = dict(zip(map(id, physical), physical, strict=True))
             try:
-                named = dict(zip(options, _to_physical(options.values(), own), strict=True))
+                named = dict(zip(options, _to_physical(options.values(), own), strict=True)) if options else {}
                 found = rule(self, *_to_physical(arguments, own), **named)
             finally:
                 self._physical = {}

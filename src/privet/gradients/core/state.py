@@ -207,10 +207,12 @@ class _Snapshot:
                 own["_buffers"][name] = self._copied(buffer)
         for name, value in before.items():
             kind = type(value)
-            if kind in _CONSTANT or name in _TABLES:
+            if kind in _CONSTANT:
                 continue
             if kind in _EMPTIED and not value:
                 self._empty.append(value)
+            elif name in _TABLES:
+                continue
             elif isinstance(value, Tensor):
                 own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)
             else:

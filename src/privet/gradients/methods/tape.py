@@ -56,10 +56,15 @@ class Tape:
 
     def group_norms(self, groups: Groups) -> Tensor:
         """Return the norm of every group's gradients, (G, B) float64."""
-        none = torch.zeros(self.examples, dtype=torch.float64, device=self.device)
         with full_precision(self.device):
             squares = [[self.grads[name].squared_norms() for name in names if name in self.grads] for names in groups]
-        return torch.stack([torch.stack(own or [none]).sum(0) for own in squares]).sqrt_()
+        return torch.cat([self._add_squares(own) for own in squares]).sqrt_()
+
+    def _add_squares(self, squares: Sequence[Tensor]) -> Tensor:
+        """Return the sum of squared norms, (1, B); zeros for none."""
+        if not squares:
+            return torch.zeros(1, self.examples, dtype=torch.float64, device=self.device)
+        return torch.stack(tuple(squares)).sum(0, keepdim=True)
 
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
         """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B).
@@ -69,7 +74,7 @@ class Tape:
         """
         sums = {}
         with full_precision(self.device):
-            for row, names in zip(weights, groups, strict=True):
+            for row, names in zip(weights.unbind(), groups, strict=True):
                 single = row.float()  # once for all parameters in float32, which are usually all
                 for name in names:
                     grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]

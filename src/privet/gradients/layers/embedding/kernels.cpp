@@ -8,14 +8,15 @@
 #include <cmath>
 #include <cstdint>
 #include <exception>
+#include <numeric>
 #include <vector>
 
 namespace {
 
 constexpr std::int64_t LANES = 32;        // independent partial sums: several vectors of any width
-constexpr std::int64_t AHEAD = 6;         // positions between prefetching a row and adding to it
+constexpr std::int64_t AHEAD = 4;         // lookups between prefetching a gradient and adding it
 constexpr std::uintptr_t LINE = 64;       // bytes per prefetch
-constexpr std::uintptr_t FETCHED = 1024;  // bytes of a row to prefetch; the hardware prefetcher does the rest
+constexpr std::uintptr_t FETCHED = 1024;  // bytes of a gradient to prefetch; the hardware prefetcher does the rest
 
 // Strides count elements. Gradients of one position are contiguous; a position stride of zero shares one gradient.
 template <typename Number>
@@ -40,9 +41,9 @@ double squared_norm(const Number *x, std::int64_t size) {
     for (; j + LANES <= size; j += LANES)
         for (std::int64_t k = 0; k < LANES; k++) lanes[k] += static_cast<double>(x[j + k]) * static_cast<double>(x[j + k]);
     for (; j < size; j++) lanes[j % LANES] += static_cast<double>(x[j]) * static_cast<double>(x[j]);
-    double sum = 0.0;
-    for (double lane : lanes) sum += lane;
-    return sum;
+    for (std::int64_t half = LANES / 2; half > 0; half /= 2)
+        for (std::int64_t k = 0; k < half; k++) lanes[k] += lanes[k + half];
+    return lanes[0];
 }
 
 template <typename Number>
@@ -50,71 +51,77 @@ void accumulate(const Number *__restrict x, std::int64_t size, double *__restric
     for (std::int64_t k = 0; k < size; k++) sum[k] += static_cast<double>(x[k]);
 }
 
-// Positions of one example by index: a hash table with at least twice as many slots, cleared by incrementing the example.
-class Positions {
+// Groups of positions of one example by index: a hash table with at least four times as many slots as positions, which is cleared
+// by incrementing the example.
+class Groups {
   public:
     struct Group {
         std::int64_t index, example, last, count;
     };
 
-    explicit Positions(std::int64_t positions) : before(positions) {
-        while ((std::int64_t{1} << bits) < 2 * positions) bits++;
-        slots.assign(std::size_t{1} << bits, Group{0, -1, 0, 0});
-        groups.reserve(positions);
+    explicit Groups(std::int64_t positions) {
+        while ((std::int64_t{1} << bits) < 4 * positions) bits++;
+        slots.assign(std::size_t{1} << bits, Group{0, -1, -1, 0});
     }
 
-    // Add a position to the group of its index, and return the previous size of the group.
-    std::int64_t add(std::int64_t index, std::int64_t example, std::int64_t position) {
+    // Return the group of an index; its count is zero if the index is new.
+    Group &find(std::int64_t index, std::int64_t example) {
         const std::size_t mask = slots.size() - 1;
         std::size_t place = static_cast<std::uint64_t>(index) * 0x9e3779b97f4a7c15u >> (64 - bits);
         while (slots[place].example == example && slots[place].index != index) place = (place + 1) & mask;
         Group &group = slots[place];
-        if (group.example != example) {
-            group = Group{index, example, position, 1};
-            before[position] = -1;
-            groups.push_back(&group);
-            return 0;
-        }
-        before[position] = group.last;
-        group.last = position;
-        return group.count++;
+        if (group.example != example) group = Group{index, example, -1, 0};
+        return group;
     }
-
-    std::vector<const Group *> groups;  // in order of first occurrence of their indices
-    std::vector<std::int64_t> before;   // the group's position before this one, or −1
 
   private:
     int bits = 1;
     std::vector<Group> slots;
 };
 
+// All positions share one gradient: the sum at an index is as many times as long as the index is frequent.
 template <typename Number>
-void measure(const Lookups<Number> &of, double *squares, double *rounding) {
-    Positions found(of.positions);
-    std::vector<double> sum(of.width);
+void measure_shared(const Lookups<Number> &of, double *squares, double *rounding) {
+    Groups groups(of.positions);
     for (std::int64_t i = 0; i < of.examples; i++) {
-        found.groups.clear();
         std::int64_t many = 0, square_of_counts = 0;
         for (std::int64_t t = 0; t < of.positions; t++) {
             const std::int64_t index = of.index(i, t);
             if (index == of.padding) continue;
-            square_of_counts += 2 * found.add(index, i, t) + 1;
+            square_of_counts += 2 * groups.find(index, i).count++ + 1;
             many++;
         }
-        squares[i] = rounding[i] = 0.0;
-        if (many > 0 && of.gradient_position == 0) {
-            const double square = squared_norm(of.gradient(i, 0), of.width);
-            squares[i] = square * static_cast<double>(square_of_counts);
-            rounding[i] = std::sqrt(square) * (static_cast<double>(many) + 0.5 * static_cast<double>(square_of_counts));
-            continue;
+        const double square = many > 0 ? squared_norm(of.gradient(i, 0), of.width) : 0.0;
+        squares[i] = square * static_cast<double>(square_of_counts);
+        rounding[i] = std::sqrt(square) * (static_cast<double>(many) + 0.5 * static_cast<double>(square_of_counts));
+    }
+}
+
+template <typename Number>
+void measure(const Lookups<Number> &of, double *squares, double *rounding) {
+    if (of.gradient_position == 0) return measure_shared(of, squares, rounding);
+    Groups groups(of.positions);
+    std::vector<const Groups::Group *> found;         // in order of first occurrence of their indices
+    std::vector<std::int64_t> before(of.positions);  // the group's position before this one, or −1
+    std::vector<double> sum(of.width);
+    for (std::int64_t i = 0; i < of.examples; i++) {
+        found.clear();
+        for (std::int64_t t = 0; t < of.positions; t++) {
+            const std::int64_t index = of.index(i, t);
+            if (index == of.padding) continue;
+            Groups::Group &group = groups.find(index, i);
+            before[t] = group.last;
+            group.last = t;
+            if (group.count++ == 0) found.push_back(&group);
         }
-        for (const Positions::Group *group : found.groups) {
+        squares[i] = rounding[i] = 0.0;
+        for (const Groups::Group *group : found) {
             double square = squared_norm(of.gradient(i, group->last), of.width);
             double lengths = std::sqrt(square);
             if (group->count > 1) {
                 sum.assign(of.width, 0.0);
                 accumulate(of.gradient(i, group->last), of.width, sum.data());
-                for (std::int64_t t = found.before[group->last]; t >= 0; t = found.before[t]) {
+                for (std::int64_t t = before[group->last]; t >= 0; t = before[t]) {
                     lengths += std::sqrt(squared_norm(of.gradient(i, t), of.width));
                     accumulate(of.gradient(i, t), of.width, sum.data());
                 }
@@ -126,37 +133,53 @@ void measure(const Lookups<Number> &of, double *squares, double *rounding) {
     }
 }
 
-// Writes every row of the total: the first gradient of a row is stored and not added, and rows without one become zero, which
-// saves a pass over the table.
+template <typename Number>
+struct Term {
+    const Number *gradient;
+    Number weight;
+};
+
+template <typename Number>
+void store(const Term<Number> &term, std::int64_t size, Number *__restrict row) {
+    const Number *__restrict gradient = term.gradient;
+    for (std::int64_t k = 0; k < size; k++) row[k] = term.weight * gradient[k];
+}
+
+template <typename Number>
+void add(const Term<Number> &term, std::int64_t size, Number *__restrict row) {
+    const Number *__restrict gradient = term.gradient;
+    for (std::int64_t k = 0; k < size; k++) row[k] += term.weight * gradient[k];
+}
+
+// Sorts the terms by row, in order of examples and positions, and then writes every row of the total in turn. Adding them as they
+// come would read and write rows all over the table.
 template <typename Number>
 bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size, Number *total) {
-    std::vector<unsigned char> written(size);
-    const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(total), row_bytes = of.width * sizeof(Number);
-    const std::uintptr_t fetched = std::min(row_bytes, FETCHED);
-    for (std::int64_t i = 0; i < of.examples; i++) {
-        const Number weight = weights[i];
+    std::vector<std::int64_t> begins(size + 1);  // of the terms of each row
+    for (std::int64_t i = 0; i < of.examples; i++)
         for (std::int64_t t = 0; t < of.positions; t++) {
-            if (t + AHEAD < of.positions) {
-                // As an integer: for an index outside the table the pointer would be invalid; prefetching the address is harmless.
-                const std::uintptr_t row = start + static_cast<std::uintptr_t>(of.index(i, t + AHEAD)) * row_bytes;
-                for (std::uintptr_t byte = 0; byte < fetched; byte += LINE)
-                    __builtin_prefetch(reinterpret_cast<const void *>(row + byte), 1);
-            }
             const std::int64_t index = of.index(i, t);
             if (index == of.padding) continue;
             if (index < 0 || index >= size) return false;
-            const Number *__restrict gradient = of.gradient(i, t);
-            Number *__restrict row = total + index * of.width;
-            if (written[index]) {
-                for (std::int64_t k = 0; k < of.width; k++) row[k] += weight * gradient[k];
-            } else {
-                for (std::int64_t k = 0; k < of.width; k++) row[k] = weight * gradient[k];
-                written[index] = 1;
-            }
+            begins[index]++;
+        }
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());  // the ends, from which the next loop counts down
+    std::vector<Term<Number>> terms(begins[size]);
+    for (std::int64_t i = of.examples - 1; i >= 0; i--)
+        for (std::int64_t t = of.positions - 1; t >= 0; t--)
+            if (const std::int64_t index = of.index(i, t); index != of.padding)
+                terms[--begins[index]] = {of.gradient(i, t), weights[i]};
+    const std::uintptr_t fetched = std::min<std::uintptr_t>(of.width * sizeof(Number), FETCHED);
+    for (std::int64_t index = 0; index < size; index++) {
+        Number *row = total + index * of.width;
+        if (begins[index] == begins[index + 1]) std::fill_n(row, of.width, Number{0});
+        for (std::int64_t place = begins[index]; place < begins[index + 1]; place++) {
+            if (place + AHEAD < begins[size])
+                for (std::uintptr_t byte = 0; byte < fetched; byte += LINE)
+                    __builtin_prefetch(reinterpret_cast<const char *>(terms[place + AHEAD].gradient) + byte);
+            (place == begins[index] ? store<Number> : add<Number>)(terms[place], of.width, row);
         }
     }
-    for (std::int64_t index = 0; index < size; index++)
-        if (!written[index]) std::fill_n(total + index * of.width, of.width, Number{0});
     return true;
 }
 
