@@ -102,6 +102,13 @@ def test_losses_that_examples_share_are_refused(loss):
     assert refused(loss, examples=8)
 
 
+def test_random_numbers_that_only_change_rounding_do_not_hide_the_dependence():
+    def mixed(m, b):
+        return (1 + 1e-6 * np.random.rand()) * classify(m, (b[0] + b[0].flip(0), b[1]))
+
+    assert refused(mixed)
+
+
 @pytest.mark.parametrize("loss", [
     classify, lambda m, b: classify(m, (F.dropout(b[0], 0.5), b[1])),
     lambda m, b: classify(m, (b[0] + torch.randn_like(b[0]), b[1])),

@@ -119,7 +119,10 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
 
 
 class _Product(torch.autograd.Function):
-    """x Wᵀ + b, or x W + b for a transposed weight; the backward pass returns the input gradient only and records the factors."""
+    """x Wᵀ + b, or x W + b for a transposed weight, one row for each vector of x: (…, d) → (rows, p).
+
+    The backward pass returns the input gradient only and records the factors.
+    """
 
     @staticmethod
     def forward(
@@ -127,7 +130,10 @@ class _Product(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.transposed, ctx.record = transposed, record
-        return F.linear(x, weight.t() if transposed else weight, bias)
+        # As rows in here, x has no view in the graph. A matrix is returned, because torch returns a view for more dimensions, and
+        # views created by a custom function must not be written to.
+        rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+        return F.linear(rows, weight.t() if transposed else weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -136,7 +142,7 @@ class _Product(torch.autograd.Function):
         into = None
         if ctx.needs_input_grad[1]:
             weight = weight.to(grad.dtype)
-            into = (grad @ (weight.t() if ctx.transposed else weight)).to(x.dtype)
+            into = (grad @ (weight.t() if ctx.transposed else weight)).to(x.dtype).view(x.shape)
         return None, into, None, None, None, None
 
 
@@ -163,9 +169,7 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
         if recorder.follows(bias):
             recorder.add(bias, DenseGrad(g.squeeze(1) if g.shape[1] == 1 else g.sum(1)))
 
-    # Return a matrix: for more dimensions torch returns a view, and views created by a custom function must not be written to.
-    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    result: Tensor = _Product.apply(recorder.anchor, rows, plain_weight, plain_bias, transposed, record)  # type: ignore[no-untyped-call]
+    result: Tensor = _Product.apply(recorder.anchor, x, plain_weight, plain_bias, transposed, record)  # type: ignore[no-untyped-call]
     return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])
 
 

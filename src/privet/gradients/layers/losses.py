@@ -29,5 +29,4 @@ def cross_entropy(
         input.flatten(0, 1), target.flatten(0, 1), recorder.detach(weight)[0], ignore_index=ignore_index, reduction="none",
         label_smoothing=label_smoothing,
     )  # fmt: skip
-    losses: Tensor = rows.unflatten(0, input.shape[:2])
-    return losses
+    return rows.reshape(*input.shape[:2], *rows.shape[1:])

@@ -106,7 +106,7 @@ class Tape:
 def precise_norms(tape: Tape, groups: Groups) -> Tensor:
     """Return the norm of every group's gradients, (G, B) float64, recomputed in float64 where float32 is not sufficient."""
     norms = tape.group_norms(groups)
-    odd = (~norms.isfinite().all(0)).nonzero().flatten()
+    odd = (~(norms < LONG).all(0)).nonzero().flatten()
     if len(odd):
         norms[:, odd] = tape.index_select(odd).double().group_norms(groups)
     return norms
