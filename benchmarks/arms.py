@@ -12,7 +12,9 @@ import torch._dynamo  # which optimizers and tapes import when first used: code,
 
 from benchmarks.models import Case, losses
 from privet.clipping import Flat
-from privet.gradients import clipped_sum, estimated_norms, per_example_norms
+from privet.gradients import estimated_norms, per_example_norms, trainable
+from privet.gradients.core.examples import split_batch
+from privet.gradients.engine import Engine
 from privet.noise import SecureSource, Token, release
 from privet.noise.past import PastNoise
 
@@ -47,15 +49,19 @@ def privet(
     method: str = "ghost",
     past: PastNoise | None = None,
 ) -> Step:
-    """Return a private step, without noise where there is no source, and with noise made of that of earlier steps if given."""
+    """Return a private step, without noise where there is no source, and with noise made of that of earlier steps if given.
+
+    Like `Training`, and like Opacus' wrappers, it prepares the model once. A call of `clipped_sum` does so every time.
+    """
     model, batch = case.build(), case.batch()
+    engine = Engine(model, losses, trainable(model), method)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     size = len(batch[1])
     numbers = itertools.count(1)
 
     def step() -> None:
         optimizer.zero_grad()
-        clipped = clipped_sum(model, losses, batch, rule, method=method)
+        clipped = engine.clipped_sum(split_batch(batch), rule).to_clipped_sum(engine.parameters, rule)
         tensors: Any = clipped.tensors
         if source:
             tensors = release(clipped, Token(next(numbers), MULTIPLIER), source, past=past).tensors

@@ -13,7 +13,6 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -138,13 +137,17 @@ class GeneratorWatch:
     """Detects draws from the global generators; use it inside `preserve_generators`."""
 
     def __init__(self) -> None:
-        self._before, self._has_numpy_advanced = _read_generators(), watch_numpy_generator()
+        self._python, self._torch, self._has_numpy_advanced = read_python_generator(), _read_torch(), watch_numpy_generator()
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
-        return _read_generators() != self._before or self._has_numpy_advanced()
+        return read_python_generator() != self._python or self._has_torch_advanced() or self._has_numpy_advanced()
+
+    def _has_torch_advanced(self) -> bool:
+        now = _read_torch()
+        # A device that is in use for the first time has a generator that was not read before.
+        return len(now) != len(self._torch) or not all(map(torch.equal, now, self._torch))
 
 
-def _read_generators() -> list[Any]:
-    """Return the states of the global generators of Python and torch, in a form that `==` compares."""
-    return [read_python_generator(), *(generator.get_state().numpy().tobytes() for generator in torch_generators())]
+def _read_torch() -> list[Tensor]:
+    return [generator.get_state() for generator in torch_generators()]
