@@ -4,6 +4,7 @@ from mutant import Mutant, alone, among, tape
 
 DRAWS = among("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")
 HELD = among("test_guard", "test_other_objects_of_a_loss_are_restored")
+UNREGISTERED = among("test_unregistered_modules", "test_examples_do_not_meet_in_a_buffer")
 GUARD = among("test_guard", "test_changes_by_a_model_are_restored")
 WRITES = among("test_calls", "test_parameters_are_not_written_to")
 LAWS = among("test_random", "test_laws_are_torchs_and_every_examples_own")
@@ -38,6 +39,24 @@ CORE = [
     Mutant("parts draw anew", "Draws.restart",
            "_segments.append(_Segment(self._seeds(), len(index)))", "_segments = [_Segment(self._seeds(), len(index))]",
            DRAWS),
+    Mutant("modules that are not registered are not looked into", "_Snapshot._save",
+           "self.save_module(module)", "pass",
+           UNREGISTERED),
+    Mutant("what a method belongs to is not looked at", "_Snapshot._save",
+           "self._save(value.__self__, depth)", "pass",
+           UNREGISTERED),
+    Mutant("what a function in an attribute uses is not looked at", "_Snapshot._save",
+           "self.save_function(value)", "pass",
+           UNREGISTERED),
+    Mutant("what is bound to a function's arguments is not looked at", "_Snapshot._save",
+           "(value.func, *value.args, *value.keywords.values())", "()",
+           UNREGISTERED),
+    Mutant("copies of buffers are put back into a table that a container holds", "_Snapshot.save_module",
+           "(module, own, *(before[name] for name in _TABLES))", "(module,)",
+           UNREGISTERED),
+    Mutant("parameters of modules that are not registered are written to", "Guard.isolate",
+           "self._reached = snapshot.modules", "pass",
+           among("test_unregistered_modules", "test_a_parameter_is_not_written_to")),
     Mutant("attributes stay as a pass left them", "_Snapshot.restore",
            "own.clear()\nown.update(before)", "pass",
            GUARD),

@@ -10,6 +10,7 @@ __all__ = [
     "find_modules",
     "find_reachable",
     "find_user_classes",
+    "is_user_code",
     "iter_bindings",
     "iter_methods",
     "list_modules",
@@ -114,11 +115,12 @@ def list_modules(root: nn.Module) -> list[nn.Module]:
 @functools.lru_cache(maxsize=1024)
 def find_user_classes(kind: type) -> tuple[type, ...]:
     """Return a class and its bases that are user code: defined neither in Python nor in an installed library."""
-    return tuple(each for each in kind.__mro__ if _is_user_code(each.__module__))
+    return tuple(each for each in kind.__mro__ if is_user_code(each.__module__))
 
 
 @functools.cache
-def _is_user_code(name: str) -> bool:
+def is_user_code(name: str) -> bool:
+    """Return whether the Python module of this name belongs neither to Python nor to an installed library."""
     if name.partition(".")[0] in ("builtins", "torch", "privet"):
         return False
     place = getattr(sys.modules.get(name), "__file__", None)

@@ -26,8 +26,8 @@ from privet.gradients.core.reachable import (
     Binding,
     bind,
     find_functions,
-    find_modules,
     find_user_classes,
+    is_user_code,
     iter_bindings,
     iter_methods,
     list_modules,
@@ -66,17 +66,10 @@ class Guard:
         known |= find_functions(*iter_methods(used))  # of autograd functions, say, whose backward pass is user code too
         self._functions = list(known)
         self._classes = list(dict.fromkeys([*classes, *used]))
-        self._holders = [holder for holder in holders if holder is not None and not isinstance(holder, nn.Module)]
-        self._model, self._others = model, list[nn.Module]()
-        if others := find_modules(loss_fn):
-            own = set(modules)
-            self._others = [module for module in others.values() if module not in own]
+        self._holders, self._model, self._reached = holders, model, modules
         self.created: set[str] = set()
-        if any(isinstance(module, torch.jit.ScriptModule) for module in (*modules, *self._others)):
-            raise UnsupportedModelError(
-                "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
-                "be kept apart; pass the module that it was made from"
-            )
+        for module in modules:
+            _refuse_scripts(module)
 
     @contextlib.contextmanager
     def isolate(self, batched: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
@@ -86,15 +79,16 @@ class Guard:
             batched: copies a buffer, if each example gets its own copy to write into.
         """
         modes, snapshot = _save_modes(), _Snapshot(batched or torch.clone, self.iter_parameters)
-        for module in self._modules():
-            snapshot.save_module(module)
-        for function in self._functions:
-            snapshot.save_function(function)
-        for kind in self._classes:
-            snapshot.save_class(kind)
-        for holder in self._holders:
-            snapshot.save_object(holder)
         try:
+            for module in list_modules(self._model):  # one may have been added since the last pass
+                snapshot.save_module(module)
+            for function in self._functions:
+                snapshot.save_function(function)
+            for kind in self._classes:
+                snapshot.save_class(kind)
+            for holder in self._holders:
+                snapshot.save_object(holder)
+            self._reached = snapshot.modules
             with forbid_calls():
                 yield
         finally:
@@ -106,10 +100,6 @@ class Guard:
                 "parameters through the optimizer only"
             )
 
-    def _modules(self) -> list[nn.Module]:
-        """Return the current modules: one may have been added since the last pass."""
-        return [*list_modules(self._model), *self._others]
-
     def is_protected(self, x: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""
         place = _data_ptr(x)
@@ -117,15 +107,22 @@ class Guard:
 
     def iter_parameters(self) -> Iterator[Tensor]:
         """Yield the parameters of all reachable modules, trained or not."""
-        for module in self._modules():
+        for module in self._reached:
             yield from (parameter for parameter in module._parameters.values() if parameter is not None)
 
     def _protected_pointers(self) -> set[int | None]:
-        modules = self._modules()
-        buffers = (x for module in modules for x in module._buffers.values() if x is not None and x.numel() > _COPIED)
-        held = (x for module in modules for x in module.__dict__.values() if isinstance(x, Tensor))
+        buffers = (x for module in self._reached for x in module._buffers.values() if x is not None and x.numel() > _COPIED)
+        held = (x for module in self._reached for x in module.__dict__.values() if isinstance(x, Tensor))
         uncopied = (x for x in held if x.requires_grad or x.numel() > _COPIED)
         return {_data_ptr(x) for x in (*self.iter_parameters(), *buffers, *uncopied)}
+
+
+def _refuse_scripts(module: nn.Module) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedModelError(
+            "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
+            "be kept apart; pass the module that it was made from"
+        )
 
 
 def _data_ptr(x: Tensor) -> int | None:
@@ -160,8 +157,8 @@ def _read_modes(kinds: Sequence[str]) -> list[Any]:
 
 # Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
 _CONSTANT = {
-    type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.FunctionType,
-    types.MethodType, types.BuiltinFunctionType, types.ModuleType,
+    type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.BuiltinFunctionType,
+    types.ModuleType,
 }  # fmt: skip
 _CONTAINERS = (list, dict, set, deque)
 _EMPTIED = {dict, OrderedDict, set, list}
@@ -175,13 +172,15 @@ class _Snapshot:
         protected: yields the parameters, which are never written to.
 
     Attributes:
+        modules: those saved, with the ones that are not registered but held by a container, an object or a function.
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
     """
 
     def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]]) -> None:
         self._copy, self._protected = copied, protected
         self._copies: dict[int, Tensor] = {}  # by id of the original: modules that share a tensor share its copy
-        self._modules: list[tuple[type, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = []
+        self._tables: list[tuple[type, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = []
+        self.modules: list[nn.Module] = []
         self.moved = False
         self._empty: list[Any] = []
         self._parameters: list[tuple[Tensor, bool, Tensor]] = []
@@ -190,10 +189,14 @@ class _Snapshot:
         self._known: set[int] = set()
 
     def save_module(self, module: nn.Module) -> None:
-        """Save the contents of a module, and replace its buffers by copies."""
+        """Save the contents of a module, once, and replace its buffers by copies."""
+        if id(module) in self._known:
+            return
+        self.modules.append(module)
         own = module.__dict__
         before = own.copy()
-        self._modules.append((type(module), own, before, [before[name].copy() for name in _TABLES]))
+        self._known.update(map(id, (module, own, *(before[name] for name in _TABLES))))  # also where containers hold its tables
+        self._tables.append((type(module), own, before, [before[name].copy() for name in _TABLES]))
         for parameter in before["_parameters"].values():
             if parameter is not None:
                 self._parameters.append((parameter, parameter.requires_grad, parameter.detach()))
@@ -226,7 +229,8 @@ class _Snapshot:
     def save_function(self, function: types.FunctionType) -> None:
         """Save the bindings of a function, and the objects bound."""
         for binding in iter_bindings(function):
-            self._save(binding[1], _DEPTH)
+            if type(binding[1]) is not types.FunctionType:  # `find_functions` has found those of the same file
+                self._save(binding[1], _DEPTH)
             self._bindings.append(binding)
         for held in (function.__defaults__, function.__kwdefaults__, function.__dict__):
             if held:
@@ -258,7 +262,7 @@ class _Snapshot:
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
         created = set()
-        for owner, own, before, tables in self._modules:
+        for owner, own, before, tables in self._tables:
             own.clear()
             own.update(before)
             for name, table in zip(_TABLES, tables, strict=True):
@@ -283,8 +287,13 @@ class _Snapshot:
         return created
 
     def _save(self, value: Any, depth: int) -> None:
-        """Save the contents of a tensor, a container or an object, each once."""
+        """Save the contents of a module, a function, a tensor, a container or an object, each once."""
         if type(value) in _CONSTANT or id(value) in self._known or not depth:
+            return
+        if isinstance(value, nn.Module):
+            for module in list_modules(value):
+                _refuse_scripts(module)
+                self.save_module(module)
             return
         self._known.add(id(value))
         if isinstance(value, Tensor):
@@ -299,6 +308,14 @@ class _Snapshot:
             if len(value) <= _LOOKED_INTO:
                 for item in list(value.values() if isinstance(value, dict) else value):
                     self._save(item, depth - 1)
+        elif isinstance(value, types.MethodType):
+            self._save(value.__self__, depth)
+        elif isinstance(value, types.FunctionType):
+            if is_user_code(value.__module__ or ""):
+                self.save_function(value)
+        elif isinstance(value, functools.partial):
+            for item in (value.func, *value.args, *value.keywords.values()):
+                self._save(item, depth - 1)
         elif _has_attributes(value):
             self._undo.append(_save_items(value.__dict__))
             for item in list(value.__dict__.values()):
@@ -314,8 +331,8 @@ def _is_same_table(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _has_attributes(value: Any) -> bool:
     """Return whether an object of user or library code has attributes that can be restored."""
-    plain = not isinstance(value, nn.Module | functools.partial | type)
-    return plain and isinstance(getattr(value, "__dict__", None), dict) and not type(value).__module__.startswith("privet.")
+    own = getattr(value, "__dict__", None)
+    return isinstance(own, dict) and not isinstance(value, type) and not type(value).__module__.startswith("privet.")
 
 
 def _save_tensor(x: Tensor) -> Callable[[], None]:
