@@ -47,6 +47,38 @@ def deviation_in_a_buffer():
     return bounded(writing(write, buffer=torch.ones(7)), FAR)
 
 
+class Average(nn.Module):
+    """Keeps an average of what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(7))
+
+    def forward(self, h):
+        with torch.no_grad():
+            self.seen.lerp_(h.detach().mean(0), 0.5)
+        return self.seen
+
+
+@attack("state")
+def average_in_a_module_that_only_a_list_holds():
+    """The module that keeps the average is not registered, so that no walk over submodules finds it."""
+    return bounded(writing(lambda self, h: h.add_(self.held[0](h)), held=[Average()]), FAR)
+
+
+@attack("state")
+def average_in_the_module_of_a_method():
+    """Only a bound method leads to the module that keeps the average."""
+    return bounded(writing(lambda self, h: h.add_(self.held(h)), held=Average().forward), FAR)
+
+
+@attack("state")
+def average_in_a_module_of_a_closure():
+    """The model's function closes over the module that keeps the average."""
+    average = Average()
+    return bounded(writing(lambda self, h: h.add_(average(h))), FAR)
+
+
 @attack("state")
 def largest_value_in_a_buffer():
     """A running maximum, as in quantisation observers, in training mode only."""

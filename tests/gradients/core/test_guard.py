@@ -262,6 +262,18 @@ def test_defaults_and_attributes_of_loss_functions_are_restored(method):
     assert (_with_default.__defaults__[0], _with_attribute.calls) == ([0.0], 0.0)
 
 
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_an_attribute_that_a_function_gives_itself_is_removed(method):
+    def loss(model, batch):
+        loss.calls = getattr(loss, "calls", 0) + 1
+        return loss.calls * model(batch[0]).sum(1)
+
+    x = torch.randn(4, 3)
+    norms = per_example_norms(nn.Linear(3, 1), loss, (x,), method=method)
+    assert not vars(loss)
+    assert norms.tolist() == pytest.approx((x.square().sum(1) + 1).sqrt().tolist(), rel=1e-5)
+
+
 class Teacher(nn.Module):
     def __init__(self):
         super().__init__()

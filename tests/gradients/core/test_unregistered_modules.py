@@ -117,6 +117,23 @@ def test_examples_do_not_meet_in_a_buffer(name, method):
     assert moved.norm() <= 0.5
 
 
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_a_module_that_a_hook_uses_is_isolated_and_what_the_hook_records_is_kept(method):
+    torch.manual_seed(0)
+    model, inner, shapes, x = nn.Linear(3, 3), Summing(), [], torch.randn(5, 3)
+
+    def add(_module, _inputs, output):
+        shapes.append(output.shape)
+        return inner(output)
+
+    model.register_forward_hook(add)
+    norms = per_example_norms(model, losses, x, method=method)
+    alone = [per_example_norms(model, losses, x[i : i + 1], method=method).item() for i in range(5)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert not inner.seen.any()
+    assert set(shapes) == {(1, 3)}
+
+
 def test_torchscript_is_refused_wherever_it_is_held():
     model = Model([torch.jit.script(nn.Linear(3, 3))])
     with pytest.raises(UnsupportedModelError, match="TorchScript"):

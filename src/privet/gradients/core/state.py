@@ -12,6 +12,7 @@ import contextlib
 import functools
 import operator
 import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from privet.gradients.core.reachable import (
     Binding,
     bind,
     find_functions,
+    find_reachable,
     find_user_classes,
     is_user_code,
     iter_bindings,
@@ -87,7 +89,7 @@ class Guard:
             for kind in self._classes:
                 snapshot.save_class(kind)
             for holder in self._holders:
-                snapshot.save_object(holder)
+                snapshot.save(holder)
             self._reached = snapshot.modules
             with forbid_calls():
                 yield
@@ -158,7 +160,7 @@ def _read_modes(kinds: Sequence[str]) -> list[Any]:
 # Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
 _CONSTANT = {
     type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.BuiltinFunctionType,
-    types.ModuleType,
+    types.ModuleType, weakref.ProxyType, weakref.CallableProxyType,
 }  # fmt: skip
 _CONTAINERS = (list, dict, set, deque)
 _EMPTIED = {dict, OrderedDict, set, list}
@@ -202,7 +204,7 @@ class _Snapshot:
                 self._parameters.append((parameter, parameter.requires_grad, parameter.detach()))
                 attributes = parameter.__dict__  # where quantised parameters keep their scales
                 if attributes:
-                    self._save(attributes, _DEPTH)
+                    self.save(attributes)
                 else:
                     self._empty.append(attributes)
         for name, buffer in before["_buffers"].items():
@@ -218,8 +220,18 @@ class _Snapshot:
                 continue
             elif isinstance(value, Tensor):
                 own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)
+            elif isinstance(value, dict) and name.endswith("_hooks"):
+                self._save_hooks(value)
             else:
-                self._save(value, _DEPTH)
+                self.save(value)
+
+    def _save_hooks(self, hooks: Any) -> None:
+        """Save a table of hooks, and the modules that they use; what else they store, such as a list of shapes, is a record."""
+        self._undo.append(_save_items(hooks))
+        for hook in list(hooks.values()):
+            for value in find_reachable(hook).values():
+                if isinstance(value, nn.Module):
+                    self.save(value)
 
     def _copied(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self._copies:
@@ -230,18 +242,22 @@ class _Snapshot:
         """Save the bindings of a function, and the objects bound."""
         for binding in iter_bindings(function):
             if type(binding[1]) is not types.FunctionType:  # `find_functions` has found those of the same file
-                self._save(binding[1], _DEPTH)
+                self.save(binding[1])
             self._bindings.append(binding)
-        for held in (function.__defaults__, function.__kwdefaults__, function.__dict__):
+        for held in (function.__defaults__, function.__kwdefaults__):
             if held:
-                self._save(held, _DEPTH)
+                self.save(held)
+        if function.__dict__:
+            self.save(function.__dict__)
+        else:
+            self._empty.append(function.__dict__)
 
     def save_class(self, kind: type) -> None:
         """Save the attributes of a user's class, except Python's own."""
         before = dict(vars(kind))
         for name, value in before.items():
             if type(value) not in _CODE and not name.startswith("__"):
-                self._save(value, _DEPTH)
+                self.save(value)
 
         def restore() -> None:
             if _is_same_table(vars(kind), before):
@@ -254,10 +270,6 @@ class _Snapshot:
                     setattr(kind, name, before[name])
 
         self._undo.append(restore)
-
-    def save_object(self, value: Any) -> None:
-        """Save the contents of an object."""
-        self._save(value, _DEPTH)
 
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
@@ -286,7 +298,7 @@ class _Snapshot:
             undo()
         return created
 
-    def _save(self, value: Any, depth: int) -> None:
+    def save(self, value: Any, depth: int = _DEPTH) -> None:
         """Save the contents of a module, a function, a tensor, a container or an object, each once."""
         if type(value) in _CONSTANT or id(value) in self._known or not depth:
             return
@@ -307,19 +319,19 @@ class _Snapshot:
                 self._undo.append(_save_items(value))
             if len(value) <= _LOOKED_INTO:
                 for item in list(value.values() if isinstance(value, dict) else value):
-                    self._save(item, depth - 1)
+                    self.save(item, depth - 1)
         elif isinstance(value, types.MethodType):
-            self._save(value.__self__, depth)
+            self.save(value.__self__, depth)
         elif isinstance(value, types.FunctionType):
             if is_user_code(value.__module__ or ""):
                 self.save_function(value)
         elif isinstance(value, functools.partial):
             for item in (value.func, *value.args, *value.keywords.values()):
-                self._save(item, depth - 1)
+                self.save(item, depth - 1)
         elif _has_attributes(value):
             self._undo.append(_save_items(value.__dict__))
             for item in list(value.__dict__.values()):
-                self._save(item, depth - 1)
+                self.save(item, depth - 1)
 
     def _is_parameter(self, value: Tensor) -> bool:
         return value.requires_grad and any(value is parameter for parameter in self._protected())
