@@ -192,10 +192,10 @@ class _Snapshot:
 
     def save_module(self, module: nn.Module) -> None:
         """Save the contents of a module, once, and replace its buffers by copies."""
-        if id(module) in self._known:
+        own = module.__dict__
+        if id(own) in self._known:  # saved already, perhaps through a proxy
             return
         self.modules.append(module)
-        own = module.__dict__
         before = own.copy()
         self._known.update(map(id, (module, own, *(before[name] for name in _TABLES))))  # also where containers hold its tables
         self._tables.append((type(module), own, before, [before[name].copy() for name in _TABLES]))
