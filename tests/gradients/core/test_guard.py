@@ -284,19 +284,25 @@ class Teacher(nn.Module):
         return x.detach()
 
 
+class OwnTensor(torch.Tensor):
+    """A tensor whose numbers are not compared, so that only its version tells that it was written to."""
+
+
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_other_objects_of_a_loss_are_restored(method):
     """Modules, arrays, and tensors that are written to without a version counter."""
     teacher, array, hidden, grown = Teacher(), np.zeros(2), torch.zeros(2), np.zeros(2)
+    own = torch.zeros(2).as_subclass(OwnTensor)
 
     def loss(m, x):
         array[0] += 1
         hidden.data.add_(1)
+        own.data.add_(1)
         grown.resize(3, refcheck=False)
         return (m(x) - teacher(m(x))).sum(1) + m(x).sum(1)
 
     cover(nn.Linear(3, 2), loss, torch.randn(4, 3), method)
-    assert (float(teacher.calls), array.tolist(), hidden.tolist()) == (0.0, [0.0, 0.0], [0.0, 0.0])
+    assert (float(teacher.calls), array.tolist(), hidden.tolist(), own.tolist()) == (0.0, [0.0] * 2, [0.0] * 2, [0.0] * 2)
     assert grown.tolist() == [0.0, 0.0]
 
 
