@@ -49,6 +49,14 @@ def test_the_result_is_float64_and_of_one_number_per_example():
     assert squared_norms(torch.full((3,), 2.0)).tolist() == [4.0] * 3
 
 
+@pytest.mark.parametrize("rows", [3, _FEW])
+def test_complex_numbers_have_the_length_of_their_two_parts(rows):
+    x = torch.complex(torch.full((rows, 2), 3.0), torch.full((rows, 2), 4.0))
+    for given in (x, x.conj()):
+        assert squared_norms(given)[:3].tolist() == pytest.approx([50.0] * 3)
+        assert factor_norms(given)[:3].tolist() == pytest.approx([50.0**0.5] * 3)
+
+
 def test_empty_shapes_have_no_length():
     assert squared_norms(torch.ones(0, 4)).shape == (0,)
     assert squared_norms(torch.ones(3, 0)).tolist() == [0.0] * 3

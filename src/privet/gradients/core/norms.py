@@ -76,7 +76,7 @@ def squared_norms(x: Tensor) -> Tensor:
     The norms of pieces of a row are computed in the tensor's own precision and added in float64. A result of infinity or NaN
     means that the norm cannot be computed in this precision.
     """
-    if x.numel() <= _FEW:
+    if _is_few(x):
         return _precise_norms(x).square_()
     examples, length = x.shape[0], math.prod(x.shape[1:])
     rows = x.reshape(examples, length)
@@ -87,6 +87,10 @@ def squared_norms(x: Tensor) -> Tensor:
     if whole < length:
         total += _squares(rows[:, whole:])
     return total
+
+
+def _is_few(x: Tensor) -> bool:
+    return x.numel() <= _FEW and not x.is_complex()
 
 
 def _precise_norms(x: Tensor) -> Tensor:
@@ -107,7 +111,7 @@ def factor_norms(x: Tensor) -> Tensor:
 
     The other factor may be arbitrarily large, so what squares of small numbers lose to underflow matters.
     """
-    if x.numel() <= _FEW:
+    if _is_few(x):
         return _precise_norms(x)
     length = math.prod(x.shape[1:])
     if length <= _PIECE:
