@@ -134,6 +134,34 @@ def test_a_module_that_a_hook_uses_is_isolated_and_what_the_hook_records_is_kept
     assert set(shapes) == {(1, 3)}
 
 
+class Adding:
+    """A hook that adds what it has seen so far."""
+
+    def __init__(self):
+        self.seen = 0.0
+
+    def __call__(self, _module, _inputs, output):
+        self.seen = self.seen + output.detach().sum(0)
+        return output + self.seen
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_hooks_that_are_objects_and_attributes_named_like_hooks_are_restored(method):
+    torch.manual_seed(0)
+    model, hook, x = Model(lambda x: x), Adding(), torch.randn(5, 3)
+    model.layer.register_forward_hook(hook)
+    model.my_hooks = {"calls": [0]}
+
+    def loss(model, x):
+        model.my_hooks["calls"][0] += 1
+        return losses(model, x)
+
+    norms = per_example_norms(model, loss, x, method=method)
+    alone = [per_example_norms(model, loss, x[i : i + 1], method=method).item() for i in range(5)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert (hook.seen, model.my_hooks) == (0.0, {"calls": [0]})
+
+
 def test_torchscript_is_refused_wherever_it_is_held():
     model = Model([torch.jit.script(nn.Linear(3, 3))])
     with pytest.raises(UnsupportedModelError, match="TorchScript"):

@@ -27,6 +27,7 @@ from privet.gradients.core.reachable import (
     Binding,
     bind,
     find_functions,
+    find_modules,
     find_reachable,
     find_user_classes,
     is_user_code,
@@ -68,9 +69,10 @@ class Guard:
         known |= find_functions(*iter_methods(used))  # of autograd functions, say, whose backward pass is user code too
         self._functions = list(known)
         self._classes = list(dict.fromkeys([*classes, *used]))
-        self._holders, self._model, self._reached = holders, model, modules
+        others = list(find_modules(loss_fn).values())
+        self._holders, self._model, self._reached = [*holders, *others], model, [*modules, *others]
         self.created: set[str] = set()
-        for module in modules:
+        for module in self._reached:
             _refuse_scripts(module)
 
     @contextlib.contextmanager
@@ -164,6 +166,7 @@ _CONSTANT = {
 }  # fmt: skip
 _CONTAINERS = (list, dict, set, deque)
 _EMPTIED = {dict, OrderedDict, set, list}
+_HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
 
 
 class _Snapshot:
@@ -220,17 +223,21 @@ class _Snapshot:
                 continue
             elif isinstance(value, Tensor):
                 own[name] = value if value.requires_grad or value.numel() > _COPIED else self._copied(value)
-            elif isinstance(value, dict) and name.endswith("_hooks"):
+            elif name in _HOOKS:
                 self._save_hooks(value)
             else:
                 self.save(value)
 
     def _save_hooks(self, hooks: Any) -> None:
-        """Save a table of hooks, and the modules that they use; what else they store, such as a list of shapes, is a record."""
+        """Save a table of hooks, hooks that are objects, and of those that are functions the modules that they use.
+
+        What else a function stores, such as a list of shapes, is a record of the user's.
+        """
         self._undo.append(_save_items(hooks))
         for hook in list(hooks.values()):
-            for value in find_reachable(hook).values():
-                if isinstance(value, nn.Module):
+            functional = isinstance(hook, types.FunctionType | types.MethodType | functools.partial)
+            for value in find_reachable(hook).values() if functional else (hook,):
+                if isinstance(value, nn.Module) or not functional:
                     self.save(value)
 
     def _copied(self, tensor: Tensor) -> Tensor:
