@@ -48,7 +48,7 @@ RANDOMNESS = [
            "self._restore(now)", "pass",
            AGAIN),
     Mutant("draws from torch go unnoticed", "GeneratorWatch.has_advanced",
-           "or self._has_torch_advanced()", "",
+           "or _read_torch() != self._torch", "",
            WATCHED),
     Mutant("draws from Python go unnoticed", "GeneratorWatch.has_advanced",
            "read_python_generator() != self._python or", "",
@@ -129,6 +129,15 @@ RECORDED = [
 ]  # fmt: skip
 
 CALLS = [
+    Mutant("functions that write are not watched", "_is_watched",
+           "refused or is_write(name)", "refused",
+           WRITES),
+    Mutant("hooks are not watched", "_is_watched",
+           "or name in _HOOKS", "",
+           among("test_calls", "test_no_hook_is_left_on_a_parameter")),
+    Mutant("arrays are not watched", "_is_watched",
+           "or name in _ALIASING", "",
+           among("test_calls", "test_the_array_of_a_parameter_is_a_copy")),
     Mutant("writes are not looked at", "_find_written",
            "if is_write(name) or", "if",
            WRITES),
@@ -162,7 +171,7 @@ CALLS = [
     Mutant("gradients are written to parameters", "GuardedCalls._access_attribute",
            "if func == _GRAD_SET and args[1] is not None:", "if False:",
            among("test_calls", "test_taking_gradients_in_a_pass_is_refused")),
-    Mutant("hooks are left on parameters", "GuardedCalls.__torch_function__",
+    Mutant("hooks are left on parameters", "GuardedCalls._check_call",
            "if name in _HOOKS and", "if name in () and",
            among("test_calls", "test_no_hook_is_left_on_a_parameter")),
     Mutant("operators of others are believed", "ExampleCalls.call",

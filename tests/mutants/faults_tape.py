@@ -10,6 +10,7 @@ BY_CHANCE = "test_sizes_that_equal_the_number_of_examples_are_not_believed"
 MASKS_SCARCE = "test_the_tape_agrees_when_memory_is_scarce"
 MASKED_PLAIN = "test_the_tape_agrees_with_masked_plain_gradients"
 ROUNDING = among("test_rounding", "test_no_contribution_exceeds_the_bound")
+JOINED = among("test_norms", "test_joined_tensors_have_the_same_squared_norms_in_total")
 
 USES = [
     Mutant("rounding is not allowed for", "add_rounding_error",
@@ -124,11 +125,20 @@ TAPE = [
     Mutant("weights of long gradients are float32", "tape.clip",
            "ordinary = norms < LONG", "ordinary = norms.isfinite()",
            among("test_sensitivity", "test_weights_too_small_for_float32_do_not_round_up")),
-    Mutant("the last parameter's norm stands for its group", "Tape._add_squares",
-           "torch.stack(tuple(squares)).sum(0, keepdim=True)", "squares[-1][None]",
+    Mutant("the last parameter's norm stands for its group", "Tape._squared_norms",
+           "torch.stack([*others, *map(squared_norms, stored)])", "torch.stack([*others, *map(squared_norms, stored)])[-1:]",
            among("test_tape", "test_norms_are_over_the_group")),
-    Mutant("norms of parameters add up", "Tape._add_squares",
-           "torch.stack(tuple(squares)).sum(0, keepdim=True)", "torch.stack(tuple(squares)).sqrt().sum(0, keepdim=True).square()",
+    Mutant("of small parameters only the last is measured", "join_few",
+           "waiting, room = [], _FEW", "found, waiting, room = [], [], _FEW",
+           JOINED),
+    Mutant("small parameters are joined without end", "join_few",
+           "room -= x.numel()", "pass",
+           JOINED),
+    Mutant("large parameters are not measured", "join_few",
+           "found.append(x)\n", "pass\n",
+           JOINED),
+    Mutant("norms of parameters add up", "Tape._squared_norms",
+           ".sum(0, keepdim=True)", ".sqrt().sum(0, keepdim=True).square()",
            among("test_tape", "test_norms_are_over_the_group")),
     Mutant("all groups take the weights of the first", "Tape.weighted_sum",
            "weights.unbind(), groups", "[weights[0]] * len(weights), groups",

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.random import mtrand
 
 _BYTES = 4 * (624 + 1)  # words of the Mersenne Twister, and the position in them
+_TAIL = 64  # bytes at the end: every draw changes the position; all words are renewed before it repeats
 
 _SEED = 20_260
 _FIRST = float(np.random.RandomState(_SEED).random_sample())
 _Memory: Any = ctypes.c_char * _BYTES
+_End: Any = ctypes.c_char * _TAIL
 
 Restore = Callable[[], None]
 
@@ -39,12 +41,17 @@ def save_numpy_generator() -> Restore:
 
 
 def watch_numpy_generator() -> Callable[[], bool]:
-    """Seed NumPy's global generator; return a function that tells, once, whether it was drawn from or replaced since.
+    """Return a function that tells, once, whether NumPy's global generator was drawn from or replaced since.
 
-    Use it between `save_numpy_generator` and its restoring.
+    Use it between `save_numpy_generator` and its restoring: it changes the generator.
     """
-    np.random.seed(_SEED)
-    return lambda: float(mtrand.random_sample()) != _FIRST
+    bits = mtrand.get_bit_generator()
+    if type(bits) is not np.random.MT19937 or not _memory_is_known():
+        np.random.seed(_SEED)
+        return lambda: float(mtrand.random_sample()) != _FIRST
+    _drop_half_pair(bits)
+    end = _read_end(bits)
+    return lambda: mtrand.get_bit_generator() is not bits or _read_end(bits) != end
 
 
 def _save_state(bits: Any) -> Restore:
@@ -61,18 +68,29 @@ def _save_state(bits: Any) -> Restore:
 def _save_memory(bits: np.random.MT19937) -> Restore:
     """Save the state by copying its memory."""
     memory = _read(bits)
-    # Normal numbers are drawn in pairs. If one is left of the last pair, drawing it does not change the memory.
-    number = float(mtrand.standard_normal())
-    left = number if _read(bits) == memory else None
+    left = _drop_half_pair(bits)
 
     def restore() -> None:
         _bind(bits)
-        np.random.seed(_SEED)  # drops what is left of a pair that was drawn since
+        _drop_half_pair(bits)
         _write(bits, memory)
         if left is not None:
             np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 1, "gauss": left})
 
     return restore
+
+
+def _drop_half_pair(bits: Any) -> float | None:
+    """Return what is left of the last pair of normal numbers, which nothing else can read, and drop it.
+
+    Normal numbers are drawn in pairs: drawing the second of a pair does not change the memory.
+    """
+    before = _read_end(bits)
+    number = float(mtrand.standard_normal())
+    if _read_end(bits) == before:
+        return number
+    mtrand.standard_normal()
+    return None
 
 
 def _bind(bits: Any) -> None:
@@ -84,6 +102,11 @@ def _bind(bits: Any) -> None:
 def _read(bits: np.random.MT19937) -> bytes:
     held: bytes = _view(bits).raw
     return held
+
+
+def _read_end(bits: np.random.MT19937) -> bytes:
+    end: bytes = _End.from_address(bits.ctypes.state_address + _BYTES - _TAIL).raw
+    return end
 
 
 def _write(bits: np.random.MT19937, memory: bytes) -> None:

@@ -108,6 +108,32 @@ def test_attributes_of_parameters_are_restored(method, held_before):
     assert model.weight.__dict__ == held_before
 
 
+class Stack(nn.Module):
+    """Keeps values in a list and a dictionary that only builtin methods lead to."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, stack, table = nn.Linear(3, 2), [1.0], {"first": 1.0}
+        self.push, self.top = stack.append, stack.__getitem__
+        self.keep, self.size = table.__setitem__, table.__len__
+
+    def forward(self, x):
+        y = self.layer(x * self.top(-1) * self.size())
+        self.push(2.0)
+        self.keep("second", 3.0)
+        return y
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_containers_that_only_their_methods_lead_to_are_restored(method):
+    torch.manual_seed(0)
+    model, x = Stack(), torch.randn(4, 3)
+    norms = per_example_norms(model, lambda m, x: m(x).sum(1), x, method=method)
+    alone = [per_example_norms(model, lambda m, x: m(x).sum(1), x[i : i + 1], method=method).item() for i in range(4)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert (model.top(-1), model.size()) == (1.0, 1)
+
+
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_counters_of_a_model_are_restored(method):
     model = Counted(3, 2)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privet.gradients.core.norms import _FEW, blocks, factor_norms, full_precision, squared_norms
+from privet.gradients.core.norms import _FEW, blocks, factor_norms, full_precision, join_few, squared_norms
 
 
 @pytest.mark.parametrize("numbers", [1, _FEW + 1])
@@ -47,6 +47,31 @@ def test_the_result_is_float64_and_of_one_number_per_example():
         assert found.dtype == torch.float64
         assert found.tolist() == pytest.approx([10.0] * 3)
     assert squared_norms(torch.full((3,), 2.0)).tolist() == [4.0] * 3
+
+
+SHAPES = {
+    "small": [(3,), (2, 2), (4,)], "scalars": [(), (), ()], "an empty one": [(0,), (5,)], "none": [],
+    "large between small": [(3,), (_FEW,), (4,), (_FEW, 2), (5, 1)], "as many as are still small": [(_FEW // 8,)] * 9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("examples", [0, 1, 4])
+def test_joined_tensors_have_the_same_squared_norms_in_total(shapes, examples):
+    torch.manual_seed(0)
+    tensors = [torch.randn(examples, *shape) for shape in SHAPES[shapes]]
+    joined = join_few(iter(tensors))
+    alone = [x.double().square().flatten(1).sum(1) if x.dim() > 1 else x.double().square() for x in tensors]
+    assert torch.allclose(sum(map(squared_norms, joined), torch.zeros(1)), sum(alone, torch.zeros(1)), rtol=2e-6)
+    made = [x for x in joined if not any(x is one for one in tensors)]
+    assert all(x.numel() <= _FEW for x in made)
+    assert all(any(x is one for one in joined) for x in tensors if x.numel() > _FEW)
+
+
+def test_small_tensors_of_different_precision_are_joined_in_the_higher():
+    (joined,) = join_few([torch.full((2, 3), 0.1), torch.full((2, 1), 0.1, dtype=torch.float64)])
+    assert joined.dtype == torch.float64
+    assert joined[0].tolist() == [*torch.full((3,), 0.1).double().tolist(), 0.1]
 
 
 @pytest.mark.parametrize("rows", [3, _FEW])

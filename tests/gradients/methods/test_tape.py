@@ -6,6 +6,7 @@ import torch
 from privet.clipping import Flat
 from privet.gradients.combine.sums import SummedGrads, sum_grads
 from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.layers.linear import LinearGrad
 from privet.gradients.methods.tape import Tape, clip, precise_norms
 
 A = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -20,8 +21,11 @@ def tape(**grads):
 ALL = (("a", "b", "unused"),)
 
 
-def test_norms_are_over_the_group():
+@pytest.mark.parametrize("kind", ["all stored", "one as factors"])
+def test_norms_are_over_the_group(kind):
     both = tape(a=A, b=B)
+    if kind == "one as factors":
+        both.grads["b"] = LinearGrad(torch.ones(3, 1, 1), B)
     assert both.group_norms(ALL).tolist() == [[5.0, 1.0, 2.0]]
     assert both.group_norms((("a",), ("b", "unused"))).tolist() == [[3.0, 1.0, 0.0], [4.0, 0.0, 2.0]]
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["CACHE", "CANCELLED", "blocks", "factor_norms", "full_precision", "squared_norms", "underflow", "without_autocast"]
+__all__ = [
+    "CACHE",
+    "CANCELLED",
+    "blocks",
+    "factor_norms",
+    "full_precision",
+    "join_few",
+    "squared_norms",
+    "underflow",
+    "without_autocast",
+]
 
 import contextlib
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -87,6 +97,30 @@ def squared_norms(x: Tensor) -> Tensor:
     if whole < length:
         total += _squares(rows[:, whole:])
     return total
+
+
+def join_few(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return tensors (B, …) of the same rows, with small ones joined into larger ones that are still small.
+
+    Their squared norms have the same sum, and a model has many small parameters: a call takes longer than their numbers.
+    """
+    found: list[Tensor] = []
+    waiting: list[Tensor] = []
+    room = _FEW
+    for x in tensors:
+        if not _is_few(x):
+            found.append(x)
+            continue
+        if x.numel() > room and waiting:
+            found.append(_join(waiting))
+            waiting, room = [], _FEW
+        waiting.append(x)
+        room -= x.numel()
+    return [*found, _join(waiting)] if waiting else found
+
+
+def _join(tensors: list[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat([x.reshape(x.shape[0], math.prod(x.shape[1:])) for x in tensors], 1)
 
 
 def _is_few(x: Tensor) -> bool:

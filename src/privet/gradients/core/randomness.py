@@ -141,13 +141,9 @@ class GeneratorWatch:
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
-        return read_python_generator() != self._python or self._has_torch_advanced() or self._has_numpy_advanced()
-
-    def _has_torch_advanced(self) -> bool:
-        now = _read_torch()
-        # A device that is in use for the first time has a generator that was not read before.
-        return len(now) != len(self._torch) or not all(map(torch.equal, now, self._torch))
+        return read_python_generator() != self._python or _read_torch() != self._torch or self._has_numpy_advanced()
 
 
-def _read_torch() -> list[Tensor]:
-    return [generator.get_state() for generator in torch_generators()]
+def _read_torch() -> list[bytes]:
+    """Return the states of torch's generators; a device that comes into use adds one."""
+    return [generator.get_state().numpy().tobytes() for generator in torch_generators()]

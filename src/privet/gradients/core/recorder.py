@@ -177,7 +177,7 @@ class Recorder:
             return found if known else physical[0]
 
         assert self.token is not None
-        found = self.run_on_physical_batch(below, *(batched or [self.token]))
+        found = run_on_physical_batch(self.token, below, batched or [self.token])
         if missing is not None:
             there = iter(found)
             return tuple(None if absent else next(there) for absent in missing)
@@ -188,6 +188,15 @@ class Recorder:
         self.token, self._physical, self.foreign = None, {}, []
         self._leaves.clear()
         self._unfollowed.clear()
+
+    def apply(self, function: type[torch.autograd.Function], *arguments: Any) -> Any:
+        """Apply an autograd function of a rule, below vmap, to the anchor and to these arguments.
+
+        What `Function.apply` prepares for transformations of `torch.func` takes a third of its time, and none is active here
+        unless the caller of the pass has entered one.
+        """
+        base: Any = function if _is_transformed() else super(torch.autograd.Function, function)
+        return base.apply(self.anchor, *arguments)
 
     def sample(self, sampler: DrawFunction, device: torch.device) -> Tensor:
         """Draw random numbers for every example, (B, …), below vmap; as for `Draws.sample`."""
@@ -219,7 +228,8 @@ class Recorder:
         def record(gradient: Tensor) -> None:
             self.add(leaf, DenseGrad(self.promote(gradient, leaf)))
 
-        return _Copy.apply(self.anchor, leaf.detach(), self.examples, record)  # type: ignore[no-any-return,no-untyped-call]
+        copies: Tensor = self.apply(_Copy, leaf.detach(), self.examples, record)
+        return copies
 
     def per_example_copy(self, leaf: Tensor) -> Tensor:
         """Return a copy of a followed tensor for each example, inside vmap: correct for every function."""
@@ -277,6 +287,9 @@ class _Copy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         ctx.record(gradient)
         return None, None, None, None
+
+
+_is_transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
 
 def _to_physical(arguments: Iterable[Any], own: Mapping[int, Tensor]) -> list[Any]:

@@ -161,10 +161,11 @@ def _read_modes(kinds: Sequence[str]) -> list[Any]:
 
 # Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
 _CONSTANT = {
-    type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.BuiltinFunctionType,
-    types.ModuleType, weakref.ProxyType, weakref.CallableProxyType,
+    type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.ModuleType,
+    weakref.ProxyType, weakref.CallableProxyType,
 }  # fmt: skip
 _CONTAINERS = (list, dict, set, deque)
+_METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
 _EMPTIED = {dict, OrderedDict, set, list}
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
 
@@ -327,7 +328,7 @@ class _Snapshot:
             if len(value) <= _LOOKED_INTO:
                 for item in list(value.values() if isinstance(value, dict) else value):
                     self.save(item, depth - 1)
-        elif isinstance(value, types.MethodType):
+        elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
         elif isinstance(value, types.FunctionType):
             if is_user_code(value.__module__ or ""):

@@ -189,7 +189,7 @@ def grouped_mm(
 
     # Return a matrix: for more dimensions torch returns a view, and views created by a custom function must not be written to.
     rows = x.reshape(examples * n, x.shape[2])
-    result: Tensor = _Product.apply(recorder.anchor, rows, plain, split, record)  # type: ignore[no-untyped-call]
+    result: Tensor = recorder.apply(_Product, rows, plain, split, record)
     return result.view(examples, n, width)
 
 

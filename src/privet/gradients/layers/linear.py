@@ -169,7 +169,7 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
         if recorder.follows(bias):
             recorder.add(bias, DenseGrad(g.squeeze(1) if g.shape[1] == 1 else g.sum(1)))
 
-    result: Tensor = _Product.apply(recorder.anchor, x, plain_weight, plain_bias, transposed, record)  # type: ignore[no-untyped-call]
+    result: Tensor = recorder.apply(_Product, x, plain_weight, plain_bias, transposed, record)
     return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])
 
 

@@ -52,7 +52,7 @@ class _Affine:
     def apply(self, function: type[torch.autograd.Function], x: Tensor, *options: Any) -> Tensor:
         """Apply the function, which includes this affine map, to x in the precision of the parameters."""
         own = next(parameter for parameter in self.plain if parameter is not None)
-        result: Tensor = function.apply(self.recorder.anchor, x.to(own.dtype), *self.plain, *options, self)
+        result: Tensor = self.recorder.apply(function, x.to(own.dtype), *self.plain, *options, self)
         return result
 
     def record(self, scales: Callable[[], Tensor], shifts: Callable[[], Tensor]) -> None:

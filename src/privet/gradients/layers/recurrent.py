@@ -232,7 +232,8 @@ def _run(
                 recorder.add(bias, DenseGrad(recorder.promote(grad, bias).sum(1)))
 
     plain = RecurrentWeights._make(weight if weight is None else weight.detach() for weight in weights)
-    return _Run.apply(recorder.anchor, Layer(cell, plain, backwards), record, x, *states)  # type: ignore[no-any-return,no-untyped-call]
+    outputs: tuple[Tensor, ...] = recorder.apply(_Run, Layer(cell, plain, backwards), record, x, *states)
+    return outputs
 
 
 def _states(hx: Tensor | Sequence[Tensor]) -> States:

@@ -30,6 +30,7 @@ _IN_PLACE_OPERATORS = {
     for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"]
 }  # fmt: skip
 _HARMLESS = {"requires_grad_", "detach_", "retain_grad", "__setitem__"}
+_ACCESS = {"__get__", "__set__", "__delete__"}
 _BACKWARD = {Tensor.backward, torch.autograd.backward}
 _FACTORIES = {
     *(f"{name}{kind}" for name in ("zeros", "ones", "empty", "full") for kind in ("", "_like")),
@@ -55,8 +56,6 @@ def _find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]
 
     Names and the options `out` and `inplace` tell it; the schema, of an operator; and a table, of running statistics.
     """
-    if not (_may_write(func, name) or "out" in options or "inplace" in options):
-        return []
     targets: list[Any] = []
     if is_write(name) or options.get("inplace"):
         targets += args[:1] or [options]  # initialisers pass on all arguments by name
@@ -72,9 +71,10 @@ def _find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]
 
 
 @functools.lru_cache(maxsize=4096)
-def _may_write(func: Any, name: str) -> bool:
-    """Return whether a function can write to an argument that is neither `out` nor the target of `inplace`."""
-    return is_write(name) or isinstance(func, _OPERATORS) or func in _STATISTICS
+def _is_watched(func: Any, name: str) -> bool:
+    """Return whether a function may be refused, or can write to an argument besides `out` and the target of `inplace`."""
+    refused = func in _BACKWARD or func in _RENORMALISING or name in _HOOKS or name in _ALIASING
+    return refused or is_write(name) or isinstance(func, _OPERATORS) or func in _STATISTICS
 
 
 def _pick(arguments: Iterable[tuple[int, str]], args: Any, options: Any) -> list[Any]:
@@ -130,24 +130,14 @@ class GuardedCalls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in ("__get__", "__set__", "__delete__"):
+        if name in _ACCESS:
             return self._access_attribute(func, name, args)
-        if func in _BACKWARD:
-            raise UnsupportedModelError(
-                "the model or loss calls backward() itself; Privet computes, clips and noises gradients: return the loss"
-            )
-        written = _find_written(func, name, args, options)
-        if any(not is_batched(x) and self._guard.is_protected(x) for x in written):
-            raise WriteError(_WRITTEN)
-        if name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
-            return func(args[0].detach().clone(), *args[1:], **options)
-        if func in _RENORMALISING and (args[3] if len(args) > 3 else options.get("max_norm")) is not None:
-            raise WriteError(_WRITTEN)
-        if name in _HOOKS and not is_batched(args[0]) and self._guard.is_protected(args[0]):
-            raise UnsupportedModelError(
-                "the model or loss puts a hook on a parameter while it runs, where it would remain; register hooks before "
-                "training"
-            )
+        written: Sequence[Tensor] = ()
+        if _is_watched(func, name) or "out" in options or "inplace" in options:
+            written = _find_written(func, name, args, options)
+            self._check_call(func, name, args, options, written)
+            if name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
+                return func(args[0].detach().clone(), *args[1:], **options)
         rule = None if self._draw is None else RULES.get(func)
         if rule is not None:
             found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
@@ -158,6 +148,22 @@ class GuardedCalls(TorchFunctionMode):
             args = tuple(None if type(x) is torch.Generator else x for x in args)
             options = {key: None if type(x) is torch.Generator else x for key, x in options.items()}
         return self.call(func, name, args, options, written)
+
+    def _check_call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> None:
+        """Refuse a call of backward(), and one that writes to a parameter or puts a hook on it."""
+        if func in _BACKWARD:
+            raise UnsupportedModelError(
+                "the model or loss calls backward() itself; Privet computes, clips and noises gradients: return the loss"
+            )
+        if any(not is_batched(x) and self._guard.is_protected(x) for x in written):
+            raise WriteError(_WRITTEN)
+        if func in _RENORMALISING and (args[3] if len(args) > 3 else options.get("max_norm")) is not None:
+            raise WriteError(_WRITTEN)
+        if name in _HOOKS and not is_batched(args[0]) and self._guard.is_protected(args[0]):
+            raise UnsupportedModelError(
+                "the model or loss puts a hook on a parameter while it runs, where it would remain; register hooks before "
+                "training"
+            )
 
     def prepare_arguments(self, arguments: Any) -> Any:
         """Return the arguments of a function that draws random numbers."""
@@ -253,7 +259,7 @@ class ExampleCalls(GuardedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
-        if any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written) and func not in _RULED:
+        if written and func not in _RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
         if asking and torch.is_grad_enabled():

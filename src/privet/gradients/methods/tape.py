@@ -13,8 +13,8 @@ from torch import Tensor
 from privet._utils.tensors import gradient_dtype, zero_sum
 from privet.clipping import Rule
 from privet.clipping.weighing import weigh
-from privet.gradients.core.norms import full_precision
-from privet.gradients.core.per_example import PerExampleGrad
+from privet.gradients.core.norms import full_precision, join_few, squared_norms
+from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.masking.dispatch import mask_grad
 from privet.gradients.masking.masks import Mask
 
@@ -57,14 +57,17 @@ class Tape:
     def group_norms(self, groups: Groups) -> Tensor:
         """Return the norm of every group's gradients, (G, B) float64."""
         with full_precision(self.device):
-            squares = [[self.grads[name].squared_norms() for name in names if name in self.grads] for names in groups]
-        return torch.cat([self._add_squares(own) for own in squares]).sqrt_()
+            squares = [self._squared_norms(names) for names in groups]
+        return (squares[0] if len(squares) == 1 else torch.cat(squares)).sqrt_()
 
-    def _add_squares(self, squares: Sequence[Tensor]) -> Tensor:
-        """Return the sum of squared norms, (1, B); zeros for none."""
-        if not squares:
+    def _squared_norms(self, names: Sequence[str]) -> Tensor:
+        """Return the squared norms over the named parameters, (1, B) float64; zeros for none."""
+        grads = [self.grads[name] for name in names if name in self.grads]
+        if not grads:
             return torch.zeros(1, self.examples, dtype=torch.float64, device=self.device)
-        return torch.stack(tuple(squares)).sum(0, keepdim=True)
+        stored = join_few(grad.gradients for grad in grads if isinstance(grad, DenseGrad))
+        others = [grad.squared_norms() for grad in grads if not isinstance(grad, DenseGrad)]
+        return torch.stack([*others, *map(squared_norms, stored)]).sum(0, keepdim=True)
 
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
         """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B).

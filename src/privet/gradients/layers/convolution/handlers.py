@@ -85,7 +85,8 @@ def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | No
             recorder.add(bias, DenseGrad(grad.flatten(2).sum(2)), rows)
 
     plain = recorder.detach(weight, bias)
-    return _Convolution.apply(recorder.anchor, input, *plain, layer, record)  # type: ignore[no-any-return,no-untyped-call]
+    output: Tensor = recorder.apply(_Convolution, input, *plain, layer, record)
+    return output
 
 
 def _rows(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:

@@ -141,7 +141,8 @@ def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: in
             weight, EmbeddingGrad(indices.reshape(batch, -1), g, size, None if padding_idx is None else padding_idx % size)
         )
 
-    return _Embedding.apply(recorder.anchor, indices, weight.detach(), record)  # type: ignore[no-any-return,no-untyped-call]
+    looked_up: Tensor = recorder.apply(_Embedding, indices, weight.detach(), record)
+    return looked_up
 
 
 @register_handler(Tensor.__getitem__)
