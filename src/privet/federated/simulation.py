@@ -26,7 +26,7 @@ from privet.gradients import trainable
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, force_eager
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.state import Guard
+from privet.gradients.core.state.guard import Guard
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.loop import plain_gradients
 from privet.gradients.methods.past_iterates import swap_parameters

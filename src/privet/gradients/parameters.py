@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.reachable import list_modules
+from privet.gradients.core.state.reachable import list_modules
 
 _PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 _AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")

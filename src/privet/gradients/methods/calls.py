@@ -21,7 +21,7 @@ from privet.gradients.core.consensus import agree_on
 from privet.gradients.core.handlers import HANDLERS, OPERATORS
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.state import Guard
+from privet.gradients.core.state.guard import Guard
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.random import RULES, Draw
 

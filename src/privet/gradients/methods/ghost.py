@@ -28,7 +28,7 @@ from privet.gradients.core.losses import LossFunction, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
 from privet.gradients.core.randomness import Draws, GeneratorWatch
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.state import Guard
+from privet.gradients.core.state.guard import Guard
 from privet.gradients.methods.assemble import assemble
 from privet.gradients.methods.calls import ExampleCalls
 from privet.gradients.methods.checkpointing import patch_recomputation

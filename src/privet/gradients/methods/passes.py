@@ -16,8 +16,8 @@ from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import Draws, SeedSource
-from privet.gradients.core.reachable import list_modules
 from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.core.state.reachable import list_modules
 from privet.gradients.methods import ghost, loop
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.past_iterates import Past, swap_parameters, swap_values

@@ -23,7 +23,7 @@ from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, check_loss_function
 from privet.gradients.core.randomness import Draws, draw_torch_seed
-from privet.gradients.core.reachable import find_modules, find_reachable
+from privet.gradients.core.state.reachable import find_modules, find_reachable
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
 from privet.gradients.methods.passes import Passes

@@ -1,5 +1,6 @@
 """Isolation of state: modules, buffers, containers, closures and globals are restored after a pass, also after failures."""
 
+import array
 import threading
 from collections import deque
 
@@ -11,8 +12,8 @@ from torch import nn
 
 from privet.errors import UnsupportedModelError
 from privet.gradients import per_example_norms
-from privet.gradients.core.reachable import find_modules
-from privet.gradients.core.state import Guard
+from privet.gradients.core.state.guard import Guard
+from privet.gradients.core.state.reachable import find_modules
 
 GLOBAL = [0]
 
@@ -106,6 +107,44 @@ def test_attributes_of_parameters_are_restored(method, held_before):
     model.weight.__dict__.update(held_before)
     cover(model, lambda m, x: m(x).sum(1), torch.randn(4, 3), method)
     assert model.weight.__dict__ == held_before
+
+
+class Total:
+    """A total in a slot, and a second slot that is empty."""
+
+    __slots__ = ("of_last", "value")
+
+    def __init__(self):
+        self.value = 1.0
+
+
+class Slotted(nn.Module):
+    """Keeps values in slots, in bytes and in an array of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.total = nn.Linear(3, 2), Total()
+        self.bytes, self.numbers = bytearray(b"\x01"), array.array("d", [1.0])
+
+    def forward(self, x):
+        y = self.layer(x * self.total.value * self.bytes[-1] * self.numbers[-1])
+        if hasattr(self.total, "of_last"):
+            y = y + 1
+        self.total.value, self.total.of_last = 2.0, x
+        self.bytes.append(3)
+        self.numbers[0] = 5.0
+        return y
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_slots_and_arrays_of_numbers_are_restored(method):
+    torch.manual_seed(0)
+    model, x = Slotted(), torch.randn(4, 3)
+    norms = per_example_norms(model, lambda m, x: m(x).square().sum(1), x, method=method)
+    alone = [per_example_norms(model, lambda m, x: m(x).square().sum(1), x[i : i + 1], method=method).item() for i in range(4)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert (model.total.value, hasattr(model.total, "of_last")) == (1.0, False)
+    assert (model.bytes, model.numbers.tolist()) == (bytearray(b"\x01"), [1.0])
 
 
 class Stack(nn.Module):

@@ -1,0 +1,121 @@
+"""Isolation of state: after a pass, modules, buffers, attributes and containers are restored.
+
+During a pass, modules hold copies of their buffers and plain tensors; bindings are restored afterwards. A tensor of one pass
+that stayed on a module would otherwise be mistaken for an example's in the next pass, whose vmap has the same level.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Guard"]
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privet.errors import UnsupportedModelError
+from privet.gradients.core.state.forbidden_calls import forbid_calls
+from privet.gradients.core.state.reachable import find_functions, find_modules, find_user_classes, iter_methods, list_modules
+from privet.gradients.core.state.restoring import Restore, data_pointer
+from privet.gradients.core.state.snapshot import COPIED, Snapshot, refuse_scripts
+
+
+class Guard:
+    """Restores the state that is reachable from a model and a loss function.
+
+    Args:
+        model, loss_fn: user code that is run.
+        parameters: the trained parameters: their bindings are restored; their values are never written to.
+
+    Attributes:
+        created: names of parameters and submodules that user code bound during a pass, and that were removed after it.
+    """
+
+    def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
+        self.parameters = parameters
+        modules = list_modules(model)
+        bound = (*(getattr(loss_fn, "args", None) or ()), *(getattr(loss_fn, "keywords", None) or {}).values())
+        holders = [loss_fn, getattr(loss_fn, "__self__", None), *bound]
+        kinds: list[type] = [type(owner) for owner in (*modules, *holders)]
+        classes = {each for kind in kinds for each in find_user_classes(kind)}
+        known = find_functions(loss_fn, *iter_methods(classes))
+        named = [value for bindings in known.values() for _, value, _ in bindings if isinstance(value, type)]
+        used = dict.fromkeys(kind for value in named for kind in find_user_classes(value))
+        known |= find_functions(*iter_methods(used))  # of autograd functions, say, whose backward pass is user code too
+        self._functions = list(known)
+        self._classes = list(dict.fromkeys([*classes, *used]))
+        others = list(find_modules(loss_fn).values())
+        self._holders, self._model, self._reached = [*holders, *others], model, [*modules, *others]
+        self.created: set[str] = set()
+        for module in self._reached:
+            refuse_scripts(module)
+
+    @contextlib.contextmanager
+    def isolate(self, batched: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
+        """Return a context in which modules hold copies of buffers and tensors; on exit, also after errors, restore everything.
+
+        Args:
+            batched: copies a buffer, if each example gets its own copy to write into.
+        """
+        modes, snapshot = _save_modes(), Snapshot(batched or torch.clone, self.iter_parameters)
+        try:
+            for module in list_modules(self._model):  # one may have been added since the last pass
+                snapshot.save_module(module)
+            for function in self._functions:
+                snapshot.save_function(function)
+            for kind in self._classes:
+                snapshot.save_class(kind)
+            for holder in self._holders:
+                snapshot.save(holder)
+            self._reached = snapshot.modules
+            with forbid_calls():
+                yield
+        finally:
+            self.created |= snapshot.restore()
+            modes()
+        if snapshot.moved:
+            raise UnsupportedModelError(
+                "the model or loss writes to a parameter, by replacing its memory, while it runs on an example; change "
+                "parameters through the optimizer only"
+            )
+
+    def is_protected(self, x: Tensor) -> bool:
+        """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""
+        place = data_pointer(x)
+        return place is not None and place in self._protected_pointers()
+
+    def iter_parameters(self) -> Iterator[Tensor]:
+        """Yield the parameters of all reachable modules, trained or not."""
+        for module in self._reached:
+            yield from (parameter for parameter in module._parameters.values() if parameter is not None)
+
+    def _protected_pointers(self) -> set[int | None]:
+        buffers = (x for module in self._reached for x in module._buffers.values() if x is not None and x.numel() > COPIED)
+        held = (x for module in self._reached for x in module.__dict__.values() if isinstance(x, Tensor))
+        uncopied = (x for x in held if x.requires_grad or x.numel() > COPIED)
+        return {data_pointer(x) for x in (*self.iter_parameters(), *buffers, *uncopied)}
+
+
+def _save_modes() -> Restore:
+    """Return a function that restores torch's global modes, which a model may leave changed."""
+    kinds = ("cpu", "cuda") if torch.cuda.is_initialized() else ("cpu",)
+    before = _read_modes(kinds)
+
+    def restore() -> None:
+        if _read_modes(kinds) == before:
+            return
+        gradients, number, *autocast = before
+        torch.set_grad_enabled(gradients)
+        torch.set_default_dtype(number)
+        for kind, (enabled, precision) in zip(kinds, autocast, strict=True):
+            torch.set_autocast_enabled(kind, enabled)
+            torch.set_autocast_dtype(kind, precision)
+
+    return restore
+
+
+def _read_modes(kinds: Sequence[str]) -> list[Any]:
+    autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
+    return [torch.is_grad_enabled(), torch.get_default_dtype(), *autocast]

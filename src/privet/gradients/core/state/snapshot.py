@@ -1,0 +1,249 @@
+"""The state of modules, functions and objects before a pass, and its restoration."""
+
+from __future__ import annotations
+
+__all__ = ["COPIED", "Snapshot", "refuse_scripts"]
+
+import array
+import functools
+import operator
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privet.errors import UnsupportedModelError
+from privet.gradients.core.state.reachable import Binding, bind, find_reachable, is_user_code, iter_bindings, list_modules
+from privet.gradients.core.state.restoring import (
+    Restore,
+    list_slots,
+    read_slot,
+    save_array,
+    save_items,
+    save_numbers,
+    save_slots,
+    save_tensor,
+)
+
+_TABLES = ("_parameters", "_buffers", "_modules")
+_DEPTH = 5  # nesting of containers and objects that is followed
+_ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
+_SMALL = 1 << 16  # most elements of a closure's tensor that is restored
+COPIED = 1 << 22  # most elements of a module's tensor that is copied
+_CODE = {types.FunctionType, property, classmethod, staticmethod, types.MemberDescriptorType, types.GetSetDescriptorType}
+# Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
+_CONSTANT = {
+    type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.ModuleType,
+    weakref.ProxyType, weakref.CallableProxyType,
+}  # fmt: skip
+_CONTAINERS = (list, dict, set, deque)
+_METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
+_EMPTIED = {dict, OrderedDict, set, list}
+_HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
+
+
+class Snapshot:
+    """State of modules, functions and their objects before a pass.
+
+    Args:
+        copied: copies a buffer for use during the pass.
+        protected: yields the parameters, which are never written to.
+
+    Attributes:
+        modules: those saved, with the ones that are not registered but held by a container, an object or a function.
+        moved: whether the memory of a parameter had been replaced by the time of `restore`.
+    """
+
+    def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]]) -> None:
+        self._copy, self._protected = copied, protected
+        self._copies: dict[int, Tensor] = {}  # by id of the original: modules that share a tensor share its copy
+        self._tables: list[tuple[type, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = []
+        self.modules: list[nn.Module] = []
+        self.moved = False
+        self._empty: list[Any] = []
+        self._parameters: list[tuple[Tensor, bool, Tensor]] = []
+        self._bindings: list[Binding] = []
+        self._undo: list[Restore] = []
+        self._known: set[int] = set()
+
+    def save_module(self, module: nn.Module) -> None:
+        """Save the contents of a module, once, and replace its buffers by copies."""
+        own = module.__dict__
+        if id(own) in self._known:  # saved already, perhaps through a proxy
+            return
+        self.modules.append(module)
+        before = own.copy()
+        self._known.update(map(id, (module, own, *(before[name] for name in _TABLES))))  # also where containers hold its tables
+        self._tables.append((type(module), own, before, [before[name].copy() for name in _TABLES]))
+        for parameter in before["_parameters"].values():
+            if parameter is not None:
+                self._parameters.append((parameter, parameter.requires_grad, parameter.detach()))
+                attributes = parameter.__dict__  # where quantised parameters keep their scales
+                if attributes:
+                    self.save(attributes)
+                else:
+                    self._empty.append(attributes)
+        for name, buffer in before["_buffers"].items():
+            if buffer is not None and buffer.numel() <= COPIED:
+                own["_buffers"][name] = self._copied(buffer)
+        for name, value in before.items():
+            kind = type(value)
+            if kind in _CONSTANT:
+                continue
+            if kind in _EMPTIED and not value:
+                self._empty.append(value)
+            elif name in _TABLES:
+                continue
+            elif isinstance(value, Tensor):
+                own[name] = value if value.requires_grad or value.numel() > COPIED else self._copied(value)
+            elif name in _HOOKS:
+                self._save_hooks(value)
+            else:
+                self.save(value)
+
+    def _save_hooks(self, hooks: Any) -> None:
+        """Save a table of hooks, hooks that are objects, and of those that are functions the modules that they use.
+
+        What else a function stores, such as a list of shapes, is a record of the user's.
+        """
+        self._undo.append(save_items(hooks))
+        for hook in list(hooks.values()):
+            functional = isinstance(hook, types.FunctionType | types.MethodType | functools.partial)
+            for value in find_reachable(hook).values() if functional else (hook,):
+                if isinstance(value, nn.Module) or not functional:
+                    self.save(value)
+
+    def _copied(self, tensor: Tensor) -> Tensor:
+        if id(tensor) not in self._copies:
+            self._copies[id(tensor)] = self._copy(tensor)
+        return self._copies[id(tensor)]
+
+    def save_function(self, function: types.FunctionType) -> None:
+        """Save the bindings of a function, and the objects bound."""
+        for binding in iter_bindings(function):
+            if type(binding[1]) is not types.FunctionType:  # `find_functions` has found those of the same file
+                self.save(binding[1])
+            self._bindings.append(binding)
+        for held in (function.__defaults__, function.__kwdefaults__):
+            if held:
+                self.save(held)
+        if function.__dict__:
+            self.save(function.__dict__)
+        else:
+            self._empty.append(function.__dict__)
+
+    def save_class(self, kind: type) -> None:
+        """Save the attributes of a user's class, except Python's own."""
+        before = dict(vars(kind))
+        for name, value in before.items():
+            if type(value) not in _CODE and not name.startswith("__"):
+                self.save(value)
+
+        def restore() -> None:
+            if _is_same_table(vars(kind), before):
+                return
+            names = {name for name in (*vars(kind), *before) if not name.startswith("__")}
+            for name in names - before.keys():
+                delattr(kind, name)
+            for name in names & before.keys():
+                if name not in vars(kind) or vars(kind)[name] is not before[name]:
+                    setattr(kind, name, before[name])
+
+        self._undo.append(restore)
+
+    def restore(self) -> set[str]:
+        """Restore everything; return the names of parameters and submodules that were bound since."""
+        created = set()
+        for owner, own, before, tables in self._tables:
+            own.clear()
+            own.update(before)
+            for name, table in zip(_TABLES, tables, strict=True):
+                inner = before[name]
+                if not (inner or table) or _is_same_table(inner, table):
+                    continue
+                if name != "_buffers":
+                    created |= {f"{owner.__name__}.{each}" for each, value in inner.items() if value is not table.get(each)}
+                inner.clear()
+                inner.update(table)
+        for parameter, asked, memory in self._parameters:
+            if parameter.data_ptr() != memory.data_ptr() or parameter.shape != memory.shape:
+                parameter.data, self.moved = memory, True
+            if parameter.requires_grad != asked:
+                parameter.requires_grad_(asked)
+        for container in filter(None, self._empty):
+            container.clear()
+        for binding in self._bindings:
+            bind(*binding)
+        for undo in self._undo:
+            undo()
+        return created
+
+    def save(self, value: Any, depth: int = _DEPTH) -> None:
+        """Save the contents of a module, a function, a tensor, a container or an object, each once."""
+        if type(value) in _CONSTANT or id(value) in self._known or not depth:
+            return
+        if isinstance(value, nn.Module):
+            for module in list_modules(value):
+                refuse_scripts(module)
+                self.save_module(module)
+            return
+        self._known.add(id(value))
+        if isinstance(value, Tensor):
+            if value.numel() <= _SMALL and not (value.is_nested or value.is_inference() or self._is_parameter(value)):
+                self._undo.append(save_tensor(value))
+        elif isinstance(value, np.ndarray):
+            if value.size <= _SMALL:
+                self._undo.append(save_array(value))
+        elif isinstance(value, (tuple, *_CONTAINERS)):
+            if not isinstance(value, tuple) and len(value) <= _ITEMS:
+                self._undo.append(save_items(value))
+            if len(value) <= _LOOKED_INTO:
+                for item in list(value.values() if isinstance(value, dict) else value):
+                    self.save(item, depth - 1)
+        elif isinstance(value, _METHODS):
+            self.save(value.__self__, depth)
+        elif isinstance(value, types.FunctionType):
+            if is_user_code(value.__module__ or ""):
+                self.save_function(value)
+        elif isinstance(value, functools.partial):
+            for item in (value.func, *value.args, *value.keywords.values()):
+                self.save(item, depth - 1)
+        elif isinstance(value, (bytearray, array.array)):
+            if len(value) <= _SMALL:
+                self._undo.append(save_numbers(value))
+        elif not isinstance(value, type) and not type(value).__module__.startswith("privet."):
+            self._save_attributes(value, depth - 1)
+
+    def _save_attributes(self, value: Any, depth: int) -> None:
+        """Save what an object of user or library code holds in its dictionary and in its slots."""
+        kind: type = type(value)
+        own, slots = getattr(value, "__dict__", None), list_slots(kind)
+        if isinstance(own, dict):
+            self._undo.append(save_items(own))
+            for item in list(own.values()):
+                self.save(item, depth)
+        if slots:
+            self._undo.append(save_slots(value, slots))
+            for slot in slots:
+                self.save(read_slot(value, slot), depth)
+
+    def _is_parameter(self, value: Tensor) -> bool:
+        return value.requires_grad and any(value is parameter for parameter in self._protected())
+
+
+def _is_same_table(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return list(one) == list(other) and all(map(operator.is_, one.values(), other.values()))
+
+
+def refuse_scripts(module: nn.Module) -> None:
+    """Refuse a module whose calls and state Python does not see."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedModelError(
+            "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
+            "be kept apart; pass the module that it was made from"
+        )
