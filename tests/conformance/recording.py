@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
 import torch
@@ -52,13 +53,31 @@ def cover(model, loss_fn, batch, method="auto", skip_errors=False, past=(), seed
     return Covered(found, produced, norms, passes.looped, passes.groups)
 
 
-class Seen:
-    """Records what a loss function saw, hidden from the guard, which restores visible lists and objects."""
+_VALUES = weakref.WeakKeyDictionary()
 
-    __slots__ = ("items",)
 
-    def __init__(self):
-        self.items = []
+class Hidden:
+    """Holds a value where the guard does not look: by a weak reference, from another file than the model's."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def value(self):
+        return _VALUES.setdefault(self, [])
+
+    @value.setter
+    def value(self, value):
+        _VALUES[self] = value
+
+
+class Seen(Hidden):
+    """Records what a loss function saw, in spite of the guard."""
+
+    __slots__ = ()
+
+    @property
+    def items(self):
+        return self.value
 
     def __call__(self, item):
         self.items.append(item)

@@ -6,6 +6,7 @@ import cases
 import numpy as np
 import pytest
 import torch
+from recording import Hidden
 from torch import nn
 from torch.nn import functional as F
 
@@ -347,34 +348,25 @@ def test_a_method_that_is_wrong_is_not_used(monkeypatch):
         probe(nn.Linear(4, 3), classify, labelled(4), method="ghost")
 
 
-class Keeps:
-    """A user-defined object without visible attributes."""
-
-    __slots__ = ("total",)
-
-    def __init__(self):
-        self.total = 0.0
-
-
-KEEPER = Keeps()
+KEEPER = Hidden()
 
 
 def _keeps_in_an_object(m, b):
     out = classify(m, b)
-    KEEPER.total = out
+    KEEPER.value = out
     return out
 
 
 def _adds_up(m, b):
-    KEEPER.total = KEEPER.total + float(b[0].detach().sum())
-    return classify(m, b) * (1 + KEEPER.total)
+    KEEPER.value = KEEPER.value + float(b[0].detach().sum())
+    return classify(m, b) * (1 + KEEPER.value)
 
 
 @pytest.mark.parametrize(("loss", "message"), [
     (_keeps_in_an_object, "keeps a tensor of an example"), (_adds_up, "came before it|neighbours"),
 ])  # fmt: skip
 def test_state_kept_between_examples_is_refused(loss, message, monkeypatch):
-    monkeypatch.setattr(KEEPER, "total", 0.0)
+    monkeypatch.setattr(KEEPER, "value", 0.0)
     with pytest.raises(UnsupportedModelError, match=message):
         probe(nn.Linear(4, 3), loss, labelled(4))
 
@@ -455,10 +447,10 @@ def test_a_public_batch_is_used_as_it_is():
 
 
 def test_a_loss_that_remembers_the_example_before_is_refused(monkeypatch):
-    monkeypatch.setattr(KEEPER, "total", 0.0)
+    monkeypatch.setattr(KEEPER, "value", 0.0)
 
     def loss(model, batch):
-        before, KEEPER.total = KEEPER.total, float(batch[0].detach().sum())
+        before, KEEPER.value = KEEPER.value, float(batch[0].detach().sum())
         return classify(model, batch) * (1 + before)
 
     with pytest.raises(UnsupportedModelError, match="came before it"):
