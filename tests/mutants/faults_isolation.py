@@ -4,6 +4,7 @@ from mutant import Mutant, alone, among, tape
 
 DRAWS = among("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")
 HELD = among("test_guard", "test_other_objects_of_a_loss_are_restored")
+PLACES = among("test_guard", "test_attributes_of_all_kinds_of_objects_are_restored")
 SLOTS = among("test_guard", "test_slots_and_arrays_of_numbers_are_restored")
 UNREGISTERED = among("test_unregistered_modules", "test_examples_do_not_meet_in_a_buffer")
 GUARD = among("test_guard", "test_changes_by_a_model_are_restored")
@@ -52,6 +53,25 @@ CORE = [
     Mutant("the table of a method of Python's is not looked at", "snapshot._METHODS",
            "(types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)", "(types.MethodType, types.BuiltinMethodType)",
            among("test_guard", "test_containers_that_only_their_methods_lead_to_are_restored")),
+    Mutant("attributes of lists and tensors are not looked at", "Snapshot.save",
+           "self._save_attributes(value, depth - 1)",
+           "if not isinstance(value, (list, Tensor)): self._save_attributes(value, depth - 1)",
+           PLACES),
+    Mutant("classes in attributes are not looked at", "Snapshot.save",
+           "self._save_kind(value)", "pass",
+           PLACES),
+    Mutant("classes of modules in containers are not looked at", "Snapshot.save",
+           "self._save_kind(type(module))", "pass",
+           PLACES),
+    Mutant("keys of dictionaries are not looked at", "Snapshot.save",
+           "[*value, *value.values()] if isinstance(value, dict)", "[*value.values()] if isinstance(value, dict)",
+           PLACES),
+    Mutant("classes of objects are not looked at", "Snapshot._save_attributes",
+           "self._save_kind(kind)", "pass",
+           among("test_guard", "test_globals_that_an_objects_methods_use_are_restored")),
+    Mutant("what the methods of an object use is not looked at", "Snapshot._save_kind",
+           "self.save_function(function)", "pass",
+           among("test_guard", "test_globals_that_an_objects_methods_use_are_restored")),
     Mutant("what slots hold stays", "save_slots.restore",
            "slot.__set__(holder, kept)", "pass",
            SLOTS),

@@ -1,6 +1,7 @@
 """Isolation of state: modules, buffers, containers, closures and globals are restored after a pass, also after failures."""
 
 import array
+import functools
 import threading
 from collections import deque
 
@@ -145,6 +146,94 @@ def test_slots_and_arrays_of_numbers_are_restored(method):
     assert norms.tolist() == pytest.approx(alone, rel=1e-5)
     assert (model.total.value, hasattr(model.total, "of_last")) == (1.0, False)
     assert (model.bytes, model.numbers.tolist()) == (bytearray(b"\x01"), [1.0])
+
+
+class Totals(list):
+    """A list with an attribute."""
+
+    value = 1.0
+
+
+class Place:
+    """An object, a class, and a key of a dictionary."""
+
+    value = 1.0
+
+
+MEMORY = [1.0]
+
+
+class UsingAGlobal:
+    """An object that no function of the model names, whose methods use a global."""
+
+    @property
+    def value(self):
+        return MEMORY[-1]
+
+    def put(self, value):
+        MEMORY.append(value)
+
+
+def _make_partial():
+    made = functools.partial(max, 1)
+    made.value = 1.0
+    return [made]
+
+
+def _make_tensor():
+    made = torch.zeros(2)
+    made.value = 1.0
+    return [made]
+
+
+# Where a model finds an object with an attribute `value`: name → (what it holds, how to get at the object).
+PLACES = {
+    "a list of a class of its own": (lambda: Totals([1]), lambda held: held),
+    "a class": (lambda: Place, lambda held: held),
+    "the class of an object": (Place, type),
+    "the class of a module": (lambda: [Counted(1, 1)], lambda held: type(held[0])),
+    "the key of a dictionary": (lambda: {Place(): 1}, lambda held: next(iter(held))),
+    "a partial": (_make_partial, lambda held: held[0]),
+    "a tensor": (_make_tensor, lambda held: held[0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("place", PLACES)
+def test_attributes_of_all_kinds_of_objects_are_restored(place, method):
+    torch.manual_seed(0)
+    make, get = PLACES[place]
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model.held = make()
+    before = getattr(get(model.held), "value", 1.0)
+
+    def loss(m, x):
+        holder = get(m.held)
+        y = m(x).sum(1) * getattr(holder, "value", 1.0)
+        holder.value = 2.0
+        return y
+
+    norms = per_example_norms(model, loss, x, method=method)
+    alone = [per_example_norms(model, loss, x[i : i + 1], method=method).item() for i in range(4)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert getattr(get(model.held), "value", 1.0) == before
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_globals_that_an_objects_methods_use_are_restored(method):
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model.held = UsingAGlobal()
+
+    def loss(m, x):
+        y = m(x).sum(1) * m.held.value
+        m.held.put(2.0)
+        return y
+
+    norms = per_example_norms(model, loss, x, method=method)
+    alone = [per_example_norms(model, loss, x[i : i + 1], method=method).item() for i in range(4)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert MEMORY == [1.0]
 
 
 class Stack(nn.Module):

@@ -6,6 +6,7 @@ __all__ = [
     "Binding",
     "add_attributes",
     "bind",
+    "find_class_functions",
     "find_functions",
     "find_modules",
     "find_reachable",
@@ -154,3 +155,9 @@ def find_functions(*roots: object) -> dict[types.FunctionType, list[Binding]]:
                 own = value.__globals__
                 waiting += [inner for _, inner, _ in bindings if getattr(inner, "__globals__", own) is own]
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def find_class_functions(kind: type) -> tuple[types.FunctionType, ...]:
+    """Return the functions that a class defines, and those that they use."""
+    return tuple(find_functions(*iter_methods([kind])))

@@ -18,7 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.state.reachable import Binding, bind, find_reachable, is_user_code, iter_bindings, list_modules
+from privet.gradients.core.state.reachable import (
+    Binding,
+    bind,
+    find_class_functions,
+    find_reachable,
+    find_user_classes,
+    is_user_code,
+    iter_bindings,
+    list_modules,
+)
 from privet.gradients.core.state.restoring import (
     Restore,
     list_slots,
@@ -38,7 +47,7 @@ COPIED = 1 << 22  # most elements of a module's tensor that is copied
 _CODE = {types.FunctionType, property, classmethod, staticmethod, types.MemberDescriptorType, types.GetSetDescriptorType}
 # Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
 _CONSTANT = {
-    type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size, types.ModuleType,
+    type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, types.ModuleType,
     weakref.ProxyType, weakref.CallableProxyType,
 }  # fmt: skip
 _CONTAINERS = (list, dict, set, deque)
@@ -70,6 +79,7 @@ class Snapshot:
         self._bindings: list[Binding] = []
         self._undo: list[Restore] = []
         self._known: set[int] = set()
+        self._seen: set[type | types.FunctionType] = set()
 
     def save_module(self, module: nn.Module) -> None:
         """Save the contents of a module, once, and replace its buffers by copies."""
@@ -124,7 +134,10 @@ class Snapshot:
         return self._copies[id(tensor)]
 
     def save_function(self, function: types.FunctionType) -> None:
-        """Save the bindings of a function, and the objects bound."""
+        """Save the bindings of a function, once, and the objects bound."""
+        if function in self._seen:
+            return
+        self._seen.add(function)
         for binding in iter_bindings(function):
             if type(binding[1]) is not types.FunctionType:  # `find_functions` has found those of the same file
                 self.save(binding[1])
@@ -138,7 +151,10 @@ class Snapshot:
             self._empty.append(function.__dict__)
 
     def save_class(self, kind: type) -> None:
-        """Save the attributes of a user's class, except Python's own."""
+        """Save the attributes of a user's class, once, except Python's own."""
+        if kind in self._seen:
+            return
+        self._seen.add(kind)
         before = dict(vars(kind))
         for name, value in before.items():
             if type(value) not in _CODE and not name.startswith("__"):
@@ -155,6 +171,14 @@ class Snapshot:
                     setattr(kind, name, before[name])
 
         self._undo.append(restore)
+
+    def _save_kind(self, kind: type) -> None:
+        """Save the user's classes that a class is or inherits from, and what their methods use."""
+        for each in find_user_classes(kind):
+            if each not in self._seen:
+                self.save_class(each)
+                for function in find_class_functions(each):
+                    self.save_function(function)
 
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
@@ -191,6 +215,7 @@ class Snapshot:
             for module in list_modules(value):
                 refuse_scripts(module)
                 self.save_module(module)
+                self._save_kind(type(module))
             return
         self._known.add(id(value))
         if isinstance(value, Tensor):
@@ -203,25 +228,30 @@ class Snapshot:
             if not isinstance(value, tuple) and len(value) <= _ITEMS:
                 self._undo.append(save_items(value))
             if len(value) <= _LOOKED_INTO:
-                for item in list(value.values() if isinstance(value, dict) else value):
+                for item in [*value, *value.values()] if isinstance(value, dict) else list(value):
                     self.save(item, depth - 1)
         elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
         elif isinstance(value, types.FunctionType):
             if is_user_code(value.__module__ or ""):
                 self.save_function(value)
+            return
+        elif isinstance(value, type):
+            self._save_kind(value)
+            return
         elif isinstance(value, functools.partial):
             for item in (value.func, *value.args, *value.keywords.values()):
                 self.save(item, depth - 1)
-        elif isinstance(value, (bytearray, array.array)):
-            if len(value) <= _SMALL:
-                self._undo.append(save_numbers(value))
-        elif not isinstance(value, type) and not type(value).__module__.startswith("privet."):
-            self._save_attributes(value, depth - 1)
+        elif isinstance(value, (bytearray, array.array)) and len(value) <= _SMALL:
+            self._undo.append(save_numbers(value))
+        self._save_attributes(value, depth - 1)
 
     def _save_attributes(self, value: Any, depth: int) -> None:
-        """Save what an object of user or library code holds in its dictionary and in its slots."""
+        """Save what an object of user or library code holds in its dictionary and in its slots; any kind of object may."""
         kind: type = type(value)
+        if kind.__module__.startswith("privet."):
+            return
+        self._save_kind(kind)
         own, slots = getattr(value, "__dict__", None), list_slots(kind)
         if isinstance(own, dict):
             self._undo.append(save_items(own))
