@@ -83,6 +83,18 @@ def test_every_draw_is_noticed(way, kind, left, drawn):
     restore()
 
 
+@pytest.mark.parametrize("normal", range(12))
+def test_draws_after_the_seed_that_the_user_has_set_before_are_noticed(way, normal):
+    """Saving and watching draw numbers, too: the same seed and as many draws must not lead to the same state."""
+    np.random.seed(0)
+    restore = save_numpy_generator()
+    has_advanced = watch_numpy_generator()
+    np.random.seed(0)
+    use(0, normal)
+    assert has_advanced()
+    restore()
+
+
 def test_a_replaced_generator_is_noticed(way):
     restore = save_numpy_generator()
     has_advanced = watch_numpy_generator()

@@ -50,6 +50,8 @@ def watch_numpy_generator() -> Callable[[], bool]:
         np.random.seed(_SEED)
         return lambda: float(mtrand.random_sample()) != _FIRST
     _drop_half_pair(bits)
+    # Numbers after a seed of the user's lead to another state, however many are drawn.
+    _write(bits, _memory_without_seed())
     end = _read_end(bits)
     return lambda: mtrand.get_bit_generator() is not bits or _read_end(bits) != end
 
@@ -78,6 +80,12 @@ def _save_memory(bits: np.random.MT19937) -> Restore:
             np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 1, "gauss": left})
 
     return restore
+
+
+@functools.cache
+def _memory_without_seed() -> bytes:
+    """Return a state that `np.random.seed` does not reach from an integer, as it seeds by another algorithm."""
+    return _read(np.random.MT19937(_SEED))
 
 
 def _drop_half_pair(bits: Any) -> float | None:
