@@ -80,6 +80,11 @@ class Guard:
                 "the model or loss writes to a parameter, by replacing its memory, while it runs on an example; change "
                 "parameters through the optimizer only"
             )
+        if snapshot.drawn:
+            raise UnsupportedModelError(
+                "the model or loss draws from a generator of Python or NumPy of its own, whose numbers could not be new for each "
+                "example; draw with torch, or from the global generators of `random` and `numpy.random`"
+            )
 
     def is_protected(self, x: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""

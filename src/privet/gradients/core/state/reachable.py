@@ -17,16 +17,30 @@ __all__ = [
     "list_modules",
 ]
 
+import dis
 import functools
+import inspect
+import os
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-_WRAPPERS = (functools.partial, types.MethodType)
-_FUNCTIONS = 50  # most functions that are followed from one root
+# What a function may be wrapped in without an attribute that holds it, and where it is.
+_WRAPPERS: dict[type, tuple[str, ...]] = {
+    functools.partial: ("func",),
+    property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    types.MethodType: ("__func__",),
+}
+_METHODS: tuple[type, ...] = (types.FunctionType, *_WRAPPERS)
+_PYTHON = Path(os.__file__).parent
+_INSTALLED = {"site-packages", "dist-packages"}
+_FUNCTIONS = 500  # most functions that are followed from one root
 
 # A name, its value, and where it is bound: the cell of a closure, or the globals of a file.
 Binding = tuple[str, Any, types.CellType | dict[str, Any]]
@@ -81,16 +95,59 @@ def add_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def iter_bindings(function: types.FunctionType) -> Iterator[Binding]:
-    """Yield the free and global names of a function, except those of modules: name, value, and where it is bound."""
+    """Yield the free and global names of a function: name, value, and where it is bound.
+
+    Of the user's own Python modules, those names are yielded that occur in the function, such as `total` for `helpers.total`.
+    """
+    names, imports = _list_names(function.__code__)
+    modules = [module for name in imports for module in _find_imported(name, function)]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield name, cell.cell_contents, cell
+            value = cell.cell_contents
         except ValueError:  # an empty cell
             continue
-    own = function.__globals__
-    for name in function.__code__.co_names:
-        if name in own and not isinstance(own[name], types.ModuleType):
-            yield name, own[name], own
+        if isinstance(value, types.ModuleType):
+            modules.append(value)
+        else:
+            yield name, value, cell
+    tables = [function.__globals__]
+    for table in tables:
+        for name in names:
+            if name not in table:
+                continue
+            value = table[name]
+            if isinstance(value, types.ModuleType):
+                modules.append(value)
+            else:
+                yield name, value, table
+        for module in modules:
+            if is_user_code(module.__name__) and not any(vars(module) is known for known in tables):
+                tables.append(vars(module))
+
+
+@functools.lru_cache(maxsize=4096)
+def _list_names(code: types.CodeType) -> tuple[list[str], list[str]]:
+    """Return what a function's code names, and the code of functions defined inside it: globals or attributes, and imports."""
+    names = dict.fromkeys(code.co_names)
+    imports = {step.argval: None for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"}
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            more, imported = _list_names(inner)
+            names |= dict.fromkeys(more)
+            imports |= dict.fromkeys(imported)
+    return list(names), list(imports)
+
+
+def _find_imported(name: str, function: types.FunctionType) -> Iterator[types.ModuleType]:
+    """Yield the modules that a function may import by a name, absolute or relative to its package."""
+    package = function.__globals__.get("__package__") or ""
+    while True:
+        found = sys.modules.get(f"{package}.{name}".strip("."))
+        if found is not None:
+            yield found
+        if not package:
+            return
+        package = package.rpartition(".")[0]
 
 
 def bind(name: str, value: Any, place: types.CellType | dict[str, Any]) -> None:
@@ -115,46 +172,52 @@ def list_modules(root: nn.Module) -> list[nn.Module]:
 
 @functools.lru_cache(maxsize=1024)
 def find_user_classes(kind: type) -> tuple[type, ...]:
-    """Return a class and its bases that are user code: defined neither in Python nor in an installed library."""
-    return tuple(each for each in kind.__mro__ if is_user_code(each.__module__))
+    """Return a class, its bases and its metaclasses that are user code: defined neither in Python nor in an installed library."""
+    return tuple(each for each in (*kind.__mro__, *inspect.getmro(type(kind))) if is_user_code(each.__module__))
 
 
 @functools.cache
 def is_user_code(name: str) -> bool:
     """Return whether the Python module of this name belongs neither to Python nor to an installed library."""
-    if name.partition(".")[0] in ("builtins", "torch", "privet"):
-        return False
-    place = getattr(sys.modules.get(name), "__file__", None)
-    return place is None or not ("site-packages" in place or place.startswith(sys.base_prefix))
+    package, place = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", None)
+    if package in ("__main__", "torch", "privet"):  # a notebook's or a launcher's main module may have any file
+        return package == "__main__"
+    if place is None:
+        return package not in sys.stdlib_module_names
+    return not Path(place).is_relative_to(_PYTHON) and _INSTALLED.isdisjoint(Path(place).parts)
 
 
-def iter_methods(kinds: Iterable[type]) -> Iterator[types.FunctionType]:
-    """Yield the functions that classes define, including static methods and class methods."""
+def iter_methods(kinds: Iterable[type]) -> Iterator[object]:
+    """Yield the functions that classes define, also those of properties, static methods and the like, as they are wrapped."""
     for kind in kinds:
-        for value in vars(kind).values():
-            function = getattr(value, "__func__", value)
-            if isinstance(function, types.FunctionType):
-                yield function
+        yield from (value for value in vars(kind).values() if isinstance(value, _METHODS))
 
 
 def find_functions(*roots: object) -> dict[types.FunctionType, list[Binding]]:
-    """Find functions, and the functions of the same file or closure that they name, directly or indirectly.
+    """Find functions, and the functions of the same file or of the user's own files that they name, directly or indirectly.
 
     Returns:
         Function → its bindings.
     """
     found: dict[types.FunctionType, list[Binding]] = {}
     for root in roots:
-        waiting, limit = [root], len(found) + _FUNCTIONS
+        waiting: list[tuple[Any, dict[str, Any] | None]] = [(root, None)]
+        limit = len(found) + _FUNCTIONS
         while waiting and len(found) < limit:
-            value = waiting.pop()
-            while isinstance(value, _WRAPPERS):
-                value = value.func if isinstance(value, functools.partial) else value.__func__
-            if isinstance(value, types.FunctionType) and value not in found:
-                found[value] = bindings = list(iter_bindings(value))
+            value, file = waiting.pop()
+            if isinstance(value, types.FunctionType):
                 own = value.__globals__
-                waiting += [inner for _, inner, _ in bindings if getattr(inner, "__globals__", own) is own]
+                if value not in found and (file is None or file is own or is_user_code(value.__module__ or "")):
+                    found[value] = bindings = list(iter_bindings(value))
+                    waiting += [(inner, own) for _, inner, _ in bindings]
+            else:
+                waiting += [(inner, file) for inner in unwrap(value)]
     return found
+
+
+def unwrap(value: object) -> list[Any]:
+    """Return the functions that a partial, a property, a cached function or the like wraps; none for other objects."""
+    return [getattr(value, name) for kind, names in _WRAPPERS.items() if isinstance(value, kind) for name in names]
 
 
 @functools.lru_cache(maxsize=1024)

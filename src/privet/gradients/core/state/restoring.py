@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 __all__ = [
+    "GENERATORS",
     "MISSING",
+    "SAVERS",
+    "SMALL",
     "Restore",
     "data_pointer",
     "list_slots",
     "read_slot",
     "save_array",
+    "save_generator",
     "save_items",
-    "save_numbers",
     "save_slots",
     "save_tensor",
 ]
 
 import array
 import functools
+import io
+import pickle
+import random
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +33,18 @@ from torch import Tensor, nn
 
 Restore = Callable[[], None]
 MISSING = object()
+SMALL = 1 << 16  # most numbers of what is restored, except buffers and tensors of modules
+# Generators of random numbers that keep a state, and how it is read and written.
+_STATES: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], object]]] = {
+    torch.Generator: (torch.Generator.get_state, torch.Generator.set_state),
+    random.Random: (random.Random.getstate, random.Random.setstate),
+    np.random.RandomState: (np.random.RandomState.get_state, np.random.RandomState.set_state),
+    np.random.Generator: (lambda made: made.bit_generator.state, lambda made, state: setattr(made.bit_generator, "state", state)),
+    np.random.BitGenerator: (lambda made: made.state, lambda made, state: setattr(made, "state", state)),
+}
+GENERATORS = tuple(_STATES)
+# Their draws are watched, and they are restored after each step.
+_GLOBAL = (random._inst, np.random.mtrand._rand, torch.default_generator)
 
 
 def data_pointer(x: Tensor) -> int | None:
@@ -96,13 +114,62 @@ def save_items(container: Any) -> Restore:
     return restore
 
 
-def save_numbers(numbers: bytearray | array.array[Any]) -> Restore:
+def _save_numbers(numbers: bytearray | array.array[Any]) -> Restore:
     """Save the numbers of a bytearray or of an array of Python's."""
+    if len(numbers) > SMALL:
+        return lambda: None
     kept = numbers[:]
 
     def restore() -> None:
         if numbers != kept:
             numbers[:] = kept  # type: ignore[assignment]
+
+    return restore
+
+
+def _save_stream(stream: io.StringIO | io.BytesIO) -> Restore:
+    """Save the contents and the position of a file in memory."""
+    if stream.closed:
+        return lambda: None
+    kept, position = stream.getvalue(), stream.tell()
+
+    def restore() -> None:
+        if not stream.closed and (stream.getvalue(), stream.tell()) != (kept, position):
+            stream.seek(0), stream.truncate()
+            stream.write(kept)  # type: ignore[arg-type]
+            stream.seek(position)
+
+    return restore
+
+
+def _save_cache(function: Any) -> Restore:
+    """Save whether a function's cache has grown, as its entries cannot be saved: it is emptied then."""
+    before = function.cache_info().misses
+
+    def restore() -> None:
+        if function.cache_info().misses != before:
+            function.cache_clear()
+
+    return restore
+
+
+def save_generator(generator: Any, drawn: Callable[[], None]) -> Restore:
+    """Save the state of a generator of random numbers that is not a global one.
+
+    Args:
+        drawn: is called on restoring if it was drawn from. Draws from torch's generators are intercepted, and do not count.
+    """
+    if isinstance(generator, random.SystemRandom) or any(generator is each for each in _GLOBAL):
+        return lambda: None
+    read, write = next(pair for kind, pair in _STATES.items() if isinstance(generator, kind))
+    before = read(generator)
+    kept = None if isinstance(generator, torch.Generator) else pickle.dumps(before)
+
+    def restore() -> None:
+        if kept is None or pickle.dumps(read(generator)) != kept:
+            write(generator, before)
+            if kept is not None:
+                drawn()
 
     return restore
 
@@ -136,3 +203,13 @@ def save_slots(holder: Any, slots: Sequence[types.MemberDescriptorType]) -> Rest
                 slot.__set__(holder, kept)
 
     return restore
+
+
+# Objects whose state is not in attributes, and what saves it.
+SAVERS: dict[type, Callable[[Any], Restore]] = {
+    bytearray: _save_numbers,
+    array.array: _save_numbers,
+    io.StringIO: _save_stream,
+    io.BytesIO: _save_stream,
+    type(functools.lru_cache(len)): _save_cache,
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["COPIED", "Snapshot", "refuse_scripts"]
 
-import array
 import functools
 import operator
 import types
@@ -22,6 +21,7 @@ from privet.gradients.core.state.reachable import (
     Binding,
     bind,
     find_class_functions,
+    find_functions,
     find_reachable,
     find_user_classes,
     is_user_code,
@@ -29,12 +29,15 @@ from privet.gradients.core.state.reachable import (
     list_modules,
 )
 from privet.gradients.core.state.restoring import (
+    GENERATORS,
+    SAVERS,
+    SMALL,
     Restore,
     list_slots,
     read_slot,
     save_array,
+    save_generator,
     save_items,
-    save_numbers,
     save_slots,
     save_tensor,
 )
@@ -42,7 +45,6 @@ from privet.gradients.core.state.restoring import (
 _TABLES = ("_parameters", "_buffers", "_modules")
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
-_SMALL = 1 << 16  # most elements of a closure's tensor that is restored
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
 _CODE = {types.FunctionType, property, classmethod, staticmethod, types.MemberDescriptorType, types.GetSetDescriptorType}
 # Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
@@ -66,6 +68,7 @@ class Snapshot:
     Attributes:
         modules: those saved, with the ones that are not registered but held by a container, an object or a function.
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
+        drawn: whether numbers had been drawn by then from a generator of Python or NumPy that is not a global one.
     """
 
     def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]]) -> None:
@@ -73,7 +76,7 @@ class Snapshot:
         self._copies: dict[int, Tensor] = {}  # by id of the original: modules that share a tensor share its copy
         self._tables: list[tuple[type, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = []
         self.modules: list[nn.Module] = []
-        self.moved = False
+        self.moved = self.drawn = False
         self._empty: list[Any] = []
         self._parameters: list[tuple[Tensor, bool, Tensor]] = []
         self._bindings: list[Binding] = []
@@ -219,11 +222,14 @@ class Snapshot:
             return
         self._known.add(id(value))
         if isinstance(value, Tensor):
-            if value.numel() <= _SMALL and not (value.is_nested or value.is_inference() or self._is_parameter(value)):
+            if value.numel() <= SMALL and not (value.is_nested or value.is_inference() or self._is_parameter(value)):
                 self._undo.append(save_tensor(value))
         elif isinstance(value, np.ndarray):
-            if value.size <= _SMALL:
+            if value.size <= SMALL:
                 self._undo.append(save_array(value))
+            if value.dtype.hasobject and value.size <= _LOOKED_INTO:
+                for item in value.ravel().tolist():
+                    self.save(item, depth - 1)
         elif isinstance(value, (tuple, *_CONTAINERS)):
             if not isinstance(value, tuple) and len(value) <= _ITEMS:
                 self._undo.append(save_items(value))
@@ -233,8 +239,9 @@ class Snapshot:
         elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
         elif isinstance(value, types.FunctionType):
-            if is_user_code(value.__module__ or ""):
-                self.save_function(value)
+            if value not in self._seen and is_user_code(value.__module__ or ""):
+                for function in find_functions(value):
+                    self.save_function(function)
             return
         elif isinstance(value, type):
             self._save_kind(value)
@@ -242,8 +249,10 @@ class Snapshot:
         elif isinstance(value, functools.partial):
             for item in (value.func, *value.args, *value.keywords.values()):
                 self.save(item, depth - 1)
-        elif isinstance(value, (bytearray, array.array)) and len(value) <= _SMALL:
-            self._undo.append(save_numbers(value))
+        elif isinstance(value, GENERATORS):
+            self._undo.append(save_generator(value, self._note_draw))
+        else:
+            self._undo += [save(value) for kind, save in SAVERS.items() if isinstance(value, kind)]
         self._save_attributes(value, depth - 1)
 
     def _save_attributes(self, value: Any, depth: int) -> None:
@@ -261,6 +270,9 @@ class Snapshot:
             self._undo.append(save_slots(value, slots))
             for slot in slots:
                 self.save(read_slot(value, slot), depth)
+
+    def _note_draw(self) -> None:
+        self.drawn = True
 
     def _is_parameter(self, value: Tensor) -> bool:
         return value.requires_grad and any(value is parameter for parameter in self._protected())

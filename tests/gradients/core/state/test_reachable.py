@@ -1,0 +1,277 @@
+"""What model and loss use is found wherever the user's own files define it: functions, modules, and what wraps a function."""
+
+import contextlib
+import functools
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privet.gradients import per_example_norms
+from privet.gradients.core.state import reachable
+from privet.gradients.core.state.reachable import find_functions, is_user_code, iter_bindings
+
+FILES = {
+    "__init__": "",
+    "memory": """
+kept, total = [1.0], 1.0
+
+def use():
+    kept.append(2.0)
+    return kept[-2]
+
+def rebind():
+    global total
+    old, total = total, 2.0
+    return old
+""",
+    "programs": """
+from . import memory
+
+def of_a_sibling():
+    return memory.use()
+
+def imported_where_it_is_used():
+    from .memory import use
+    return use()
+
+def package_imported_where_it_is_used():
+    from . import memory as other
+    return other.use()
+
+def imported_in_a_local_function():
+    def inner():
+        from .memory import use
+        return use()
+    return inner()
+""",
+    "inner/__init__": "",
+    "inner/programs": """
+def imported_from_the_package_above():
+    from ..memory import use
+    return use()
+""",
+}
+PROGRAMS = [
+    "programs.of_a_sibling",
+    "programs.imported_where_it_is_used",
+    "programs.package_imported_where_it_is_used",
+    "programs.imported_in_a_local_function",
+    "inner.programs.imported_from_the_package_above",
+]
+KEPT = [1.0]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A package of the user's with several files."""
+    folder = tmp_path_factory.mktemp("files") / "of_the_user"
+    (folder / "inner").mkdir(parents=True)
+    for name, text in FILES.items():
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    sys.path.insert(0, str(folder.parent))
+    yield importlib.import_module("of_the_user.programs")
+    sys.path.remove(str(folder.parent))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "of_the_user"]:
+        del sys.modules[name]
+
+
+def check_isolated(factor, method):
+    """A loss that multiplies by a factor, which changes when it is read, gives each example what it gives it alone."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def loss(m, x):
+        return m(x).square().sum(1) * factor()
+
+    norms = per_example_norms(model, loss, x, method=method)
+    alone = [per_example_norms(model, loss, x[i : i + 1], method=method).item() for i in range(4)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_functions_of_other_files_are_followed(package, name, method):
+    file, _, function = name.rpartition(".")
+    check_isolated(getattr(importlib.import_module(f"of_the_user.{file}"), function), method)
+    assert package.memory.kept == [1.0]
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_names_in_other_files_are_bound_as_before(package, method):
+    memory = package.memory  # a module in a closure
+
+    def assigned():
+        old, memory.total = memory.total, 3.0
+        return old
+
+    for factor in (memory.rebind, lambda: memory.rebind(), assigned):
+        check_isolated(factor, method)
+        assert memory.total == 1.0
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_a_file_imported_by_its_full_name_is_followed(package, method):
+    def factor():
+        import of_the_user.memory as other
+
+        return other.use()
+
+    check_isolated(factor, method)
+    assert package.memory.kept == [1.0]
+
+
+def use():
+    KEPT.append(2.0)
+    return KEPT[-2]
+
+
+class Meta(type):
+    def read(cls):
+        return use()
+
+
+class Own(metaclass=Meta):
+    """An object whose attributes reach a global in all ways that wrap a function."""
+
+    by_partial = functools.partialmethod(lambda _, factor: factor(), use)
+    static = staticmethod(use)
+    listed = (use,)
+
+    @property
+    def by_property(self):
+        return use()
+
+    @functools.cached_property
+    def once(self):
+        return use()
+
+    @functools.singledispatchmethod
+    def dispatched(self, _):
+        return 1.0
+
+    @dispatched.register
+    def _(self, _: int):
+        return use()
+
+    @functools.cache  # noqa: B019
+    def cached(self):
+        return use()
+
+    @classmethod
+    def by_class(cls):
+        return use()
+
+    @torch.enable_grad()
+    def decorated(self):
+        return use()
+
+
+@functools.singledispatch
+def dispatched(_):
+    return 1.0
+
+
+@dispatched.register
+def _(_: int):
+    return use()
+
+
+@contextlib.contextmanager
+def entered():
+    yield use()
+
+
+def inside_a_function():
+    def inner():
+        class Innermost:
+            def read(self):
+                return use()
+
+        return Innermost().read()
+
+    return inner()
+
+
+def inside_a_context():
+    with entered() as factor:
+        return factor
+
+
+def hidden():
+    return use()
+
+
+# Ways to a function that keeps state in a global of this file.
+WAYS = {
+    "partial method": lambda: Own().by_partial(),
+    "static method": lambda: Own().static(),
+    "tuple of a class": lambda: Own().listed[0](),
+    "property": lambda: Own().by_property,
+    "cached property": lambda: Own().once,
+    "method by type": lambda: Own().dispatched(1),
+    "cached method": lambda: Own().cached(),
+    "class method": lambda: Own().by_class(),
+    "method decorated by a library": lambda: Own().decorated(),
+    "metaclass": lambda: Own.read(),
+    "function by type": lambda: dispatched(1),
+    "context": inside_a_context,
+    "local function": inside_a_function,
+    "generator": lambda: sum(use() for _ in range(1)),
+    "function of a library": torch.enable_grad()(hidden),
+    "partial of a partial": functools.partial(functools.partial(hidden)),
+}
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("way", WAYS)
+def test_functions_are_followed_however_they_are_wrapped(way, method):
+    check_isolated(WAYS[way], method)
+    assert KEPT == [1.0]
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_what_a_held_function_names_is_followed(method):
+    """No function of the model or the loss names it: it is an item of a list that the model holds."""
+    table = {"of a file": [hidden], "of an object": [Own().decorated]}
+    for functions in table.values():
+        holder = nn.Module()
+        holder.functions = functions
+        check_isolated(lambda holder=holder: holder.functions[0](), method)
+        assert KEPT == [1.0]
+
+
+def test_functions_of_libraries_are_not_followed():
+    def loss(model, batch):
+        return nn.functional.mse_loss(model(batch), torch.zeros_like(batch)) + np.mean([1.0])
+
+    assert list(find_functions(loss)) == [loss]
+
+
+def test_what_is_user_code():
+    for name in ("__main__", __name__, "module_without_a_file"):
+        assert is_user_code(name), name
+    for name in ("sys", "builtins", "importlib._bootstrap", "os", "json.decoder", "numpy.random", "torch.nn", "privet.errors"):
+        importlib.import_module(name)
+        assert not is_user_code(name), name
+
+
+def test_programs_next_to_python_are_user_code(monkeypatch, package):
+    """Python may lie in /usr/lib/python3.11, and the user's program in /usr/src/app."""
+    monkeypatch.setattr(sys, "base_prefix", str(Path(package.__file__).parents[1]))
+    reachable.is_user_code.cache_clear()
+    assert is_user_code(package.__name__)
+
+
+def test_modules_of_the_user_that_name_each_other_are_read_once():
+    one, other = (type(sys)(name) for name in ("first_of_two", "second_of_two"))
+    one.other, other.other, other.kept = other, one, KEPT
+
+    def factor():
+        return one.other.other.kept
+
+    assert [(name, value) for name, value, _ in iter_bindings(factor)] == [("kept", KEPT)]

@@ -1,0 +1,145 @@
+"""Objects whose state is not in attributes are restored after a pass: arrays of objects, streams, caches, generators."""
+
+import functools
+import io
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privet.errors import UnsupportedModelError
+from privet.gradients import per_example_norms
+from privet.gradients.core.state.restoring import save_generator
+
+
+def _write(stream, text):
+    read = len(stream.getvalue())
+    stream.write(text)
+    return read
+
+
+# What a model holds: name → (how it is made, how it is read and then changed, what is the same afterwards).
+HELD = {
+    "list in an array": (
+        lambda: np.array([[1.0], None], dtype=object)[:1], lambda held: (held[0][-1], held[0].append(2.0))[0], lambda x: x[0],
+    ),
+    "text": (lambda: io.StringIO("ab"), lambda held: _write(held, "some text"), lambda held: (held.getvalue(), held.tell())),
+    "bytes": (lambda: io.BytesIO(b"ab"), lambda held: _write(held, b"bytes"), lambda held: (held.getvalue(), held.tell())),
+    "text that is read": (lambda: io.StringIO("12"), lambda held: int(held.read(1) or 0), lambda held: held.tell()),
+    "cache": (
+        lambda: functools.lru_cache(lambda: [1.0]), lambda held: (held()[-1], held().append(2.0))[0],
+        lambda held: held.cache_info().currsize,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("name", HELD)
+def test_state_that_is_not_in_attributes_is_restored(name, method):
+    torch.manual_seed(0)
+    make, use, told = HELD[name]
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model.held = make()
+    before = repr(told(model.held))
+
+    def loss(m, x):
+        return m(x).square().sum(1) * use(m.held)
+
+    norms = per_example_norms(model, loss, x, method=method)
+    alone = [per_example_norms(model, loss, x[i : i + 1], method=method).item() for i in range(4)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert norms.min() > 0
+    assert repr(told(model.held)) == before
+
+
+def test_a_closed_stream_is_left_closed():
+    model = nn.Linear(3, 2)
+    model.held, model.other = io.StringIO("text"), io.BytesIO()
+    model.other.close()
+
+    def loss(m, x):
+        m.held.close()
+        return m(x).sum(1)
+
+    assert (per_example_norms(model, loss, torch.ones(4, 3), method="ghost") > 0).all()
+    assert model.held.closed
+
+
+def _state(generator):
+    read = {
+        random.Random: lambda made: made.getstate(),
+        np.random.RandomState: lambda made: made.get_state()[1:3],
+        np.random.Generator: lambda made: made.bit_generator.state,
+        torch.Generator: lambda made: made.get_state().tolist(),
+    }
+    return repr(next((how for kind, how in read.items() if isinstance(generator, kind)), lambda made: made.state)(generator))
+
+
+OWN = {
+    "Python's": (random.Random, lambda made: made.random()),
+    "NumPy's": (np.random.default_rng, lambda made: made.random()),
+    "NumPy's old one": (np.random.RandomState, lambda made: made.rand()),
+    "NumPy's Mersenne twister": (lambda seed: np.random.Generator(np.random.MT19937(seed)), lambda made: made.normal()),
+    "NumPy's bits": (np.random.PCG64, lambda made: made.random_raw() % 7),
+}
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("name", OWN)
+def test_draws_from_a_generator_that_is_held_are_refused_and_undone(name, method):
+    """Its numbers would be the same for all examples, or depend on how many were drawn before."""
+    make, draw = OWN[name]
+    model = nn.Linear(3, 2)
+    model.source = make(1)
+    before = _state(model.source)
+    with pytest.raises(UnsupportedModelError, match="generator of Python or NumPy of its own"):
+        per_example_norms(model, lambda m, x: m(x).sum(1) * draw(m.source), torch.randn(4, 3), method=method)
+    assert _state(model.source) == before
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("name", OWN)
+def test_a_generator_that_is_held_and_not_drawn_from_is_no_error(name, method):
+    model = nn.Linear(3, 2)
+    model.source = OWN[name][0](1)
+    assert (per_example_norms(model, lambda m, x: m(x).sum(1), torch.randn(4, 3), method=method) > 0).all()
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_a_generator_of_torch_is_as_before(method):
+    model = nn.Linear(3, 2)
+    model.source = torch.Generator().manual_seed(3)
+    before = _state(model.source)
+
+    def loss(m, x):
+        m.source.manual_seed(5)
+        return m(x).sum(1) * torch.rand((), generator=m.source)
+
+    assert (per_example_norms(model, loss, torch.ones(4, 3), method=method) > 0).all()
+    assert _state(model.source) == before
+
+
+@pytest.mark.parametrize(
+    "draw", [random.random, np.random.random, random.SystemRandom().random], ids=["Python", "NumPy", "secret"]
+)
+def test_global_and_secret_generators_may_be_drawn_from(draw):
+    """Draws from global ones are noticed elsewhere, and examples then run alone, each with its own numbers."""
+    model = nn.Linear(3, 2)
+    model.draw = draw
+    torch.manual_seed(0)
+    norms = per_example_norms(model, lambda m, x: m(x).sum(1) * m.draw(), torch.ones(4, 3), method="loop")
+    assert len(set(norms.tolist())) == 4
+
+
+def test_states_are_told_apart_by_their_numbers():
+    for make, draw in OWN.values():
+        made, drawn = make(7), []
+        restore = save_generator(made, lambda drawn=drawn: drawn.append(1))
+        restore()
+        assert not drawn
+        first = draw(made)
+        restore()
+        assert drawn == [1]
+        assert draw(made) == first
