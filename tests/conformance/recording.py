@@ -57,17 +57,17 @@ _VALUES = weakref.WeakKeyDictionary()
 
 
 class Hidden:
-    """Holds a value where the guard does not look: by a weak reference, from another file than the model's."""
+    """Holds a value where the guard does not look: under a name that no code contains."""
 
     __slots__ = ("__weakref__",)
 
     @property
     def value(self):
-        return _VALUES.setdefault(self, [])
+        return globals()["_VALUES"].setdefault(self, [])
 
     @value.setter
     def value(self, value):
-        _VALUES[self] = value
+        globals()["_VALUES"][self] = value
 
 
 class Seen(Hidden):
