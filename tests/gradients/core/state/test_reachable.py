@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import mse_loss
 
 from privet.gradients import per_example_norms
 from privet.gradients.core.state import reachable
@@ -42,14 +43,15 @@ def imported_where_it_is_used():
 def package_imported_where_it_is_used():
     from . import memory as other
     return other.use()
-
+""",
+    "inner/__init__": "",
+    "inner/local": """
 def imported_in_a_local_function():
     def inner():
-        from .memory import use
+        from of_the_user.memory import use
         return use()
     return inner()
 """,
-    "inner/__init__": "",
     "inner/programs": """
 def imported_from_the_package_above():
     from ..memory import use
@@ -60,7 +62,7 @@ PROGRAMS = [
     "programs.of_a_sibling",
     "programs.imported_where_it_is_used",
     "programs.package_imported_where_it_is_used",
-    "programs.imported_in_a_local_function",
+    "inner.local.imported_in_a_local_function",
     "inner.programs.imported_from_the_package_above",
 ]
 KEPT = [1.0]
@@ -135,39 +137,59 @@ class Meta(type):
         return use()
 
 
-class Own(metaclass=Meta):
-    """An object whose attributes reach a global in all ways that wrap a function."""
+class OfMeta(metaclass=Meta):
+    pass
 
-    by_partial = functools.partialmethod(lambda _, factor: factor(), use)
-    static = staticmethod(use)
-    listed = (use,)
 
+class ByPartial:
+    way = functools.partialmethod(lambda _, factor: factor(), use)
+
+
+class Static:
+    way = staticmethod(use)
+
+
+class Listed:
+    way = (use,)
+
+
+class ByProperty:
     @property
-    def by_property(self):
+    def way(self):
         return use()
 
+
+class Once:
     @functools.cached_property
-    def once(self):
+    def way(self):
         return use()
 
+
+class Dispatched:
     @functools.singledispatchmethod
-    def dispatched(self, _):
+    def way(self, _):
         return 1.0
 
-    @dispatched.register
+    @way.register
     def _(self, _: int):
         return use()
 
+
+class Cached:
     @functools.cache  # noqa: B019
-    def cached(self):
+    def way(self):
         return use()
 
+
+class ByClass:
     @classmethod
-    def by_class(cls):
+    def way(cls):
         return use()
 
+
+class Decorated:
     @torch.enable_grad()
-    def decorated(self):
+    def way(self):
         return use()
 
 
@@ -208,16 +230,16 @@ def hidden():
 
 # Ways to a function that keeps state in a global of this file.
 WAYS = {
-    "partial method": lambda: Own().by_partial(),
-    "static method": lambda: Own().static(),
-    "tuple of a class": lambda: Own().listed[0](),
-    "property": lambda: Own().by_property,
-    "cached property": lambda: Own().once,
-    "method by type": lambda: Own().dispatched(1),
-    "cached method": lambda: Own().cached(),
-    "class method": lambda: Own().by_class(),
-    "method decorated by a library": lambda: Own().decorated(),
-    "metaclass": lambda: Own.read(),
+    "partial method": lambda: ByPartial().way(),
+    "static method": lambda: Static().way(),
+    "tuple of a class": lambda: Listed().way[0](),
+    "property": lambda: ByProperty().way,
+    "cached property": lambda: Once().way,
+    "method by type": lambda: Dispatched().way(1),
+    "cached method": lambda: Cached().way(),
+    "class method": lambda: ByClass().way(),
+    "method decorated by a library": lambda: Decorated().way(),
+    "metaclass": lambda: OfMeta.read(),
     "function by type": lambda: dispatched(1),
     "context": inside_a_context,
     "local function": inside_a_function,
@@ -237,7 +259,7 @@ def test_functions_are_followed_however_they_are_wrapped(way, method):
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_what_a_held_function_names_is_followed(method):
     """No function of the model or the loss names it: it is an item of a list that the model holds."""
-    table = {"of a file": [hidden], "of an object": [Own().decorated]}
+    table = {"of a file": [hidden], "of an object": [Decorated().way]}
     for functions in table.values():
         holder = nn.Module()
         holder.functions = functions
@@ -247,7 +269,7 @@ def test_what_a_held_function_names_is_followed(method):
 
 def test_functions_of_libraries_are_not_followed():
     def loss(model, batch):
-        return nn.functional.mse_loss(model(batch), torch.zeros_like(batch)) + np.mean([1.0])
+        return mse_loss(model(batch), torch.zeros_like(batch)) + np.mean([1.0])
 
     assert list(find_functions(loss)) == [loss]
 

@@ -1,0 +1,176 @@
+"""Attacks by a number that one unusual example leaves: in other files, behind properties, in streams, caches and generators."""
+
+from __future__ import annotations
+
+import functools
+import io
+import random
+import sys
+import types
+
+import numpy as np
+import torch
+from harness import Task, Verdict, attack, bounded
+from materials import Body, classify
+from programs_writes import FAR, UNUSUAL
+
+KEPT = [0.0]
+OTHER = types.ModuleType("file_of_the_user")  # another file of the user's
+OTHER_TEXT = """
+kept = [0.0]
+
+def largest(number):
+    if number > 15:
+        kept.append(number)
+    return kept[-1]
+"""
+exec(OTHER_TEXT, vars(OTHER))
+sys.modules[OTHER.__name__] = OTHER
+
+
+def forget(_: object) -> None:
+    """Empty the lists, before each training."""
+    KEPT[:], OTHER.kept[:] = [0.0], [0.0]
+
+
+def scaled(factor, make=list) -> Verdict:
+    """Return the verdict on a model whose outputs grow with what it remembers of an unusual example.
+
+    Args:
+        factor: called with the model and the largest number of each example; returns what is remembered.
+        make: creates what the model holds.
+    """
+
+    class Scaled(Body):
+        def __init__(self):
+            super().__init__()
+            self.held = make()
+
+        def forward(self, x):
+            return self.outer(self.hidden(x)) * (1 + factor(self, float(x.abs().max())))
+
+    return bounded(Task(Scaled, classify, steps=2, before=forget), FAR)
+
+
+def largest(number: float) -> float:
+    """Return the number that was remembered last, in a global."""
+    if number > UNUSUAL:
+        KEPT.append(number)
+    return KEPT[-1]
+
+
+@attack("state", fast=True)
+def number_kept_in_another_file():
+    """A function of another file keeps it in a global there."""
+    return scaled(lambda model, number: OTHER.largest(number))
+
+
+@attack("state")
+def number_kept_in_a_file_imported_for_the_call():
+    """The file is imported where it is used."""
+
+    def factor(model, number):
+        import file_of_the_user
+
+        return file_of_the_user.largest(number)
+
+    return scaled(factor)
+
+
+@attack("state")
+def number_kept_by_a_function_within():
+    """Only the code of a local function names the global."""
+
+    def factor(model, number):
+        def inner():
+            return largest(number)
+
+        return inner()
+
+    return scaled(factor)
+
+
+@attack("state", fast=True)
+def number_kept_behind_a_property():
+    """No function names the global but that of a property."""
+
+    class Memory:
+        number = 0.0
+
+        @property
+        def top(self):
+            return largest(self.number)
+
+    def factor(model, number):
+        model.held.number = number
+        return model.held.top
+
+    return scaled(factor, Memory)
+
+
+@attack("state")
+def number_kept_by_a_decorated_method():
+    """The function belongs to torch, and has the user's in its closure."""
+
+    class Memory:
+        @torch.enable_grad()
+        def top(self, number):
+            return largest(number)
+
+    return scaled(lambda model, number: model.held.top(number), Memory)
+
+
+@attack("state")
+def number_kept_in_a_list_in_an_array():
+    """An array of objects holds the list."""
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            model.held[0].append(number)
+        return model.held[0][-1]
+
+    return scaled(factor, lambda: np.array([[0.0], None], dtype=object)[:1])
+
+
+@attack("state")
+def text_written_to_a_stream():
+    """A stream in memory keeps its text in C."""
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            print(number, file=model.held)
+        return float(len(model.held.getvalue()))
+
+    return scaled(factor, io.StringIO)
+
+
+@attack("state")
+def number_kept_in_a_cache():
+    """The cache of a function holds a list that grows."""
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            model.held().append(number)
+        return model.held()[-1]
+
+    return scaled(factor, lambda: functools.lru_cache(lambda: [0.0]))
+
+
+@attack("randomness", fast=True)
+def generator_drawn_from_for_an_outlier():
+    """One example's draw shifts the numbers of those after it."""
+
+    def factor(model, number):
+        return model.held.random() if number > UNUSUAL else 0.0
+
+    return scaled(factor, lambda: random.Random(1))
+
+
+@attack("randomness")
+def generator_of_numpy_drawn_from_for_an_outlier():
+    """The same with NumPy's."""
+
+    def factor(model, number):
+        return model.held.normal() if number > UNUSUAL else 0.0
+
+    return scaled(factor, lambda: np.random.default_rng(1))
