@@ -146,9 +146,8 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         "no two entries of the data set hold the same person's data in a way that Privet cannot detect: as equal contents, or "
         "through wrappers other than torch's",
         "reading an entry does not change what a later read returns",
-        "model, loss and data set keep no state where Privet does not look: objects with slots or state in C, classes, "
-        "attributes and caches of functions, global names of the model's code or of other modules, files, other processes, "
-        "threads that run already",
+        "model and loss keep no state where Privet does not look: under names that their code does not contain, in modules and "
+        "classes of libraries, in objects with state in C, in files, in other processes, in threads that run already",
         "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",
         *((_PUBLIC_SCHEMA,) if plan.schema is not None else ()),
         *plan.clipping.assumptions,
