@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, TensorDataset
 import privet
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.training import preflight
-from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ, couples
+from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ, couples, remembers
 
 READ = SHAPES_WERE_READ.format(unit="example")
 
@@ -206,6 +206,35 @@ def test_a_collate_that_computes_with_each_example_is_not():
     assert not couples(lambda items: (stacked(items) + torch.rand(len(items), D),), items)  # random numbers are not judged
     assert not couples(lambda items: 1 / 0, items)
     assert couples(mixed_up, items)
+
+
+def adding(state):
+    """Return a collate function that adds the previous item."""
+
+    def collate(items):
+        x = stacked(items)
+        state.append(x)
+        return (x + state[-2],)
+
+    return collate
+
+
+def test_a_collate_that_keeps_an_item_is_refused():
+    with pytest.raises(UnsupportedModelError, match="collate keeps state between calls"):
+        train(collate=adding([0.0]))
+    with pytest.raises(UnsupportedModelError, match="collate keeps state between calls"):
+        train(collate=adding([0.0]), reading=privet.Reading(spec=(torch.zeros(D),)))
+
+
+@pytest.mark.parametrize(("collate", "found"), [
+    (adding([0.0]), True),
+    (lambda items, own=torch.Generator(): (stacked(items) + torch.rand(D, generator=own),), True),
+    (lambda items: (stacked(items) + torch.rand(D),), False),
+    (lambda items: (stacked(items) * 2,), False),
+    (lambda items: 1 / 0, False),
+], ids=["last item", "own generator", "global generator", "nothing", "fails"])  # fmt: skip
+def test_what_a_collate_keeps_is_found_by_calling_it_again(collate, found):
+    assert remembers(collate, [(torch.randn(D),) for _ in range(3)]) is found
 
 
 def test_a_collate_that_makes_one_example_many_is_refused():

@@ -11,6 +11,7 @@ __all__ = [
     "advance_parametrizations",
     "couples",
     "fingerprint",
+    "remembers",
 ]
 
 import contextlib
@@ -147,6 +148,12 @@ class Preflight:
                 "collate computes with several examples at once (mixup, standardising or sorting, say): what an example becomes "
                 "would depend on others. It is called for one example at a time, collate([item]): compute on each item by itself"
             )
+        if collate is not None and remembers(collate, items):
+            raise UnsupportedModelError(
+                "collate keeps state between calls: a made-up item became something else when it was collated again, so one "
+                "example could change another. Draw random numbers from the global generators of torch, NumPy or Python, which "
+                "Privet seeds for every example, and keep nothing of an item"
+            )
 
 
 def couples(collate: Collate, items: Sequence[Any]) -> bool:
@@ -154,21 +161,35 @@ def couples(collate: Collate, items: Sequence[Any]) -> bool:
 
     False for a function that draws random numbers, or that fails for items of one shape, because that cannot be told.
     """
-
-    def call(some: Sequence[Any], seed: int) -> Any:
-        seed_generators(seed)
-        return copy_batch(collate(_copied(list(some))))
-
     with preserve_generators():
         try:
-            alone = [call([item], 0) for item in items]
-            if not all(_same(one, call([item], 1)) for one, item in zip(alone, items, strict=True)):
+            alone = [_call(collate, [item], 0) for item in items]
+            if not all(_same(one, _call(collate, [item], 1)) for one, item in zip(alone, items, strict=True)):
                 return False
             # In both orders: a function that sorts leaves one of them as it is.
             orders = (list(items), alone), (list(items)[::-1], alone[::-1])
-            return not all(_same(join_rows(rows), call(some, 0)) for some, rows in orders)
+            return not all(_same(join_rows(rows), _call(collate, some, 0)) for some, rows in orders)
         except Exception:
             return False
+
+
+def remembers(collate: Collate, items: Sequence[Any]) -> bool:
+    """Return whether made-up items differ when they are collated again, alone, in another order and with equal random numbers.
+
+    False for a function that fails for them.
+    """
+    with preserve_generators():
+        try:
+            first = [_call(collate, [item], 0) for item in items]
+            again = [_call(collate, [item], 0) for item in reversed(items)]
+            return not all(map(_same, first, reversed(again)))
+        except Exception:
+            return False
+
+
+def _call(collate: Collate, items: Sequence[Any], seed: int) -> Any:
+    seed_generators(seed)
+    return copy_batch(collate(_copied(list(items))))
 
 
 def _copied(items: list[Any]) -> list[Any]:
