@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import gc
 import json
 import os
 import zlib
@@ -37,6 +38,18 @@ def test_appended_records_are_read_back_and_continued(path):
     written(path, 2)
     written(path, 1)
     assert numbers(path) == [0, 1, 0]
+
+
+def test_a_journal_that_is_dropped_is_released(path):
+    """So a notebook in which a run was forgotten can open it again."""
+    journal = Journal(path, WHAT)
+    journal.append({"record": "entry", "number": 0})
+    with pytest.raises(LedgerError, match="in use"):
+        Journal(path, WHAT)
+    del journal
+    gc.collect()
+    written(path, 1)
+    assert numbers(path) == [0, 0]
 
 
 def test_a_torn_last_line_was_never_acknowledged_and_is_dropped(path):

@@ -208,6 +208,9 @@ def test_a_collate_that_computes_with_each_example_is_not():
     assert couples(mixed_up, items)
 
 
+OWN = torch.Generator()
+
+
 def adding(state):
     """Return a collate function that adds the previous item."""
 
@@ -228,7 +231,7 @@ def test_a_collate_that_keeps_an_item_is_refused():
 
 @pytest.mark.parametrize(("collate", "found"), [
     (adding([0.0]), True),
-    (lambda items, own=torch.Generator(): (stacked(items) + torch.rand(D, generator=own),), True),
+    (lambda items: (stacked(items) + torch.rand(D, generator=OWN),), True),
     (lambda items: (stacked(items) + torch.rand(D),), False),
     (lambda items: (stacked(items) * 2,), False),
     (lambda items: 1 / 0, False),

@@ -143,6 +143,9 @@ class Journal(Chain):
             self._descriptor = os.open(path, _FLAGS, 0o600)
         except OSError as error:
             raise LedgerError(f"cannot open {self.name} for writing: {error.strerror}") from None
+        # One that is dropped without being closed, as in a notebook, would stay locked until the process ends.
+        self._release = weakref.finalize(self, os.close, self._descriptor)
+        self._release.atexit = False
         try:
             self._lock(wait)
             content = _parse(_content(self._descriptor), self.name)
@@ -167,7 +170,7 @@ class Journal(Chain):
         super().close(why)
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
-                os.close(self._descriptor)
+                self._release()
         self._descriptor = None
         # A fork closes what it inherited, but the lock is its parent's.
         if self._unlock is not None and self._process == os.getpid():
