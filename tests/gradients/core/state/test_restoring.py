@@ -3,6 +3,7 @@
 import functools
 import io
 import random
+from collections import OrderedDict, deque
 
 import numpy as np
 import pytest
@@ -52,6 +53,59 @@ def test_state_that_is_not_in_attributes_is_restored(name, method):
     assert norms.tolist() == pytest.approx(alone, rel=1e-5)
     assert norms.min() > 0
     assert repr(told(model.held)) == before
+
+
+def called(*_):
+    pytest.fail("a method of the user's was called")
+
+
+METHODS = ["__iter__", "__len__", "keys", "values", "items", "clear", "update", "extend", "add", "append"]
+UNUSUAL = {
+    kind.__name__: type(f"Unusual_{kind.__name__}", (kind,), {name: called for name in METHODS if hasattr(kind, name)})
+    for kind in (dict, OrderedDict, list, set, deque)
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_containers_are_restored_without_their_own_methods(kind):
+    """Such methods may load files or create modules, and may fail."""
+    model, own = nn.Linear(3, 2), UNUSUAL[kind]
+    plain = next(base for base in own.__mro__ if base.__module__ in ("builtins", "collections"))
+    add = {set: plain.__dict__.get("add"), deque: plain.__dict__.get("append"), list: plain.__dict__.get("append")}.get(
+        plain, lambda held, x: plain.__setitem__(held, x, x)
+    )
+    model.held = own()
+    add(model.held, 1)
+
+    def loss(m, x):
+        add(m.held, 2)
+        return m(x).sum(1) * plain.__len__(m.held)
+
+    norms = [per_example_norms(model, loss, torch.ones(4, 3), method="loop") for _ in range(2)]
+    assert torch.equal(*norms)
+    assert list(plain.__iter__(model.held)) == [1]
+
+
+class Proxy:
+    """Answers for every attribute, and takes none."""
+
+    __slots__ = ("of",)
+
+    def __getattr__(self, name):
+        pytest.fail(f"{name} was asked for")
+
+
+def test_attributes_are_read_without_an_objects_own_methods():
+    model = nn.Linear(3, 2)
+    model.held = Proxy()
+
+    def loss(m, x):
+        m.held.of = [x]
+        return m(x).sum(1)
+
+    assert (per_example_norms(model, loss, torch.ones(4, 3), method="loop") > 0).all()
+    with pytest.raises(AttributeError):
+        Proxy.of.__get__(model.held)
 
 
 def test_a_closed_stream_is_left_closed():

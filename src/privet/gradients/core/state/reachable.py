@@ -15,6 +15,7 @@ __all__ = [
     "iter_bindings",
     "iter_methods",
     "list_modules",
+    "read_attributes",
 ]
 
 import dis
@@ -79,19 +80,25 @@ def find_reachable(root: object) -> dict[str, Any]:
             for name, value, _ in bindings:
                 found[name if found.get(name, value) is value else f"{name} of {function.__qualname__}"] = value
         return found
-    own = getattr(root, "__dict__", None)
-    return add_attributes(dict(own)) if isinstance(own, dict) else {}
+    return add_attributes(dict(read_attributes(root) or {}))
 
 
 def add_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values, and the attributes of those that are not modules, tensors or functions."""
     found = dict(values)
     for value in values.values():
-        own = getattr(value, "__dict__", None)
-        plain = not isinstance(value, nn.Module | Tensor | type | types.ModuleType | types.FunctionType)
-        if isinstance(own, dict) and plain:
-            found |= {name: inner for name, inner in own.items() if name not in found}
+        if not isinstance(value, nn.Module | Tensor | type | types.ModuleType | types.FunctionType):
+            found |= {name: inner for name, inner in (read_attributes(value) or {}).items() if name not in found}
     return found
+
+
+def read_attributes(value: object) -> dict[str, Any] | None:
+    """Return the dictionary of an object's attributes, None if it has none, without calling methods of the user's."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) else None
 
 
 def iter_bindings(function: types.FunctionType) -> Iterator[Binding]:

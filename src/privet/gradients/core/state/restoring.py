@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 __all__ = [
+    "CONTAINERS",
     "GENERATORS",
     "MISSING",
     "SAVERS",
     "SMALL",
     "Restore",
+    "count_items",
     "data_pointer",
+    "list_items",
     "list_slots",
     "read_slot",
     "save_array",
@@ -24,6 +27,7 @@ import io
 import pickle
 import random
 import types
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +37,7 @@ from torch import Tensor, nn
 
 Restore = Callable[[], None]
 MISSING = object()
+CONTAINERS: tuple[type, ...] = (OrderedDict, dict, list, set, deque, tuple)  # a subclass before its base
 SMALL = 1 << 16  # most numbers of what is restored, except buffers and tensors of modules
 # Generators of random numbers that keep a state, and how it is read and written.
 _STATES: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], object]]] = {
@@ -94,24 +99,43 @@ def save_array(x: np.ndarray[Any, Any]) -> Restore:
     return restore
 
 
+def list_items(container: Any) -> list[Any]:
+    """Return the items of a container, of a dict keys and values, without calling methods of the user's."""
+    kind = _kind(container)
+    return [*kind.keys(container), *kind.values(container)] if issubclass(kind, dict) else list(kind.__iter__(container))
+
+
+def count_items(container: Any) -> int:
+    """Return how many items a container has, without calling methods of the user's."""
+    return int(_kind(container).__len__(container))
+
+
 def save_items(container: Any) -> Restore:
-    """Save the items of a container."""
-    if isinstance(container, dict):
-        table = dict(container)
+    """Save the items of a container, without calling methods of the user's."""
+    kind = _kind(container)
+    if issubclass(kind, dict):
+        table = dict(kind.items(container))
 
         def restore() -> None:
-            if list(map(id, container.values())) != list(map(id, table.values())) or list(container) != list(table):
-                container.clear()
-                container.update(table)
+            now = dict(kind.items(container))
+            if list(map(id, now.values())) != list(map(id, table.values())) or list(now) != list(table):
+                kind.clear(container)
+                kind.update(container, table)
     else:
-        items = list(container)
+        items = list(kind.__iter__(container))
 
         def restore() -> None:
-            if list(map(id, container)) != list(map(id, items)):
-                container.clear()
-                (container.update if isinstance(container, set) else container.extend)(items)
+            if list(map(id, kind.__iter__(container))) != list(map(id, items)):
+                kind.clear(container)
+                (kind.update if kind is set else kind.extend)(container, items)
 
     return restore
+
+
+def _kind(container: Any) -> Any:
+    """Return Python's own kind of a container, whose methods are called: a subclass may load or create items in its own."""
+    own = type(container)
+    return own if own in CONTAINERS else next(kind for kind in CONTAINERS if issubclass(own, kind))
 
 
 def _save_numbers(numbers: bytearray | array.array[Any]) -> Restore:

@@ -8,7 +8,7 @@ import functools
 import operator
 import types
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,12 +27,16 @@ from privet.gradients.core.state.reachable import (
     is_user_code,
     iter_bindings,
     list_modules,
+    read_attributes,
 )
 from privet.gradients.core.state.restoring import (
+    CONTAINERS,
     GENERATORS,
     SAVERS,
     SMALL,
     Restore,
+    count_items,
+    list_items,
     list_slots,
     read_slot,
     save_array,
@@ -52,7 +56,6 @@ _CONSTANT = {
     type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, types.ModuleType,
     weakref.ProxyType, weakref.CallableProxyType,
 }  # fmt: skip
-_CONTAINERS = (list, dict, set, deque)
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
 _EMPTIED = {dict, OrderedDict, set, list}
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
@@ -230,12 +233,12 @@ class Snapshot:
             if value.dtype.hasobject and value.size <= _LOOKED_INTO:
                 for item in value.ravel().tolist():
                     self.save(item, depth - 1)
-        elif isinstance(value, (tuple, *_CONTAINERS)):
-            if not isinstance(value, tuple) and len(value) <= _ITEMS:
+        elif isinstance(value, CONTAINERS):
+            size = count_items(value)
+            if not isinstance(value, tuple) and size <= _ITEMS:
                 self._undo.append(save_items(value))
-            if len(value) <= _LOOKED_INTO:
-                for item in [*value, *value.values()] if isinstance(value, dict) else list(value):
-                    self.save(item, depth - 1)
+            for item in list_items(value) if size <= _LOOKED_INTO else ():
+                self.save(item, depth - 1)
         elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
         elif isinstance(value, types.FunctionType):
@@ -261,8 +264,8 @@ class Snapshot:
         if kind.__module__.startswith("privet."):
             return
         self._save_kind(kind)
-        own, slots = getattr(value, "__dict__", None), list_slots(kind)
-        if isinstance(own, dict):
+        own, slots = read_attributes(value), list_slots(kind)
+        if own is not None:
             self._undo.append(save_items(own))
             for item in list(own.values()):
                 self.save(item, depth)
