@@ -100,6 +100,7 @@ def test_every_schedule_is_in_the_table_and_joins_these_tests():
         (lambda: Piecewise((1.0, 0.0), (0.5,)), "schedule.values"),
         (lambda: Table(()), "at least one factor"),
         (lambda: Table((1.0, -1.0)), "schedule.values"),
+        (lambda: Table((1.0, 10**400)), "schedule.values"),
         (lambda: Table("one"), "schedule.values is 'one'"),
         (lambda: Table(0.5), "schedule.values is 0.5"),
         (lambda: tabulate(lambda step: 1.0 - step, 3), "schedule.values"),

@@ -178,7 +178,7 @@ class Table(Schedule):
     def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "values", tuple(float(value) for value in self.values))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidArgumentError("schedule.values", self.values, "a list of numbers greater than 0") from None
         if not self.values:
             raise InvalidArgumentError("schedule.values", (), "at least one factor")

@@ -312,3 +312,12 @@ def test_the_average_is_saved_and_evaluated(capsys, tmp_path):
     for name, value in kept.items():
         assert torch.equal(value, state["average"][f"module.{name}"])
         assert not torch.equal(value, state["model"][name])
+
+
+@pytest.mark.parametrize("option", ["batch-size = []", "quiet = 0.5", "seed = inf", f"lr = -1{'0' * 400}", "epsilon = {a = 1}"])
+def test_a_value_of_another_kind_is_refused(capsys, tmp_path, option):
+    (tmp_path / "run.toml").write_text(option + "\n", encoding="utf-8")
+    code, _, error = run(capsys, "--config", tmp_path / "run.toml", "--out", tmp_path / "run")
+    assert code == 2
+    assert "Traceback" not in error
+    assert not (tmp_path / "run").exists()

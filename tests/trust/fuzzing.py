@@ -86,7 +86,8 @@ def altered(draw, value):
                 other, name = places[draw(st.integers(0, len(places) - 1))]
                 holder[key] = copy.deepcopy(other[name])
             case "add" if isinstance(holder[key], dict):
-                holder[key][draw(st.sampled_from(["x", "kind", "bound", "plan", ""]))] = draw(st.sampled_from(ODD_VALUES))
+                name = draw(st.sampled_from(["x", "kind", "bound", "plan", ""]))
+                holder[key][name] = copy.deepcopy(draw(st.sampled_from(ODD_VALUES)))  # it may be changed in turn
             case _:
                 holder[key] = copy.deepcopy(draw(st.sampled_from(ODD_VALUES)))
     return found[""]

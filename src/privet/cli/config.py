@@ -70,12 +70,17 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
         raise InvalidArgumentError("--config", ", ".join(sorted(tables)), "within the plan, which the file has too")
     if tables:
         context.obj = {name: decode(name, options.pop(name), PLAN_PARTS[name]) for name in sorted(tables)}
-    known = {str(parameter.name) for parameter in context.command.params} - {"config"}
-    if unknown := sorted(options.keys() - known):
+    parameters = {str(parameter.name): parameter for parameter in context.command.params if parameter.name != "config"}
+    if unknown := sorted(options.keys() - parameters.keys()):
         raise InvalidArgumentError(
-            "--config", ", ".join(unknown), f"among the options of this command: {', '.join(sorted(known))}"
+            "--config", ", ".join(unknown), f"among the options of this command: {', '.join(sorted(parameters))}"
         )
     context.default_map = {name: value for name, value in options.items() if value is not None}
+    for name, value in context.default_map.items():
+        try:
+            parameters[name].type_cast_value(context, value)
+        except (TypeError, AttributeError, OverflowError):  # click expects text, or what the option takes: no list for a number
+            raise InvalidArgumentError(name, value, "a value of the kind that this option takes", "Change the file.") from None
     return path
 
 
