@@ -29,8 +29,9 @@ sys.modules[OTHER.__name__] = OTHER
 
 
 def forget(_: object) -> None:
-    """Empty the lists, before each training."""
+    """Forget the numbers, before each training."""
     KEPT[:], OTHER.kept[:] = [0.0], [0.0]
+    globals().pop("created", None)
 
 
 def scaled(factor, make=list) -> Verdict:
@@ -73,6 +74,22 @@ def number_kept_in_a_file_imported_for_the_call():
         import file_of_the_user
 
         return file_of_the_user.largest(number)
+
+    return scaled(factor)
+
+
+@attack("state")
+def number_kept_in_a_global_that_was_not_there():
+    """The first unusual example creates the global."""
+
+    def factor(model, number):
+        global created
+        try:
+            return created
+        except NameError:
+            if number > UNUSUAL:
+                created = number
+            return 0.0
 
     return scaled(factor)
 

@@ -7,6 +7,7 @@ HELD = among("test_guard", "test_other_objects_of_a_loss_are_restored")
 PLACES = among("test_guard", "test_attributes_of_all_kinds_of_objects_are_restored")
 SLOTS = among("test_guard", "test_slots_and_arrays_of_numbers_are_restored")
 FILES = among("test_reachable", "test_functions_of_other_files_are_followed")
+UNBOUND = among("test_reachable", "test_names_that_had_no_value_have_none_afterwards")
 WAYS = among("test_reachable", "test_functions_are_followed_however_they_are_wrapped")
 OBJECTS = among("test_restoring", "test_state_that_is_not_in_attributes_is_restored")
 UNREGISTERED = among("test_unregistered_modules", "test_examples_do_not_meet_in_a_buffer")
@@ -103,20 +104,32 @@ CORE = [
            'file is own or is_user_code(value.__module__ or "")', "True",
            among("test_reachable", "test_functions_of_libraries_are_not_followed")),
     Mutant("modules that a function imports are not looked into", "iter_bindings",
-           "for name in imports", "for name in ()",
+           "for name in names.imports", "for name in ()",
            FILES),
     Mutant("imports of inner functions are not looked into", "_list_names",
-           "imports |= dict.fromkeys(imported)", "pass",
+           "found.imports.update(inner.imports)", "pass",
            FILES),
     Mutant("imports from the package above are not looked into", "_find_imported",
            'package.rpartition(".")[0]', '""',
            FILES),
+    Mutant("names that had no value keep one", "reachable.bind",
+           "place.pop(name, None)", "pass",
+           UNBOUND),
+    Mutant("names of closures that had no value keep one", "reachable.bind",
+           "del place.cell_contents", "pass",
+           UNBOUND),
+    Mutant("names that a function binds first are not looked at", "iter_bindings",
+           "or name in bound", "",
+           UNBOUND),
+    Mutant("names that a function binds first in another file are not looked at", "iter_bindings",
+           "bound = names.attributes", "pass",
+           UNBOUND),
     Mutant("modules in closures are not looked into", "iter_bindings",
            "if isinstance(value, types.ModuleType):\nmodules.append(value)\nelse:\nyield name, value, cell",
            "yield name, value, cell",
            among("test_reachable", "test_names_in_other_files_are_bound_as_before")),
     Mutant("names of inner functions are not looked at", "_list_names",
-           "names |= dict.fromkeys(more)", "pass",
+           "found.all.update(inner.all)", "pass",
            WAYS),
     Mutant("properties are not looked into", "reachable._WRAPPERS",
            'property: ("fget", "fset", "fdel"),', "",

@@ -267,6 +267,42 @@ def test_what_a_held_function_names_is_followed(method):
         assert KEPT == [1.0]
 
 
+def first_use():
+    global counted
+    try:
+        return counted
+    except NameError:
+        counted = 2.0
+    return 1.0
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_names_that_had_no_value_have_none_afterwards(package, method):
+    empty = None
+    del empty
+    memory = package.memory
+
+    def in_a_closure():
+        nonlocal empty
+        try:
+            return empty
+        except NameError:
+            empty = 2.0
+        return 1.0
+
+    def in_another_file():
+        old = getattr(memory, "created", 1.0)
+        memory.created = 2.0
+        return old
+
+    for factor in (first_use, in_a_closure, in_another_file):
+        check_isolated(factor, method)
+        assert factor() == 1.0
+        assert factor() == 2.0
+        globals().pop("counted", None)
+    del memory.created
+
+
 def test_functions_of_libraries_are_not_followed():
     def loss(model, batch):
         return mse_loss(model(batch), torch.zeros_like(batch)) + np.mean([1.0])

@@ -26,9 +26,11 @@ import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+
+from privet.gradients.core.state.restoring import MISSING
 
 # What a function may be wrapped in without an attribute that holds it, and where it is.
 _WRAPPERS: dict[type, tuple[str, ...]] = {
@@ -78,6 +80,8 @@ def find_reachable(root: object) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for function, bindings in find_functions(root).items():
             for name, value, _ in bindings:
+                if value is MISSING:
+                    continue
                 found[name if found.get(name, value) is value else f"{name} of {function.__qualname__}"] = value
         return found
     return add_attributes(dict(read_attributes(root) or {}))
@@ -105,44 +109,62 @@ def iter_bindings(function: types.FunctionType) -> Iterator[Binding]:
     """Yield the free and global names of a function: name, value, and where it is bound.
 
     Of the user's own Python modules, those names are yielded that occur in the function, such as `total` for `helpers.total`.
+    The value is `MISSING` if there is none yet, and the function may bind the name.
     """
-    names, imports = _list_names(function.__code__)
-    modules = [module for name in imports for module in _find_imported(name, function)]
+    names = _list_names(function.__code__)
+    modules = [module for name in names.imports for module in _find_imported(name, function)]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # an empty cell
-            continue
+        value = MISSING if is_empty(cell) else cell.cell_contents
         if isinstance(value, types.ModuleType):
             modules.append(value)
         else:
             yield name, value, cell
-    tables = [function.__globals__]
+    tables, bound = [function.__globals__], names.globals
     for table in tables:
-        for name in names:
-            if name not in table:
-                continue
-            value = table[name]
+        for name in names.all:
+            value = table.get(name, MISSING)
             if isinstance(value, types.ModuleType):
                 modules.append(value)
-            else:
+            elif value is not MISSING or name in bound:
                 yield name, value, table
+        bound = names.attributes
         for module in modules:
             if is_user_code(module.__name__) and not any(vars(module) is known for known in tables):
                 tables.append(vars(module))
 
 
+class _Names(NamedTuple):
+    """What the code of a function names, and that of functions defined inside it.
+
+    Args:
+        all: names of globals and of attributes.
+        globals, attributes: those that it binds.
+        imports: modules that it imports.
+    """
+
+    all: dict[str, None]
+    globals: set[str]
+    attributes: set[str]
+    imports: dict[str, None]
+
+
 @functools.lru_cache(maxsize=4096)
-def _list_names(code: types.CodeType) -> tuple[list[str], list[str]]:
-    """Return what a function's code names, and the code of functions defined inside it: globals or attributes, and imports."""
-    names = dict.fromkeys(code.co_names)
-    imports = {step.argval: None for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"}
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            more, imported = _list_names(inner)
-            names |= dict.fromkeys(more)
-            imports |= dict.fromkeys(imported)
-    return list(names), list(imports)
+def _list_names(code: types.CodeType) -> _Names:
+    """Return what a function's code names."""
+    found = _Names(dict.fromkeys(code.co_names), set(), set(), {})
+    for step in dis.get_instructions(code):
+        if step.opname == "STORE_GLOBAL":
+            found.globals.add(step.argval)
+        elif step.opname == "STORE_ATTR":
+            found.attributes.add(step.argval)
+        elif step.opname == "IMPORT_NAME":
+            found.imports[step.argval] = None
+    for inner in (_list_names(value) for value in code.co_consts if isinstance(value, types.CodeType)):
+        found.all.update(inner.all)
+        found.globals.update(inner.globals)
+        found.attributes.update(inner.attributes)
+        found.imports.update(inner.imports)
+    return found
 
 
 def _find_imported(name: str, function: types.FunctionType) -> Iterator[types.ModuleType]:
@@ -158,11 +180,24 @@ def _find_imported(name: str, function: types.FunctionType) -> Iterator[types.Mo
 
 
 def bind(name: str, value: Any, place: types.CellType | dict[str, Any]) -> None:
-    """Bind a name that `iter_bindings` found."""
-    if isinstance(place, dict):
+    """Bind a name that `iter_bindings` found; unbind it for `MISSING`."""
+    if value is MISSING:
+        if isinstance(place, dict):
+            place.pop(name, None)
+        elif not is_empty(place):
+            del place.cell_contents
+    elif isinstance(place, dict):
         place[name] = value
     else:
         place.cell_contents = value
+
+
+def is_empty(cell: types.CellType) -> bool:
+    """Return whether the name of a closure has no value."""
+    try:
+        return cell.cell_contents is MISSING
+    except ValueError:
+        return True
 
 
 def list_modules(root: nn.Module) -> list[nn.Module]:

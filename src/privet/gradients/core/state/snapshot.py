@@ -32,6 +32,7 @@ from privet.gradients.core.state.reachable import (
 from privet.gradients.core.state.restoring import (
     CONTAINERS,
     GENERATORS,
+    MISSING,
     SAVERS,
     SMALL,
     Restore,
@@ -145,7 +146,7 @@ class Snapshot:
             return
         self._seen.add(function)
         for binding in iter_bindings(function):
-            if type(binding[1]) is not types.FunctionType:  # `find_functions` has found those of the same file
+            if type(binding[1]) is not types.FunctionType and binding[1] is not MISSING:  # `find_functions` found functions
                 self.save(binding[1])
             self._bindings.append(binding)
         for held in (function.__defaults__, function.__kwdefaults__):
