@@ -1,6 +1,7 @@
 """Programs that would couple simulated clients are refused, or trained one client after another; valid ones are trained right."""
 
 import functools
+import itertools
 import random
 import sys
 
@@ -79,8 +80,16 @@ def with_own_generator():
     return lambda module, x: x * generator.random(4).astype(np.float32)[0]
 
 
+def with_a_counter():
+    """Return a function that multiplies by the number of its call, which no one restores."""
+    calls = itertools.count(1)
+    return lambda module, x: x * next(calls)
+
+
 def test_updates_that_depend_on_earlier_clients_are_refused():
     with pytest.raises(InvalidArgumentError, match="depends on those before it"):
+        simulate(Applied(with_a_counter()))
+    with pytest.raises(UnsupportedModelError, match="a generator of Python or NumPy of its own"):
         simulate(Applied(with_own_generator()))
 
 
