@@ -55,6 +55,28 @@ def test_state_that_is_not_in_attributes_is_restored(name, method):
     assert repr(told(model.held)) == before
 
 
+@pytest.mark.parametrize("size", [None, 8], ids=["endless", "bounded"])
+@pytest.mark.parametrize("make", [lambda: [1.0], lambda: {"last": 1.0}, dict], ids=["list", "dict", "empty dict"])
+def test_what_a_cache_held_before_is_restored(make, size):
+    """The cache stays as it is, with its results as they were."""
+    held = functools.lru_cache(size)(lambda _: make())
+    model, before = nn.Linear(3, 2), [held(0), held(1)]
+    model.held = held
+
+    def loss(m, x):
+        found = m.held(1)
+        factor = found[-1] if isinstance(found, list) else found.get("last", 1.0)
+        found.append(2.0) if isinstance(found, list) else found.update(last=2.0)
+        return m(x).sum(1) * factor
+
+    norms = [per_example_norms(model, loss, torch.ones(4, 3), method="loop") for _ in range(2)]
+    assert torch.equal(*norms)
+    assert norms[0].unique().numel() == 1
+    assert [held(0), held(1)] == [make(), make()]
+    assert held(0) is before[0]
+    assert held(1) is before[1]
+
+
 def called(*_):
     pytest.fail("a method of the user's was called")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "CACHED",
     "CONTAINERS",
     "GENERATORS",
     "MISSING",
@@ -11,6 +12,7 @@ __all__ = [
     "Restore",
     "count_items",
     "data_pointer",
+    "list_cached",
     "list_items",
     "list_slots",
     "read_slot",
@@ -23,6 +25,7 @@ __all__ = [
 
 import array
 import functools
+import gc
 import io
 import pickle
 import random
@@ -37,6 +40,7 @@ from torch import Tensor, nn
 
 Restore = Callable[[], None]
 MISSING = object()
+CACHED = type(functools.lru_cache(len))  # functions with a cache
 CONTAINERS: tuple[type, ...] = (OrderedDict, dict, list, set, deque, tuple)  # a subclass before its base
 SMALL = 1 << 16  # most numbers of what is restored, except buffers and tensors of modules
 # Generators of random numbers that keep a state, and how it is read and written.
@@ -177,6 +181,19 @@ def _save_cache(function: Any) -> Restore:
     return restore
 
 
+def list_cached(function: Any) -> list[Any]:
+    """Return what the cache of a function refers to: arguments, results and the function, but not its own tables."""
+    endless, found = function.cache_parameters()["maxsize"] is None, list[Any]()
+    for held in gc.get_referents(function):
+        if held is function.__dict__:
+            continue
+        if type(held) is dict and (endless or any(type(x).__name__ == "_lru_list_elem" for x in held.values())):
+            found += held.values()
+        else:
+            found.append(held)
+    return found
+
+
 def save_generator(generator: Any, drawn: Callable[[], None]) -> Restore:
     """Save the state of a generator of random numbers that is not a global one.
 
@@ -235,5 +252,5 @@ SAVERS: dict[type, Callable[[Any], Restore]] = {
     array.array: _save_numbers,
     io.StringIO: _save_stream,
     io.BytesIO: _save_stream,
-    type(functools.lru_cache(len)): _save_cache,
+    CACHED: _save_cache,
 }

@@ -30,6 +30,7 @@ from privet.gradients.core.state.reachable import (
     read_attributes,
 )
 from privet.gradients.core.state.restoring import (
+    CACHED,
     CONTAINERS,
     GENERATORS,
     MISSING,
@@ -37,6 +38,7 @@ from privet.gradients.core.state.restoring import (
     SMALL,
     Restore,
     count_items,
+    list_cached,
     list_items,
     list_slots,
     read_slot,
@@ -257,6 +259,9 @@ class Snapshot:
             self._undo.append(save_generator(value, self._note_draw))
         else:
             self._undo += [save(value) for kind, save in SAVERS.items() if isinstance(value, kind)]
+            if isinstance(value, CACHED) and value.cache_info().currsize <= _LOOKED_INTO:
+                for item in list_cached(value):
+                    self.save(item, depth - 1)
         self._save_attributes(value, depth - 1)
 
     def _save_attributes(self, value: Any, depth: int) -> None:
