@@ -182,7 +182,7 @@ def _save_cache(function: Any) -> Restore:
 
 
 def list_cached(function: Any) -> list[Any]:
-    """Return what the cache of a function refers to: arguments, results and the function, but not its own tables."""
+    """Return what a cache that is not empty refers to: arguments, results and the function, but not its own tables."""
     endless, found = function.cache_parameters()["maxsize"] is None, list[Any]()
     for held in gc.get_referents(function):
         if held is function.__dict__:

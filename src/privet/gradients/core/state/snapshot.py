@@ -259,7 +259,7 @@ class Snapshot:
             self._undo.append(save_generator(value, self._note_draw))
         else:
             self._undo += [save(value) for kind, save in SAVERS.items() if isinstance(value, kind)]
-            if isinstance(value, CACHED) and value.cache_info().currsize <= _LOOKED_INTO:
+            if isinstance(value, CACHED) and 0 < value.cache_info().currsize <= _LOOKED_INTO:
                 for item in list_cached(value):
                     self.save(item, depth - 1)
         self._save_attributes(value, depth - 1)
