@@ -5,10 +5,7 @@ from __future__ import annotations
 __all__ = ["COPIED", "Snapshot", "refuse_scripts"]
 
 import functools
-import operator
 import types
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents
 from privet.gradients.core.state.reachable import (
     Binding,
     bind,
@@ -49,18 +47,11 @@ from privet.gradients.core.state.restoring import (
     save_tensor,
 )
 
-_TABLES = ("_parameters", "_buffers", "_modules")
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
 _CODE = {types.FunctionType, property, classmethod, staticmethod, types.MemberDescriptorType, types.GetSetDescriptorType}
-# Types without mutable contents; and containers such as those of hooks, which are nearly always empty.
-_CONSTANT = {
-    type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, types.ModuleType,
-    weakref.ProxyType, weakref.CallableProxyType,
-}  # fmt: skip
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
-_EMPTIED = {dict, OrderedDict, set, list}
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
 
 
@@ -70,18 +61,26 @@ class Snapshot:
     Args:
         copied: copies a buffer for use during the pass.
         protected: yields the parameters, which are never written to.
+        earlier: the `contents` of the last snapshot.
 
     Attributes:
         modules: those saved, with the ones that are not registered but held by a container, an object or a function.
+        contents: what they held, by the id of their dictionary.
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
         drawn: whether numbers had been drawn by then from a generator of Python or NumPy that is not a global one.
     """
 
-    def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]]) -> None:
-        self._copy, self._protected = copied, protected
+    def __init__(
+        self,
+        copied: Callable[[Tensor], Tensor],
+        protected: Callable[[], Iterator[Tensor]],
+        earlier: Mapping[int, Contents] | None = None,
+    ) -> None:
+        self._copy, self._protected, self._earlier = copied, protected, earlier or {}
         self._copies: dict[int, Tensor] = {}  # by id of the original: modules that share a tensor share its copy
-        self._tables: list[tuple[type, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = []
+        self._tables: list[tuple[type, str, dict[str, Any], dict[str, Any]]] = []
         self.modules: list[nn.Module] = []
+        self.contents: dict[int, Contents] = {}
         self.moved = self.drawn = False
         self._empty: list[Any] = []
         self._parameters: list[tuple[Tensor, bool, Tensor]] = []
@@ -96,10 +95,16 @@ class Snapshot:
         if id(own) in self._known:  # saved already, perhaps through a proxy
             return
         self.modules.append(module)
-        before = own.copy()
-        self._known.update(map(id, (module, own, *(before[name] for name in _TABLES))))  # also where containers hold its tables
-        self._tables.append((type(module), own, before, [before[name].copy() for name in _TABLES]))
-        for parameter in before["_parameters"].values():
+        contents = self.contents[id(own)] = read_contents(own, self._earlier.get(id(own)))
+        before, kind = contents.held, type(module)
+        parameters, buffers, inner = before["_parameters"], before["_buffers"], before["_modules"]
+        self._known.update(map(id, (module, own, parameters, buffers, inner)))  # also where containers hold its tables
+        self._tables += (
+            (kind, "_parameters", parameters, parameters.copy()),
+            (kind, "_buffers", buffers, buffers.copy()),
+            (kind, "_modules", inner, inner.copy()),
+        )
+        for parameter in parameters.values():
             if parameter is not None:
                 self._parameters.append((parameter, parameter.requires_grad, parameter.detach()))
                 attributes = parameter.__dict__  # where quantised parameters keep their scales
@@ -107,18 +112,12 @@ class Snapshot:
                     self.save(attributes)
                 else:
                     self._empty.append(attributes)
-        for name, buffer in before["_buffers"].items():
+        for name, buffer in buffers.items():
             if buffer is not None and buffer.numel() <= COPIED:
-                own["_buffers"][name] = self._copied(buffer)
-        for name, value in before.items():
-            kind = type(value)
-            if kind in _CONSTANT:
-                continue
-            if kind in _EMPTIED and not value:
-                self._empty.append(value)
-            elif name in _TABLES:
-                continue
-            elif isinstance(value, Tensor):
+                buffers[name] = self._copied(buffer)
+        self._empty += contents.empty
+        for name, value in contents.others:
+            if isinstance(value, Tensor):
                 own[name] = value if value.requires_grad or value.numel() > COPIED else self._copied(value)
             elif name in _HOOKS:
                 self._save_hooks(value)
@@ -170,7 +169,7 @@ class Snapshot:
                 self.save(value)
 
         def restore() -> None:
-            if _is_same_table(vars(kind), before):
+            if is_same_table(vars(kind), before):
                 return
             names = {name for name in (*vars(kind), *before) if not name.startswith("__")}
             for name in names - before.keys():
@@ -192,17 +191,15 @@ class Snapshot:
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
         created = set()
-        for owner, own, before, tables in self._tables:
-            own.clear()
-            own.update(before)
-            for name, table in zip(_TABLES, tables, strict=True):
-                inner = before[name]
-                if not (inner or table) or _is_same_table(inner, table):
-                    continue
+        for contents in self.contents.values():
+            contents.own.clear()
+            contents.own.update(contents.held)
+        for kind, name, table, before in self._tables:
+            if (table or before) and not is_same_table(table, before):
                 if name != "_buffers":
-                    created |= {f"{owner.__name__}.{each}" for each, value in inner.items() if value is not table.get(each)}
-                inner.clear()
-                inner.update(table)
+                    created |= {f"{kind.__name__}.{each}" for each, value in table.items() if value is not before.get(each)}
+                table.clear()
+                table.update(before)
         for parameter, asked, memory in self._parameters:
             if parameter.data_ptr() != memory.data_ptr() or parameter.shape != memory.shape:
                 parameter.data, self.moved = memory, True
@@ -218,7 +215,7 @@ class Snapshot:
 
     def save(self, value: Any, depth: int = _DEPTH) -> None:
         """Save the contents of a module, a function, a tensor, a container or an object, each once."""
-        if type(value) in _CONSTANT or id(value) in self._known or not depth:
+        if type(value) in CONSTANT or id(value) in self._known or not depth:
             return
         if isinstance(value, nn.Module):
             for module in list_modules(value):
@@ -285,10 +282,6 @@ class Snapshot:
 
     def _is_parameter(self, value: Tensor) -> bool:
         return value.requires_grad and any(value is parameter for parameter in self._protected())
-
-
-def _is_same_table(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return list(one) == list(other) and all(map(operator.is_, one.values(), other.values()))
 
 
 def refuse_scripts(module: nn.Module) -> None:
