@@ -13,7 +13,7 @@ from torch import Tensor
 
 from privet._utils.tensors import gradient_dtype
 from privet.errors import PrivetError
-from privet.gradients.core.batching import SEQUENCES, is_batched, run_on_physical_batch
+from privet.gradients.core.batching import SEQUENCES, run_on_physical_batch
 from privet.gradients.core.derivation import Derivation, begin_graph, is_older, iter_nodes
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import DrawFunction, Draws
@@ -66,7 +66,7 @@ class Recorder:
         self._leaves = {id(parameter): Leaf(parameter, name=name) for name, parameter in parameters.items()}
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._unfollowed: dict[int, Tensor] = {}
-        self._physical: Mapping[int, Tensor] = {}  # by id: the physical tensors that a rule was given
+        self._physical: frozenset[int] = frozenset()  # ids of the physical tensors that a rule was given, while it runs
         # An input that requires a gradient keeps a layer in the graph when none of its other inputs does.
         self.anchor = torch.zeros((), device=next(iter(parameters.values())).device, requires_grad=True)
 
@@ -144,32 +144,33 @@ class Recorder:
 
     def is_shared(self, *tensors: Tensor | None) -> bool:
         """Return whether all of a rule's arguments are shared by the examples: parameters, constants, or None."""
-        return self._physical.keys().isdisjoint(map(id, tensors))
+        return self._physical.isdisjoint(map(id, tensors))
 
-    def call(self, rule: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    def call(
+        self, rule: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], batched: Sequence[Tensor]
+    ) -> Any:
         """Call a rule with physical tensors in place of batched ones, also inside lists and tuples of arguments.
+
+        Args:
+            rule: to call.
+            arguments, options: as one example sees them.
+            batched: the batched tensors among them.
 
         Returns:
             The rule's result, as one example sees it; None if the rule returns None.
         """
-        batched: list[Tensor] = []
-        for x in (*arguments, *options.values()) if options else arguments:
-            if type(x) in SEQUENCES:
-                batched += filter(is_batched, x)
-            elif is_batched(x):
-                batched.append(x)
         missing: list[bool] | None = None
         known = True
 
         def below(*physical: Tensor) -> Any:
             nonlocal known, missing
             own = dict(zip(map(id, batched), physical, strict=False))  # the token alone, if none is batched
-            self._physical = dict(zip(map(id, physical), physical, strict=True))
+            self._physical = frozenset(map(id, physical))
             try:
                 named = dict(zip(options, _to_physical(options.values(), own), strict=True)) if options else {}
                 found = rule(self, *_to_physical(arguments, own), **named)
             finally:
-                self._physical = {}
+                self._physical = frozenset()
             known = found is not None
             if isinstance(found, tuple) and any(part is None for part in found):
                 missing = [part is None for part in found]
@@ -185,7 +186,7 @@ class Recorder:
 
     def forget(self) -> None:
         """Release everything: the graph of a failed pass may keep this recorder alive."""
-        self.token, self._physical, self.foreign = None, {}, []
+        self.token, self.foreign = None, []
         self._leaves.clear()
         self._unfollowed.clear()
 
@@ -289,11 +290,14 @@ class _Copy(torch.autograd.Function):
         return None, None, None, None
 
 
+_NESTED = frozenset(SEQUENCES)
 _is_transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
 
 def _to_physical(arguments: Iterable[Any], own: Mapping[int, Tensor]) -> list[Any]:
     """Replace batched tensors in arguments by physical ones (not a closure: that would keep them alive in a cycle)."""
+    if _NESTED.isdisjoint(map(type, arguments)):
+        return list(map(own.get, map(id, arguments), arguments))
     return [type(x)(_to_physical(x, own)) if type(x) in SEQUENCES else own.get(id(x), x) for x in arguments]
 
 

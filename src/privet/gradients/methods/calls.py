@@ -271,7 +271,7 @@ class ExampleCalls(GuardedCalls):
             if handler.direct:
                 found = handler.rule(recorder, *args, **options) if not followed else None
             else:
-                found = recorder.call(handler.rule, args, options)
+                found = recorder.call(handler.rule, args, options, batched)
             if found is not None:
                 return found
         if not batched:
@@ -281,14 +281,18 @@ class ExampleCalls(GuardedCalls):
         if followed:
             args, options = self.prepare_arguments(args), self.prepare_arguments(options)
             if handler is not None and handler.always:
-                found = handler.rule(recorder, *args, **options) if handler.direct else recorder.call(handler.rule, args, options)
+                found = (
+                    handler.rule(recorder, *args, **options)
+                    if handler.direct
+                    else recorder.call(handler.rule, args, options, _inspect(args, options)[0])
+                )
                 if found is not None:
                     return found
         elif asking and torch.is_grad_enabled():
             args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options))
         if _is_foreign(func):
             rule = OPERATORS.get(str(getattr(func, "_qualified_op_name", None) or getattr(func, "_name", "")))
-            found = None if rule is None or followed else recorder.call(rule, args, options)
+            found = None if rule is None or followed else recorder.call(rule, args, options, batched)
             if found is None:
                 raise UntraceableError("a custom operator is called, whose batching rule is unknown")
             return found
@@ -351,18 +355,19 @@ def _requires_grad(x: object) -> bool:
     return isinstance(x, Tensor) and x.requires_grad
 
 
-def _inspect(args: Any, options: Any) -> tuple[bool, list[Tensor]]:
-    """Return whether a batched tensor is among the arguments, and the unbatched tensors that require a gradient."""
-    batched, asking = False, []
+def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the batched tensors among the arguments, and the unbatched ones that require a gradient."""
+    batched, asking = [], []
     for x in (*args, *options.values()) if options else args:
         if isinstance(x, Tensor):
             if _is_batched(x):
-                batched = True
+                batched.append(x)
             elif x.requires_grad:
                 asking.append(x)
         elif isinstance(x, SEQUENCES):
             inner, more = _inspect(x, {})
-            batched, asking = batched or inner, asking + more
+            batched += inner
+            asking += more
     return batched, asking
 
 

@@ -112,21 +112,23 @@ def iter_bindings(function: types.FunctionType) -> Iterator[Binding]:
     The value is `MISSING` if there is none yet, and the function may bind the name.
     """
     names = _list_names(function.__code__)
-    modules = [module for name in names.imports for module in _find_imported(name, function)]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        value = MISSING if is_empty(cell) else cell.cell_contents
-        if isinstance(value, types.ModuleType):
-            modules.append(value)
-        else:
-            yield name, value, cell
+    modules = [module for name in names.imports for module in _find_imported(name, function)] if names.imports else []
+    if function.__closure__:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+            value = MISSING if is_empty(cell) else cell.cell_contents
+            if isinstance(value, types.ModuleType):
+                modules.append(value)
+            else:
+                yield name, value, cell
     tables, bound = [function.__globals__], names.globals
     for table in tables:
         for name in names.all:
-            value = table.get(name, MISSING)
-            if isinstance(value, types.ModuleType):
-                modules.append(value)
-            elif value is not MISSING or name in bound:
-                yield name, value, table
+            if name in table or name in bound:
+                value = table.get(name, MISSING)
+                if isinstance(value, types.ModuleType):
+                    modules.append(value)
+                else:
+                    yield name, value, table
         bound = names.attributes
         for module in modules:
             if is_user_code(module.__name__) and not any(vars(module) is known for known in tables):
