@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.examples import Examples, is_stackable
+from privet.gradients.core.examples import Examples, is_stackable, unflatten
 from privet.reading.batches import Group
 
 _ALIGNED = 16  # bytes; no dtype has larger elements
@@ -81,7 +81,7 @@ def pack(groups: list[Group]) -> Packed:
     for group in groups:
         examples = group.examples
         if all(map(_can_be_sent, examples.leaves)):
-            content = pytree.tree_unflatten(map(put, examples.leaves), examples.tree)
+            content = unflatten(list(map(put, examples.leaves)), examples.tree)
             packed.append((put(group.positions), content, examples.own, examples.count))
     memory = torch.empty(places[-1][0].stop if places else 0, dtype=torch.uint8)
     for place, tensor in places:

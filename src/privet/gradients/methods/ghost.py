@@ -19,11 +19,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from privet.gradients import layers  # noqa: F401
 from privet.gradients.core.batching import vectorise
-from privet.gradients.core.examples import Examples
+from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import LossFunction, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
 from privet.gradients.core.randomness import Draws, GeneratorWatch
@@ -84,7 +83,7 @@ def compute_losses(
         copied = _copies_per_example(recorder) if batched_from_the_start else None
         with program.guard.isolate(copied), patch_recomputation(lambda: _make_rerun(program, calls, recorder)):
             with calls:
-                losses = run(pytree.tree_unflatten(list(example), examples.tree))
+                losses = run(unflatten(example, examples.tree))
                 if type(losses) is not Tensor:  # a subclass, whose attributes may be user code
                     return check_losses(losses, 1)
             return check_losses(losses, 1)  # out here, reading a shape is not intercepted

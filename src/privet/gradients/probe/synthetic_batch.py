@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.examples import Examples
+from privet.gradients.core.examples import Examples, unflatten
 
 
 def make_synthetic(examples: Examples, count: int, seed: int = 0) -> Examples:
@@ -68,4 +68,4 @@ def is_joinable(examples: Examples) -> bool:
 def join_examples(examples: Examples) -> Any:
     """Return a plain batch of all examples, joined along the first dimension of their tensors."""
     leaves = [leaf.flatten(0, 1) if own else leaf for leaf, own in zip(examples.leaves, examples.own, strict=True)]
-    return pytree.tree_unflatten(leaves, examples.tree)
+    return unflatten(leaves, examples.tree)

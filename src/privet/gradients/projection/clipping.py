@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils import _pytree as pytree
 
 from privet.clipping import Projected
 from privet.clipping.weighing import split_groups, weigh
 from privet.errors import USER_ERRORS
-from privet.gradients.core.examples import Examples
+from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import Loss, check_losses, force_eager
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.past_iterates import Past
@@ -48,7 +47,7 @@ def _map_examples(one: Callable[[object], Tensor], examples: Examples, skip_erro
     """Return a number for every example, (B,): by vmap, or one at a time if vmap fails."""
 
     def flat(_: Tensor, *leaves: object) -> Tensor:
-        return one(pytree.tree_unflatten(list(leaves), examples.tree))
+        return one(unflatten(leaves, examples.tree))
 
     mapped = tuple(0 if own else None for own in examples.own)
     try:
