@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Leaf", "Recorder", "UntraceableError", "is_batched"]
+__all__ = ["Leaf", "Recorder", "UntraceableError"]
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import itertools
 import sys
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from privet.gradients import per_example_norms
-from privet.gradients.core.state import reachable
-from privet.gradients.core.state.reachable import find_functions, is_user_code, iter_bindings
+from privet.gradients.core.state.bindings import read_bindings
+from privet.gradients.core.state.reachable import find_functions
+from privet.gradients.core.state.user_code import is_user_code
 
 FILES = {
     "__init__": "",
@@ -303,6 +305,32 @@ def test_names_that_had_no_value_have_none_afterwards(package, method):
     del memory.created
 
 
+counter = sys
+
+
+def name_of_a_module():
+    global counter
+    counter, old = itertools.count(2), counter
+    return 1.0 if old is sys else next(old)
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_names_of_modules_are_bound_as_before(method):
+    """A module that one example replaces by an object would tell the next one that it was there."""
+    closed = sys
+
+    def in_a_closure():
+        nonlocal closed
+        closed, old = [2.0], closed
+        return 1.0 if old is sys else old[0]
+
+    for factor in (name_of_a_module, in_a_closure):
+        check_isolated(factor, method)
+        assert factor() == 1.0
+        assert factor() == 2.0
+        globals()["counter"] = sys
+
+
 def test_functions_of_libraries_are_not_followed():
     def loss(model, batch):
         return mse_loss(model(batch), torch.zeros_like(batch)) + np.mean([1.0])
@@ -321,7 +349,7 @@ def test_what_is_user_code():
 def test_programs_next_to_python_are_user_code(monkeypatch, package):
     """Python may lie in /usr/lib/python3.11, and the user's program in /usr/src/app."""
     monkeypatch.setattr(sys, "base_prefix", str(Path(package.__file__).parents[1]))
-    reachable.is_user_code.cache_clear()
+    is_user_code.cache_clear()
     assert is_user_code(package.__name__)
 
 
@@ -332,4 +360,4 @@ def test_modules_of_the_user_that_name_each_other_are_read_once():
     def factor():
         return one.other.other.kept
 
-    assert [(name, value) for name, value, _ in iter_bindings(factor)] == [("kept", KEPT)]
+    assert [(name, value) for name, value, _ in read_bindings(factor).found] == [("kept", KEPT)]

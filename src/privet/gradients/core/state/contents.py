@@ -40,7 +40,7 @@ class Contents:
 
 
 def read_contents(own: dict[str, Any], earlier: Contents | None) -> Contents:
-    """Return the contents of a module's dictionary: the earlier ones if it holds the same objects, and no container was filled."""
+    """Return the contents of a module's dictionary: the earlier ones if it holds the same objects, and the empty are empty."""
     if earlier is not None and earlier.own is own and is_same_table(own, earlier.held) and not any(earlier.empty):
         return earlier
     empty: list[Any] = []

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.state.contents import Contents
 from privet.gradients.core.state.forbidden_calls import forbid_calls
-from privet.gradients.core.state.reachable import find_functions, find_modules, find_user_classes, iter_methods, list_modules
+from privet.gradients.core.state.reachable import find_functions, find_modules, iter_methods, list_modules
 from privet.gradients.core.state.restoring import Restore, data_pointer
-from privet.gradients.core.state.snapshot import COPIED, Snapshot, refuse_scripts
+from privet.gradients.core.state.snapshot import COPIED, Found, Snapshot, refuse_scripts
+from privet.gradients.core.state.user_code import find_user_classes
 
 
 class Guard:
@@ -49,7 +49,7 @@ class Guard:
         self._classes = list(dict.fromkeys([*classes, *used]))
         others = list(find_modules(loss_fn).values())
         self._holders, self._model, self._reached = [*holders, *others], model, [*modules, *others]
-        self._contents: dict[int, Contents] = {}
+        self._found = Found()
         self.created: set[str] = set()
         for module in self._reached:
             refuse_scripts(module)
@@ -61,7 +61,7 @@ class Guard:
         Args:
             batched: copies a buffer, if each example gets its own copy to write into.
         """
-        modes, snapshot = _save_modes(), Snapshot(batched or torch.clone, self.iter_parameters, self._contents)
+        modes, snapshot = _save_modes(), Snapshot(batched or torch.clone, self.iter_parameters, self._found)
         try:
             for module in list_modules(self._model):  # one may have been added since the last pass
                 snapshot.save_module(module)
@@ -71,7 +71,7 @@ class Guard:
                 snapshot.save_class(kind)
             for holder in self._holders:
                 snapshot.save(holder)
-            self._reached, self._contents = snapshot.modules, snapshot.contents
+            self._reached, self._found = snapshot.modules, snapshot.found
             with forbid_calls():
                 yield
         finally:

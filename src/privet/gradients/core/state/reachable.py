@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 __all__ = [
-    "Binding",
     "add_attributes",
-    "bind",
     "find_class_functions",
     "find_functions",
     "find_modules",
     "find_reachable",
-    "find_user_classes",
-    "is_user_code",
-    "iter_bindings",
     "iter_methods",
     "list_modules",
     "read_attributes",
 ]
 
-import dis
 import functools
-import inspect
-import os
-import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
+from privet.gradients.core.state.bindings import Binding, read_bindings
 from privet.gradients.core.state.restoring import MISSING
+from privet.gradients.core.state.user_code import is_user_code
 
 # What a function may be wrapped in without an attribute that holds it, and where it is.
 _WRAPPERS: dict[type, tuple[str, ...]] = {
@@ -41,12 +33,7 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     types.MethodType: ("__func__",),
 }
 _METHODS: tuple[type, ...] = (types.FunctionType, *_WRAPPERS)
-_PYTHON = Path(os.__file__).parent
-_INSTALLED = {"site-packages", "dist-packages"}
 _FUNCTIONS = 500  # most functions that are followed from one root
-
-# A name, its value, and where it is bound: the cell of a closure, or the globals of a file.
-Binding = tuple[str, Any, types.CellType | dict[str, Any]]
 
 
 def find_modules(*roots: object) -> dict[str, nn.Module]:
@@ -105,103 +92,6 @@ def read_attributes(value: object) -> dict[str, Any] | None:
     return own if isinstance(own, dict) else None
 
 
-def iter_bindings(function: types.FunctionType) -> Iterator[Binding]:
-    """Yield the free and global names of a function: name, value, and where it is bound.
-
-    Of the user's own Python modules, those names are yielded that occur in the function, such as `total` for `helpers.total`.
-    The value is `MISSING` if there is none yet, and the function may bind the name.
-    """
-    names = _list_names(function.__code__)
-    modules = [module for name in names.imports for module in _find_imported(name, function)] if names.imports else []
-    if function.__closure__:
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-            value = MISSING if is_empty(cell) else cell.cell_contents
-            if isinstance(value, types.ModuleType):
-                modules.append(value)
-            else:
-                yield name, value, cell
-    tables, bound = [function.__globals__], names.globals
-    for table in tables:
-        for name in names.all:
-            if name in table or name in bound:
-                value = table.get(name, MISSING)
-                if isinstance(value, types.ModuleType):
-                    modules.append(value)
-                else:
-                    yield name, value, table
-        bound = names.attributes
-        for module in modules:
-            if is_user_code(module.__name__) and not any(vars(module) is known for known in tables):
-                tables.append(vars(module))
-
-
-class _Names(NamedTuple):
-    """What the code of a function names, and that of functions defined inside it.
-
-    Args:
-        all: names of globals and of attributes.
-        globals, attributes: those that it binds.
-        imports: modules that it imports.
-    """
-
-    all: dict[str, None]
-    globals: set[str]
-    attributes: set[str]
-    imports: dict[str, None]
-
-
-@functools.lru_cache(maxsize=4096)
-def _list_names(code: types.CodeType) -> _Names:
-    """Return what a function's code names."""
-    found = _Names(dict.fromkeys(code.co_names), set(), set(), {})
-    for step in dis.get_instructions(code):
-        if step.opname == "STORE_GLOBAL":
-            found.globals.add(step.argval)
-        elif step.opname == "STORE_ATTR":
-            found.attributes.add(step.argval)
-        elif step.opname == "IMPORT_NAME":
-            found.imports[step.argval] = None
-    for inner in (_list_names(value) for value in code.co_consts if isinstance(value, types.CodeType)):
-        found.all.update(inner.all)
-        found.globals.update(inner.globals)
-        found.attributes.update(inner.attributes)
-        found.imports.update(inner.imports)
-    return found
-
-
-def _find_imported(name: str, function: types.FunctionType) -> Iterator[types.ModuleType]:
-    """Yield the modules that a function may import by a name, absolute or relative to its package."""
-    package = function.__globals__.get("__package__") or ""
-    while True:
-        found = sys.modules.get(f"{package}.{name}".strip("."))
-        if found is not None:
-            yield found
-        if not package:
-            return
-        package = package.rpartition(".")[0]
-
-
-def bind(name: str, value: Any, place: types.CellType | dict[str, Any]) -> None:
-    """Bind a name that `iter_bindings` found; unbind it for `MISSING`."""
-    if value is MISSING:
-        if isinstance(place, dict):
-            place.pop(name, None)
-        elif not is_empty(place):
-            del place.cell_contents
-    elif isinstance(place, dict):
-        place[name] = value
-    else:
-        place.cell_contents = value
-
-
-def is_empty(cell: types.CellType) -> bool:
-    """Return whether the name of a closure has no value."""
-    try:
-        return cell.cell_contents is MISSING
-    except ValueError:
-        return True
-
-
 def list_modules(root: nn.Module) -> list[nn.Module]:
     """Return a module and all modules inside it, each once; `modules()` takes four times as long, because it builds names."""
     found = [root]
@@ -212,23 +102,6 @@ def list_modules(root: nn.Module) -> list[nn.Module]:
                 known.add(child)
                 found.append(child)
     return found
-
-
-@functools.lru_cache(maxsize=1024)
-def find_user_classes(kind: type) -> tuple[type, ...]:
-    """Return a class, its bases and its metaclasses that are user code: defined neither in Python nor in an installed library."""
-    return tuple(each for each in (*kind.__mro__, *inspect.getmro(type(kind))) if is_user_code(each.__module__))
-
-
-@functools.cache
-def is_user_code(name: str) -> bool:
-    """Return whether the Python module of this name belongs neither to Python nor to an installed library."""
-    package, place = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", None)
-    if package in ("__main__", "torch", "privet"):  # a notebook's or a launcher's main module may have any file
-        return package == "__main__"
-    if place is None:
-        return package not in sys.stdlib_module_names
-    return not Path(place).is_relative_to(_PYTHON) and _INSTALLED.isdisjoint(Path(place).parts)
 
 
 def iter_methods(kinds: Iterable[type]) -> Iterator[object]:
@@ -252,7 +125,7 @@ def find_functions(*roots: object) -> dict[types.FunctionType, list[Binding]]:
             if isinstance(value, types.FunctionType):
                 own = value.__globals__
                 if value not in found and (file is None or file is own or is_user_code(value.__module__ or "")):
-                    found[value] = bindings = list(iter_bindings(value))
+                    found[value] = bindings = read_bindings(value).found
                     waiting += [(inner, own) for _, inner, _ in bindings]
             else:
                 waiting += [(inner, file) for inner in unwrap(value)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["COPIED", "Snapshot", "refuse_scripts"]
+__all__ = ["COPIED", "Found", "Snapshot", "refuse_scripts"]
 
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.state.bindings import Bindings, read_bindings
 from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents
 from privet.gradients.core.state.reachable import (
-    Binding,
-    bind,
     find_class_functions,
     find_functions,
     find_reachable,
-    find_user_classes,
-    is_user_code,
-    iter_bindings,
     list_modules,
     read_attributes,
 )
@@ -31,7 +28,6 @@ from privet.gradients.core.state.restoring import (
     CACHED,
     CONTAINERS,
     GENERATORS,
-    MISSING,
     SAVERS,
     SMALL,
     Restore,
@@ -46,6 +42,7 @@ from privet.gradients.core.state.restoring import (
     save_slots,
     save_tensor,
 )
+from privet.gradients.core.state.user_code import find_user_classes, is_user_code
 
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
@@ -55,39 +52,46 @@ _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType) 
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
 
 
+@dataclass(eq=False, slots=True)
+class Found:
+    """What a snapshot found, so that the next one need not look again where nothing has changed.
+
+    Attributes:
+        modules: contents of modules, by the id of their dictionary.
+        functions: bindings of functions.
+        classes: a copy of a class's attributes, and those that have contents.
+    """
+
+    modules: dict[int, Contents] = field(default_factory=dict)
+    functions: dict[types.FunctionType, Bindings] = field(default_factory=dict)
+    classes: dict[type, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
+
+
 class Snapshot:
     """State of modules, functions and their objects before a pass.
 
     Args:
         copied: copies a buffer for use during the pass.
         protected: yields the parameters, which are never written to.
-        earlier: the `contents` of the last snapshot.
+        earlier: what the last snapshot found.
 
     Attributes:
         modules: those saved, with the ones that are not registered but held by a container, an object or a function.
-        contents: what they held, by the id of their dictionary.
+        found: what the next snapshot need not look at again.
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
         drawn: whether numbers had been drawn by then from a generator of Python or NumPy that is not a global one.
     """
 
-    def __init__(
-        self,
-        copied: Callable[[Tensor], Tensor],
-        protected: Callable[[], Iterator[Tensor]],
-        earlier: Mapping[int, Contents] | None = None,
-    ) -> None:
-        self._copy, self._protected, self._earlier = copied, protected, earlier or {}
+    def __init__(self, copied: Callable[[Tensor], Tensor], protected: Callable[[], Iterator[Tensor]], earlier: Found) -> None:
+        self._copy, self._protected, self._earlier, self.found = copied, protected, earlier, Found()
         self._copies: dict[int, Tensor] = {}  # by id of the original: modules that share a tensor share its copy
         self._tables: list[tuple[type, str, dict[str, Any], dict[str, Any]]] = []
         self.modules: list[nn.Module] = []
-        self.contents: dict[int, Contents] = {}
         self.moved = self.drawn = False
         self._empty: list[Any] = []
         self._parameters: list[tuple[Tensor, bool, Tensor]] = []
-        self._bindings: list[Binding] = []
         self._undo: list[Restore] = []
         self._known: set[int] = set()
-        self._seen: set[type | types.FunctionType] = set()
 
     def save_module(self, module: nn.Module) -> None:
         """Save the contents of a module, once, and replace its buffers by copies."""
@@ -95,7 +99,7 @@ class Snapshot:
         if id(own) in self._known:  # saved already, perhaps through a proxy
             return
         self.modules.append(module)
-        contents = self.contents[id(own)] = read_contents(own, self._earlier.get(id(own)))
+        contents = self.found.modules[id(own)] = read_contents(own, self._earlier.modules.get(id(own)))
         before, kind = contents.held, type(module)
         parameters, buffers, inner = before["_parameters"], before["_buffers"], before["_modules"]
         self._known.update(map(id, (module, own, parameters, buffers, inner)))  # also where containers hold its tables
@@ -143,13 +147,11 @@ class Snapshot:
 
     def save_function(self, function: types.FunctionType) -> None:
         """Save the bindings of a function, once, and the objects bound."""
-        if function in self._seen:
+        if function in self.found.functions:
             return
-        self._seen.add(function)
-        for binding in iter_bindings(function):
-            if type(binding[1]) is not types.FunctionType and binding[1] is not MISSING:  # `find_functions` found functions
-                self.save(binding[1])
-            self._bindings.append(binding)
+        bindings = self.found.functions[function] = read_bindings(function, self._earlier.functions.get(function))
+        for value in bindings.objects:  # functions are not among them, as `find_functions` found those
+            self.save(value)
         for held in (function.__defaults__, function.__kwdefaults__):
             if held:
                 self.save(held)
@@ -160,13 +162,11 @@ class Snapshot:
 
     def save_class(self, kind: type) -> None:
         """Save the attributes of a user's class, once, except Python's own."""
-        if kind in self._seen:
+        if kind in self.found.classes:
             return
-        self._seen.add(kind)
-        before = dict(vars(kind))
-        for name, value in before.items():
-            if type(value) not in _CODE and not name.startswith("__"):
-                self.save(value)
+        before, objects = self.found.classes[kind] = self._read_class(kind)
+        for value in objects:
+            self.save(value)
 
         def restore() -> None:
             if is_same_table(vars(kind), before):
@@ -180,10 +180,18 @@ class Snapshot:
 
         self._undo.append(restore)
 
+    def _read_class(self, kind: type) -> tuple[dict[str, Any], list[Any]]:
+        """Return a copy of a class's attributes, and those that have contents, except Python's own."""
+        earlier = self._earlier.classes.get(kind)
+        if earlier is not None and is_same_table(vars(kind), earlier[0]):
+            return earlier
+        before = dict(vars(kind))
+        return before, [value for name, value in before.items() if type(value) not in _CODE and not name.startswith("__")]
+
     def _save_kind(self, kind: type) -> None:
         """Save the user's classes that a class is or inherits from, and what their methods use."""
         for each in find_user_classes(kind):
-            if each not in self._seen:
+            if each not in self.found.classes:
                 self.save_class(each)
                 for function in find_class_functions(each):
                     self.save_function(function)
@@ -191,7 +199,7 @@ class Snapshot:
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
         created = set()
-        for contents in self.contents.values():
+        for contents in self.found.modules.values():
             contents.own.clear()
             contents.own.update(contents.held)
         for kind, name, table, before in self._tables:
@@ -207,8 +215,8 @@ class Snapshot:
                 parameter.requires_grad_(asked)
         for container in filter(None, self._empty):
             container.clear()
-        for binding in self._bindings:
-            bind(*binding)
+        for bindings in self.found.functions.values():
+            bindings.restore()
         for undo in self._undo:
             undo()
         return created
@@ -242,7 +250,7 @@ class Snapshot:
         elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
         elif isinstance(value, types.FunctionType):
-            if value not in self._seen and is_user_code(value.__module__ or ""):
+            if value not in self.found.functions and is_user_code(value.__module__ or ""):
                 for function in find_functions(value):
                     self.save_function(function)
             return
