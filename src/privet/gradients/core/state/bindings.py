@@ -35,6 +35,7 @@ class Bindings:
         objects: the values found that have contents, except functions.
         cells: of the closure, and their values.
         tables: each a dictionary, the names that were looked up there, and their values, `MISSING` for those without.
+        code: of the function, which names them.
     """
 
     found: list[Binding]
@@ -42,6 +43,7 @@ class Bindings:
     objects: list[Any]
     cells: list[tuple[types.CellType, Any]]
     tables: list[_Table]
+    code: types.CodeType
 
     def are_current(self) -> bool:
         """Return whether all names have the same values still."""
@@ -63,7 +65,7 @@ def read_bindings(function: types.FunctionType, earlier: Bindings | None = None)
     Of the user's own Python modules, those names are found that occur in the function, such as `total` for `helpers.total`.
     The value is `MISSING` if there is none yet, and the function may bind the name.
     """
-    if earlier is not None and earlier.are_current():
+    if earlier is not None and earlier.code is function.__code__ and earlier.are_current():
         return earlier
     names = _list_names(function.__code__)
     imports = [full for name in names.imports for full in _list_full_names(name, function)]
@@ -86,7 +88,7 @@ def read_bindings(function: types.FunctionType, earlier: Bindings | None = None)
                 files.append(vars(module))
     found, others = ([each for each in bound if isinstance(each[1], types.ModuleType) is kind] for kind in (False, True))
     objects = [value for _, value, _ in found if value is not MISSING and type(value) not in _CONSTANT]
-    return Bindings(found, others, objects, cells, tables)
+    return Bindings(found, others, objects, cells, tables, function.__code__)
 
 
 def _look_up(table: dict[str, Any], names: Iterable[str]) -> list[Any]:

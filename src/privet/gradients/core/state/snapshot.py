@@ -42,12 +42,21 @@ from privet.gradients.core.state.restoring import (
     save_slots,
     save_tensor,
 )
+from privet.gradients.core.state.special import (
+    HELD_BY_DESCRIPTORS,
+    restore_object,
+    save_function_attributes,
+    save_kind_attributes,
+    save_partial,
+)
 from privet.gradients.core.state.user_code import find_user_classes, is_user_code
 
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
-_CODE = {types.FunctionType, property, classmethod, staticmethod, types.MemberDescriptorType, types.GetSetDescriptorType}
+_CODE = {types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType}
+_SAVERS = SAVERS | HELD_BY_DESCRIPTORS
+_ON_HEAP = 1 << 9  # of the flags of a class: one defined in Python, or like one, to which an object can change
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
 
@@ -89,7 +98,8 @@ class Snapshot:
         self.modules: list[nn.Module] = []
         self.moved = self.drawn = False
         self._empty: list[Any] = []
-        self._parameters: list[tuple[Tensor, bool, Tensor]] = []
+        self._kinds: list[type] = []  # of the modules
+        self._parameters: list[tuple[Tensor, type, dict[str, Any], bool, Tensor]] = []
         self._undo: list[Restore] = []
         self._known: set[int] = set()
 
@@ -99,8 +109,10 @@ class Snapshot:
         if id(own) in self._known:  # saved already, perhaps through a proxy
             return
         self.modules.append(module)
+        self._kinds.append(type(module))
         contents = self.found.modules[id(own)] = read_contents(own, self._earlier.modules.get(id(own)))
-        before, kind = contents.held, type(module)
+        before = contents.held
+        kind: Any = type(module)
         parameters, buffers, inner = before["_parameters"], before["_buffers"], before["_modules"]
         self._known.update(map(id, (module, own, parameters, buffers, inner)))  # also where containers hold its tables
         self._tables += (
@@ -110,8 +122,8 @@ class Snapshot:
         )
         for parameter in parameters.values():
             if parameter is not None:
-                self._parameters.append((parameter, parameter.requires_grad, parameter.detach()))
                 attributes = parameter.__dict__  # where quantised parameters keep their scales
+                self._parameters.append((parameter, type(parameter), attributes, parameter.requires_grad, parameter.detach()))
                 if attributes:
                     self.save(attributes)
                 else:
@@ -127,6 +139,9 @@ class Snapshot:
                 self._save_hooks(value)
             else:
                 self.save(value)
+        if _holds_more(kind):
+            self._save_contents(module, _DEPTH)
+            self._save_slots(module, kind, _DEPTH)
 
     def _save_hooks(self, hooks: Any) -> None:
         """Save a table of hooks, hooks that are objects, and of those that are functions the modules that they use.
@@ -152,6 +167,7 @@ class Snapshot:
         bindings = self.found.functions[function] = read_bindings(function, self._earlier.functions.get(function))
         for value in bindings.objects:  # functions are not among them, as `find_functions` found those
             self.save(value)
+        self._undo.append(save_function_attributes(function))
         for held in (function.__defaults__, function.__kwdefaults__):
             if held:
                 self.save(held)
@@ -161,7 +177,7 @@ class Snapshot:
             self._empty.append(function.__dict__)
 
     def save_class(self, kind: type) -> None:
-        """Save the attributes of a user's class, once, except Python's own."""
+        """Save the attributes of a user's class, once."""
         if kind in self.found.classes:
             return
         before, objects = self.found.classes[kind] = self._read_class(kind)
@@ -171,22 +187,21 @@ class Snapshot:
         def restore() -> None:
             if is_same_table(vars(kind), before):
                 return
-            names = {name for name in (*vars(kind), *before) if not name.startswith("__")}
-            for name in names - before.keys():
-                delattr(kind, name)
-            for name in names & before.keys():
-                if name not in vars(kind) or vars(kind)[name] is not before[name]:
-                    setattr(kind, name, before[name])
+            for name in vars(kind).keys() - before.keys():
+                type.__delattr__(kind, name)
+            for name, value in before.items():
+                if name not in vars(kind) or vars(kind)[name] is not value:
+                    type.__setattr__(kind, name, value)
 
-        self._undo.append(restore)
+        self._undo += (restore, save_kind_attributes(kind))
 
     def _read_class(self, kind: type) -> tuple[dict[str, Any], list[Any]]:
-        """Return a copy of a class's attributes, and those that have contents, except Python's own."""
+        """Return a copy of a class's attributes, and those that have contents."""
         earlier = self._earlier.classes.get(kind)
         if earlier is not None and is_same_table(vars(kind), earlier[0]):
             return earlier
         before = dict(vars(kind))
-        return before, [value for name, value in before.items() if type(value) not in _CODE and not name.startswith("__")]
+        return before, [value for value in before.values() if type(value) not in _CODE and type(value) not in CONSTANT]
 
     def _save_kind(self, kind: type) -> None:
         """Save the user's classes that a class is or inherits from, and what their methods use."""
@@ -199,7 +214,8 @@ class Snapshot:
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
         created = set()
-        for contents in self.found.modules.values():
+        for module, owner, contents in zip(self.modules, self._kinds, self.found.modules.values(), strict=False):
+            restore_object(module, owner, contents.own)
             contents.own.clear()
             contents.own.update(contents.held)
         for kind, name, table, before in self._tables:
@@ -208,7 +224,8 @@ class Snapshot:
                     created |= {f"{kind.__name__}.{each}" for each, value in table.items() if value is not before.get(each)}
                 table.clear()
                 table.update(before)
-        for parameter, asked, memory in self._parameters:
+        for parameter, its_kind, attributes, asked, memory in self._parameters:
+            restore_object(parameter, its_kind, attributes)
             if parameter.data_ptr() != memory.data_ptr() or parameter.shape != memory.shape:
                 parameter.data, self.moved = memory, True
             if parameter.requires_grad != asked:
@@ -232,6 +249,18 @@ class Snapshot:
                 self._save_kind(type(module))
             return
         self._known.add(id(value))
+        if isinstance(value, types.FunctionType):
+            if value not in self.found.functions and is_user_code(value.__module__ or ""):
+                for function in find_functions(value):
+                    self.save_function(function)
+        elif isinstance(value, type):
+            self._save_kind(value)
+        else:
+            self._save_contents(value, depth)
+            self._save_attributes(value, depth - 1)
+
+    def _save_contents(self, value: Any, depth: int) -> None:
+        """Save what an object holds that is not in attributes."""
         if isinstance(value, Tensor):
             if value.numel() <= SMALL and not (value.is_nested or value.is_inference() or self._is_parameter(value)):
                 self._undo.append(save_tensor(value))
@@ -249,25 +278,17 @@ class Snapshot:
                 self.save(item, depth - 1)
         elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
-        elif isinstance(value, types.FunctionType):
-            if value not in self.found.functions and is_user_code(value.__module__ or ""):
-                for function in find_functions(value):
-                    self.save_function(function)
-            return
-        elif isinstance(value, type):
-            self._save_kind(value)
-            return
         elif isinstance(value, functools.partial):
+            self._undo.append(save_partial(value))
             for item in (value.func, *value.args, *value.keywords.values()):
                 self.save(item, depth - 1)
         elif isinstance(value, GENERATORS):
             self._undo.append(save_generator(value, self._note_draw))
         else:
-            self._undo += [save(value) for kind, save in SAVERS.items() if isinstance(value, kind)]
+            self._undo += [save(value) for kind, save in _SAVERS.items() if isinstance(value, kind)]
             if isinstance(value, CACHED) and 0 < value.cache_info().currsize <= _LOOKED_INTO:
                 for item in list_cached(value):
                     self.save(item, depth - 1)
-        self._save_attributes(value, depth - 1)
 
     def _save_attributes(self, value: Any, depth: int) -> None:
         """Save what an object of user or library code holds in its dictionary and in its slots; any kind of object may."""
@@ -275,11 +296,17 @@ class Snapshot:
         if kind.__module__.startswith("privet."):
             return
         self._save_kind(kind)
-        own, slots = read_attributes(value), list_slots(kind)
+        own = read_attributes(value)
         if own is not None:
-            self._undo.append(save_items(own))
+            self._undo += (functools.partial(restore_object, value, kind, own), save_items(own))
             for item in list(own.values()):
                 self.save(item, depth)
+        elif kind.__flags__ & _ON_HEAP:
+            self._undo.append(functools.partial(restore_object, value, kind, None))
+        self._save_slots(value, kind, depth)
+
+    def _save_slots(self, value: Any, kind: type, depth: int) -> None:
+        slots = list_slots(kind)
         if slots:
             self._undo.append(save_slots(value, slots))
             for slot in slots:
@@ -290,6 +317,12 @@ class Snapshot:
 
     def _is_parameter(self, value: Tensor) -> bool:
         return value.requires_grad and any(value is parameter for parameter in self._protected())
+
+
+@functools.lru_cache(maxsize=1024)
+def _holds_more(kind: type) -> bool:
+    """Return whether modules of a class hold more than attributes in a dictionary."""
+    return bool(list_slots(kind)) or issubclass(kind, (*CONTAINERS, *_SAVERS))
 
 
 def refuse_scripts(module: nn.Module) -> None:

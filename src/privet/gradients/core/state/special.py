@@ -1,0 +1,103 @@
+"""Attributes that Python keeps outside of dictionaries: the class of an object, the code of a function, the bases of a class.
+
+They are read and written without calling methods of the user's.
+"""
+
+from __future__ import annotations
+
+__all__ = ["HELD_BY_DESCRIPTORS", "restore_object", "save_function_attributes", "save_kind_attributes", "save_partial"]
+
+import functools
+import operator
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from privet.errors import USER_ERRORS
+from privet.gradients.core.state.contents import is_same_table
+from privet.gradients.core.state.restoring import Restore
+
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__dict__", "__name__", "__qualname__", "__doc__", "__module__")
+_OF_CLASSES = ("__bases__", "__name__", "__qualname__", "__class__")
+_read_function: Callable[[Any], tuple[Any, ...]] = operator.attrgetter(*_OF_FUNCTIONS)
+_set_class: Callable[[Any, type], None] = vars(object)["__class__"].__set__
+_type: Any = type
+
+
+def restore_object(value: Any, kind: type, own: dict[str, Any] | None) -> None:
+    """Give an object the class and the dictionary of attributes that it had."""
+    if type(value) is not kind:
+        _set_class(value, kind)
+    if own is not None and object.__getattribute__(value, "__dict__") is not own:
+        object.__setattr__(value, "__dict__", own)
+
+
+def save_function_attributes(function: types.FunctionType) -> Restore:
+    """Save a function's code, its defaults, its names, its documentation and its annotations."""
+    before, annotations = _read_function(function), _read_annotations(function)
+    kept = annotations.copy()
+
+    def restore() -> None:
+        for name, now, old in zip(_OF_FUNCTIONS, _read_function(function), before, strict=True):
+            if now is not old:
+                setattr(function, name, old)
+        if _read_annotations(function) is not annotations:
+            function.__annotations__ = annotations
+        if (annotations or kept) and not is_same_table(annotations, kept):
+            annotations.clear()
+            annotations.update(kept)
+
+    return restore
+
+
+def _read_annotations(function: types.FunctionType) -> dict[str, Any]:
+    try:
+        return function.__annotations__
+    except USER_ERRORS:  # some versions of Python evaluate them here
+        return {}
+
+
+def save_kind_attributes(kind: type) -> Restore:
+    """Save the bases, the names and the metaclass of a class."""
+    before = [_type.__getattribute__(kind, name) for name in _OF_CLASSES]
+
+    def restore() -> None:
+        for name, old in zip(_OF_CLASSES, before, strict=True):
+            if _type.__getattribute__(kind, name) is not old:
+                _type.__setattr__(kind, name, old)
+
+    return restore
+
+
+def save_partial(value: functools.partial[Any]) -> Restore:
+    """Save what a partial function calls, and with which arguments."""
+    before = value.func, value.args, value.keywords
+
+    def restore() -> None:
+        if not all(map(operator.is_, (value.func, value.args, value.keywords), before)):
+            value.__setstate__((*before, value.__dict__))  # type: ignore[attr-defined]
+
+    return restore
+
+
+def _save_by_initialiser(names: Sequence[str]) -> Callable[[Any], Restore]:
+    """Return a function that saves a descriptor, which its own initialiser can change."""
+
+    def save(value: Any) -> Restore:
+        before = [getattr(value, name) for name in names]
+
+        def restore() -> None:
+            if not all(map(operator.is_, (getattr(value, name) for name in names), before)):
+                value.__init__(*before)
+
+        return restore
+
+    return save
+
+
+# Kinds of descriptors, and what saves the functions that they hold.
+HELD_BY_DESCRIPTORS: dict[type, Callable[[Any], Restore]] = {
+    property: _save_by_initialiser(("fget", "fset", "fdel", "__doc__")),
+    staticmethod: _save_by_initialiser(("__func__",)),
+    classmethod: _save_by_initialiser(("__func__",)),
+}
