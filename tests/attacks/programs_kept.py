@@ -34,12 +34,13 @@ def forget(_: object) -> None:
     globals().pop("created", None)
 
 
-def scaled(factor, make=list) -> Verdict:
+def scaled(factor, make=list, before=forget) -> Verdict:
     """Return the verdict on a model whose outputs grow with what it remembers of an unusual example.
 
     Args:
         factor: called with the model and the largest number of each example; returns what is remembered.
         make: creates what the model holds.
+        before: called before each training, to forget.
     """
 
     class Scaled(Body):
@@ -50,7 +51,7 @@ def scaled(factor, make=list) -> Verdict:
         def forward(self, x):
             return self.outer(self.hidden(x)) * (1 + factor(self, float(x.abs().max())))
 
-    return bounded(Task(Scaled, classify, steps=2, before=forget), FAR)
+    return bounded(Task(Scaled, classify, steps=2, before=before), FAR)
 
 
 def largest(number: float) -> float:

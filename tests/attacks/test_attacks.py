@@ -21,6 +21,7 @@ import programs_randomness
 import programs_remembered
 import programs_rows
 import programs_sizes
+import programs_special
 import programs_unread
 import programs_valid_layers
 import programs_valid_rules
@@ -34,8 +35,8 @@ from harness import PROGRAMS, VALID, judge, unchecked
 FILES = (
     programs_below, programs_buffers, programs_check, programs_collate, programs_copies, programs_coupling,
     programs_duplicates, programs_exceptions, programs_flow, programs_gradients, programs_hooks, programs_kept,
-    programs_precision, programs_randomness, programs_remembered, programs_rows, programs_sizes, programs_unread,
-    programs_valid_layers, programs_valid_rules, programs_valid_sequences, programs_valid_training,
+    programs_precision, programs_randomness, programs_remembered, programs_rows, programs_sizes, programs_special,
+    programs_unread, programs_valid_layers, programs_valid_rules, programs_valid_sequences, programs_valid_training,
     programs_valid_transformers, programs_writes,
 )  # fmt: skip
 
