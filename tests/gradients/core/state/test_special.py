@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from privet.gradients import per_example_norms
+from privet.gradients.core.state.guard import Guard
 
 
 class Model(nn.Module):
@@ -288,6 +289,7 @@ def test_an_example_does_not_meet_what_another_has_left(program, method):
     model.factor = program
     assert norms(model, method) == pytest.approx(expected)
     assert type(model) is Model
+    assert text.__annotations__ == {"value": float, "named": float}
     assert program(model) == 1.0  # the first use, so nothing was left
     assert program(model) == 2.0
     restore()
@@ -327,20 +329,21 @@ def test_items_of_a_module_that_is_a_list_are_restored(method):
     assert list(model.memory) == [1.0]
 
 
+KEPT = [1.0]
+
+
 def test_code_that_is_replaced_between_passes_is_followed():
     """A function's names are those of the code that it has now."""
-    kept = [1.0]
 
-    def remembers(_):
-        kept.append(2.0)
-        return kept[-2]
+    def remembers(model, x):
+        return KEPT[-1]
 
-    def plain(_):
-        assert kept
+    def plain(model, x):
         return 1.0
 
-    model = Model(plain)
-    expected = norms(model, "loop")
-    plain.__code__ = remembers.__code__
-    assert norms(model, "loop") == pytest.approx(expected)
-    assert kept == [1.0]
+    guard = Guard(Model(text), plain, {})
+    for code in (plain.__code__, remembers.__code__):
+        plain.__code__ = code
+        with guard.isolate():
+            KEPT.append(2.0)
+    assert KEPT == [1.0, 2.0]  # named by the second code only
