@@ -113,7 +113,7 @@ def _read(bits: np.random.MT19937) -> bytes:
 
 
 def _read_end(bits: np.random.MT19937) -> bytes:
-    end: bytes = _End.from_address(bits.ctypes.state_address + _BYTES - _TAIL).raw
+    end: bytes = _view_end(bits).raw
     return end
 
 
@@ -121,8 +121,14 @@ def _write(bits: np.random.MT19937, memory: bytes) -> None:
     _view(bits).raw = memory
 
 
+@functools.lru_cache(maxsize=2)
 def _view(bits: np.random.MT19937) -> Any:
     return _Memory.from_address(bits.ctypes.state_address)
+
+
+@functools.lru_cache(maxsize=2)
+def _view_end(bits: np.random.MT19937) -> Any:
+    return _End.from_address(bits.ctypes.state_address + _BYTES - _TAIL)
 
 
 @functools.cache

@@ -35,6 +35,7 @@ def write_python_generator(state: State) -> None:
         random.setstate(state)
 
 
+@functools.lru_cache(maxsize=2)
 def _view(generator: random.Random) -> Any:
     """Return a view of the memory that follows the header of all objects."""
     return _Memory.from_address(id(generator) + object.__basicsize__)

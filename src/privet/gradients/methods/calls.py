@@ -359,6 +359,8 @@ def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the batched tensors among the arguments, and the unbatched ones that require a gradient."""
     batched, asking = [], []
     for x in (*args, *options.values()) if options else args:
+        if type(x) in _PLAIN:
+            continue
         if isinstance(x, Tensor):
             if _is_batched(x):
                 batched.append(x)
@@ -371,6 +373,7 @@ def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor]]:
     return batched, asking
 
 
+_PLAIN = {type(None), bool, int, float, str, torch.dtype}  # kinds of most arguments that are not tensors
 _is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
 _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 

@@ -38,8 +38,8 @@ def save_function_attributes(function: types.FunctionType) -> Restore:
     kept = annotations.copy()
 
     def restore() -> None:
-        for name, now, old in zip(_OF_FUNCTIONS, _read_function(function), before, strict=True):
-            if now is not old:
+        if not all(map(operator.is_, _read_function(function), before)):
+            for name, old in zip(_OF_FUNCTIONS, before, strict=True):
                 setattr(function, name, old)
         if _read_annotations(function) is not annotations:
             function.__annotations__ = annotations
