@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from privet.gradients.core.state.contents import CONSTANT
+from privet.gradients.core.state.opaque import read_cell
 from privet.gradients.core.state.restoring import MISSING
 from privet.gradients.core.state.user_code import is_user_code
 
@@ -50,7 +51,7 @@ class Bindings:
         for table, names, values in self.tables:
             if not all(map(operator.is_, map(table.get, names, itertools.repeat(MISSING)), values)):
                 return False
-        return not self.cells or all(_read_cell(cell) is value for cell, value in self.cells)
+        return not self.cells or all(read_cell(cell) is value for cell, value in self.cells)
 
     def restore(self) -> None:
         """Bind the names as they were."""
@@ -71,7 +72,7 @@ def read_bindings(function: types.FunctionType, earlier: Bindings | None = None)
     imports = [full for name in names.imports for full in _list_full_names(name, function)]
     tables: list[_Table] = [(sys.modules, imports, _look_up(sys.modules, imports))] if imports else []
     modules = [value for _, _, values in tables for value in values if isinstance(value, types.ModuleType)]
-    cells = [(cell, _read_cell(cell)) for cell in function.__closure__ or ()]
+    cells = [(cell, read_cell(cell)) for cell in function.__closure__ or ()]
     bound: list[Binding] = [(name, value, cell) for name, (cell, value) in zip(function.__code__.co_freevars, cells, strict=True)]
     modules += [value for _, value, _ in bound if isinstance(value, types.ModuleType)]
     files, new = [function.__globals__], names.globals
@@ -93,14 +94,6 @@ def read_bindings(function: types.FunctionType, earlier: Bindings | None = None)
 
 def _look_up(table: dict[str, Any], names: Iterable[str]) -> list[Any]:
     return [table.get(name, MISSING) for name in names]
-
-
-def _read_cell(cell: types.CellType) -> Any:
-    """Return the value of a name of a closure, `MISSING` if it has none."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return MISSING
 
 
 class _Names(NamedTuple):
@@ -152,7 +145,7 @@ def bind(name: str, value: Any, place: types.CellType | dict[str, Any]) -> None:
     if value is MISSING:
         if isinstance(place, dict):
             place.pop(name, None)
-        elif _read_cell(place) is not MISSING:
+        elif read_cell(place) is not MISSING:
             del place.cell_contents
     elif isinstance(place, dict):
         place[name] = value

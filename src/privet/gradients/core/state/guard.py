@@ -65,6 +65,7 @@ class Guard:
         try:
             for module in list_modules(self._model):  # one may have been added since the last pass
                 snapshot.save_module(module)
+            snapshot.save_global_hooks()
             for function in self._functions:
                 snapshot.save_function(function)
             for kind in self._classes:

@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 import functools
+import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -86,7 +87,7 @@ def add_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
 def read_attributes(value: object) -> dict[str, Any] | None:
     """Return the dictionary of an object's attributes, None if it has none, without calling methods of the user's."""
     try:
-        own = object.__getattribute__(value, "__dict__")
+        own = (threading.local if isinstance(value, threading.local) else object).__getattribute__(value, "__dict__")
     except AttributeError:
         return None
     return own if isinstance(own, dict) else None

@@ -66,7 +66,7 @@ def data_pointer(x: Tensor) -> int | None:
 
 def save_tensor(x: Tensor) -> Restore:
     """Save a tensor's memory and its numbers."""
-    version, memory = x._version, x.detach()
+    version, memory, asked = x._version, x.detach(), x.requires_grad
     kept = memory.clone()
     if x.layout != torch.strided:
 
@@ -79,6 +79,8 @@ def save_tensor(x: Tensor) -> Restore:
     def restore() -> None:
         if _place(x) != place:  # resized, or given other memory
             x.data = memory.as_strided(*place[:3])
+        if x.requires_grad != asked and x.is_leaf:
+            x.requires_grad_(asked)
         # An array that shares a tensor's memory is written to without a new version.
         if x._version != version or (plain and not torch.equal(memory, kept)):
             x.detach().copy_(kept)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import Bindings, read_bindings
 from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents
+from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
     find_class_functions,
     find_functions,
@@ -55,7 +56,10 @@ _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
 _CODE = {types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType}
-_SAVERS = SAVERS | HELD_BY_DESCRIPTORS
+_GLOBAL_HOOKS = [
+    name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith(("_hooks", "_hooks_always_called"))
+]
+_SAVERS = SAVERS | HELD_BY_DESCRIPTORS | SAVERS_OF_OPAQUE
 _ON_HEAP = 1 << 9  # of the flags of a class: one defined in Python, or like one, to which an object can change
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
@@ -128,6 +132,8 @@ class Snapshot:
                     self.save(attributes)
                 else:
                     self._empty.append(attributes)
+                if parameter._backward_hooks:
+                    self._save_hooks(parameter._backward_hooks)
         for name, buffer in buffers.items():
             if buffer is not None and buffer.numel() <= COPIED:
                 buffers[name] = self._copied(buffer)
@@ -143,16 +149,21 @@ class Snapshot:
             self._save_contents(module, _DEPTH)
             self._save_slots(module, kind, _DEPTH)
 
-    def _save_hooks(self, hooks: Any) -> None:
-        """Save a table of hooks, hooks that are objects, and of those that are functions the modules that they use.
+    def save_global_hooks(self) -> None:
+        """Save the hooks that are called for every module."""
+        for name in _GLOBAL_HOOKS:
+            hooks = getattr(nn.modules.module, name)
+            if hooks:
+                self._save_hooks(hooks)
+            else:
+                self._empty.append(hooks)
 
-        What else a function stores, such as a list of shapes, is a record of the user's.
-        """
+    def _save_hooks(self, hooks: Any) -> None:
+        """Save a table of hooks and what the hooks use; of functions of libraries, only the modules that they use."""
         self._undo.append(save_items(hooks))
         for hook in list(hooks.values()):
-            functional = isinstance(hook, types.FunctionType | types.MethodType | functools.partial)
-            for value in find_reachable(hook).values() if functional else (hook,):
-                if isinstance(value, nn.Module) or not functional:
+            for value in find_reachable(hook).values() if _is_of_library(hook) else (hook,):
+                if value is hook or isinstance(value, nn.Module):
                     self.save(value)
 
     def _copied(self, tensor: Tensor) -> Tensor:
@@ -286,9 +297,9 @@ class Snapshot:
             self._undo.append(save_generator(value, self._note_draw))
         else:
             self._undo += [save(value) for kind, save in _SAVERS.items() if isinstance(value, kind)]
-            if isinstance(value, CACHED) and 0 < value.cache_info().currsize <= _LOOKED_INTO:
-                for item in list_cached(value):
-                    self.save(item, depth - 1)
+            held = list_cached(value) if isinstance(value, CACHED) and value.cache_info().currsize else list_held(value)
+            for item in held if len(held) <= _LOOKED_INTO else ():
+                self.save(item, depth - 1)
 
     def _save_attributes(self, value: Any, depth: int) -> None:
         """Save what an object of user or library code holds in its dictionary and in its slots; any kind of object may."""
@@ -317,6 +328,13 @@ class Snapshot:
 
     def _is_parameter(self, value: Tensor) -> bool:
         return value.requires_grad and any(value is parameter for parameter in self._protected())
+
+
+def _is_of_library(hook: Any) -> bool:
+    """Return whether a hook is a function, or a method, of an installed library: what it records is the library's business."""
+    while isinstance(hook, functools.partial | types.MethodType):
+        hook = hook.func if isinstance(hook, functools.partial) else hook.__func__
+    return isinstance(hook, types.FunctionType) and not is_user_code(hook.__module__ or "")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,6 +15,7 @@ from typing import Any
 
 from privet.errors import USER_ERRORS
 from privet.gradients.core.state.contents import is_same_table
+from privet.gradients.core.state.reachable import read_attributes
 from privet.gradients.core.state.restoring import Restore
 
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__dict__", "__name__", "__qualname__", "__doc__", "__module__")
@@ -28,7 +29,7 @@ def restore_object(value: Any, kind: type, own: dict[str, Any] | None) -> None:
     """Give an object the class and the dictionary of attributes that it had."""
     if type(value) is not kind:
         _set_class(value, kind)
-    if own is not None and object.__getattribute__(value, "__dict__") is not own:
+    if own is not None and read_attributes(value) is not own:
         object.__setattr__(value, "__dict__", own)
 
 

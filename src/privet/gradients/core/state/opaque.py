@@ -1,0 +1,83 @@
+"""Objects of Python's own kinds that hold others, or a state, without attributes: cells, exceptions, locks, views, iterators."""
+
+from __future__ import annotations
+
+__all__ = ["SAVERS_OF_OPAQUE", "list_held", "read_cell"]
+
+import gc
+import threading
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from privet.gradients.core.state.restoring import MISSING, Restore
+
+_LOCK: Any = type(threading.Lock())
+_OF_EXCEPTIONS = ("args", "__cause__", "__context__", "__suppress_context__", "__traceback__")
+_TABLES: tuple[dict[Any, Any], ...] = ({}, OrderedDict())
+_HOLDERS: tuple[type, ...] = (
+    types.MappingProxyType, types.CellType, slice, frozenset, BaseException,
+    *(type(view) for table in _TABLES for view in (table.keys(), table.values(), table.items())),
+    *(type(iter(kind())) for kind in (list, tuple, dict, set)), type(reversed([])), enumerate, map, filter, zip,
+)  # fmt: skip
+
+
+def list_held(value: Any) -> list[Any]:
+    """Return what an object of these kinds holds; nothing for objects of other kinds."""
+    if isinstance(value, memoryview):
+        return [outer for inner in gc.get_referents(value) for outer in gc.get_referents(inner)]
+    return gc.get_referents(value) if isinstance(value, _HOLDERS) else []
+
+
+def read_cell(cell: types.CellType) -> Any:
+    """Return the value of a name of a closure, `MISSING` if it has none."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _save_cell(cell: types.CellType) -> Restore:
+    """Save the value of a name of a closure."""
+    before = read_cell(cell)
+
+    def restore() -> None:
+        if read_cell(cell) is before:
+            return
+        if before is MISSING:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = before
+
+    return restore
+
+
+def _save_exception(error: BaseException) -> Restore:
+    """Save an exception's arguments, and what it refers to."""
+    before = [getattr(error, name) for name in _OF_EXCEPTIONS]
+
+    def restore() -> None:
+        for name, kept in zip(_OF_EXCEPTIONS, before, strict=True):
+            if getattr(error, name) is not kept:
+                setattr(error, name, kept)
+
+    return restore
+
+
+def _save_lock(lock: Any) -> Restore:
+    """Save whether a lock is locked."""
+    before = lock.locked()
+
+    def restore() -> None:
+        if lock.locked() != before:
+            lock.acquire(blocking=False) if before else lock.release()
+
+    return restore
+
+
+SAVERS_OF_OPAQUE: dict[type, Callable[[Any], Restore]] = {
+    types.CellType: _save_cell,
+    BaseException: _save_exception,
+    _LOCK: _save_lock,
+}
