@@ -163,6 +163,25 @@ def class_of_a_parameter_changed():
     return scaled(factor)
 
 
+@attack("state", fast=True)
+def mean_kept_by_a_hook():
+    """A hook subtracts a running mean of the outputs, which it keeps in a dictionary."""
+
+    class Centred(Body):
+        def __init__(self):
+            super().__init__()
+            means = {}
+
+            def centre(_module, _inputs, output):
+                before = means.get("mean", 0.0)
+                means["mean"] = 0.5 * before + 0.5 * float(output.detach().abs().max())
+                return output - before
+
+            self.outer.register_forward_hook(centre)
+
+    return bounded(Task(Centred, classify, steps=2), FAR)
+
+
 number_or_module = math
 
 

@@ -96,18 +96,18 @@ def test_repeated_queries_give_the_same_result(case, method):
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 @pytest.mark.parametrize("case", cases.by_name("cnn", "transformer", "conv2d few positions, wide"), ids=str)
 def test_activations_are_freed_at_once_without_the_garbage_collector(case, method):
-    model, batch, alive = case.model(), case.batch(3), []
+    model, batch, alive = case.model(), case.batch(3), Seen()
 
     def remember(_module, inputs, output):
-        alive.extend(weakref.ref(x) for x in map(underlying, (*inputs, output)) if x.requires_grad and not x.is_leaf)
+        alive.items.extend(weakref.ref(x) for x in map(underlying, (*inputs, output)) if x.requires_grad and not x.is_leaf)
 
     handles = [module.register_forward_hook(remember) for module in model.modules()]
     gc.collect()
     gc.disable()
     try:
         clipped_sum(model, case.loss, batch, Flat(0.7), method=method)
-        assert alive
-        assert not any(reference() is not None for reference in alive)
+        assert alive.items
+        assert not any(reference() is not None for reference in alive.items)
     finally:
         gc.enable()
         for handle in handles:

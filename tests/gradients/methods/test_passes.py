@@ -64,11 +64,11 @@ def test_skipping_errors_does_not_permit_writes_to_the_model():
 
 def test_hooks_on_gradients_see_one_example():
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    sizes = []
-    handle = model.register_full_backward_hook(lambda module, into, out: sizes.append(len(out[0])))
+    sizes = Seen()
+    handle = model.register_full_backward_hook(lambda module, into, out: sizes(len(out[0])))
     assert cover(model, lambda m, x: m(x).sum(1), x).looped == 4
     handle.remove()
-    assert set(sizes) == {1}
+    assert set(sizes.items) == {1}
 
 
 def test_an_empty_batch_has_no_pass():

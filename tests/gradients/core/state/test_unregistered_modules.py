@@ -5,6 +5,7 @@ import functools
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from privet.clipping import Flat
 from privet.errors import UnsupportedModelError
@@ -118,7 +119,7 @@ def test_examples_do_not_meet_in_a_buffer(name, method):
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
-def test_a_module_that_a_hook_uses_is_isolated_and_what_the_hook_records_is_kept(method):
+def test_what_a_hook_uses_is_isolated_and_what_it_records_is_not_kept(method):
     torch.manual_seed(0)
     model, inner, shapes, x = nn.Linear(3, 3), Summing(), [], torch.randn(5, 3)
 
@@ -131,7 +132,57 @@ def test_a_module_that_a_hook_uses_is_isolated_and_what_the_hook_records_is_kept
     alone = [per_example_norms(model, losses, x[i : i + 1], method=method).item() for i in range(5)]
     assert norms.tolist() == pytest.approx(alone, rel=1e-5)
     assert not inner.seen.any()
-    assert set(shapes) == {(1, 3)}
+    assert shapes == []
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize("place", ["module", "parameter", "all modules"])
+def test_a_hook_does_not_tell_one_example_about_another(place, method):
+    torch.manual_seed(0)
+    model, x, kept = nn.Linear(3, 2), torch.randn(4, 3), [1.0]
+
+    def next_factor():
+        kept.append(2.0)
+        return kept[-2]
+
+    norms = per_example_norms(model, losses, x, method=method)
+    register, hook = {
+        "module": (model.register_forward_hook, lambda _module, _inputs, output: output * next_factor()),
+        "parameter": (model.weight.register_hook, lambda gradient: gradient * next_factor()),
+        "all modules": (register_module_forward_hook, lambda _module, _inputs, output: output * next_factor()),
+    }[place]
+    handle = register(hook)
+    try:
+        assert per_example_norms(model, losses, x, method=method).tolist() == pytest.approx(norms.tolist(), rel=1e-5)
+    finally:
+        handle.remove()
+    assert kept == [1.0]
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_what_a_librarys_hook_records_is_kept(method):
+    """Restoring it could break the library."""
+    model, shapes, x = nn.Linear(3, 2), [], torch.randn(4, 3)
+
+    def record(_module, _inputs, output):
+        shapes.append(output.shape)
+
+    record.__module__ = "torch.utils.recording"
+    model.register_forward_hook(functools.partial(record))
+    per_example_norms(model, losses, x, method=method)
+    assert set(shapes) == {(1, 2)}
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_hooks_that_a_pass_registers_for_all_modules_are_removed(method):
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def registering(m, x):
+        register_module_forward_hook(lambda _module, _inputs, output: output * 2)
+        return losses(m, x)
+
+    first, second = (per_example_norms(model, registering, x, method=method).tolist() for _ in range(2))
+    assert first == pytest.approx(second)
 
 
 class Adding:
