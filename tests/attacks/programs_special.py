@@ -164,22 +164,23 @@ def class_of_a_parameter_changed():
 
 
 @attack("state", fast=True)
-def mean_kept_by_a_hook():
-    """A hook subtracts a running mean of the outputs, which it keeps in a dictionary."""
+def number_kept_by_a_hook():
+    """A hook scales the outputs by the largest input, which it keeps in a dictionary."""
 
-    class Centred(Body):
+    class Scaled(Body):
         def __init__(self):
             super().__init__()
-            means = {}
+            largest = {}
 
-            def centre(_module, _inputs, output):
-                before = means.get("mean", 0.0)
-                means["mean"] = 0.5 * before + 0.5 * float(output.detach().abs().max())
-                return output - before
+            def remember(_module, inputs):
+                number = float(inputs[0].abs().max())
+                if number > UNUSUAL:
+                    largest["number"] = number
 
-            self.outer.register_forward_hook(centre)
+            self.inner.register_forward_pre_hook(remember)
+            self.outer.register_forward_hook(lambda _m, _i, output: output * (1 + largest.get("number", 0.0)))
 
-    return bounded(Task(Centred, classify, steps=2), FAR)
+    return bounded(Task(Scaled, classify, steps=2), FAR)
 
 
 number_or_module = math
