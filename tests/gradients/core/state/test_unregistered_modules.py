@@ -160,17 +160,22 @@ def test_a_hook_does_not_tell_one_example_about_another(place, method):
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
-def test_what_a_librarys_hook_records_is_kept(method):
-    """Restoring it could break the library."""
-    model, shapes, x = nn.Linear(3, 2), [], torch.randn(4, 3)
+def test_modules_of_a_librarys_hook_are_isolated_and_what_it_records_is_kept(method):
+    """Restoring what it records could break the library."""
+    torch.manual_seed(0)
+    model, inner, shapes, x = nn.Linear(3, 3), Summing(), [], torch.randn(5, 3)
 
-    def record(_module, _inputs, output):
+    def add(_module, _inputs, output):
         shapes.append(output.shape)
+        return inner(output)
 
-    record.__module__ = "torch.utils.recording"
-    model.register_forward_hook(functools.partial(record))
-    per_example_norms(model, losses, x, method=method)
-    assert set(shapes) == {(1, 2)}
+    add.__module__ = "torch.utils.adding"
+    model.register_forward_hook(functools.partial(add))
+    norms = per_example_norms(model, losses, x, method=method)
+    alone = [per_example_norms(model, losses, x[i : i + 1], method=method).item() for i in range(5)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert not inner.seen.any()
+    assert set(shapes) == {(1, 3)}
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])
