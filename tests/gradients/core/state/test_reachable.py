@@ -331,6 +331,31 @@ def test_names_of_modules_are_bound_as_before(method):
         globals()["counter"] = sys
 
 
+class Disguised:
+    __module__ = "torch.nn"
+    kept = [1.0]
+
+    def use(self):
+        self.kept.append(2.0)
+        return self.kept[-2]
+
+
+@functools.wraps(mse_loss)
+def wrapping():
+    return use()
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_code_is_the_users_whatever_module_it_names(method):
+    """`functools.wraps` copies the module's name of what is wrapped, and a class may name any."""
+    holder = nn.Module()
+    holder.functions, holder.disguised = [wrapping], Disguised()
+    check_isolated(lambda: holder.functions[0](), method)
+    assert KEPT == [1.0]
+    check_isolated(lambda: holder.disguised.use(), method)
+    assert Disguised.kept == [1.0]
+
+
 def test_functions_of_libraries_are_not_followed():
     def loss(model, batch):
         return mse_loss(model(batch), torch.zeros_like(batch)) + np.mean([1.0])

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from privet.gradients.core.state.bindings import Binding, read_bindings
 from privet.gradients.core.state.restoring import MISSING
-from privet.gradients.core.state.user_code import is_user_code
+from privet.gradients.core.state.user_code import is_user_function
 
 # What a function may be wrapped in without an attribute that holds it, and where it is.
 _WRAPPERS: dict[type, tuple[str, ...]] = {
@@ -125,7 +125,7 @@ def find_functions(*roots: object) -> dict[types.FunctionType, list[Binding]]:
             value, file = waiting.pop()
             if isinstance(value, types.FunctionType):
                 own = value.__globals__
-                if value not in found and (file is None or file is own or is_user_code(value.__module__ or "")):
+                if value not in found and (file is None or file is own or is_user_function(value)):
                     found[value] = bindings = read_bindings(value).found
                     waiting += [(inner, own) for _, inner, _ in bindings]
             else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = ["COPIED", "Found", "Snapshot", "refuse_scripts"]
 
 import functools
+import itertools
+import operator
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -50,15 +52,15 @@ from privet.gradients.core.state.special import (
     save_kind_attributes,
     save_partial,
 )
-from privet.gradients.core.state.user_code import find_user_classes, is_user_code
+from privet.gradients.core.state.user_code import find_user_classes, is_user_function
 
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
 _CODE = {types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType}
-_GLOBAL_HOOKS = [
-    name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith(("_hooks", "_hooks_always_called"))
-]
+_read_global_hooks: Callable[[dict[str, Any]], tuple[Any, ...]] = operator.itemgetter(
+    *(name for name in vars(nn.modules.module) if name.startswith("_global_") and "hooks" in name)
+)
 _SAVERS = SAVERS | HELD_BY_DESCRIPTORS | SAVERS_OF_OPAQUE
 _ON_HEAP = 1 << 9  # of the flags of a class: one defined in Python, or like one, to which an object can change
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
@@ -151,12 +153,10 @@ class Snapshot:
 
     def save_global_hooks(self) -> None:
         """Save the hooks that are called for every module."""
-        for name in _GLOBAL_HOOKS:
-            hooks = getattr(nn.modules.module, name)
-            if hooks:
-                self._save_hooks(hooks)
-            else:
-                self._empty.append(hooks)
+        tables = _read_global_hooks(vars(nn.modules.module))
+        for hooks in filter(None, tables):
+            self._save_hooks(hooks)
+        self._empty += itertools.filterfalse(None, tables)
 
     def _save_hooks(self, hooks: Any) -> None:
         """Save a table of hooks and what the hooks use; of functions of libraries, only the modules that they use."""
@@ -261,7 +261,7 @@ class Snapshot:
             return
         self._known.add(id(value))
         if isinstance(value, types.FunctionType):
-            if value not in self.found.functions and is_user_code(value.__module__ or ""):
+            if value not in self.found.functions and is_user_function(value):
                 for function in find_functions(value):
                     self.save_function(function)
         elif isinstance(value, type):
@@ -334,7 +334,7 @@ def _is_of_library(hook: Any) -> bool:
     """Return whether a hook is a function, or a method, of an installed library: what it records is the library's business."""
     while isinstance(hook, functools.partial | types.MethodType):
         hook = hook.func if isinstance(hook, functools.partial) else hook.__func__
-    return isinstance(hook, types.FunctionType) and not is_user_code(hook.__module__ or "")
+    return isinstance(hook, types.FunctionType) and not is_user_function(hook)
 
 
 @functools.lru_cache(maxsize=1024)

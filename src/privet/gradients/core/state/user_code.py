@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["find_user_classes", "is_user_code"]
+__all__ = ["find_user_classes", "is_user_code", "is_user_function"]
 
 import functools
 import inspect
 import os
 import sys
+import types
 from pathlib import Path
 
 _PYTHON = Path(os.__file__).parent
@@ -25,7 +26,19 @@ def is_user_code(name: str) -> bool:
     return not Path(place).is_relative_to(_PYTHON) and _INSTALLED.isdisjoint(Path(place).parts)
 
 
+def is_user_function(function: types.FunctionType) -> bool:
+    """Return whether a function is from user code, or wraps a function that is: `functools.wraps` copies the module's name."""
+    return is_user_code(function.__globals__.get("__name__") or "") or is_user_code(function.__module__ or "")
+
+
 @functools.lru_cache(maxsize=1024)
 def find_user_classes(kind: type) -> tuple[type, ...]:
     """Return a class, its bases and its metaclasses that are user code: defined neither in Python nor in an installed library."""
-    return tuple(each for each in (*kind.__mro__, *inspect.getmro(type(kind))) if is_user_code(each.__module__))
+    return tuple(each for each in (*kind.__mro__, *inspect.getmro(type(kind))) if _is_user_class(each))
+
+
+def _is_user_class(kind: type) -> bool:
+    """Return whether a class, or a function in it, is from user code; generated functions are from no module."""
+    functions = (value for value in vars(kind).values() if isinstance(value, types.FunctionType))
+    written = (function for function in functions if function.__globals__.get("__name__") in sys.modules)
+    return is_user_code(kind.__module__) or any(map(is_user_function, written))
