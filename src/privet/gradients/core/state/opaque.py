@@ -14,7 +14,9 @@ from typing import Any
 from privet.gradients.core.state.restoring import MISSING, Restore
 
 _LOCK: Any = type(threading.Lock())
-_OF_EXCEPTIONS = ("args", "__cause__", "__context__", "__suppress_context__", "__traceback__")
+_OF_EXCEPTIONS = [
+    vars(BaseException)[name] for name in ("args", "__cause__", "__context__", "__suppress_context__", "__traceback__")
+]
 _TABLES: tuple[dict[Any, Any], ...] = ({}, OrderedDict())
 _HOLDERS: tuple[type, ...] = (
     types.MappingProxyType, types.CellType, slice, frozenset, BaseException,
@@ -55,12 +57,12 @@ def _save_cell(cell: types.CellType) -> Restore:
 
 def _save_exception(error: BaseException) -> Restore:
     """Save an exception's arguments, and what it refers to."""
-    before = [getattr(error, name) for name in _OF_EXCEPTIONS]
+    before = [member.__get__(error) for member in _OF_EXCEPTIONS]
 
     def restore() -> None:
-        for name, kept in zip(_OF_EXCEPTIONS, before, strict=True):
-            if getattr(error, name) is not kept:
-                setattr(error, name, kept)
+        for member, kept in zip(_OF_EXCEPTIONS, before, strict=True):
+            if member.__get__(error) is not kept:
+                member.__set__(error, kept)
 
     return restore
 

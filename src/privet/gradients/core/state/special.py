@@ -81,15 +81,19 @@ def save_partial(value: functools.partial[Any]) -> Restore:
     return restore
 
 
-def _save_by_initialiser(names: Sequence[str]) -> Callable[[Any], Restore]:
-    """Return a function that saves a descriptor, which its own initialiser can change."""
+def _save_by_initialiser(kind: Any, names: Sequence[str]) -> Callable[[Any], Restore]:
+    """Return a function that saves a descriptor of this kind, which its own initialiser can change."""
+    members = [vars(kind)[name] for name in names]
+
+    def read(value: Any) -> list[Any]:
+        return [member.__get__(value) for member in members]
 
     def save(value: Any) -> Restore:
-        before = [getattr(value, name) for name in names]
+        before = read(value)
 
         def restore() -> None:
-            if not all(map(operator.is_, (getattr(value, name) for name in names), before)):
-                value.__init__(*before)
+            if not all(map(operator.is_, read(value), before)):
+                kind.__init__(value, *before)
 
         return restore
 
@@ -98,7 +102,7 @@ def _save_by_initialiser(names: Sequence[str]) -> Callable[[Any], Restore]:
 
 # Kinds of descriptors, and what saves the functions that they hold.
 HELD_BY_DESCRIPTORS: dict[type, Callable[[Any], Restore]] = {
-    property: _save_by_initialiser(("fget", "fset", "fdel", "__doc__")),
-    staticmethod: _save_by_initialiser(("__func__",)),
-    classmethod: _save_by_initialiser(("__func__",)),
+    property: _save_by_initialiser(property, ("fget", "fset", "fdel", "__doc__")),
+    staticmethod: _save_by_initialiser(staticmethod, ("__func__",)),
+    classmethod: _save_by_initialiser(classmethod, ("__func__",)),
 }
