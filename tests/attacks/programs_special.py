@@ -39,7 +39,7 @@ def class_of_an_object_changed():
     return scaled(factor, Memory)
 
 
-@attack("state", fast=True)
+@attack("state")
 def class_of_the_model_changed():
     """The model itself is of another class from then on."""
 

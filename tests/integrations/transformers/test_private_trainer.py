@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
+from recording import Seen
 from tiny_trainings import Labelled, Sequences, arguments, bert, gpt2, llama, lora, make_plan, noiseless_plan, pad, trainer
 from transformers import EarlyStoppingCallback, GPT2LMHeadModel, TrainerCallback
 
@@ -196,12 +197,12 @@ def test_activation_checkpointing_of_both_kinds(tmp_path, reentrant, adapted):
 
 
 def test_bf16_autocast_is_used_in_the_private_passes(tmp_path):
-    model, seen = llama(), set()
+    model, seen = llama(), Seen()
     host = trainer(tmp_path, model=model, plan=make_plan(steps=2), bf16=True)
-    model.model.layers[0].mlp.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
+    model.model.layers[0].mlp.register_forward_hook(lambda module, inputs, output: seen(output.dtype))
     before = weights(model)
     host.train()
-    assert torch.bfloat16 in seen
+    assert torch.bfloat16 in seen.items
     assert moved(before, model)
     assert all(value.dtype == torch.float32 for value in weights(model).values())
 
