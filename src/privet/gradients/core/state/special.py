@@ -36,12 +36,14 @@ def restore_object(value: Any, kind: type, own: dict[str, Any] | None) -> None:
 def save_function_attributes(function: types.FunctionType) -> Restore:
     """Save a function's code, its defaults, its names, its documentation and its annotations."""
     before, annotations = _read_function(function), _read_annotations(function)
-    kept = annotations.copy()
+    kept = dict(annotations or {})
 
     def restore() -> None:
         if not all(map(operator.is_, _read_function(function), before)):
             for name, old in zip(_OF_FUNCTIONS, before, strict=True):
                 setattr(function, name, old)
+        if annotations is None:
+            return
         if _read_annotations(function) is not annotations:
             function.__annotations__ = annotations
         if (annotations or kept) and not is_same_table(annotations, kept):
@@ -51,11 +53,12 @@ def save_function_attributes(function: types.FunctionType) -> Restore:
     return restore
 
 
-def _read_annotations(function: types.FunctionType) -> dict[str, Any]:
+def _read_annotations(function: types.FunctionType) -> dict[str, Any] | None:
+    """Return a function's annotations, which some versions of Python evaluate here; None if that fails."""
     try:
         return function.__annotations__
-    except USER_ERRORS:  # some versions of Python evaluate them here
-        return {}
+    except USER_ERRORS:
+        return None
 
 
 def save_kind_attributes(kind: type) -> Restore:
