@@ -217,11 +217,12 @@ def test_a_wrong_kernel_is_detected(wrong):
     assert not is_consistent(replace(IN_TORCH, **wrong))
 
 
-def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
+@pytest.mark.parametrize("adding", ["row[k] += term->weight * term->gradient[k]", "sum[j] += term->weight *"])
+def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path, adding):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     source = embedding_kernels._SOURCE.read_text()
     wrong = tmp_path / "embedding_kernels.cpp"
-    wrong.write_text(source.replace("row[k] += term.weight * gradient[k]", "row[k] = term.weight * gradient[k]"))
+    wrong.write_text(source.replace(adding, adding.replace("+=", "=")))
     assert wrong.read_text() != source
     monkeypatch.setattr(embedding_kernels, "_SOURCE", wrong)
     description = "torch: the compiled functions do not agree with those in torch"

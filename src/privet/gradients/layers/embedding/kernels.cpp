@@ -14,9 +14,14 @@
 namespace {
 
 constexpr std::int64_t LANES = 32;        // independent partial sums: several vectors of any width
-constexpr std::int64_t AHEAD = 4;         // lookups between prefetching a gradient and adding it
-constexpr std::uintptr_t LINE = 64;       // bytes per prefetch
-constexpr std::uintptr_t FETCHED = 1024;  // bytes of a gradient to prefetch; the hardware prefetcher does the rest
+constexpr std::int64_t AHEAD = 4;         // lookups, or rows, between prefetching and use
+constexpr std::int64_t LINE = 64;         // bytes per prefetch
+constexpr std::int64_t FETCHED = 1024;    // bytes to prefetch of a gradient or a row; the hardware prefetcher does the rest
+#ifdef __AVX__
+constexpr std::int64_t VECTOR = 32;  // bytes of a register
+#else
+constexpr std::int64_t VECTOR = 16;
+#endif
 
 // Strides count elements. Gradients of one position are contiguous; a position stride of zero shares one gradient.
 template <typename Number>
@@ -139,16 +144,38 @@ struct Term {
     Number weight;
 };
 
+// Numbers that are added up in registers, where compilers keep vectors but not arrays. They need not be aligned in memory.
 template <typename Number>
-void store(const Term<Number> &term, std::int64_t size, Number *__restrict row) {
-    const Number *__restrict gradient = term.gradient;
-    for (std::int64_t k = 0; k < size; k++) row[k] = term.weight * gradient[k];
+struct Block {
+    typedef Number Vector __attribute__((vector_size(VECTOR), aligned(alignof(Number)), may_alias));
+    static constexpr std::int64_t VECTORS = 128 / VECTOR, SIZE = 128 / sizeof(Number);
+};
+
+// Writes the sum of one or more terms to a row.
+template <typename Number>
+void write_sum(const Term<Number> *first, const Term<Number> *end, std::int64_t width, Number *row) {
+    using Vector = typename Block<Number>::Vector;
+    constexpr std::int64_t VECTORS = Block<Number>::VECTORS, SIZE = Block<Number>::SIZE;
+    std::int64_t k = 0;
+    for (; k + SIZE <= width; k += SIZE) {
+        Vector sum[VECTORS];
+        for (std::int64_t j = 0; j < VECTORS; j++) sum[j] = first->weight * reinterpret_cast<const Vector *>(first->gradient + k)[j];
+        for (const Term<Number> *term = first + 1; term < end; term++)
+            for (std::int64_t j = 0; j < VECTORS; j++)
+                sum[j] += term->weight * reinterpret_cast<const Vector *>(term->gradient + k)[j];
+        for (std::int64_t j = 0; j < VECTORS; j++) reinterpret_cast<Vector *>(row + k)[j] = sum[j];
+    }
+    for (; k < width; k++) {
+        row[k] = first->weight * first->gradient[k];
+        for (const Term<Number> *term = first + 1; term < end; term++) row[k] += term->weight * term->gradient[k];
+    }
 }
 
-template <typename Number>
-void add(const Term<Number> &term, std::int64_t size, Number *__restrict row) {
-    const Number *__restrict gradient = term.gradient;
-    for (std::int64_t k = 0; k < size; k++) row[k] += term.weight * gradient[k];
+template <bool WRITE, typename Number>
+void prefetch(const Number *numbers, std::int64_t size) {
+    const std::int64_t bytes = std::min<std::int64_t>(size * sizeof(Number), FETCHED);
+    for (std::int64_t byte = 0; byte < bytes; byte += LINE)
+        __builtin_prefetch(reinterpret_cast<const char *>(numbers) + byte, WRITE);
 }
 
 // Sorts the terms by row, in order of examples and positions, and then writes every row of the total in turn. Adding them as they
@@ -169,19 +196,18 @@ bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size,
         for (std::int64_t t = of.positions - 1; t >= 0; t--)
             if (const std::int64_t index = of.index(i, t); index != of.padding)
                 terms[--begins[index]] = {of.gradient(i, t), weights[i]};
-    const std::uintptr_t fetched = std::min<std::uintptr_t>(of.width * sizeof(Number), FETCHED);
     for (std::int64_t index = 0; index < size; index++) {
         Number *row = total + index * of.width;
-        if (of.gradient_position == 0)  // shared gradients stay in the cache, so writing takes the time
-            for (std::uintptr_t byte = 0; byte < fetched; byte += LINE)
-                __builtin_prefetch(reinterpret_cast<const char *>(row + AHEAD * of.width) + byte, 1);
-        if (begins[index] == begins[index + 1]) std::fill_n(row, of.width, Number{0});
-        for (std::int64_t place = begins[index]; place < begins[index + 1]; place++) {
-            if (place + AHEAD < begins[size])
-                for (std::uintptr_t byte = 0; byte < fetched; byte += LINE)
-                    __builtin_prefetch(reinterpret_cast<const char *>(terms[place + AHEAD].gradient) + byte);
-            (place == begins[index] ? store<Number> : add<Number>)(terms[place], of.width, row);
-        }
+        const std::int64_t begin = begins[index], end = begins[index + 1];
+        if (of.gradient_position == 0)
+            prefetch<true>(row + AHEAD * of.width, of.width);  // shared gradients stay in the cache, so writing takes the time
+        else
+            for (std::int64_t place = begin + AHEAD; place < std::min(end + AHEAD, begins[size]); place++)
+                prefetch<false>(terms[place].gradient, of.width);
+        if (begin == end)
+            std::fill_n(row, of.width, Number{0});
+        else
+            write_sum(&terms[begin], &terms[begin] + (end - begin), of.width, row);
     }
     return true;
 }
