@@ -14,6 +14,7 @@ from benchmarks.models import Case, losses
 from privet.clipping import Flat
 from privet.gradients import estimated_norms, per_example_norms, trainable
 from privet.gradients.core.examples import split_batch
+from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Engine
 from privet.noise import SecureSource, Token, release
 from privet.noise.past import PastNoise
@@ -54,7 +55,7 @@ def privet(
     Like `Training`, and like Opacus' wrappers, it prepares the model once. A call of `clipped_sum` does so every time.
     """
     model, batch = case.build(), case.batch()
-    engine = Engine(model, losses, trainable(model), method)
+    engine = Engine(model, losses, trainable(model), method, seeds=make_seed_source(SecureSource().words))
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     size = len(batch[1])
     numbers = itertools.count(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, MutableMapping
 
 import torch
@@ -23,7 +24,12 @@ def check_public_number(value: object, operation: str) -> float:
 
 def gradient_dtype(parameter: Tensor) -> torch.dtype:
     """Return the precision of a parameter's gradients and of their sums: its own, and at least float32."""
-    return torch.promote_types(parameter.dtype, torch.float32)
+    return _promoted(parameter.dtype)
+
+
+@functools.cache
+def _promoted(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def zero_sum(parameter: Tensor) -> Tensor:

@@ -89,6 +89,20 @@ def test_outside_the_pass_everything_is_allowed_again():
             pytest.fail(str(error))
 
 
+def test_passes_of_several_threads_may_end_in_any_order():
+    first, second = forbid_user_code_on_physical_batch(), forbid_user_code_on_physical_batch()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(UntraceableError, match="a mode of its own"):
+        Operators().__enter__()
+    second.__exit__(None, None, None)
+    SEEN.items.clear()
+    with Operators(), Saving():
+        nn.Linear(3, 2)(torch.randn(2, 3)).sum().backward()
+    assert SEEN.items
+
+
 class Watching(nn.Parameter):
     """A parameter whose class is called by every function of torch that it goes through."""
 

@@ -141,7 +141,7 @@ def round_up(squares: Tensor, grad: PerExampleGrad) -> Tensor:
 
 def add_rounding_error(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
     """Compute `round_up` for a known `abs_norm_bound` and number of terms."""
-    return (squares.sqrt() + (1 + terms) / 2 * torch.finfo(dtype).eps * bound).square_()
+    return torch.add(squares.sqrt(), bound, alpha=(1 + terms) / 2 * torch.finfo(dtype).eps).square_()
 
 
 def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:

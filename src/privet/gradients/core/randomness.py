@@ -141,9 +141,11 @@ class GeneratorWatch:
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
-        return read_python_generator() != self._python or _read_torch() != self._torch or self._has_numpy_advanced()
+        if read_python_generator() != self._python or self._has_numpy_advanced():
+            return True
+        states = _read_torch()  # a device that came into use added one
+        return len(states) != len(self._torch) or not all(map(torch.equal, states, self._torch))
 
 
-def _read_torch() -> list[bytes]:
-    """Return the states of torch's generators; a device that comes into use adds one."""
-    return [generator.get_state().numpy().tobytes() for generator in torch_generators()]
+def _read_torch() -> list[Tensor]:
+    return [generator.get_state() for generator in torch_generators()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["forbid_user_code_on_physical_batch"]
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from privet.gradients.core.recorder import UntraceableError
 
 _TRUSTED = ("torch.", "privet.")
+
+
+# One entry for each pass that runs now, in any thread: autograd may run a backward pass in threads of its own.
+_running: list[None] = []
 
 
 @contextlib.contextmanager
@@ -34,14 +39,29 @@ def forbid_user_code_on_physical_batch() -> Iterator[None]:
         UntraceableError: on entry or inside, before user code receives a tensor.
     """
     _refuse_modes()
-    plain = [(owner, name, getattr(owner, name), refused) for owner, name, refused in _REFUSALS if hasattr(owner, name)]
+    _watch_calls()
+    _running.append(None)
     try:
-        for owner, name, original, refused in plain:
-            setattr(owner, name, refused(original))
         yield
     finally:
-        for owner, name, original, _ in plain:
-            setattr(owner, name, original)
+        _running.pop()
+
+
+@functools.cache
+def _watch_calls() -> None:
+    """Wrap what torch calls, for good: passes may run in several threads at once, and end in any order."""
+    for owner, name, refuse in _REFUSALS:
+        if hasattr(owner, name):  # other versions of torch may lack it
+            setattr(owner, name, _watched(getattr(owner, name), refuse))
+
+
+def _watched(plain: Callable[..., Any], refuse: Callable[..., None]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        if _running:
+            refuse(*args)
+        return plain(*args, **options)
+
+    return call
 
 
 def _refuse_modes() -> None:
@@ -63,39 +83,25 @@ def _is_trusted(code: Any) -> bool:
     return module.startswith(_TRUSTED) and not module.startswith("torch.fx.")
 
 
-def _refuse_own_rules(plain: Any) -> Any:
-    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not function.generate_vmap_rule and not _is_trusted(function):
-            raise UntraceableError("an autograd function has a batching rule of its own")
-        return plain(function, *args, **kwargs)
-
-    return call
+def _refuse_own_rules(function: Any, *args: Any) -> None:
+    if not function.generate_vmap_rule and not _is_trusted(function):
+        raise UntraceableError("an autograd function has a batching rule of its own")
 
 
-def _refuse_user_hooks(plain: Any) -> Any:
-    def push(pack: Any, unpack: Any) -> Any:
-        # Hooks of checkpoints and of `save_on_cpu` are torch's own.
-        if not (_is_trusted(pack) and _is_trusted(unpack)):
-            raise UntraceableError("the model or loss hooks into tensors saved for the backward pass")
-        return plain(pack, unpack)
-
-    return push
+def _refuse_user_hooks(pack: Any, unpack: Any) -> None:
+    # Hooks of checkpoints and of `save_on_cpu` are torch's own.
+    if not (_is_trusted(pack) and _is_trusted(unpack)):
+        raise UntraceableError("the model or loss hooks into tensors saved for the backward pass")
 
 
-def _refuse_user_modes(plain: Any) -> Any:
-    def enter(mode: Any) -> Any:
-        if not _is_trusted(type(mode)):
-            raise UntraceableError("the model or loss enters a mode of its own")
-        return plain(mode)
-
-    return enter
+def _refuse_user_modes(mode: Any) -> None:
+    if not _is_trusted(type(mode)):
+        raise UntraceableError("the model or loss enters a mode of its own")
 
 
-_FUNCTION: Any = torch.autograd.function
-_SAVED: Any = torch._C._autograd
-# What is replaced, by what; names that a version of torch lacks are left out.
-_REFUSALS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
-    (_FUNCTION, "custom_function_call", _refuse_own_rules),
-    (_SAVED, "_push_saved_tensors_default_hooks", _refuse_user_hooks),
+# What is wrapped, and the check of its arguments.
+_REFUSALS: tuple[tuple[Any, str, Callable[..., None]], ...] = (
+    (torch.autograd.function, "custom_function_call", _refuse_own_rules),
+    (torch._C._autograd, "_push_saved_tensors_default_hooks", _refuse_user_hooks),
     (TorchDispatchMode, "__enter__", _refuse_user_modes),
 )
