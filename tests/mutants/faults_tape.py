@@ -14,7 +14,7 @@ JOINED = among("test_norms", "test_joined_tensors_have_the_same_squared_norms_in
 
 USES = [
     Mutant("rounding is not allowed for", "add_rounding_error",
-           "(squares.sqrt() + (1 + terms) / 2 * torch.finfo(dtype).eps * bound).square_()", "squares",
+           "torch.add(squares.sqrt(), bound, alpha=(1 + terms) / 2 * torch.finfo(dtype).eps).square_()", "squares",
            ROUNDING),
     Mutant("many equal terms are allowed no more rounding than one", "add_rounding_error",
            "(1 + terms) / 2 *", "1 *",
@@ -123,7 +123,7 @@ TAPE = [
            "MARGIN = 1 - 2.0**-20", "MARGIN = 1.0",
            tape("linear")),
     Mutant("weights of long gradients are float32", "tape.clip",
-           "ordinary = norms < LONG", "ordinary = norms.isfinite()",
+           "float(norms.max()) < LONG", "float(norms.max()) < torch.inf",
            among("test_sensitivity", "test_weights_too_small_for_float32_do_not_round_up")),
     Mutant("the last parameter's norm stands for its group", "Tape._squared_norms",
            "torch.stack([*others, *map(squared_norms, stored)])", "torch.stack([*others, *map(squared_norms, stored)])[-1:]",
@@ -202,7 +202,7 @@ LOW_PRECISION = [
            ".to(gradient_dtype(p)) for", "for",
            LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[0.07-loop-layers]")),
     Mutant("gradients have the precision of the parameter", "gradient_dtype",
-           "torch.promote_types(parameter.dtype, torch.float32)", "parameter.dtype",
+           "_promoted(parameter.dtype)", "parameter.dtype",
            LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[0.07-loop-layers]")),
     Mutant("whatever a rule records is summed", "Recorder.add",
            "if torch.finfo(gradient.dtype).bits < 32:", "if False:",

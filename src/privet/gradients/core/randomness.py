@@ -141,10 +141,9 @@ class GeneratorWatch:
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
-        if read_python_generator() != self._python or self._has_numpy_advanced():
-            return True
         states = _read_torch()  # a device that came into use added one
-        return len(states) != len(self._torch) or not all(map(torch.equal, states, self._torch))
+        drawn = len(states) != len(self._torch) or not all(map(torch.equal, states, self._torch))
+        return drawn or read_python_generator() != self._python or self._has_numpy_advanced()
 
 
 def _read_torch() -> list[Tensor]:

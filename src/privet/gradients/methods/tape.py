@@ -125,11 +125,10 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
         Name → Σᵢ wᵢ·gᵢ for parameters and statistics, and the norms, (G, B) float64 (infinite where the gradient is not finite).
     """
     norms = tape.group_norms(groups)
-    ordinary = norms < LONG
-    if bool(ordinary.all()):
+    if not norms.numel() or float(norms.max()) < LONG:  # not if any is NaN
         weights, statistics = weigh(rule, norms, groups)
         return {**tape.weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
-    ordinary = ordinary.all(0)
+    ordinary = (norms < LONG).all(0)
     odd = (~ordinary).nonzero().flatten()
     precise = tape.index_select(odd).double()
     exact = precise.group_norms(groups)
