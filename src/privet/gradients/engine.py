@@ -151,8 +151,11 @@ class PartialSums:
         return PartialSums(torch.zeros(groups, examples, dtype=torch.float64, device=device), {})
 
     def add(self, index: Tensor, sums: dict[str, Tensor], norms: Tensor) -> None:
-        """Add a part of the batch, with its examples at these positions."""
-        self.norms.index_copy_(1, index.to(self.norms.device), norms)
+        """Add a part of the batch, with its examples at these positions, in increasing order."""
+        if norms.shape == self.norms.shape:  # the whole batch
+            self.norms = norms
+        else:
+            self.norms.index_copy_(1, index.to(self.norms.device), norms)
         if not self.sums:
             self.sums = sums
         else:

@@ -129,7 +129,7 @@ class Snapshot:
         for parameter in parameters.values():
             if parameter is not None:
                 attributes = parameter.__dict__  # where quantised parameters keep their scales
-                self._parameters.append((parameter, type(parameter), attributes, parameter.requires_grad, parameter.detach()))
+                self._parameters.append((parameter, type(parameter), attributes, parameter.requires_grad, parameter.data))
                 if attributes:
                     self.save(attributes)
                 else:
