@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms", "tapes"]
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -136,26 +136,38 @@ class PartialSums:
     """Accumulated sums over parts of a batch.
 
     Args:
-        norms: of all examples, (G, B) float64; zero for examples that are not yet added.
+        groups: G.
+        examples: B.
+        device: of the norms.
+
+    Attributes:
         sums: name → sum; empty before the first part.
     """
 
-    norms: Tensor
-    sums: dict[str, Tensor]
+    groups: int
+    examples: int
+    device: torch.device
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    _norms: Tensor | None = None
 
     @staticmethod
     def empty(parameters: Mapping[str, Tensor], clipping: Rule, examples: int) -> PartialSums:
-        """Return the partial_sums of a batch before the first part."""
-        device = next(iter(parameters.values())).device
-        groups = len(clipping.groups(tuple(parameters)))
-        return PartialSums(torch.zeros(groups, examples, dtype=torch.float64, device=device), {})
+        """Return the partial sums of a batch before the first part."""
+        return PartialSums(len(clipping.groups(tuple(parameters))), examples, next(iter(parameters.values())).device)
+
+    @property
+    def norms(self) -> Tensor:
+        """Norms of all examples, (G, B) float64; zero for examples that are not yet added."""
+        if self._norms is None:
+            self._norms = torch.zeros(self.groups, self.examples, dtype=torch.float64, device=self.device)
+        return self._norms
 
     def add(self, index: Tensor, sums: dict[str, Tensor], norms: Tensor) -> None:
         """Add a part of the batch, with its examples at these positions, in increasing order."""
-        if norms.shape == self.norms.shape:  # the whole batch
-            self.norms = norms
+        if norms.shape[1] == self.examples:
+            self._norms = norms
         else:
-            self.norms.index_copy_(1, index.to(self.norms.device), norms)
+            self.norms.index_copy_(1, index.to(self.device), norms)
         if not self.sums:
             self.sums = sums
         else:

@@ -65,8 +65,8 @@ class Tape:
         grads = [self.grads[name] for name in names if name in self.grads]
         if not grads:
             return torch.zeros(1, self.examples, dtype=torch.float64, device=self.device)
-        stored = join_few(grad.gradients for grad in grads if isinstance(grad, DenseGrad))
-        others = [grad.squared_norms() for grad in grads if not isinstance(grad, DenseGrad)]
+        stored = join_few(grad.gradients for grad in grads if type(grad) is DenseGrad)
+        others = [grad.squared_norms() for grad in grads if type(grad) is not DenseGrad]
         return torch.stack([*others, *map(squared_norms, stored)]).sum(0, keepdim=True)
 
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:

@@ -117,7 +117,7 @@ def _bind(code: ctypes.CDLL) -> Sums:
     def measure(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
         if is_supported(gradients):
             there, read = _to_kernel_layout(indices, gradients)
-            squares, rounding = torch.empty(2, len(read), dtype=torch.float64)
+            squares, rounding = torch.empty(2, read.shape[0], dtype=torch.float64).unbind()
             if measures[read.dtype](_lookups(there, read, padding), squares.data_ptr(), rounding.data_ptr()):
                 return squares, rounding
         return reference.measure(indices, gradients, padding)
