@@ -200,6 +200,25 @@ def test_a_loss_that_is_not_one_per_example_is_refused(loss, found, method):
         per_example_gradients(nn.Linear(3, 2), loss, torch.randn(4, 3), method=method)
 
 
+@pytest.mark.parametrize("method", WAYS)
+def test_inference_mode_is_refused_and_leaves_nothing_behind(method):
+    model, batch = nn.Linear(3, 2), split_batch(torch.randn(4, 3))
+    engine = Engine(model, lambda m, x: m(x).sum(1), trainable(model), method, skip_errors=True)
+    with torch.inference_mode(), pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
+        engine.clipped_sum(batch, Flat(0.7))
+    with torch.no_grad():
+        assert (engine.clipped_sum(batch, Flat(0.7)).norms > 0).all()
+
+
+def test_norms_of_parts_are_those_of_the_whole_batch():
+    (case,) = cases.by_name("cnn")
+    model, batch = case.model(), case.batch(5)
+    whole, parts = (Engine(model, case.loss, trainable(model), physical_batch_size=size) for size in (None, 2))
+    expected, found = (engine.clipped_sum(split_batch(batch), Flat(0.7)).norms for engine in (whole, parts))
+    assert found.shape == (1, 5)
+    assert torch.allclose(found, expected)
+
+
 def test_the_engine_counts_looped_examples():
     (case,) = cases.by_name("lstm with projections")
     engine = Engine(model := case.model(), case.loss, trainable(model), physical_batch_size=2)

@@ -47,6 +47,18 @@ def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():
         next(steps)
 
 
+def test_inference_mode_is_refused_before_anything_is_spent():
+    training = setup(plan(), torch.randn(N, D))
+    with torch.inference_mode():
+        with pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
+            next(iter(training))
+        with pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
+            setup(plan(), torch.randn(N, D))
+    assert training.steps_spent == 0
+    next(iter(training))
+    assert training.steps_spent == 1
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("physical_batch_size", 0), ("physical_batch_size", 2.0), ("method", "magic"), ("reading", 3), ("reading", privet.Reading)],

@@ -25,7 +25,7 @@ from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import METHODS, Passes
 from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
-from privet.gradients.parameters import trainable
+from privet.gradients.parameters import refuse_inference_mode, trainable
 from privet.gradients.projection.clipping import clip_projected, estimate_norms
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
@@ -77,6 +77,7 @@ class Engine:
 
     def _split(self, examples: Examples) -> Iterator[tuple[int, Examples]]:
         """Yield parts of at most `physical_batch_size` examples, with the position of the first."""
+        refuse_inference_mode()
         limit = self.physical_batch_size
         size = examples.count if limit is None else count("physical_batch_size", limit)
         for start in range(0, examples.count, max(1, size)):

@@ -1,13 +1,13 @@
-"""Trainable parameters, and models whose parameters cannot be trained privately."""
+"""Trainable parameters, and when they cannot be trained privately."""
 
 from __future__ import annotations
 
-__all__ = ["trainable"]
+__all__ = ["refuse_inference_mode", "trainable"]
 
 import torch
 from torch import nn
 
-from privet.errors import UnsupportedModelError
+from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.state.reachable import list_modules
 
 _PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
@@ -47,3 +47,15 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
                 "model.float(), or convert this parameter"
             )
     return parameters
+
+
+def refuse_inference_mode() -> None:
+    """Refuse to compute gradients where torch records nothing to differentiate.
+
+    Raises:
+        InvalidArgumentError: `torch.inference_mode` is active.
+    """
+    if torch.is_inference_mode_enabled():
+        raise InvalidArgumentError(
+            "torch.inference_mode", True, "left before gradients are computed", "Use torch.no_grad, which may be active."
+        )
