@@ -59,6 +59,19 @@ def test_a_stance_of_the_users_comes_back(way):
     assert not seen
 
 
+def test_passes_of_several_threads_may_end_in_any_order():
+    seen = []
+    module, first, second = compiled(seen), force_eager(), force_eager()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    module(torch.ones(1, 2))
+    assert not seen
+    second.__exit__(None, None, None)
+    module(torch.ones(1, 2))
+    assert len(seen) == 1
+
+
 def test_the_variable_is_the_one_that_the_public_function_sets():
     """Where this fails, torch has changed, and entering a pass is slower and still right, or `_set_stance` must change."""
     frames = torch._dynamo.eval_frame

@@ -82,11 +82,20 @@ def force_eager() -> contextlib.AbstractContextManager[Any]:
     return _set_stance(frames) if known else torch.compiler.set_stance("force_eager")
 
 
+_stances: list[Any] = []  # from before each pass that runs now, in any thread
+
+
 @contextlib.contextmanager
 def _set_stance(frames: Any) -> Iterator[None]:
-    """Implement `force_eager` by the variable that `torch.compiler.set_stance` sets, in a fifth of its time."""
-    before, frames._stance = frames._stance, frames.DynamoStance("force_eager")
+    """Implement `force_eager` by the variable that `torch.compiler.set_stance` sets, in a fifth of its time.
+
+    The variable is that of all threads, so the end of the last pass restores what was there before the first.
+    """
+    _stances.append(frames._stance)
+    frames._stance = frames.DynamoStance("force_eager")
     try:
         yield
     finally:
-        frames._stance = before
+        before = _stances.pop()
+        if not _stances:
+            frames._stance = before

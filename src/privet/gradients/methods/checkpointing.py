@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = ["Rerun", "detect_reentrant", "patch_recomputation"]
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,9 +15,13 @@ import torch.utils.checkpoint
 Rerun = Callable[[Callable[[], Any]], Any]
 _NAME = "_checkpoint_without_reentrant_generator"
 
+# Functions of the passes that run now, and their threads.
+_Entries = list[tuple[int, Callable[[], Any]]]
+_reruns: _Entries = []
+_notices: _Entries = []
 
-@contextlib.contextmanager
-def patch_recomputation(make_rerun: Callable[[], Rerun]) -> Iterator[None]:
+
+def patch_recomputation(make_rerun: Callable[[], Rerun]) -> contextlib.AbstractContextManager[None]:
     """Return a context that controls how checkpointed parts (`use_reentrant=False`) of a model are recomputed.
 
     torch stores the function and its arguments, and calls it when a saved tensor is needed; the arguments are tensors of one
@@ -25,13 +31,44 @@ def patch_recomputation(make_rerun: Callable[[], Rerun]) -> Iterator[None]:
         make_rerun: called when a part begins; returns a function that recomputes the part: (function without arguments) → its
             result.
     """
-    module: Any = torch.utils.checkpoint
-    plain = getattr(module, _NAME, None)
-    if plain is None:  # another version of torch: such a part fails in the backward pass, and the loop is used
+    _watch_checkpoints()
+    return _enter(_reruns, make_rerun)
+
+
+def detect_reentrant(notice: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    """Return a context that calls `notice` whenever a part uses reentrant checkpointing, which hides its parameters."""
+    _watch_checkpoints()
+    return _enter(_notices, notice)
+
+
+@contextlib.contextmanager
+def _enter(entries: _Entries, function: Callable[[], Any]) -> Iterator[None]:
+    entry = threading.get_ident(), function
+    entries.append(entry)
+    try:
         yield
-        return
+    finally:
+        entries.remove(entry)
+
+
+def _find(entries: _Entries) -> Callable[[], Any] | None:
+    """Return the function of this thread's pass; else of the last one, as autograd may run a backward pass in other threads."""
+    own = threading.get_ident()
+    found = [function for thread, function in entries if thread == own] or [function for _, function in entries]
+    return found[-1] if found else None
+
+
+@functools.cache
+def _watch_checkpoints() -> None:
+    """Wrap what checkpoints call, for good: passes may run in several threads at once, and end in any order."""
+    module: Any = torch.utils.checkpoint
+    plain: Any = getattr(module, _NAME, None)
+    reentrant: Any = module.CheckpointFunction
 
     def generator(function: Any, *settings: Any, **options: Any) -> Any:
+        make_rerun = _find(_reruns)
+        if make_rerun is None:
+            return plain(function, *settings, **options)
         again = make_rerun()
 
         def once_more(*args: Any, **kwargs: Any) -> Any:
@@ -39,27 +76,14 @@ def patch_recomputation(make_rerun: Callable[[], Rerun]) -> Iterator[None]:
 
         return plain(once_more, *settings, **options)
 
-    setattr(module, _NAME, generator)
-    try:
-        yield
-    finally:
-        setattr(module, _NAME, plain)
-
-
-@contextlib.contextmanager
-def detect_reentrant(notice: Callable[[], None]) -> Iterator[None]:
-    """Return a context that calls `notice` whenever a part uses reentrant checkpointing, which hides its parameters."""
-    module: Any = torch.utils.checkpoint
-    plain: Any = module.CheckpointFunction
-
-    class Noticed(plain):  # type: ignore[misc]
+    class Noticed(reentrant):  # type: ignore[misc]
         @classmethod
         def apply(cls, *args: Any) -> Any:
-            notice()
-            return plain.apply(*args)
+            notice = _find(_notices)
+            if notice is not None:
+                notice()
+            return reentrant.apply(*args)
 
+    if plain is not None:  # in another version of torch, such a part fails in the backward pass, and the loop is used
+        setattr(module, _NAME, generator)
     module.CheckpointFunction = Noticed
-    try:
-        yield
-    finally:
-        module.CheckpointFunction = plain
