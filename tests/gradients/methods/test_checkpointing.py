@@ -1,5 +1,6 @@
 """Passes of several threads see checkpoints of their own, and leave torch's as they were."""
 
+import inspect
 import threading
 
 import pytest
@@ -7,6 +8,12 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from privet.gradients.methods.checkpointing import detect_reentrant, patch_recomputation
+
+# As torch defines them, whether or not a pass has wrapped them by now.
+PLAIN = {
+    True: next(kind for kind in torch.utils.checkpoint.CheckpointFunction.__mro__ if "watched" not in vars(kind)),
+    False: inspect.unwrap(torch.utils.checkpoint._checkpoint_without_reentrant_generator),
+}
 
 
 def run(reentrant):
@@ -57,3 +64,16 @@ def test_a_part_belongs_to_the_pass_of_its_thread(reentrant):
         done.set()
         thread.join()
     assert seen == ["this", "other"]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_patch_that_ends_does_not_end_the_watch(reentrant, monkeypatch):
+    seen, name = [], "CheckpointFunction" if reentrant else "_checkpoint_without_reentrant_generator"
+    module = torch.utils.checkpoint
+    with watch(reentrant, [], "first"):
+        wrapped = getattr(module, name)
+    monkeypatch.setattr(module, name, PLAIN[reentrant])  # as at the end of a patch that began before the first pass
+    with watch(reentrant, seen, "second"):
+        assert getattr(module, name) is not wrapped
+        run(reentrant)
+    assert seen == ["second"]

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.methods import physical
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 
 SEEN = Seen()
@@ -101,6 +102,21 @@ def test_passes_of_several_threads_may_end_in_any_order():
     with Operators(), Saving():
         nn.Linear(3, 2)(torch.randn(2, 3)).sum().backward()
     assert SEEN.items
+
+
+@pytest.mark.parametrize(("owner", "name"), [(each[0], each[1]) for each in physical._REFUSALS])
+def test_a_patch_that_ends_does_not_end_the_refusal(owner, name, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, lambda *args: None)  # as if it had begun before the first pass
+        with forbid_user_code_on_physical_batch():
+            pass
+    monkeypatch.setattr(owner, name, lambda *args: None)
+    with forbid_user_code_on_physical_batch(), pytest.raises(UntraceableError):
+        getattr(owner, name)(*{"__enter__": (Operators(),), "custom_function_call": (OfUser,)}.get(name, (print, OfUser)))
+
+
+class OfUser:
+    generate_vmap_rule = False
 
 
 class Watching(nn.Parameter):

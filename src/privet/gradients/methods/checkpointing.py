@@ -13,7 +13,6 @@ from typing import Any
 import torch.utils.checkpoint
 
 Rerun = Callable[[Callable[[], Any]], Any]
-_NAME = "_checkpoint_without_reentrant_generator"
 
 # Functions of the passes that run now, and their threads.
 _Entries = list[tuple[int, Callable[[], Any]]]
@@ -58,13 +57,20 @@ def _find(entries: _Entries) -> Callable[[], Any] | None:
     return found[-1] if found else None
 
 
-@functools.cache
 def _watch_checkpoints() -> None:
-    """Wrap what checkpoints call, for good: passes may run in several threads at once, and end in any order."""
-    module: Any = torch.utils.checkpoint
-    plain: Any = getattr(module, _NAME, None)
-    reentrant: Any = module.CheckpointFunction
+    """Wrap what checkpoints call, for good: passes may run in several threads at once, and end in any order.
 
+    Every pass looks again: a patch of somebody else's that began before the first pass removes the wrappers when it ends.
+    """
+    module: Any = torch.utils.checkpoint
+    for name, watch in _WATCHED:
+        plain = getattr(module, name, None)  # other versions of torch may lack it; the backward pass fails, and the loop is used
+        if plain is not None and not hasattr(plain, "watched"):
+            setattr(module, name, watch(plain))
+
+
+def _watch_parts(plain: Any) -> Any:
+    @functools.wraps(plain)
     def generator(function: Any, *settings: Any, **options: Any) -> Any:
         make_rerun = _find(_reruns)
         if make_rerun is None:
@@ -76,14 +82,25 @@ def _watch_checkpoints() -> None:
 
         return plain(once_more, *settings, **options)
 
-    class Noticed(reentrant):  # type: ignore[misc]
+    generator.watched = True  # type: ignore[attr-defined]
+    return generator
+
+
+def _watch_reentrant(plain: Any) -> Any:
+    class Noticed(plain):  # type: ignore[misc]
+        watched = True
+
         @classmethod
         def apply(cls, *args: Any) -> Any:
             notice = _find(_notices)
             if notice is not None:
                 notice()
-            return reentrant.apply(*args)
+            return plain.apply(*args)
 
-    if plain is not None:  # in another version of torch, such a part fails in the backward pass, and the loop is used
-        setattr(module, _NAME, generator)
-    module.CheckpointFunction = Noticed
+    return Noticed
+
+
+_WATCHED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("_checkpoint_without_reentrant_generator", _watch_parts),
+    ("CheckpointFunction", _watch_reentrant),
+)

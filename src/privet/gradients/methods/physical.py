@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = ["forbid_user_code_on_physical_batch"]
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,12 +46,15 @@ def forbid_user_code_on_physical_batch() -> Iterator[None]:
         _running.pop()
 
 
-@functools.cache
 def _watch_calls() -> None:
-    """Wrap what torch calls, for good: passes may run in several threads at once, and end in any order."""
+    """Wrap what torch calls, for good: passes may run in several threads at once, and end in any order.
+
+    Every pass looks again: a patch of somebody else's that began before the first pass removes the wrapper when it ends.
+    """
     for owner, name, refuse in _REFUSALS:
-        if hasattr(owner, name):  # other versions of torch may lack it
-            setattr(owner, name, _watched(getattr(owner, name), refuse))
+        plain = getattr(owner, name, None)  # other versions of torch may lack it
+        if plain is not None and not hasattr(plain, "refuses"):
+            setattr(owner, name, _watched(plain, refuse))
 
 
 def _watched(plain: Callable[..., Any], refuse: Callable[..., None]) -> Callable[..., Any]:
@@ -61,6 +63,7 @@ def _watched(plain: Callable[..., Any], refuse: Callable[..., None]) -> Callable
             refuse(*args)
         return plain(*args, **options)
 
+    call.refuses = True  # type: ignore[attr-defined]
     return call
 
 

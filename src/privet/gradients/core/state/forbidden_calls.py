@@ -33,12 +33,15 @@ def forbid_calls() -> Iterator[None]:
         _pass.running = before
 
 
-@functools.cache
 def _watch_calls() -> None:
-    """Wrap the forbidden functions, for good: passes may run in several threads at once."""
+    """Wrap the forbidden functions, for good: passes may run in several threads at once.
+
+    Every pass looks again: a patch of somebody else's that began before the first pass removes the wrapper when it ends.
+    """
     for owner, name, does in _FORBIDDEN:
-        if hasattr(owner, name):
-            setattr(owner, name, _watched(getattr(owner, name), does))
+        plain = getattr(owner, name, None)
+        if plain is not None and not hasattr(plain, "forbids"):
+            setattr(owner, name, _watched(plain, does))
 
 
 def _watched(plain: Callable[..., Any], does: str) -> Callable[..., Any]:
@@ -48,4 +51,5 @@ def _watched(plain: Callable[..., Any], does: str) -> Callable[..., Any]:
             raise UnsupportedModelError(f"the model or loss {does}, while it runs on an example")
         return plain(*args, **options)
 
+    call.forbids = True  # type: ignore[attr-defined]
     return call
