@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Leaf", "Recorder", "UntraceableError"]
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +68,7 @@ class Recorder:
         self._unfollowed: dict[int, Tensor] = {}
         self._physical: frozenset[int] = frozenset()  # ids of the physical tensors that a rule was given, while it runs
         # An input that requires a gradient keeps a layer in the graph when none of its other inputs does.
-        self.anchor = _make_anchor(next(iter(parameters.values())).device)
+        self.anchor = torch.zeros((), device=next(iter(parameters.values())).device, requires_grad=True)
 
     @property
     def leaves(self) -> Iterable[Leaf]:
@@ -306,12 +305,6 @@ def _is_cast(tensor: Tensor) -> bool:
     """Return whether a tensor is a parameter cast to another precision."""
     node: Any = tensor.grad_fn
     return node.name() == "ToCopyBackward0" and hasattr(node.next_functions[0][0], "variable")
-
-
-@functools.cache
-def _make_anchor(device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # a tensor from there could not be used in later passes
-        return torch.zeros((), device=device, requires_grad=True)
 
 
 def _is_same_view(leaf: Leaf, derivations: Mapping[str, Derivation]) -> bool:
