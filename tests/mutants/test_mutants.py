@@ -30,7 +30,7 @@ MODULES = [importlib.import_module(module.name) for module in pkgutil.walk_packa
 
 
 def run(source, tests):
-    """Run tests over a copy of the source, in a process of their own."""
+    """Run tests over a copy of the source, in a process of their own, for at most two seconds each and some minutes in all."""
     environment = {
         **os.environ, guard.SOURCE: str(source), "PYTHONPATH": os.pathsep.join([str(source), str(Path(guard.__file__).parent)]),
         "OMP_NUM_THREADS": "1",
@@ -38,7 +38,7 @@ def run(source, tests):
     options = ["-q", "--tb=short", "-p", "guard", "-p", "no:cacheprovider", "-p", "no:xdist"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests], cwd=ROOT, env=environment, capture_output=True, text=True,
-        timeout=SECONDS, check=False,
+        timeout=SECONDS + 2 * len(tests), check=False,
     )  # fmt: skip
 
 
