@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ["backward_gradients", "differentiate", "plain_gradients"]
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -109,13 +110,25 @@ def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor 
 def backward_gradients(total: Tensor, program: Program) -> list[Tensor | None]:
     """Compute `plain_gradients` for models with reentrant checkpoints.
 
-    These support only a backward pass that fills `.grad`, which is restored afterwards.
+    These support only a backward pass that fills `.grad`, and whose calls cannot be intercepted. So afterwards both `.grad` and
+    the values of all parameters are restored, which hooks and autograd functions could have written to.
     """
     if not total.requires_grad:
         return [None] * len(program.parameters)
-    with _set_aside_gradients(total, program):
+    with _set_aside_gradients(total, program), _restore_values(program.guard.iter_parameters()):
         total.backward()
         return [_to_dense(parameter.grad) for parameter in program.parameters.values()]
+
+
+@contextlib.contextmanager
+def _restore_values(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Return a context after which the memory of parameters holds what it held before."""
+    before = [(parameter.data, parameter.detach().clone()) for parameter in parameters]
+    try:
+        yield
+    finally:
+        for memory, values in before:
+            memory.copy_(values)
 
 
 def _to_dense(gradient: Tensor | None) -> Tensor | None:
@@ -124,14 +137,21 @@ def _to_dense(gradient: Tensor | None) -> Tensor | None:
 
 @contextlib.contextmanager
 def _set_aside_gradients(total: Tensor, program: Program) -> Iterator[None]:
-    """Return a context in which all tensors that a backward pass may reach have no `.grad`; restore it on exit."""
+    """Return a context in which all tensors that a backward pass may reach have no `.grad`, and no hook that waits for it.
+
+    Both are restored on exit. No other backward pass runs such hooks, because none fills `.grad`.
+    """
     reached = {id(p): p for p in (*program.parameters.values(), *program.guard.iter_parameters())}
     reached |= {id(node.variable): node.variable for node in iter_nodes([total.grad_fn]) if hasattr(node, "variable")}
-    before = [(tensor, tensor.grad) for tensor in reached.values()]
-    for tensor, _ in before:
+    before = [(tensor, tensor.grad, tensor._post_accumulate_grad_hooks) for tensor in reached.values()]
+    for tensor, _, hooks in before:
         tensor.grad = None
+        if hooks:
+            tensor._post_accumulate_grad_hooks = OrderedDict()  # None would leave them as they are
     try:
         yield
     finally:
-        for tensor, gradient in before:
+        for tensor, gradient, hooks in before:
             tensor.grad = gradient
+            if hooks:
+                tensor._post_accumulate_grad_hooks = hooks

@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 from privet.gradients.core.state.contents import CONSTANT
 from privet.gradients.core.state.opaque import read_cell
 from privet.gradients.core.state.restoring import MISSING
-from privet.gradients.core.state.user_code import is_user_code
-
-_CONSTANT = CONSTANT | {types.FunctionType}
+from privet.gradients.core.state.user_code import is_user_code, is_user_function
 
 # A name, its value, and where it is bound: the cell of a closure, or the globals of a file.
 Binding = tuple[str, Any, types.CellType | dict[str, Any]]
@@ -33,7 +31,7 @@ class Bindings:
     Args:
         found: name, value and place of the free and global names, except those of Python modules.
         modules: name, value and place of those of Python modules.
-        objects: the values found that have contents, except functions.
+        objects: the values found that have contents; of functions, those of the same file or of the user's own files.
         cells: of the closure, and their values.
         tables: each a dictionary, the names that were looked up there, and their values, `MISSING` for those without.
         code: of the function, which names them.
@@ -88,7 +86,13 @@ def read_bindings(function: types.FunctionType, earlier: Bindings | None = None)
             if is_user_code(module.__name__) and not any(vars(module) is each for each in files):
                 files.append(vars(module))
     found, others = ([each for each in bound if isinstance(each[1], types.ModuleType) is kind] for kind in (False, True))
-    objects = [value for _, value, _ in found if value is not MISSING and type(value) not in _CONSTANT]
+    objects = [
+        value
+        for _, value, _ in found
+        if value is not MISSING
+        and type(value) not in CONSTANT
+        and (type(value) is not types.FunctionType or value.__globals__ is files[0] or is_user_function(value))
+    ]
     return Bindings(found, others, objects, cells, tables, function.__code__)
 
 

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
-from privet.gradients.core.state.reachable import find_functions, find_modules, iter_methods, list_modules
+from privet.gradients.core.state.reachable import find_modules, list_modules, unwrap_all
 from privet.gradients.core.state.restoring import Restore, data_pointer
 from privet.gradients.core.state.snapshot import COPIED, Found, Snapshot, refuse_scripts
-from privet.gradients.core.state.user_code import find_user_classes
 
 
 class Guard:
@@ -36,19 +35,9 @@ class Guard:
 
     def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
         self.parameters = parameters
-        modules = list_modules(model)
-        bound = (*(getattr(loss_fn, "args", None) or ()), *(getattr(loss_fn, "keywords", None) or {}).values())
-        holders = [loss_fn, getattr(loss_fn, "__self__", None), *bound]
-        kinds: list[type] = [type(owner) for owner in (*modules, *holders)]
-        classes = {each for kind in kinds for each in find_user_classes(kind)}
-        known = find_functions(loss_fn, *iter_methods(classes))
-        named = [value for bindings in known.values() for _, value, _ in bindings if isinstance(value, type)]
-        used = dict.fromkeys(kind for value in named for kind in find_user_classes(value))
-        known |= find_functions(*iter_methods(used))  # of autograd functions, say, whose backward pass is user code too
-        self._functions = list(known)
-        self._classes = list(dict.fromkeys([*classes, *used]))
         others = list(find_modules(loss_fn).values())
-        self._holders, self._model, self._reached = [*holders, *others], model, [*modules, *others]
+        self._functions = unwrap_all(loss_fn)  # of whomever, while those that are found later are the user's
+        self._roots, self._reached = [model, loss_fn, *others], [*list_modules(model), *others]
         self._found = Found()
         self.created: set[str] = set()
         for module in self._reached:
@@ -63,15 +52,12 @@ class Guard:
         """
         modes, snapshot = _save_modes(), Snapshot(batched or torch.clone, self.iter_parameters, self._found)
         try:
-            for module in list_modules(self._model):  # one may have been added since the last pass
-                snapshot.save_module(module)
-            snapshot.save_global_hooks()
             for function in self._functions:
                 snapshot.save_function(function)
-            for kind in self._classes:
-                snapshot.save_class(kind)
-            for holder in self._holders:
-                snapshot.save(holder)
+            # Anything may have been added, or defined anew, since the last pass.
+            for root in self._roots:
+                snapshot.save(root)
+            snapshot.save_global_hooks()
             self._reached, self._found = snapshot.modules, snapshot.found
             with forbid_calls():
                 yield

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 __all__ = [
+    "FUNCTIONS",
     "add_attributes",
-    "find_class_functions",
     "find_functions",
     "find_modules",
     "find_reachable",
-    "iter_methods",
     "list_modules",
     "read_attributes",
+    "unwrap",
+    "unwrap_all",
 ]
 
 import functools
 import threading
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,8 +34,7 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     classmethod: ("__func__",),
     types.MethodType: ("__func__",),
 }
-_METHODS: tuple[type, ...] = (types.FunctionType, *_WRAPPERS)
-_FUNCTIONS = 500  # most functions that are followed from one root
+FUNCTIONS = 500  # most functions that are followed from one root
 
 
 def find_modules(*roots: object) -> dict[str, nn.Module]:
@@ -105,12 +105,6 @@ def list_modules(root: nn.Module) -> list[nn.Module]:
     return found
 
 
-def iter_methods(kinds: Iterable[type]) -> Iterator[object]:
-    """Yield the functions that classes define, also those of properties, static methods and the like, as they are wrapped."""
-    for kind in kinds:
-        yield from (value for value in vars(kind).values() if isinstance(value, _METHODS))
-
-
 def find_functions(*roots: object) -> dict[types.FunctionType, list[Binding]]:
     """Find functions, and the functions of the same file or of the user's own files that they name, directly or indirectly.
 
@@ -120,7 +114,7 @@ def find_functions(*roots: object) -> dict[types.FunctionType, list[Binding]]:
     found: dict[types.FunctionType, list[Binding]] = {}
     for root in roots:
         waiting: list[tuple[Any, dict[str, Any] | None]] = [(root, None)]
-        limit = len(found) + _FUNCTIONS
+        limit = len(found) + FUNCTIONS
         while waiting and len(found) < limit:
             value, file = waiting.pop()
             if isinstance(value, types.FunctionType):
@@ -138,7 +132,9 @@ def unwrap(value: object) -> list[Any]:
     return [getattr(value, name) for kind, names in _WRAPPERS.items() if isinstance(value, kind) for name in names]
 
 
-@functools.lru_cache(maxsize=1024)
-def find_class_functions(kind: type) -> tuple[types.FunctionType, ...]:
-    """Return the functions that a class defines, and those that they use."""
-    return tuple(find_functions(*iter_methods([kind])))
+def unwrap_all(value: object) -> list[types.FunctionType]:
+    """Return the functions that a value is or wraps, however often it is wrapped."""
+    waiting = [value]
+    for each in waiting:
+        waiting += unwrap(each)
+    return [each for each in waiting if isinstance(each, types.FunctionType)]

@@ -21,11 +21,11 @@ from privet.gradients.core.state.bindings import Bindings, read_bindings
 from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents
 from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
-    find_class_functions,
-    find_functions,
+    FUNCTIONS,
     find_reachable,
     list_modules,
     read_attributes,
+    unwrap,
 )
 from privet.gradients.core.state.restoring import (
     CACHED,
@@ -57,11 +57,12 @@ from privet.gradients.core.state.user_code import find_user_classes, is_user_fun
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
-_CODE = {types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType}
+_FIXED = {types.MemberDescriptorType, types.GetSetDescriptorType}
 _read_global_hooks: Callable[[dict[str, Any]], tuple[Any, ...]] = operator.itemgetter(
     *(name for name in vars(nn.modules.module) if name.startswith("_global_") and "hooks" in name)
 )
-_SAVERS = SAVERS | HELD_BY_DESCRIPTORS | SAVERS_OF_OPAQUE
+_SAVERS = SAVERS | SAVERS_OF_OPAQUE
+_DESCRIPTORS = tuple(HELD_BY_DESCRIPTORS)
 _ON_HEAP = 1 << 9  # of the flags of a class: one defined in Python, or like one, to which an object can change
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
@@ -172,12 +173,19 @@ class Snapshot:
         return self._copies[id(tensor)]
 
     def save_function(self, function: types.FunctionType) -> None:
-        """Save the bindings of a function, once, and the objects bound."""
-        if function in self.found.functions:
-            return
+        """Save the bindings of a function, once, and the objects bound; and so of the functions that it names."""
+        waiting = [function]
+        for number, function in enumerate(waiting):
+            if function not in self.found.functions and number < FUNCTIONS:
+                waiting += self._save_bindings(function)
+
+    def _save_bindings(self, function: types.FunctionType) -> list[types.FunctionType]:
+        """Save what a function uses, and return the functions among that."""
         bindings = self.found.functions[function] = read_bindings(function, self._earlier.functions.get(function))
-        for value in bindings.objects:  # functions are not among them, as `find_functions` found those
-            self.save(value)
+        functions = [value for value in bindings.objects if type(value) is types.FunctionType]
+        for value in bindings.objects if len(functions) < len(bindings.objects) else ():
+            if type(value) is not types.FunctionType:
+                self.save(value)
         self._undo.append(save_function_attributes(function))
         for held in (function.__defaults__, function.__kwdefaults__):
             if held:
@@ -186,6 +194,7 @@ class Snapshot:
             self.save(function.__dict__)
         else:
             self._empty.append(function.__dict__)
+        return functions
 
     def save_class(self, kind: type) -> None:
         """Save the attributes of a user's class, once."""
@@ -193,7 +202,10 @@ class Snapshot:
             return
         before, objects = self.found.classes[kind] = self._read_class(kind)
         for value in objects:
-            self.save(value)
+            if type(value) is types.FunctionType:
+                self.save_function(value)
+            else:
+                self.save(value)
 
         def restore() -> None:
             if is_same_table(vars(kind), before):
@@ -207,20 +219,17 @@ class Snapshot:
         self._undo += (restore, save_kind_attributes(kind))
 
     def _read_class(self, kind: type) -> tuple[dict[str, Any], list[Any]]:
-        """Return a copy of a class's attributes, and those that have contents."""
+        """Return a copy of a class's attributes, and those that have contents, its methods among them."""
         earlier = self._earlier.classes.get(kind)
         if earlier is not None and is_same_table(vars(kind), earlier[0]):
             return earlier
         before = dict(vars(kind))
-        return before, [value for value in before.values() if type(value) not in _CODE and type(value) not in CONSTANT]
+        return before, [value for value in before.values() if type(value) not in _FIXED and type(value) not in CONSTANT]
 
     def _save_kind(self, kind: type) -> None:
         """Save the user's classes that a class is or inherits from, and what their methods use."""
         for each in find_user_classes(kind):
-            if each not in self.found.classes:
-                self.save_class(each)
-                for function in find_class_functions(each):
-                    self.save_function(function)
+            self.save_class(each)
 
     def restore(self) -> set[str]:
         """Restore everything; return the names of parameters and submodules that were bound since."""
@@ -261,9 +270,8 @@ class Snapshot:
             return
         self._known.add(id(value))
         if isinstance(value, types.FunctionType):
-            if value not in self.found.functions and is_user_function(value):
-                for function in find_functions(value):
-                    self.save_function(function)
+            if is_user_function(value):
+                self.save_function(value)
         elif isinstance(value, type):
             self._save_kind(value)
         else:
@@ -289,10 +297,15 @@ class Snapshot:
                 self.save(item, depth - 1)
         elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
+            self.save(getattr(value, "__func__", None), depth)
         elif isinstance(value, functools.partial):
             self._undo.append(save_partial(value))
             for item in (value.func, *value.args, *value.keywords.values()):
                 self.save(item, depth - 1)
+        elif isinstance(value, _DESCRIPTORS):
+            self._undo += [save(value) for kind, save in HELD_BY_DESCRIPTORS.items() if isinstance(value, kind)]
+            for function in unwrap(value):
+                self.save(function, depth)
         elif isinstance(value, GENERATORS):
             self._undo.append(save_generator(value, self._note_draw))
         else:
@@ -304,7 +317,7 @@ class Snapshot:
     def _save_attributes(self, value: Any, depth: int) -> None:
         """Save what an object of user or library code holds in its dictionary and in its slots; any kind of object may."""
         kind: type = type(value)
-        if kind.__module__.startswith("privet."):
+        if str(kind.__module__).startswith("privet."):
             return
         self._save_kind(kind)
         own = read_attributes(value)
