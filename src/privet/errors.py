@@ -24,8 +24,9 @@ __all__ = [
 import math
 from collections.abc import Iterable
 
-# What user code may raise because of one example, exit() included. An interrupt comes from whoever runs the program.
-USER_ERRORS = (Exception, SystemExit, GeneratorExit)
+# What user code may raise because of one example: exit() and the panics of extensions, which are no `Exception`, included. An
+# interrupt comes from whoever runs the program: catch `KeyboardInterrupt` before, and raise it again.
+USER_ERRORS = BaseException
 
 
 class PrivetError(Exception):

@@ -59,6 +59,16 @@ def test_inference_mode_is_refused_before_anything_is_spent():
     assert training.steps_spent == 1
 
 
+def test_anomaly_detection_is_refused_before_anything_is_spent():
+    training = setup(plan(), torch.randn(N, D))
+    with torch.autograd.set_detect_anomaly(True):
+        with pytest.raises(InvalidArgumentError, match="tell of single examples"):
+            next(iter(training))
+        with pytest.raises(InvalidArgumentError, match="tell of single examples"):
+            setup(plan(), torch.randn(N, D))
+    assert training.steps_spent == 0
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("physical_batch_size", 0), ("physical_batch_size", 2.0), ("method", "magic"), ("reading", 3), ("reading", privet.Reading)],

@@ -79,6 +79,8 @@ def _weigh_one(rule: Rule, norms: Tensor, empty: Statistics) -> tuple[Tensor, St
     try:
         weights = torch.as_tensor(rule.weights(norms.clone())).detach().to(norms)
         given = {name: torch.as_tensor(value).detach().to(norms) for name, value in rule.statistics(norms.clone()).items()}
+    except KeyboardInterrupt:
+        raise
     except USER_ERRORS:  # of any kind: an error would tell something about the norm
         return torch.zeros_like(norms), empty
     usable = weights.shape == norms.shape and bool((weights.isfinite() & (weights >= 0)).all())

@@ -81,6 +81,8 @@ class CohortSummer:
         told = self.tell(physical.part.draw, rule, masks)
         try:
             found = self._population.gather(told, physical.indices)
+        except KeyboardInterrupt:
+            raise
         except USER_ERRORS as error:
             raise StepError(
                 f"the population could not gather a round ({type(error).__name__}), and the round counts as spent"

@@ -164,6 +164,8 @@ class Simulation:
             if self.vectorised:
                 try:
                     return self._together(parameters, content, mask, Seeds.draw().numbers(1)[0])
+                except KeyboardInterrupt:
+                    raise
                 except USER_ERRORS:  # the error of one client must not reach the others, nor anybody else
                     pass
             return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(len(mask)))
@@ -192,6 +194,8 @@ class Simulation:
             try:
                 with force_eager(), self._guard.isolate():
                     trained.append(train_locally(self._gradient, self._local, _copy(parameters), own, mask[client]))
+            except KeyboardInterrupt:
+                raise
             except USER_ERRORS:
                 if strict:
                     raise
@@ -242,6 +246,8 @@ class Simulation:
         try:
             first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
         except InvalidArgumentError:
+            raise
+        except KeyboardInterrupt:
             raise
         except USER_ERRORS as error:
             raise InvalidArgumentError(

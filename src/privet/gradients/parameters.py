@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["refuse_inference_mode", "trainable"]
+__all__ = ["refuse_anomaly_detection", "refuse_inference_mode", "trainable"]
 
 import torch
 from torch import nn
@@ -58,4 +58,16 @@ def refuse_inference_mode() -> None:
     if torch.is_inference_mode_enabled():
         raise InvalidArgumentError(
             "torch.inference_mode", True, "left before gradients are computed", "Use torch.no_grad, which may be active."
+        )
+
+
+def refuse_anomaly_detection() -> None:
+    """Refuse to train where torch prints a warning for an example whose gradient is NaN.
+
+    Raises:
+        InvalidArgumentError: `torch.autograd.set_detect_anomaly` is on.
+    """
+    if torch.is_anomaly_enabled():
+        raise InvalidArgumentError(
+            "torch.autograd.set_detect_anomaly", True, "off while privately trained", "Its warnings tell of single examples."
         )

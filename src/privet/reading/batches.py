@@ -145,6 +145,8 @@ def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds |
             seed_generators(number)
             try:
                 example = read(index)
+            except KeyboardInterrupt:
+                raise
             except USER_ERRORS:
                 if strict:
                     raise

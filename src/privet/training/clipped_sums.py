@@ -13,7 +13,7 @@ from torch import nn
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.errors import LedgerError, PrivetError
+from privet.errors import USER_ERRORS, LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Engine, PartialSums
@@ -91,9 +91,9 @@ class ClippedSummer:
         """
         try:
             return self._sum_draw(reading, rule, masks, subspace)
-        except PrivetError:
+        except (PrivetError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             if os.environ.get(_SHOW):
                 raise
             raise StepError(

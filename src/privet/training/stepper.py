@@ -15,7 +15,7 @@ from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.errors import LedgerError
-from privet.gradients.parameters import refuse_inference_mode, trainable
+from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace
 from privet.noise import release
@@ -100,6 +100,7 @@ class Stepper(Unique):
         model, optimizer, average = parts.model, parts.optimizer, parts.average
         check_one_process()
         refuse_inference_mode()
+        refuse_anomaly_detection()
         check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
         largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self._model, self._optimizer = plan, model, optimizer
@@ -227,6 +228,7 @@ class Stepper(Unique):
         self._record.check_restored()
         self._record.save_if_due(self._checkpoint_every)
         refuse_inference_mode()
+        refuse_anomaly_detection()
         check_same_parameters(self._model, self._parameters)
         check_optimizer(self._optimizer, self._parameters, fresh=False)
         changed = None if self.preflight is None else self.preflight.check_again_if_changed()

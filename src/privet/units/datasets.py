@@ -91,6 +91,8 @@ def _make_unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
         if any(row is UNREADABLE for row in rows):
             return UNREADABLE
         content = join_rows(rows)
+    except KeyboardInterrupt:
+        raise
     except USER_ERRORS:
         if strict:
             raise

@@ -8,6 +8,7 @@ from recording import Seen, cover
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -39,8 +40,8 @@ class Saving(torch.autograd.graph.saved_tensors_hooks):
 
 OF_USERS = {"functions": Functions, "operators": Operators, "saved tensors": Saving}
 OF_TORCH = {
-    "save on cpu": torch.autograd.graph.save_on_cpu, "flops": lambda: FlopCounterMode(display=False),
-    "device": lambda: torch.device("cpu"), "anomalies": lambda: torch.autograd.set_detect_anomaly(False),
+    "save on cpu": torch.autograd.graph.save_on_cpu, "device": lambda: torch.device("cpu"),
+    "anomalies": lambda: torch.autograd.set_detect_anomaly(False),
 }  # fmt: skip
 
 
@@ -79,6 +80,57 @@ def test_what_is_torchs_own_stays_in_the_pass(kind):
     assert run(OF_TORCH[kind], contextlib.nullcontext).looped == 0
 
 
+@contextlib.contextmanager
+def _count(found):
+    counter = FlopCounterMode(display=False)
+    with counter:
+        yield
+    found.append(counter.get_total_flops())
+
+
+@contextlib.contextmanager
+def _profile(found):
+    with torch.autograd.profiler.profile(record_shapes=True) as profiler:
+        yield
+    found += [shapes for event in profiler.function_events if event.name == "aten::addmm" for shapes in event.input_shapes[1:2]]
+
+
+@pytest.mark.parametrize("observe", [_count, _profile], ids=["counter", "profiler"])
+def test_torchs_own_observers_see_one_example(observe):
+    model, x, found = nn.Linear(3, 3), torch.randn(4, 3), Seen()
+
+    def loss(m, x):
+        noted = []
+        with observe(noted):
+            losses = m(x).square().sum(1)
+        found(noted)
+        return losses
+
+    assert cover(model, loss, x).looped == 4
+    assert found.items == [found.items[0]] * len(found.items)
+    expected = {"counter": [18], "profiler": [[1, 3]]}
+    assert found.items[0] == expected["counter" if observe is _count else "profiler"]
+
+
+def test_the_policy_of_a_selective_checkpoint_sees_one_example():
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)), torch.randn(4, 3)
+    SEEN.items.clear()
+
+    def policy(ctx, op, *args, **kwargs):
+        if op is torch.ops.aten.tanh.default:
+            SEEN(args[0])
+        return checkpoint.CheckpointPolicy.PREFER_RECOMPUTE
+
+    def contexts():
+        return checkpoint.create_selective_checkpoint_contexts(policy)
+
+    def loss(m, x):
+        return checkpoint.checkpoint(m, x, use_reentrant=False, context_fn=contexts).square().sum(1)
+
+    assert cover(model, loss, x).looped == 4
+    assert {len(x) for x in SEEN.items} == {1}
+
+
 def test_outside_the_pass_everything_is_allowed_again():
     with pytest.raises(UntraceableError), forbid_user_code_on_physical_batch(), Operators():
         pass
@@ -95,7 +147,7 @@ def test_passes_of_several_threads_may_end_in_any_order():
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    with pytest.raises(UntraceableError, match="a mode of its own"):
+    with pytest.raises(UntraceableError, match="enters a mode"):
         Operators().__enter__()
     second.__exit__(None, None, None)
     SEEN.items.clear()

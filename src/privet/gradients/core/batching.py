@@ -45,6 +45,13 @@ def is_batched(x: object) -> bool:
     return isinstance(x, Tensor) and _functorch.is_batchedtensor(x)
 
 
+def is_differentiable(x: Tensor) -> bool:
+    """Return whether a tensor, or the physical one behind it, requires a gradient."""
+    while _functorch.is_batchedtensor(x):
+        x = _functorch.get_unwrapped(x)
+    return x.requires_grad
+
+
 def check_not_nested(token: Tensor) -> None:
     """Refuse to follow parameters inside a transformation that the model applies during the pass.
 

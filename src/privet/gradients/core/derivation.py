@@ -59,8 +59,9 @@ class Derivation:
         if gradient_dtype(self.parameter) != self.parameter.dtype:
             return self._move(gradient)
         (found,) = torch.autograd.grad(
-            self.tensor, self.parameter, gradient.to(self.tensor.dtype), retain_graph=True, is_grads_batched=batched
-        )
+            self.tensor, self.parameter, gradient.to(self.tensor.dtype), retain_graph=True, is_grads_batched=batched,
+            allow_unused=True, materialize_grads=True,  # a node with several outputs leads to parameters of the others, too
+        )  # fmt: skip
         return found
 
     def _move(self, gradient: Tensor) -> Tensor:

@@ -48,6 +48,11 @@ class Examples:
     tree: pytree.TreeSpec
     count: int
 
+    @property
+    def shared(self) -> list[Any]:
+        """Leaves that are the same for all examples."""
+        return [leaf for leaf, own in zip(self.leaves, self.own, strict=True) if not own]
+
     def get(self, position: int) -> Any:
         """Return one example, as user code sees it."""
         return unflatten([leaf[position] if own else leaf for leaf, own in zip(self.leaves, self.own, strict=True)], self.tree)

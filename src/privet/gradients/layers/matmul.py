@@ -5,7 +5,7 @@ Axes: as for linear maps, x is (B, …, d) and a weight (d, p) or (p, d).
 
 from __future__ import annotations
 
-__all__ = ["addmm", "bilinear", "einsum", "matmul"]
+__all__ = ["addmm", "bilinear", "einsum", "matmul", "reversed_matmul"]
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ from privet.gradients.core.recorder import Recorder
 from privet.gradients.layers.linear import follow_linear
 
 
-@register_handler(torch.matmul, torch.mm, torch.mv, Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.__matmul__, Tensor.__rmatmul__)
+@register_handler(torch.matmul, torch.mm, torch.mv, Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.__matmul__)
 def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Tensor | None:
     """Follow `x @ W`, `x @ v`, `W @ x` and `v @ x`."""
     if (recorder.follows(other) and recorder.is_shared(input)) or (recorder.follows(input) and recorder.is_shared(other)):
@@ -33,6 +33,13 @@ def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Tensor | None:
     if recorder.follows(input) and input.dim() == 2 and other.dim() == 2:
         return follow_linear(recorder, other, input, None, transposed=False)
     return None
+
+
+@register_handler(Tensor.__rmatmul__)
+def reversed_matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Tensor | None:
+    """Follow `other @ input`."""
+    found: Tensor | None = matmul(recorder, other, input)
+    return found
 
 
 @register_handler(torch.addmm, Tensor.addmm)

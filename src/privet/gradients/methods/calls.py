@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.batching import SEQUENCES, check_not_nested, is_batched
+from privet.gradients.core.batching import SEQUENCES, check_not_nested, is_batched, is_differentiable
 from privet.gradients.core.consensus import agree_on
 from privet.gradients.core.handlers import HANDLERS, OPERATORS
 from privet.gradients.core.randomness import Draws
@@ -209,7 +209,7 @@ _RENORMALISING = {F.embedding, F.embedding_bag}
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
-_GRAD_FN_GET = _TENSOR.grad_fn.__get__
+_GRAD_FN_GET, _LEAF_GET, _ASKED_GET = _TENSOR.grad_fn.__get__, _TENSOR.is_leaf.__get__, _TENSOR.requires_grad.__get__
 _WRITTEN = (
     "the model or loss writes to a parameter, or to a large tensor that it holds, while it runs on an example: the result would "
     "be released without noise; write to nothing that outlives the forward pass (an embedding's max_norm and restarted "
@@ -259,6 +259,8 @@ class ExampleCalls(GuardedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
+        if batched and func in _UNRELIABLE:
+            raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         if written and func not in _RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
@@ -304,8 +306,15 @@ class ExampleCalls(GuardedCalls):
             return self._one_by_one(func, args, options)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
-        if func == _GRAD_FN_GET and args[0].requires_grad:
-            raise UntraceableError("grad_fn of a tensor with parameters is read; hooks there would receive the sum of gradients")
+        if name == "__get__" and func in (_GRAD_FN_GET, _LEAF_GET, _ASKED_GET):
+            # A batched tensor never requires a gradient itself; whether the physical one does, depends on no example.
+            asked = is_differentiable(args[0])
+            if func == _GRAD_FN_GET and asked:
+                raise UntraceableError(
+                    "grad_fn of a tensor with parameters is read; hooks there would receive the sum of gradients"
+                )
+            if is_batched(args[0]):
+                return {_GRAD_FN_GET: None, _LEAF_GET: not asked, _ASKED_GET: asked}[func]
         return super()._access_attribute(func, name, args)
 
     def _call_shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
@@ -375,6 +384,11 @@ def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor]]:
 
 _PLAIN = {type(None), bool, int, float, str, torch.dtype}  # kinds of most arguments that are not tensors
 _is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
+# Functions whose batching rule, or the rule of their gradient, is wrong in some version of torch, and what differentiates anew.
+_UNRELIABLE: set[Any] = {
+    torch.autograd.grad, torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_, torch.index_fill, Tensor.index_fill,
+    Tensor.index_fill_, getattr(F, "linear_cross_entropy", None),
+} - {None}  # fmt: skip
 _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 
 

@@ -64,7 +64,8 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int,
 
     # Before user code runs: it may set requires_grad to False.
     ends = [get_gradient_edge(parameter) for parameter in program.parameters.values()]
-    with torch.enable_grad(), force_eager(), program.guard.isolate(), patch_recomputation(make_rerun), detect_reentrant(notice):
+    isolated = program.guard.isolate(held=examples.shared)
+    with torch.enable_grad(), force_eager(), isolated, patch_recomputation(make_rerun), detect_reentrant(notice):
         # User hooks run in the backward pass, so it is guarded too. It starts from graph edges, because torch disables the mode
         # during calls with tensors.
         with calls:

@@ -6,7 +6,6 @@ __all__ = ["METHODS", "Passes"]
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,6 @@ from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import Draws, SeedSource
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.state.reachable import list_modules
 from privet.gradients.methods import ghost, loop
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.past_iterates import Past, swap_parameters, swap_values
@@ -61,7 +59,7 @@ class Passes:
         yield from self._cover(examples, torch.arange(examples.count), draws)
 
     def _cover(self, examples: Examples, index: Tensor, draws: Sequence[Draws]) -> Iterator[tuple[Tensor, Tape]]:
-        if self.method == "loop" or _has_backward_hooks(self.program):
+        if self.method == "loop" or ghost.has_backward_hooks(self.program):
             yield from self._one_by_one(examples, index, draws)
             return
         groups: Sequence[Tensor] | None = None
@@ -78,6 +76,8 @@ class Passes:
             except (InvalidArgumentError, UnsupportedModelError):
                 if not self.skip_errors:
                     raise
+            except KeyboardInterrupt:
+                raise
             except USER_ERRORS:  # and torch raises many kinds for what it cannot vectorise
                 if self.method == "ghost" and fresh and not self.skip_errors:
                     raise
@@ -116,6 +116,8 @@ class Passes:
             self.looped += 1
             try:
                 tape = self._differentiate_one(one, own)
+            except KeyboardInterrupt:
+                raise
             except USER_ERRORS:
                 if not self.skip_errors:
                     raise
@@ -139,12 +141,3 @@ def _add_tapes(one: Tape, other: Tape) -> Tape:
     names = dict.fromkeys([*one.grads, *other.grads])
     grads = {name: sum_grads([tape.grads[name] for tape in (one, other) if name in tape.grads]) for name in names}
     return Tape(one.examples, one.parameters, grads)
-
-
-def _has_backward_hooks(program: Program) -> bool:
-    """Return whether backward hooks are registered: in a pass they would see the gradients of all examples."""
-    table: Any = nn.modules.module
-    if table._global_backward_hooks or table._global_backward_pre_hooks:
-        return True
-    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in list_modules(program.model))
-    return hooks or any(parameter._backward_hooks for parameter in program.parameters.values())

@@ -70,11 +70,20 @@ def _watched(plain: Callable[..., Any], refuse: Callable[..., None]) -> Callable
 def _refuse_modes() -> None:
     """Refuse modes, and hooks on saved tensors, that are active around the pass."""
     for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
-        if not _is_trusted(type(mode)):
-            raise UntraceableError("a user-defined mode is active")
+        if not _is_harmless(mode):
+            raise UntraceableError("a mode is active that would see all examples")
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore: None)(False)
     if top is not None and not all(map(_is_trusted, top)):
         raise UntraceableError("user-defined hooks on saved tensors are active")
+
+
+def _is_harmless(mode: Any) -> bool:
+    """Return whether a mode neither calls user code nor keeps what it sees, as torch's counters, tracers and caches do."""
+    return str(type(mode).__module__).startswith(("torch.utils._device", "privet."))
+
+
+def _refuse_profilers(*_: Any) -> None:
+    raise UntraceableError("the model or loss starts a profiler, which would see all examples")
 
 
 def _is_trusted(code: Any) -> bool:
@@ -98,8 +107,8 @@ def _refuse_user_hooks(pack: Any, unpack: Any) -> None:
 
 
 def _refuse_user_modes(mode: Any) -> None:
-    if not _is_trusted(type(mode)):
-        raise UntraceableError("the model or loss enters a mode of its own")
+    if not _is_harmless(mode):
+        raise UntraceableError("the model or loss enters a mode, which would see all examples")
 
 
 # What is wrapped, and the check of its arguments.
@@ -107,4 +116,6 @@ _REFUSALS: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (torch.autograd.function, "custom_function_call", _refuse_own_rules),
     (torch._C._autograd, "_push_saved_tensors_default_hooks", _refuse_user_hooks),
     (TorchDispatchMode, "__enter__", _refuse_user_modes),
+    (torch.autograd.profiler.profile, "__enter__", _refuse_profilers),
+    (torch.autograd.profiler.profile, "_start_trace", _refuse_profilers),
 )

@@ -55,6 +55,8 @@ def _map_examples(one: Callable[[object], Tensor], examples: Examples, skip_erro
             vectorised = torch.func.vmap(flat, in_dims=(0, *mapped), randomness="different")
             found: Tensor = vectorised(torch.zeros(examples.count), *examples.leaves)
         return found
+    except KeyboardInterrupt:
+        raise
     except USER_ERRORS:  # and torch raises many kinds for what it cannot vectorise
         return torch.stack([_run_one(one, examples.get(position), skip_errors) for position in range(examples.count)])
 
@@ -62,6 +64,8 @@ def _map_examples(one: Callable[[object], Tensor], examples: Examples, skip_erro
 def _run_one(one: Callable[[object], Tensor], example: object, skip_errors: bool) -> Tensor:
     try:
         return one(example)
+    except KeyboardInterrupt:
+        raise
     except USER_ERRORS:
         if not skip_errors:
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ["Guard"]
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,18 +44,19 @@ class Guard:
             refuse_scripts(module)
 
     @contextlib.contextmanager
-    def isolate(self, batched: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
+    def isolate(self, batched: Callable[[Tensor], Tensor] | None = None, held: Iterable[object] = ()) -> Iterator[None]:
         """Return a context in which modules hold copies of buffers and tensors; on exit, also after errors, restore everything.
 
         Args:
             batched: copies a buffer, if each example gets its own copy to write into.
+            held: objects that examples hold, and may share with others.
         """
         modes, snapshot = _save_modes(), Snapshot(batched or torch.clone, self.iter_parameters, self._found)
         try:
             for function in self._functions:
                 snapshot.save_function(function)
             # Anything may have been added, or defined anew, since the last pass.
-            for root in self._roots:
+            for root in (*self._roots, *held):
                 snapshot.save(root)
             snapshot.save_global_hooks()
             self._reached, self._found = snapshot.modules, snapshot.found
@@ -74,6 +75,11 @@ class Guard:
                 "the model or loss draws from a generator of Python or NumPy of its own, whose numbers could not be new for each "
                 "example; draw with torch, or from the global generators of `random` and `numpy.random`"
             )
+
+    @property
+    def modules(self) -> Sequence[nn.Module]:
+        """The modules that the last pass found, or those of the model and the loss before the first."""
+        return self._reached
 
     def is_protected(self, x: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""

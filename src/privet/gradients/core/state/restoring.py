@@ -12,6 +12,7 @@ __all__ = [
     "Restore",
     "count_items",
     "data_pointer",
+    "freeze_array",
     "list_cached",
     "list_items",
     "list_slots",
@@ -38,11 +39,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from privet.errors import UnsupportedModelError
+
 Restore = Callable[[], None]
 MISSING = object()
 CACHED = type(functools.lru_cache(len))  # functions with a cache
 CONTAINERS: tuple[type, ...] = (OrderedDict, dict, list, set, deque, tuple)  # a subclass before its base
 SMALL = 1 << 16  # most numbers of what is restored, except buffers and tensors of modules
+LARGE = 1 << 22  # most numbers of bytearrays and of Python's arrays, which are copied in no time
 # Generators of random numbers that keep a state, and how it is read and written.
 _STATES: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], object]]] = {
     torch.Generator: (torch.Generator.get_state, torch.Generator.set_state),
@@ -105,6 +109,31 @@ def save_array(x: np.ndarray[Any, Any]) -> Restore:
     return restore
 
 
+def freeze_array(x: np.ndarray[Any, Any]) -> Restore:
+    """Make an array read-only that is too large to be copied for every pass, with the arrays that it is a view of.
+
+    Raises:
+        UnsupportedModelError: its memory is that of a tensor, such as a parameter, to which another alias may write.
+    """
+    chain = [x]
+    while isinstance(chain[-1].base, np.ndarray):
+        chain.append(chain[-1].base)
+    if isinstance(chain[-1].base, Tensor) and x.flags.writeable:
+        raise UnsupportedModelError(
+            f"the model or loss holds a NumPy array of {x.size:,} numbers in the memory of a tensor, such as a parameter: what "
+            "is written to it would outlive the pass; hold a copy of it, or the tensor"
+        )
+    frozen = [each for each in reversed(chain) if each.flags.writeable]  # the one that owns the memory first
+    for each in frozen:
+        each.flags.writeable = False
+
+    def restore() -> None:
+        for each in frozen:
+            each.flags.writeable = True
+
+    return restore
+
+
 def list_items(container: Any) -> list[Any]:
     """Return the items of a container, of a dict keys and values, without calling methods of the user's."""
     kind = _kind(container)
@@ -145,9 +174,13 @@ def _kind(container: Any) -> Any:
 
 
 def _save_numbers(numbers: bytearray | array.array[Any]) -> Restore:
-    """Save the numbers of a bytearray or of an array of Python's."""
-    if len(numbers) > SMALL:
-        return lambda: None
+    """Save the numbers of a bytearray or of an array of Python's.
+
+    Raises:
+        UnsupportedModelError: there are too many to copy them for every pass.
+    """
+    if len(numbers) > LARGE:
+        raise _too_large(type(numbers).__name__, len(numbers))
     kept = numbers[:]
 
     def restore() -> None:
@@ -155,6 +188,20 @@ def _save_numbers(numbers: bytearray | array.array[Any]) -> Restore:
             numbers[:] = kept  # type: ignore[assignment]
 
     return restore
+
+
+def _too_large(kind: str, size: int) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"the model or loss holds a {kind} of {size:,} numbers, which is too large to be restored after each example; hold a "
+        "tensor in a buffer, or bytes, which cannot be written to"
+    )
+
+
+def _save_view(view: memoryview) -> Restore:
+    """Refuse a large view that can be written to; what a small one shows is saved with its owner."""
+    if view.nbytes > SMALL and not view.readonly:
+        raise _too_large("memoryview", view.nbytes)
+    return lambda: None
 
 
 def _save_stream(stream: io.StringIO | io.BytesIO) -> Restore:
@@ -251,6 +298,7 @@ def save_slots(holder: Any, slots: Sequence[types.MemberDescriptorType]) -> Rest
 # Objects whose state is not in attributes, and what saves it.
 SAVERS: dict[type, Callable[[Any], Restore]] = {
     bytearray: _save_numbers,
+    memoryview: _save_view,
     array.array: _save_numbers,
     io.StringIO: _save_stream,
     io.BytesIO: _save_stream,

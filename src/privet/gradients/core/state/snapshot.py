@@ -35,6 +35,7 @@ from privet.gradients.core.state.restoring import (
     SMALL,
     Restore,
     count_items,
+    freeze_array,
     list_cached,
     list_items,
     list_slots,
@@ -284,8 +285,7 @@ class Snapshot:
             if value.numel() <= SMALL and not (value.is_nested or value.is_inference() or self._is_parameter(value)):
                 self._undo.append(save_tensor(value))
         elif isinstance(value, np.ndarray):
-            if value.size <= SMALL:
-                self._undo.append(save_array(value))
+            self._undo.append((save_array if value.size <= SMALL else freeze_array)(value))
             if value.dtype.hasobject and value.size <= _LOOKED_INTO:
                 for item in value.ravel().tolist():
                     self.save(item, depth - 1)

@@ -57,6 +57,8 @@ def _read_annotations(function: types.FunctionType) -> dict[str, Any] | None:
     """Return a function's annotations, which some versions of Python evaluate here; None if that fails."""
     try:
         return function.__annotations__
+    except KeyboardInterrupt:
+        raise
     except USER_ERRORS:
         return None
 
