@@ -44,11 +44,20 @@ def test_a_large_array_is_read_only_in_a_pass_and_as_before_after_it(held, metho
     bank[0] = 1.0
 
 
-@pytest.mark.parametrize("kind", ["parameter", "view", "bytes", "numbers"])
+def test_arrays_over_files_and_buffers_are_writable_again(tmp_path):
+    model = nn.Linear(3, 2)
+    mapped = np.memmap(tmp_path / "bank", dtype=np.float64, mode="w+", shape=LARGE)
+    model.held = [mapped, mapped[5:], np.frombuffer(bytearray(LARGE), dtype=np.uint8), np.ones(LARGE).reshape(2, -1).T]
+    per_example_norms(model, losses, torch.randn(3, 3))
+    assert all(each.flags.writeable for each in model.held)
+
+
+@pytest.mark.parametrize("kind", ["parameter", "capsule", "view", "bytes", "numbers"])
 def test_what_cannot_be_restored_is_refused(kind):
     model = nn.Linear(3, LARGE)
     model.held = {
         "parameter": lambda: model.weight.detach().numpy().reshape(-1),
+        "capsule": lambda: np.from_dlpack(torch.zeros(LARGE)),
         "view": lambda: memoryview(np.zeros(LARGE)),
         "bytes": lambda: bytearray(5_000_000),
         "numbers": lambda: array.array("d", bytes(8 * 5_000_000)),

@@ -109,19 +109,31 @@ def save_array(x: np.ndarray[Any, Any]) -> Restore:
     return restore
 
 
+def _is_owner(x: np.ndarray[Any, Any]) -> bool:
+    """Return whether an array owns its memory, or has it from a buffer that can be written to."""
+    try:
+        return x.base is None or not memoryview(x.base).readonly  # type: ignore[arg-type]
+    except TypeError:  # no buffer
+        return False
+
+
 def freeze_array(x: np.ndarray[Any, Any]) -> Restore:
     """Make an array read-only that is too large to be copied for every pass, with the arrays that it is a view of.
 
     Raises:
-        UnsupportedModelError: its memory is that of a tensor, such as a parameter, to which another alias may write.
+        UnsupportedModelError: its memory is that of a tensor, such as a parameter, or of another object that NumPy could not
+            make writable again.
     """
+    if not x.flags.writeable:
+        return lambda: None
     chain = [x]
     while isinstance(chain[-1].base, np.ndarray):
         chain.append(chain[-1].base)
-    if isinstance(chain[-1].base, Tensor) and x.flags.writeable:
+    owner = chain[-1]
+    if not _is_owner(owner):
         raise UnsupportedModelError(
-            f"the model or loss holds a NumPy array of {x.size:,} numbers in the memory of a tensor, such as a parameter: what "
-            "is written to it would outlive the pass; hold a copy of it, or the tensor"
+            f"the model or loss holds a NumPy array of {x.size:,} numbers in the memory of a {type(owner.base).__name__}: what is "
+            "written to it would outlive the pass; hold a copy of it"
         )
     frozen = [each for each in reversed(chain) if each.flags.writeable]  # the one that owns the memory first
     for each in frozen:
