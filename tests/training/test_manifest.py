@@ -369,6 +369,41 @@ def test_users_are_compared_by_all_their_examples():
     assert found(DATA, lambda users: Subset(users, [0, 2])) is None
 
 
+def test_another_division_into_users_is_another_data_set():
+    ids, key = [number % 3 for number in range(N)], b"k" * 32
+
+    def found(ids, cap=2):
+        return Fingerprint.of(privet.units.Users(DATA, ids, cap=cap), [], key).division
+
+    assert found(ids) == found(ids) is not None
+    assert len({found(ids), found(ids, cap=1), found([number // 3 for number in range(N)])}) == 3
+    assert (
+        Fingerprint.of(privet.units.Groups(DATA, 2), [], key).division
+        != Fingerprint.of(privet.units.Groups(DATA, 3), [], key).division
+    )
+    assert Fingerprint.of(DATA, [], key).division is None
+
+
+def test_a_run_of_users_is_not_resumed_with_others(tmp_path):
+    loss = privet.units.grouped(lambda model, batch: model(batch[0]).square().flatten(1).sum(1))
+    plan = privet.Plan(
+        examples=3, unit="one user", sampling=privet.sampling.FullBatch(), steps=4, clipping=privet.clipping.Flat(0.3),
+        delta=1e-3, noise=privet.noise.Gaussian(2.0),
+    )  # fmt: skip
+    divisions = [[number % 3 for number in range(N)], [min(number, 2) for number in range(N)]]
+
+    def parts(ids):
+        model = nn.Linear(DATA.tensors[0].shape[1], 1)
+        return model, loss, torch.optim.SGD(model.parameters(), lr=0.1), privet.units.Users(DATA, ids, cap=2)
+
+    with privet.Training(plan, *parts(divisions[0]), tmp_path / "run") as training:
+        next(iter(training))
+    with pytest.raises(LedgerError, match="the division into units"):
+        privet.Training.resume(tmp_path / "run", *parts(divisions[1]))
+    with privet.Training.resume(tmp_path / "run", *parts(divisions[0])) as training:
+        assert training.steps_spent == 1
+
+
 def test_items_of_an_unknown_data_set_are_not_read():
     class Secret(Items):
         def __getitem__(self, index):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Groups", "Users"]
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,7 +35,12 @@ class _Units(BatchDataset):
         index: (U, k) examples of each unit; missing ones repeat an example of the unit.
         mask: (U, k) True where there is an example.
         collate: list of one example → batch of one.
+
+    Attributes:
+        division: digest of how the examples are divided into units, without the choice among a unit's examples; private.
     """
+
+    division: str
 
     def __init__(self, dataset: Dataset[Any], index: Indices, mask: NDArray[np.bool_], collate: Collate | None) -> None:
         self._rows, self._index, self._mask = ExampleReader(dataset, collate), index, mask
@@ -149,6 +155,7 @@ class Users(_Units):
         count("cap", cap, fix="It is the most examples of a user that are used.")
         examples = check_map_style(dataset)
         names, user = np.unique(_check_ids(ids, examples), return_inverse=True)
+        self.division = hashlib.sha256(f"{cap};".encode() + user.astype("<i8").tobytes()).hexdigest()
         # A random order of all examples, stably sorted by user: an independent random order within each user.
         order = permutation(examples, SecureSource().words if words is None else words)
         order = order[np.argsort(user[order], kind="stable")]
@@ -204,6 +211,7 @@ class Groups(_Units):
         count("size", size, fix="It is the number of examples that are clipped as one.")
         examples = check_map_style(dataset)
         self.privacy_unit = group_unit(size)
+        self.division = f"groups of {size}"
         starts = np.arange(0, examples, size)[:, None]
         index = starts + np.arange(size)
         mask = index < examples

@@ -133,6 +133,8 @@ def _hidden_differences(path: Path, parts: Parts) -> Iterator[str]:
         yield "data: the contents that the run was started with → other contents"
     if before.numbers != now.numbers:
         yield "loss: the numbers that its functions were built with → other numbers"
+    if before.division is not None and before.division != now.division:
+        yield "data: the division into units that the run was started with → another"
     if before.frozen is not None and before.frozen != now.frozen:
         fix = "load the same weights, or build the model after the same torch.manual_seed"
         yield f"model: the frozen parameters that the run was started with → others (checkpoints do not hold them: {fix})"

@@ -42,6 +42,7 @@ class Fingerprint:
         numbers: HMAC-SHA256 of the numbers that the loss function was built with.
         frozen: HMAC-SHA256 of the digest of the model's frozen parameters; None if there are none, or in a file of before they
             were described.
+        division: HMAC-SHA256 of how examples are divided into units; None if an example is the unit, or likewise.
 
     Guarantee:
         Without the key, the digests are indistinguishable from random bytes, so no guess of the data can be tested with them.
@@ -51,6 +52,7 @@ class Fingerprint:
     data: str | None
     numbers: str
     frozen: str | None = None
+    division: str | None = None
 
     @classmethod
     def of(cls, dataset: Any, numbers: Sequence[float], key: bytes | None = None, frozen: str | None = None) -> Fingerprint:
@@ -67,7 +69,9 @@ class Fingerprint:
         """
         key = secrets.token_bytes(32) if key is None else key
         held = _digest_text(key, json.dumps([float(number) for number in numbers]))
-        return cls(key, _digest_data(key, dataset), held, None if frozen is None else _digest_text(key, frozen))
+        division = dataset.division if _is_units(dataset) else None
+        others = (None if text is None else _digest_text(key, text) for text in (frozen, division))
+        return cls(key, _digest_data(key, dataset), held, *others)
 
     @classmethod
     def from_text(cls, text: str, place: object) -> Fingerprint:
@@ -83,16 +87,16 @@ class Fingerprint:
         try:
             match from_json(text):
                 case {"format": 1, "key": str(key), "data": str() | None as data, "numbers": str(numbers), **others}:
-                    frozen = others.get("frozen")
-                    if isinstance(frozen, str | None):
-                        return cls(bytes.fromhex(key), data, numbers, frozen)
+                    frozen, division = others.get("frozen"), others.get("division")
+                    if isinstance(frozen, str | None) and isinstance(division, str | None):
+                        return cls(bytes.fromhex(key), data, numbers, frozen, division)
         except (DocumentError, ValueError):
             pass
         raise LedgerError(f"{place} is damaged; restore it, or remove it to resume without a comparison of the data")
 
     def to_text(self) -> str:
         """Return the text of the file."""
-        held = {"data": self.data, "numbers": self.numbers, "frozen": self.frozen}
+        held = {"data": self.data, "numbers": self.numbers, "frozen": self.frozen, "division": self.division}
         return json.dumps({"format": _FORMAT, "key": self.key.hex(), **held}) + "\n"
 
 
@@ -101,9 +105,8 @@ def tensor_rows(dataset: Any) -> Iterator[tuple[tuple[Tensor, ...], Positions]]:
 
     Of units such as users, all examples are yielded: which of them an entry uses may be drawn anew when the units are made.
     """
-    units = getattr(dataset, "rows_of_entries", None)
-    if callable(units):
-        yield from tensor_rows(units()[0])
+    if _is_units(dataset):
+        yield from tensor_rows(dataset.rows_of_entries()[0])
         return
     if any(map(_holds_units, _wrapped(dataset))):
         return
@@ -147,8 +150,12 @@ def _wrapped(dataset: Any) -> Sequence[Any]:
     return list(dataset.datasets) if isinstance(dataset, ConcatDataset) else []
 
 
+def _is_units(dataset: Any) -> bool:
+    return callable(getattr(dataset, "rows_of_entries", None))
+
+
 def _holds_units(dataset: Any) -> bool:
-    return callable(getattr(dataset, "rows_of_entries", None)) or any(map(_holds_units, _wrapped(dataset)))
+    return _is_units(dataset) or any(map(_holds_units, _wrapped(dataset)))
 
 
 def _digest_data(key: bytes, dataset: Any) -> str | None:

@@ -132,8 +132,8 @@ def freeze_array(x: np.ndarray[Any, Any]) -> Restore:
     owner = chain[-1]
     if not _is_owner(owner):
         raise UnsupportedModelError(
-            f"the model or loss holds a NumPy array of {x.size:,} numbers in the memory of a {type(owner.base).__name__}: what is "
-            "written to it would outlive the pass; hold a copy of it"
+            f"the model or loss holds a NumPy array of {x.size:,} numbers in the memory of a {type(owner.base).__name__}: what "
+            "is written to it would outlive the pass; hold a copy of it"
         )
     frozen = [each for each in reversed(chain) if each.flags.writeable]  # the one that owns the memory first
     for each in frozen:
