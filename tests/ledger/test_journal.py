@@ -187,3 +187,20 @@ def test_a_chain_in_memory_knows_its_lines():
     chain.close()
     with pytest.raises(LedgerError, match="it was closed"):
         chain.append({"record": "entry"})
+
+
+@pytest.mark.parametrize("change", ["replaced", "removed"])
+def test_a_file_that_is_no_longer_there_is_not_written_to(change, tmp_path):
+    """Records of steps would be lost with the file that has the name no more."""
+    path = tmp_path / "journal"
+    with Journal(path, "the journal") as journal:
+        journal.append({"kind": "one"})
+        if change == "replaced":
+            (tmp_path / "copy").write_bytes(path.read_bytes())
+            (tmp_path / "copy").replace(path)
+        else:
+            path.unlink()
+        with pytest.raises(LedgerError, match="could not be made durable"):
+            journal.append({"kind": "two"})
+        with pytest.raises(LedgerError, match="cannot be written any more"):
+            journal.append({"kind": "three"})

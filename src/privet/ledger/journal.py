@@ -192,6 +192,9 @@ class Journal(Chain):
 
     def _write(self, line: bytes) -> None:
         assert self._descriptor is not None
+        # Synchronisation and editors replace a file by another of the same name: what is written to the old one is lost.
+        if not os.path.samestat(os.fstat(self._descriptor), os.stat(self.path)):
+            raise OSError(errno.ENOENT, "the file was replaced by another one")
         if os.write(self._descriptor, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         synchronise(self._descriptor)
