@@ -259,7 +259,7 @@ class ExampleCalls(GuardedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
-        if batched and func in _UNRELIABLE:
+        if batched and (func in _UNRELIABLE or (func in _FILLS and is_batched(_pick(_FILLED, args, options)[0]))):
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         if written and func not in _RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
@@ -386,9 +386,10 @@ _PLAIN = {type(None), bool, int, float, str, torch.dtype}  # kinds of most argum
 _is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
 # Functions whose batching rule, or the rule of their gradient, is wrong in some version of torch, and what differentiates anew.
 _UNRELIABLE: set[Any] = {
-    torch.autograd.grad, torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_, torch.index_fill, Tensor.index_fill,
-    Tensor.index_fill_, getattr(F, "linear_cross_entropy", None),
+    torch.autograd.grad, torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_,
+    getattr(F, "linear_cross_entropy", None),
 } - {None}  # fmt: skip
+_FILLS, _FILLED = {torch.index_fill, Tensor.index_fill, Tensor.index_fill_}, ((3, "value"),)  # likewise, for a value per example
 _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 
 

@@ -69,7 +69,7 @@ class Fingerprint:
         """
         key = secrets.token_bytes(32) if key is None else key
         held = _digest_text(key, json.dumps([float(number) for number in numbers]))
-        division = dataset.division if _is_units(dataset) else None
+        division = getattr(dataset, "division", None) if _is_units(dataset) else None
         others = (None if text is None else _digest_text(key, text) for text in (frozen, division))
         return cls(key, _digest_data(key, dataset), held, *others)
 

@@ -41,6 +41,5 @@ def _is_user_class(kind: type) -> bool:
     """Return whether a class, or a function in it, is from user code; generated functions are from no module."""
     functions = (value for value in vars(kind).values() if isinstance(value, types.FunctionType))
     written = (function for function in functions if function.__globals__.get("__name__") in sys.modules)
-    return is_user_code(str(kind.__module__)) or any(
-        map(is_user_function, written)
-    )  # Cython's metaclasses have a descriptor there
+    place = str(kind.__module__)  # a descriptor, in a metaclass of Cython's
+    return is_user_code(place) or any(map(is_user_function, written))
