@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["HANDLERS", "OPERATORS", "Handler", "Rule", "handlers_of", "register_handler", "register_operator"]
+__all__ = [
+    "HANDLERS",
+    "OPERATORS",
+    "Handler",
+    "Rule",
+    "handlers_of",
+    "has_operators",
+    "register_handler",
+    "register_operator",
+]
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -73,6 +82,12 @@ def register_operator(name: str) -> Callable[[Rule], Rule]:
         return rule
 
     return register
+
+
+def has_operators(module: str) -> bool:
+    """Return whether the package of a Python module has operators with rules here."""
+    package = module.partition(".")[0]
+    return any(name.startswith(f"{package}::") for name in OPERATORS)
 
 
 def handlers_of(rules: Iterable[Rule]) -> dict[Any, Handler]:

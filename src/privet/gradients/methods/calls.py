@@ -6,6 +6,7 @@ __all__ = ["ExampleCalls", "GuardedCalls", "WriteError", "is_write"]
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.utils import _pytree as pytree
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.batching import SEQUENCES, check_not_nested, is_batched, is_differentiable
 from privet.gradients.core.consensus import agree_on
-from privet.gradients.core.handlers import HANDLERS, OPERATORS
+from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
@@ -310,10 +311,9 @@ class ExampleCalls(GuardedCalls):
             # A batched tensor never requires a gradient itself; whether the physical one does, depends on no example.
             asked = is_differentiable(args[0])
             if func == _GRAD_FN_GET and asked:
-                raise UntraceableError(
-                    "grad_fn of a tensor with parameters is read; hooks there would receive the sum of gradients"
-                )
-            if is_batched(args[0]):
+                raise UntraceableError("the grad_fn of a tensor is read; hooks there would receive the sum of gradients")
+            # A package whose operators have rules chooses by it between these operators and autograd functions of its own.
+            if is_batched(args[0]) and not has_operators(sys._getframe(2).f_globals.get("__name__", "")):
                 return {_GRAD_FN_GET: None, _LEAF_GET: not asked, _ASKED_GET: asked}[func]
         return super()._access_attribute(func, name, args)
 
