@@ -22,6 +22,13 @@ def test_an_uncalibrated_plan_is_refused():
         setup(plan(steps=None), torch.randn(N, D))
 
 
+class Sharpness(torch.optim.Optimizer):
+    """An optimizer that evaluates the loss at a second point."""
+
+    def step(self, closure):
+        return closure()
+
+
 def test_optimizers_that_do_not_fit_are_refused():
     data = TensorDataset(torch.randn(N, D))
     model, other = Probe(), Probe()
@@ -30,6 +37,9 @@ def test_optimizers_that_do_not_fit_are_refused():
     used.step()
     for optimizer, says in (
         (torch.optim.LBFGS(model.parameters()), "one gradient per step"),
+        (Sharpness(model.parameters(), {}), "one gradient per step"),
+        (torch.optim.SparseAdam(model.parameters()), "for dense gradients"),
+        (torch.optim.Adam(model.parameters(), differentiable=True), "for dense gradients"),
         (torch.optim.SGD(other.parameters(), lr=0.1), "without w"),
         (torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1), "foreign"),
         (used, "state from earlier"),

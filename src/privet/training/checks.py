@@ -12,6 +12,8 @@ __all__ = [
     "choose_physical_batch_size",
 ]
 
+import functools
+import inspect
 import math
 import os
 from collections.abc import Mapping
@@ -113,10 +115,16 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
             "Combine several over disjoint parameters: privet.optim.Combined(*optimizers).",
         )  # fmt: skip
     every = list(wrapped(optimizer)) if isinstance(optimizer, torch.optim.Optimizer) else []
-    if not every or any(isinstance(each, torch.optim.LBFGS) for each in every):
+    if not every or any(map(_evaluates_again, map(type, every))):
         raise InvalidArgumentError(
             "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",
             "An optimizer that evaluates the loss again (LBFGS, closures) would use the data outside the plan.",
+        )  # fmt: skip
+    if any(isinstance(each, torch.optim.SparseAdam) or _is_differentiated(each) for each in every):
+        raise InvalidArgumentError(
+            "optimizer", f"{type(optimizer).__name__} for sparse gradients, or with differentiable=True",
+            "one for dense gradients",
+            "A release is dense, and nothing is differentiated through a step: use Adam, or leave differentiable out.",
         )  # fmt: skip
     held = [_moved(each) for each in every]
     names = {id(parameter): name for name, parameter in parameters.items()}
@@ -129,6 +137,18 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
         raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
     if fresh:
         check_fresh_optimizer(optimizer, parameters)
+
+
+@functools.lru_cache(maxsize=64)
+def _evaluates_again(kind: Any) -> bool:
+    """Return whether optimizers of a class evaluate the loss in a step: by a closure that `step` cannot do without."""
+    closure = inspect.signature(kind.step).parameters.get("closure")
+    needed = closure is not None and closure.default is inspect.Parameter.empty and closure.kind is not closure.VAR_POSITIONAL
+    return needed or issubclass(kind, torch.optim.LBFGS)
+
+
+def _is_differentiated(optimizer: torch.optim.Optimizer) -> bool:
+    return any(group.get("differentiable") for group in optimizer.param_groups)
 
 
 def _moved(optimizer: torch.optim.Optimizer) -> set[int]:
