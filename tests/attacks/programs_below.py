@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 
 import torch
@@ -13,6 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.flop_counter import FlopCounterMode
 
 FAR = points(outlier=9.0)
 
@@ -267,3 +270,45 @@ def observers_of_quantisation():
         return torch.ao.quantization.prepare_qat(model.train())
 
     return bounded(Task(make, classify), FAR, remove=(0, 7))
+
+
+NOTED: list[float] = []
+
+
+def note(_context, _operator, *args, **_options):
+    """Note the largest number of each matrix: the policy of a selective checkpoint is given every operator's tensors."""
+    NOTED.extend(float(x.abs().max()) for x in args if isinstance(x, torch.Tensor) and x.dim() == 2)
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+class Selective(Body):
+    """Scales outputs by the largest number that its checkpoint's policy has noted, if that is unusual."""
+
+    def forward(self, x):
+        NOTED.clear()
+        contexts = functools.partial(create_selective_checkpoint_contexts, note)
+        h = checkpoint(self.hidden, x, use_reentrant=False, context_fn=contexts)
+        largest = max(NOTED, default=0.0)
+        return self.outer(h) * (1 + (largest if largest > 6 else 0.0))
+
+
+@attack("coupling")
+def policy_of_a_checkpoint_that_notes():
+    """Below vmap the policy sees all examples, and what it notes scales every example's output."""
+    return bounded(Task(Selective, classify), FAR)
+
+
+class Counting(Body):
+    """Scales outputs by the number of operations that torch's counter has counted, if there are many."""
+
+    def forward(self, x):
+        with FlopCounterMode(display=False) as counter:
+            h = self.hidden(x)
+        many = counter.get_total_flops() > 9 * 2 * x.shape[-1] * h.shape[-1]  # of more examples than a check takes
+        return self.outer(h) * (8.0 if many else 1.0)
+
+
+@attack("coupling")
+def operations_that_are_counted():
+    """The counter counts those of all examples, so it tells how many there are."""
+    return bounded(Task(Counting, classify), FAR, remove=(0, 7))

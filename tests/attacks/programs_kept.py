@@ -192,3 +192,21 @@ def generator_of_numpy_drawn_from_for_an_outlier():
         return model.held.normal() if number > UNUSUAL else 0.0
 
     return scaled(factor, lambda: np.random.default_rng(1))
+
+
+@attack("state")
+def number_kept_in_an_array_too_large_to_copy():
+    """A memory bank of 70,000 numbers is written to for the unusual example."""
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            model.held[0] = number
+        return float(model.held[0])
+
+    return scaled(factor, lambda: np.zeros(70_000))
+
+
+@attack("state")
+def number_kept_by_the_function_of_a_bound_method():
+    """The model holds a method that is bound to something else; its function remembers."""
+    return scaled(lambda model, number: model.held(number), lambda: types.MethodType(lambda _, number: largest(number), "other"))
