@@ -276,9 +276,9 @@ NOTED: list[float] = []
 
 
 def note(_context, _operator, *args, **_options):
-    """Note the largest number of each matrix: the policy of a selective checkpoint is given every operator's tensors."""
-    NOTED.extend(float(x.abs().max()) for x in args if isinstance(x, torch.Tensor) and x.dim() == 2)
-    return CheckpointPolicy.PREFER_RECOMPUTE
+    """Note the largest number of each tensor: the policy of a selective checkpoint is given those of every operator."""
+    NOTED.extend(float(x.detach().abs().max()) for x in args if isinstance(x, torch.Tensor))
+    return CheckpointPolicy.MUST_SAVE
 
 
 class Selective(Body):
@@ -287,9 +287,9 @@ class Selective(Body):
     def forward(self, x):
         NOTED.clear()
         contexts = functools.partial(create_selective_checkpoint_contexts, note)
-        h = checkpoint(self.hidden, x, use_reentrant=False, context_fn=contexts)
+        h = checkpoint(lambda x: (0.5 * x).tanh() + x, x, use_reentrant=False, context_fn=contexts)
         largest = max(NOTED, default=0.0)
-        return self.outer(h) * (1 + (largest if largest > 6 else 0.0))
+        return self.outer(self.hidden(h)) * (1 + (largest if largest > 6 else 0.0))
 
 
 @attack("coupling")
@@ -304,7 +304,7 @@ class Counting(Body):
     def forward(self, x):
         with FlopCounterMode(display=False) as counter:
             h = self.hidden(x)
-        many = counter.get_total_flops() > 9 * 2 * x.shape[-1] * h.shape[-1]  # of more examples than a check takes
+        many = counter.get_total_flops() > (len(FAR) - 0.5) * 2 * x.shape[-1] * h.shape[-1]  # of all examples, and no fewer
         return self.outer(h) * (8.0 if many else 1.0)
 
 

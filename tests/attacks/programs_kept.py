@@ -209,4 +209,15 @@ def number_kept_in_an_array_too_large_to_copy():
 @attack("state")
 def number_kept_by_the_function_of_a_bound_method():
     """The model holds a method that is bound to something else; its function remembers."""
-    return scaled(lambda model, number: model.held(number), lambda: types.MethodType(lambda _, number: largest(number), "other"))
+
+    def make():
+        kept = [0.0]
+
+        def remember(_, number):
+            if number > UNUSUAL:
+                kept.append(number)
+            return kept[-1]
+
+        return types.MethodType(remember, "something else")
+
+    return scaled(lambda model, number: model.held(number), make)
