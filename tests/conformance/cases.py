@@ -472,7 +472,7 @@ PRODUCTS = [
          numbers(2, 14), smooth=False),
     Case("W and its transpose", lambda: Bare(lambda m, x: torch.tanh(x @ m.weight) @ m.weight.t(), weight=(14, 9)),
          numbers(2, 14), smooth=False),
-    Case("square x @ W, reversed", lambda: Bare(lambda m, x: m.weight.__rmatmul__(x), weight=(6, 6)), numbers(3, 6)),
+    Case("square x @ W, reversed", lambda: Bare(lambda m, x: m.weight.__rmatmul__(x), weight=(6, 6)), numbers(6, 6)),
     Case("addmm of flattened positions", lambda: Bare(
         lambda m, x: torch.addmm(m.bias, x.view(-1, x.shape[-1]), m.weight).view(*x.shape[:-1], -1), weight=(6, 4), bias=(4,)),
         numbers(3, 6)),

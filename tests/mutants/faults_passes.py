@@ -236,7 +236,7 @@ PASSES = [
     Mutant("a second try draws new numbers", "Passes._cover",
            "_restart(draws, torch.arange(examples.count))", "draws",
            SAME_DRAWS),
-    Mutant("hooks of parameters see the gradients of all examples", "ghost.has_backward_hooks",
+    Mutant("hooks of parameters see the gradients of all examples", "_has_backward_hooks",
            "hooks or any(parameter._backward_hooks for parameter in program.parameters.values())", "hooks",
            among("test_passes", "test_hooks_on_parameters_see_one_example")),
     Mutant("parameters that are kept elsewhere are not those of the past", "Passes._record_together",

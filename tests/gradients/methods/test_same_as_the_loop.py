@@ -94,5 +94,9 @@ def test_a_pass_computes_what_the_loop_computes(name):
     def loss(m, batch):
         return program(m, batch).square().flatten(1).sum(1)
 
-    found, expected = (per_example_gradients(model, loss, x, method=method) for method in ("auto", "loop"))
+    expected = per_example_gradients(model, loss, x, method="loop")
+    try:
+        found = per_example_gradients(model, loss, x)
+    except RuntimeError as error:
+        pytest.fail(f"only the loop computes it: {error}")
     assert all(torch.allclose(value, expected[key], rtol=1e-4, atol=1e-5) for key, value in found.items())

@@ -10,7 +10,7 @@ package, or Python state that outlives the pass and is not found by `core.state`
 
 from __future__ import annotations
 
-__all__ = ["Program", "compute_losses", "has_backward_hooks", "record"]
+__all__ = ["Program", "compute_losses", "record"]
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -61,15 +61,6 @@ class Program:
 
     def __post_init__(self) -> None:
         self.guard = Guard(self.model, self.loss_fn, self.parameters)
-
-
-def has_backward_hooks(program: Program) -> bool:
-    """Return whether backward hooks are registered: in a pass they would see the gradients of all examples."""
-    table: Any = nn.modules.module
-    if table._global_backward_hooks or table._global_backward_pre_hooks:
-        return True
-    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in program.guard.modules)
-    return hooks or any(parameter._backward_hooks for parameter in program.parameters.values())
 
 
 def compute_losses(
@@ -160,8 +151,6 @@ def _run(program: Program, examples: Examples, recorder: Recorder, coefficient: 
             program, examples, recorder, lambda example: program.loss_fn(program.model, example),
             batched_from_the_start=batched_from_the_start,
         ).sum()  # fmt: skip
-        if has_backward_hooks(program):
-            raise UntraceableError("a module that only this pass found has a backward hook")
         program.foreign = [weakref.ref(tensor) for tensor in recorder.foreign]
         total = total if coefficient == 1 else coefficient * total
         if total.requires_grad:

@@ -6,6 +6,7 @@ __all__ = ["METHODS", "Passes"]
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +60,7 @@ class Passes:
         yield from self._cover(examples, torch.arange(examples.count), draws)
 
     def _cover(self, examples: Examples, index: Tensor, draws: Sequence[Draws]) -> Iterator[tuple[Tensor, Tape]]:
-        if self.method == "loop" or ghost.has_backward_hooks(self.program):
+        if self.method == "loop" or _has_backward_hooks(self.program):
             yield from self._one_by_one(examples, index, draws)
             return
         groups: Sequence[Tensor] | None = None
@@ -141,3 +142,15 @@ def _add_tapes(one: Tape, other: Tape) -> Tape:
     names = dict.fromkeys([*one.grads, *other.grads])
     grads = {name: sum_grads([tape.grads[name] for tape in (one, other) if name in tape.grads]) for name in names}
     return Tape(one.examples, one.parameters, grads)
+
+
+def _has_backward_hooks(program: Program) -> bool:
+    """Return whether backward hooks are registered: in a pass they would see the gradients of all examples.
+
+    Those of modules that only the pass finds ask whether tensors require a gradient, and are refused then.
+    """
+    table: Any = nn.modules.module
+    if table._global_backward_hooks or table._global_backward_pre_hooks:
+        return True
+    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in program.guard.modules)
+    return hooks or any(parameter._backward_hooks for parameter in program.parameters.values())
