@@ -52,6 +52,23 @@ def test_arrays_over_files_and_buffers_are_writable_again(tmp_path):
     assert all(each.flags.writeable for each in model.held)
 
 
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_a_small_view_of_a_large_array_is_restored(method):
+    bank = np.zeros(LARGE)
+    model = nn.Linear(3, 2)
+    model.held = [memoryview(bank)[4:8], memoryview(bank.reshape(2, -1))]
+    model.held[1].release()
+
+    def write(m, batch):
+        m.held[0][1] += 1.0
+        return losses(m, batch) * (1 + m.held[0][1])
+
+    found = per_example_norms(model, write, torch.ones(4, 3), method=method)
+    assert torch.allclose(found, found[:1].expand(4))
+    assert not bank.any()
+    assert bank.flags.writeable
+
+
 @pytest.mark.parametrize("kind", ["parameter", "capsule", "view", "bytes", "numbers"])
 def test_what_cannot_be_restored_is_refused(kind):
     model = nn.Linear(3, LARGE)

@@ -210,10 +210,20 @@ def _too_large(kind: str, size: int) -> UnsupportedModelError:
 
 
 def _save_view(view: memoryview) -> Restore:
-    """Refuse a large view that can be written to; what a small one shows is saved with its owner."""
-    if view.nbytes > SMALL and not view.readonly:
-        raise _too_large("memoryview", view.nbytes)
-    return lambda: None
+    """Save what a view shows, as it can be written to although its owner, a large array, is read-only.
+
+    Raises:
+        UnsupportedModelError: it can be written to, and is too large to be copied for every pass.
+    """
+    try:
+        shown = np.asarray(view)
+    except ValueError:  # it was released
+        return lambda: None
+    if not shown.flags.writeable:
+        return lambda: None
+    if shown.nbytes > SMALL:
+        raise _too_large("memoryview", shown.nbytes)
+    return save_array(shown)
 
 
 def _save_stream(stream: io.StringIO | io.BytesIO) -> Restore:
