@@ -402,7 +402,7 @@ CORE = [
            "func in _UNRELIABLE or", "False or",
            among("test_same_as_the_loop", "test_a_pass_computes_what_the_loop_computes[select_scatter]")),
     Mutant("values that examples fill in are the last example's", "ExampleCalls.call",
-           "is_batched(_pick(_FILLED, args, options)[0])", "False",
+           "is_batched(pick_arguments(_FILLED, args, options)[0])", "False",
            among("test_same_as_the_loop", "test_a_pass_computes_what_the_loop_computes[index_fill]")),
     Mutant("a table per example is padded for the first only", "embedding.embedding.embedding",
            "if padding_idx is not None:", "if False:",

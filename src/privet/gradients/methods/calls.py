@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["ExampleCalls", "GuardedCalls", "WriteError", "is_write"]
+__all__ = ["ExampleCalls", "GuardedCalls", "WriteError"]
 
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,12 +25,8 @@ from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.random import RULES, Draw
+from privet.gradients.methods.writes import find_written, is_write, may_write, pick_arguments
 
-_IN_PLACE_OPERATORS = {
-    f"__i{name}__"
-    for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"]
-}  # fmt: skip
-_HARMLESS = {"requires_grad_", "detach_", "retain_grad", "__setitem__"}
 _ACCESS = {"__get__", "__set__", "__delete__"}
 _BACKWARD = {Tensor.backward, torch.autograd.backward}
 _FACTORIES = {
@@ -44,74 +40,10 @@ class WriteError(UnsupportedModelError):
     """User code writes to something that outlives the pass."""
 
 
-@functools.cache
-def is_write(name: str) -> bool:
-    """Return whether a torch function of this name writes to its first argument."""
-    if name.startswith("__"):
-        return name == "__setitem__" or name in _IN_PLACE_OPERATORS
-    return name.endswith("_") and name not in _HARMLESS
-
-
-def _find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]:
-    """Return the tensors that a call writes to.
-
-    Names and the options `out` and `inplace` tell it; the schema, of an operator; and a table, of running statistics.
-    """
-    targets: list[Any] = []
-    if is_write(name) or options.get("inplace"):
-        targets += args[:1] or [options]  # initialisers pass on all arguments by name
-    if options.get("out") is not None:
-        targets.append(options["out"])
-    if isinstance(func, _OPERATORS):
-        targets += _pick(_written_arguments(func), args, options)
-    elif func in _STATISTICS:
-        flag, default, arguments = _STATISTICS[func]
-        if flag is None or (args[5] if len(args) > 5 else options.get(flag, default)):
-            targets += _pick(arguments, args, options)
-    return [x for x in pytree.tree_leaves(targets) if isinstance(x, Tensor)] if targets else []
-
-
 @functools.lru_cache(maxsize=4096)
 def _is_watched(func: Any, name: str) -> bool:
     """Return whether a function may be refused, or can write to an argument besides `out` and the target of `inplace`."""
-    refused = func in _BACKWARD or func in _RENORMALISING or name in _HOOKS or name in _ALIASING
-    return refused or is_write(name) or isinstance(func, _OPERATORS) or func in _STATISTICS
-
-
-def _pick(arguments: Iterable[tuple[int, str]], args: Any, options: Any) -> list[Any]:
-    """Return the arguments at these positions, or of these names."""
-    return [args[place] if place < len(args) else options.get(name) for place, name in arguments]
-
-
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-
-
-@functools.cache
-def _written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
-    """Return the positions and names of the arguments that an operator, in any of its overloads, writes to."""
-    overloads = [operator] if hasattr(operator, "_schema") else [getattr(operator, name) for name in operator.overloads()]
-    return tuple(
-        {
-            (place, argument.name): None
-            for overload in overloads
-            for place, argument in enumerate(overload._schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        }
-    )
-
-
-_RUNNING = ((1, "running_mean"), (2, "running_var"))
-_NATIVE = ((3, "running_mean"), (4, "running_var"))
-_OBSERVED = ((3, "running_min"), (4, "running_max"), (5, "scale"), (6, "zero_point"))
-# Functions that update statistics → the flag that asks for it (None: always; always the sixth argument), its default, what is
-# written to.
-_STATISTICS: dict[Any, tuple[str | None, bool, tuple[tuple[int, str], ...]]] = {
-    F.batch_norm: ("training", False, _RUNNING), F.instance_norm: ("use_input_stats", True, _RUNNING),
-    torch.batch_norm: ("training", False, _NATIVE), torch.instance_norm: ("use_input_stats", True, _NATIVE),
-    torch.native_batch_norm: ("training", False, _NATIVE),
-    torch.fused_moving_avg_obs_fake_quant: (None, True, _OBSERVED),
-}  # fmt: skip
-_RULED = {F.batch_norm, F.instance_norm}  # their rules leave the statistics as they are
+    return func in _BACKWARD or func in _RENORMALISING or name in _HOOKS or name in _ALIASING or may_write(func, name)
 
 
 class GuardedCalls(TorchFunctionMode):
@@ -135,7 +67,7 @@ class GuardedCalls(TorchFunctionMode):
             return self._access_attribute(func, name, args)
         written: Sequence[Tensor] = ()
         if _is_watched(func, name) or "out" in options or "inplace" in options:
-            written = _find_written(func, name, args, options)
+            written = find_written(func, name, args, options)
             self._check_call(func, name, args, options, written)
             if name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
                 return func(args[0].detach().clone(), *args[1:], **options)
@@ -207,6 +139,7 @@ _HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 # Functions that would show the physical tensor behind one example's.
 _EXPOSING = {"untyped_storage", "storage", "_typed_storage", "data_ptr", "__reduce_ex__", "__repr__", "__deepcopy__"}
 _RENORMALISING = {F.embedding, F.embedding_bag}
+_RULED = {F.batch_norm, F.instance_norm}  # their rules leave the running statistics as they are
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
@@ -260,7 +193,7 @@ class ExampleCalls(GuardedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
-        if batched and (func in _UNRELIABLE or (func in _FILLS and is_batched(_pick(_FILLED, args, options)[0]))):
+        if batched and (func in _UNRELIABLE or (func in _FILLS and is_batched(pick_arguments(_FILLED, args, options)[0]))):
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         if written and func not in _RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")

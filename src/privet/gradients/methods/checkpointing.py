@@ -12,6 +12,8 @@ from typing import Any
 
 import torch.utils.checkpoint
 
+from privet.gradients.core.wrapping import wrap_for_good
+
 Rerun = Callable[[Callable[[], Any]], Any]
 
 # Functions of the passes that run now, and their threads.
@@ -58,15 +60,9 @@ def _find(entries: _Entries) -> Callable[[], Any] | None:
 
 
 def _watch_checkpoints() -> None:
-    """Wrap what checkpoints call, for good: passes may run in several threads at once, and end in any order.
-
-    Every pass looks again: a patch of somebody else's that began before the first pass removes the wrappers when it ends.
-    """
-    module: Any = torch.utils.checkpoint
+    """Wrap what checkpoints call; a backward pass fails, and the loop is used, if a version of torch lacks it."""
     for name, watch in _WATCHED:
-        plain = getattr(module, name, None)  # other versions of torch may lack it; the backward pass fails, and the loop is used
-        if plain is not None and not hasattr(plain, "watched"):
-            setattr(module, name, watch(plain))
+        wrap_for_good(torch.utils.checkpoint, name, watch)
 
 
 def _watch_parts(plain: Any) -> Any:
@@ -82,14 +78,11 @@ def _watch_parts(plain: Any) -> Any:
 
         return plain(once_more, *settings, **options)
 
-    generator.watched = True  # type: ignore[attr-defined]
     return generator
 
 
 def _watch_reentrant(plain: Any) -> Any:
     class Noticed(plain):  # type: ignore[misc]
-        watched = True
-
         @classmethod
         def apply(cls, *args: Any) -> Any:
             notice = _find(_notices)

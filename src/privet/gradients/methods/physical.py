@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["forbid_user_code_on_physical_batch"]
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.core.wrapping import wrap_for_good
 
 _TRUSTED = ("torch.", "privet.")
 
@@ -38,7 +40,8 @@ def forbid_user_code_on_physical_batch() -> Iterator[None]:
         UntraceableError: on entry or inside, before user code receives a tensor.
     """
     _refuse_modes()
-    _watch_calls()
+    for owner, name, refuse in _REFUSALS:
+        wrap_for_good(owner, name, functools.partial(_watch, refuse=refuse))
     _running.append(None)
     try:
         yield
@@ -46,24 +49,12 @@ def forbid_user_code_on_physical_batch() -> Iterator[None]:
         _running.pop()
 
 
-def _watch_calls() -> None:
-    """Wrap what torch calls, for good: passes may run in several threads at once, and end in any order.
-
-    Every pass looks again: a patch of somebody else's that began before the first pass removes the wrapper when it ends.
-    """
-    for owner, name, refuse in _REFUSALS:
-        plain = getattr(owner, name, None)  # other versions of torch may lack it
-        if plain is not None and not hasattr(plain, "refuses"):
-            setattr(owner, name, _watched(plain, refuse))
-
-
-def _watched(plain: Callable[..., Any], refuse: Callable[..., None]) -> Callable[..., Any]:
+def _watch(plain: Callable[..., Any], refuse: Callable[..., None]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         if _running:
             refuse(*args)
         return plain(*args, **options)
 
-    call.refuses = True  # type: ignore[attr-defined]
     return call
 
 

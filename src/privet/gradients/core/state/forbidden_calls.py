@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.wrapping import wrap_for_good
 
 _pass = threading.local()  # `running` is true in a thread while it runs user code on examples
 _FORBIDDEN: tuple[tuple[Any, str, str], ...] = (
@@ -25,7 +26,8 @@ _FORBIDDEN: tuple[tuple[Any, str, str], ...] = (
 @contextlib.contextmanager
 def forbid_calls() -> Iterator[None]:
     """Return a context in which this thread cannot call what torch does not intercept and a snapshot does not restore."""
-    _watch_calls()
+    for owner, name, does in _FORBIDDEN:
+        wrap_for_good(owner, name, functools.partial(_forbid, does=does))
     before, _pass.running = getattr(_pass, "running", False), True
     try:
         yield
@@ -33,23 +35,11 @@ def forbid_calls() -> Iterator[None]:
         _pass.running = before
 
 
-def _watch_calls() -> None:
-    """Wrap the forbidden functions, for good: passes may run in several threads at once.
-
-    Every pass looks again: a patch of somebody else's that began before the first pass removes the wrapper when it ends.
-    """
-    for owner, name, does in _FORBIDDEN:
-        plain = getattr(owner, name, None)
-        if plain is not None and not hasattr(plain, "forbids"):
-            setattr(owner, name, _watched(plain, does))
-
-
-def _watched(plain: Callable[..., Any], does: str) -> Callable[..., Any]:
+def _forbid(plain: Callable[..., Any], does: str) -> Callable[..., Any]:
     @functools.wraps(plain)
     def call(*args: Any, **options: Any) -> Any:
         if getattr(_pass, "running", False):
             raise UnsupportedModelError(f"the model or loss {does}, while it runs on an example")
         return plain(*args, **options)
 
-    call.forbids = True  # type: ignore[attr-defined]
     return call
