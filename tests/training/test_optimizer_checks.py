@@ -5,14 +5,23 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ChainedScheduler, ExponentialLR, LambdaLR, LinearLR, ReduceLROnPlateau, SequentialLR, StepLR
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)  # fmt: skip
 from torch.optim.swa_utils import SWALR, AveragedModel
 from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError
 
-N = 20
+N, STEPS = 20, 3
 
 
 class Net(nn.Module):
@@ -24,7 +33,7 @@ class Net(nn.Module):
         return self.last(torch.tanh(self.first(x)))[:, 0]
 
 
-def training(model, optimizer, directory=None, steps=3, **options):
+def training(model, optimizer, directory=None, steps=STEPS, **options):
     plan = privet.Plan(
         examples=N, sampling=privet.sampling.Poisson(5.0), steps=steps, delta=1e-5,
         clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
@@ -202,6 +211,7 @@ def old(scheduler):
 SCHEDULERS = {
     "a chain": lambda o: ChainedScheduler([LinearLR(o), ExponentialLR(o, 0.9)], optimizer=o),
     "a sequence": lambda o: SequentialLR(o, [LinearLR(o), ExponentialLR(o, 0.9)], milestones=[2]),
+    "a cycle": lambda o: OneCycleLR(o, 0.1, total_steps=STEPS),
     "of averages": lambda o: SWALR(o, 0.01),
     "a function": lambda o: LambdaLR(o, lambda step: 0.9**step),
 }
@@ -221,6 +231,7 @@ def test_new_schedulers_are_stepped(make):
         (lambda o: old(StepLR(o, 1)), "StepLR after 1 steps"),
         (lambda o: ChainedScheduler([old(StepLR(o, 1))], optimizer=o), "ChainedScheduler after 1 steps"),
         (lambda o: ReduceLROnPlateau(o), "needs no arguments"),
+        (lambda o: OneCycleLR(o, 0.1, total_steps=STEPS - 1), "of at least"),
         (lambda o: object(), "LRScheduler"),
     ],
 )

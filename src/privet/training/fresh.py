@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from torch.optim.swa_utils import AveragedModel
 
 from privet._utils.tensors import gradient_dtype
@@ -56,8 +56,11 @@ def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[
         _check_attributes(each, names)
 
 
-def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *, fresh: bool) -> None:
-    """Refuse a scheduler of another optimizer, one whose steps need arguments, or, if `fresh`, one that has taken steps.
+def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, steps: int, *, fresh: bool) -> None:
+    """Refuse a scheduler that cannot take the run's steps.
+
+    Such as one of another optimizer, one that ends before the last of `steps`, one whose steps need arguments, or, if `fresh`,
+    one that has taken steps.
 
     Raises:
         InvalidArgumentError: says which.
@@ -80,6 +83,11 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *,
                 "scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0",
                 "It counts the steps of the run; create a new one, with a schedule that starts at the first step.",
             )  # fmt: skip
+    if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
+        raise InvalidArgumentError(
+            "scheduler", f"OneCycleLR(total_steps={scheduler.total_steps})", f"of at least {steps} steps, which the plan takes",
+            "It would end the run with an error after privacy has been spent. Use total_steps=plan.total_steps.",
+        )  # fmt: skip
 
 
 def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> None:

@@ -110,7 +110,7 @@ class Stepper(Unique):
         check_plan_suits(optimizer, plan, self._parameters)
         self.rows = ExampleReader(parts.dataset, parts.collate)
         if parts.scheduler is not None:
-            check_scheduler(parts.scheduler, optimizer, fresh=fresh)
+            check_scheduler(parts.scheduler, optimizer, plan.total_steps, fresh=fresh)
         if average is not None:
             check_average(average, model, fresh=fresh)
         self.state = TrainingState(plan, model, self._parameters, optimizer, parts.scheduler, average)

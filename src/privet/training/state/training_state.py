@@ -59,7 +59,7 @@ class TrainingState:
         self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
         self._masters = MasterWeights(parameters, optimizer)
-        self._divisor = plan.divisor
+        self._divisor, self._steps = plan.divisor, plan.total_steps
         self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist())
         times = plan.timetable()
         self._masks: MaskState | None = None
@@ -89,7 +89,7 @@ class TrainingState:
         """
         check_fresh_optimizer(self._optimizer, self._parameters)
         if self._scheduler is not None:
-            check_scheduler(self._scheduler, self._optimizer, fresh=True)
+            check_scheduler(self._scheduler, self._optimizer, self._steps, fresh=True)
         if self._average is not None:
             check_average(self._average, self._model, fresh=True)
 
