@@ -383,7 +383,7 @@ CORE = [
     Mutant("one pass's end is that of all", "forbid_user_code_on_physical_batch",
            "_running.pop()", "_running.clear()",
            among("test_physical", "test_passes_of_several_threads_may_end_in_any_order")),
-    Mutant("estimates see all examples", "clipping._map_examples",
+    Mutant("estimates see all examples", "forward_mode._map_examples",
            "with forbid_user_code_on_physical_batch()", "if True",
            among("test_projections", "test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_them")),
     Mutant("hooks see a sum of gradients", "ExampleCalls.call",

@@ -1,8 +1,24 @@
-"""Faults of the split of gradients by public subspaces."""
+"""Faults of the split of gradients by public subspaces, and of norms estimated from projections."""
+
+from functools import partial
 
 from mutant import Mutant, among
 
+PROJECTIONS = partial(among, "test_projections")
+
 MUTANTS = [
+    Mutant("norms are estimated from one projection", "clipping._estimate_norms",
+           "squares += sum(", "squares = sum(",
+           PROJECTIONS("test_contributions_follow_the_law_that_an_accountant_averages_over")),
+    Mutant("projections of some parameters are left out", "clipping._estimate_norms",
+           "for name, grad in tape.grads.items()", "for name, grad in list(tape.grads.items())[:1]",
+           PROJECTIONS("test_contributions_of_a_network_follow_the_law")),
+    Mutant("every batch has directions of its own", "ClippedSummer._sum_draw",
+           "directions = Directions(self._words(4)) if isinstance(rule, Projected) else None", "directions = None",
+           PROJECTIONS("test_steps_are_those_of_the_paper_in_physical_batches_of_any_size")),
+    Mutant("an estimate that is not finite is a weight", "clip_projected",
+           "((weights > 0) & precise_norms(tape, groups).isfinite())", "(weights >= 0)",
+           PROJECTIONS("test_a_gradient_that_only_a_backward_pass_finds_infinite_contributes_nothing")),
     Mutant("the embedding has noise as if it were all", "GEP.noise_scales",
            "self.sensitivity * math.sqrt(self.share)", "self.sensitivity",
            among("test_gep", "test_both_parts_are_one_mechanism_with_the_plans_multiplier")),

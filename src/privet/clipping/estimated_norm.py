@@ -18,16 +18,17 @@ from privet.errors import InvalidArgumentError, count, positive
 @register
 @dataclass(frozen=True)
 class Projected(Rule):
-    """Clip by norms estimated from random directions, in the memory of a plain step plus one direction.
+    """Clip by norms estimated from random directions.
 
     Args:
         rule: the rule to apply to the estimates; with one group, because an estimate is of the whole gradient.
-        projections: r ≥ 10; each costs about two forward passes. Use 30 or more: few projections give a very weak guarantee.
+        projections: r ≥ 10. Use 30 or more: few projections give a very weak guarantee.
 
     Guarantee:
         Only with an accountant that knows r. The estimate is ‖g‖·√(χ²ᵣ/r), so an example contributes up to the rule's sensitivity
         S times √(r/χ²ᵣ), which exceeds any bound with a small probability. `sensitivity` is the nominal S; the noise is scaled to
-        it, and the accountant averages over the distribution of the directions (which all examples share).
+        it, and the accountant averages over the distribution of the directions (which all examples share). The gradients that are
+        projected are those that are summed.
 
     Source:
         Bu et al. 2021, "Fast and Memory Efficient Differentially Private-SGD via JL Projections".

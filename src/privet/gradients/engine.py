@@ -26,7 +26,7 @@ from privet.gradients.methods.passes import METHODS, Passes
 from privet.gradients.methods.past_iterates import Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
 from privet.gradients.parameters import refuse_inference_mode, trainable
-from privet.gradients.projection.clipping import clip_projected, estimate_norms
+from privet.gradients.projection.clipping import clip_projected
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
 
@@ -95,9 +95,7 @@ class Engine:
     ) -> PartialSums:
         """Return the clipped sum over a batch; arguments as for the function of this name."""
         with preserve_generators():
-            if not isinstance(clipping, Projected):
-                return self.clip(self.tapes(examples, past), examples.count, clipping, masks, subspace)
-            return self._clip_by_estimates(examples, clipping, past, directions or Directions())
+            return self.clip(self.tapes(examples, past), examples.count, clipping, masks, directions, subspace)
 
     def clip(
         self,
@@ -105,10 +103,12 @@ class Engine:
         examples: int,
         clipping: Rule,
         masks: Mapping[str, Tensor] | None = None,
+        directions: Directions | None = None,
         subspace: Subspace | None = None,
     ) -> PartialSums:
         """Return the clipped sum over tapes that cover a batch; the tapes are consumed."""
         check_subspace(clipping, subspace)
+        directions = directions or Directions()
         summed = self.parameters if subspace is None else subspace.released
         groups = split_groups(clipping, tuple(summed))
         known = None if masks is None else prepare_masks(masks, self.parameters)
@@ -117,18 +117,11 @@ class Engine:
             tape = whole if known is None else whole.mask(known)
             split = [(index, tape)] if subspace is None else ((index[where], part) for where, part in subspace.split(tape))
             for positions, part in split:
-                sums, norms = clip(part, clipping, groups)
+                if isinstance(clipping, Projected):
+                    sums, norms = clip_projected(part, clipping, groups, directions)
+                else:
+                    sums, norms = clip(part, clipping, groups)
                 partial_sums.add(positions, sums, norms)
-        return partial_sums
-
-    def _clip_by_estimates(self, examples: Examples, clipping: Projected, past: Past, directions: Directions) -> PartialSums:
-        check_past(past, self.parameters)
-        partial_sums = PartialSums.empty(self.parameters, clipping, examples.count)
-        for start, part in self._split(examples):
-            drawn = directions.draw(self.parameters, clipping.projections)
-            norms = estimate_norms(self.program, part, drawn, past, skip_errors=self.skip_errors)
-            for index, sums, own in clip_projected(clipping, self.parameters, norms, self.tapes(part, past)):
-                partial_sums.add(index + start, sums, own)
         return partial_sums
 
 

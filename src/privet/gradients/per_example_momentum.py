@@ -79,7 +79,9 @@ class Averages:
             masks, subspace: as for `privet.clipped_sum`.
         """
         with preserve_generators():
-            return engine.clip(self._average_tapes(engine.tapes(examples), indices), examples.count, clipping, masks, subspace)
+            return engine.clip(
+                self._average_tapes(engine.tapes(examples), indices), examples.count, clipping, masks, subspace=subspace
+            )
 
     def _average_tapes(self, found: Iterator[tuple[Tensor, Tape]], indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
         for index, tape in found:

@@ -29,12 +29,11 @@ from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
-from privet.clipping import Projected
 from privet.collate import Collate, collate_one, copy_batch
 from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.probe.probe import probe, probe_projections
+from privet.gradients.probe.probe import probe
 from privet.gradients.probe.synthetic_batch import make_synthetic_items
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
@@ -98,8 +97,6 @@ class Preflight:
             device = next(self.model.parameters()).device
             self._batches = [examples.to(device) for examples in self._find()]
         chosen = probe(self.model, self.loss_fn, self._batches, public=public, method=self.method)
-        if isinstance(self.plan.clipping, Projected):
-            probe_projections(self.model, self.loss_fn, self._batches, public=public)
         self._seen = fingerprint(self.model)
         return chosen
 

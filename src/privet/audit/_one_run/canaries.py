@@ -22,7 +22,7 @@ from privet.gradients import clipped_sum, trainable
 from privet.gradients.core.examples import count_examples, select_examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.methods.ghost import Program
-from privet.gradients.projection.clipping import directional_derivatives
+from privet.gradients.projection.forward_mode import directional_derivatives
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, check_map_style
 from privet.reading.rows import ExampleReader, join_rows, ungroup

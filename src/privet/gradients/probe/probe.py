@@ -7,7 +7,7 @@ agrees with plain autograd.
 
 from __future__ import annotations
 
-__all__ = ["probe", "probe_projections", "refuse_batch_statistics"]
+__all__ = ["probe", "refuse_batch_statistics"]
 
 import contextlib
 import gc
@@ -31,14 +31,12 @@ from privet.gradients.methods.tape import Tape
 from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import disable_inner_dropout, refuse_in_batch_loss
 from privet.gradients.probe.synthetic_batch import make_synthetic
-from privet.gradients.projection.clipping import directional_derivatives
-from privet.gradients.projection.directions import Directions
 
 _EXAMPLES = 3
 # Relative to the norm of an example's gradient, by the precision of the parameters.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
-# For models that compute in lower precision; for norms, which may be too large but not too small; for forward-mode derivatives.
-_LOOSE, _NORM, _FORWARD = 3e-2, 1e-3, 1e-4
+# For models that compute in lower precision; for norms, which may be too large but not too small.
+_LOOSE, _NORM = 3e-2, 1e-3
 _NEGLIGIBLE = 1e-6
 
 
@@ -278,13 +276,6 @@ def _is_close(one: dict[str, Tensor], other: dict[str, Tensor], *, loose: bool =
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
 
-def _is_random(program: Program, examples: Examples) -> bool:
-    """Return whether passes over the same example differ between seeds: the model draws random numbers."""
-    first = examples.select(slice(1))
-    one, *others = (_loop_gradients(program, first, seed)[0] for seed in range(4))
-    return any(one.keys() != other.keys() or any(not torch.equal(one[name], other[name]) for name in one) for other in others)
-
-
 def _is_ghost_right(program: Program, examples: Examples, older: list[Tensor], *, required: bool) -> bool:
     """Return whether one pass over all examples gives the loop's gradients and norms, with the same random numbers.
 
@@ -333,45 +324,3 @@ def _matches_loop(program: Program, tape: Tape, examples: Examples, draws: Draws
         if not _is_close(found, wanted, loose=loose) or float(norms[position]) < (1 - tolerance) * _norm(wanted) - _NEGLIGIBLE:
             return False
     return True
-
-
-def probe_projections(model: nn.Module, loss_fn: LossFunction, batches: Iterable[Examples], *, public: bool = False) -> None:
-    """Check on synthetic examples that forward-mode derivatives match the gradients that are summed.
-
-    Args:
-        model, loss_fn, batches, public: as for `probe`, which must be called first.
-
-    Raises:
-        UnsupportedModelError: the model draws random numbers, has no forward-mode derivatives, or they differ from its gradients
-            in its precision.
-    """
-    program = Program(model, loss_fn, trainable(model))
-    with preserve_generators():
-        for batch in batches:
-            _check_projections(program, batch.select(slice(_EXAMPLES)) if public else make_synthetic(batch, _EXAMPLES))
-
-
-def _check_projections(program: Program, examples: Examples) -> None:
-    if _is_random(program, examples):
-        raise UnsupportedModelError(
-            "the model draws random numbers (for example for dropout), so the norm would be estimated for a different gradient "
-            "than the one that is summed; disable them, or clip by exact norms"
-        )
-    directions = list(Directions().draw(program.parameters, 2))
-    try:
-        found = torch.stack([directional_derivatives(program, examples, program.parameters, each) for each in directions])
-    except PrivetError:
-        raise
-    except Exception as error:
-        raise UnsupportedModelError(
-            f"norms cannot be estimated: the model has no forward-mode derivative ({type(error).__name__}: {error}); clip by "
-            "exact norms"
-        ) from error
-    for position, gradient in enumerate(_loop_gradients(program, examples)):
-        for direction, value in zip(directions, found, strict=True):
-            expected = sum(float((direction[name].double() * gradient[name].double()).sum()) for name in gradient)
-            if not abs(float(value[position]) - expected) <= _FORWARD * (_NEGLIGIBLE + _norm(gradient)):
-                raise UnsupportedModelError(
-                    "forward-mode derivatives differ from the gradients that are summed: the model computes in low precision "
-                    "(autocast), or stores parameters outside its modules; clip by exact norms"
-                )

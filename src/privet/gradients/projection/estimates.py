@@ -15,7 +15,7 @@ from privet.gradients.core.examples import split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.methods.ghost import Program
 from privet.gradients.parameters import trainable
-from privet.gradients.projection.clipping import estimate_norms
+from privet.gradients.projection.forward_mode import directional_derivatives
 
 
 def estimated_norms(
@@ -49,9 +49,13 @@ def estimated_norms(
     (True, 0.0)
     """
     count("projections", projections)
-    parameters = trainable(model)
+    parameters, examples = trainable(model), split_batch(batch)
     program = Program(model, loss_fn, parameters)
-    return estimate_norms(program, split_batch(batch), _draw_directions(parameters, projections, generator))
+    squares = [
+        directional_derivatives(program, examples, parameters, direction).square_()
+        for direction in _draw_directions(parameters, projections, generator)
+    ]
+    return torch.stack(squares).mean(0).sqrt_()
 
 
 def _draw_directions(
