@@ -12,6 +12,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 import privet
 from privet.errors import LedgerError
+from privet.gradients import engine
+from privet.gradients.methods.tape import clip
 from privet.reading.batches import split
 
 N, D = 12, 6
@@ -256,3 +258,19 @@ def test_norms_are_in_the_order_of_the_draw():
     torch.testing.assert_close(
         found.norms, torch.tensor([float(item.mean(0).norm()) for item in items]).double(), rtol=1e-4, atol=0
     )
+
+
+@pytest.mark.parametrize("fails_alone", [False, True])
+def test_gradients_that_cannot_be_summed_together_are_summed_one_by_one(fails_alone, monkeypatch):
+    """An example may take a path on which a rule fails; if it fails alone as well, it contributes zero."""
+    items = [torch.randn(D) for _ in range(N)]
+    items[2] = items[2] + 100
+
+    def fragile(tape, rule, groups):
+        loud = float(tape.group_norms(groups).max()) > 50
+        if loud and (fails_alone or tape.examples > 1):
+            raise RuntimeError("private")
+        return clip(tape, rule, groups)
+
+    monkeypatch.setattr(engine, "clip", fragile)
+    check(train(items), [item for i, item in enumerate(items) if i != 2 or not fails_alone])

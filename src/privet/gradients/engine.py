@@ -4,8 +4,9 @@ from __future__ import annotations
 
 __all__ = ["METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms", "tapes"]
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from privet._utils.tensors import gradient_dtype, zero_sum
 from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import BatchSlice, ClippedSum
 from privet.clipping.weighing import split_groups, weigh
-from privet.errors import InvalidArgumentError, choice, count
+from privet.errors import USER_ERRORS, InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
@@ -95,7 +96,14 @@ class Engine:
     ) -> PartialSums:
         """Return the clipped sum over a batch; arguments as for the function of this name."""
         with preserve_generators():
-            return self.clip(self.tapes(examples, past), examples.count, clipping, masks, directions, subspace)
+
+            def again(index: Tensor) -> Iterator[tuple[Tensor, Tape]]:
+                one_by_one = replace(self, method="loop")
+                for position, tape in one_by_one.tapes(examples.select(index), past):
+                    yield index[position], tape
+
+            covering = self.tapes(examples, past)
+            return self.clip(covering, examples.count, clipping, masks, directions, subspace, again)
 
     def clip(
         self,
@@ -105,23 +113,47 @@ class Engine:
         masks: Mapping[str, Tensor] | None = None,
         directions: Directions | None = None,
         subspace: Subspace | None = None,
+        again: Callable[[Tensor], Iterator[tuple[Tensor, Tape]]] | None = None,
     ) -> PartialSums:
-        """Return the clipped sum over tapes that cover a batch; the tapes are consumed."""
+        """Return the clipped sum over tapes that cover a batch; the tapes are consumed.
+
+        Args:
+            covering: positions of examples and their tapes.
+            examples: number of all examples.
+            clipping, masks, directions, subspace: as for `clipped_sum`.
+            again: positions → tapes of one example each, for examples whose gradients could not be summed together, because one
+                of them took a path that a rule does not support. If that fails as well, an example contributes zero.
+        """
         check_subspace(clipping, subspace)
-        directions = directions or Directions()
         summed = self.parameters if subspace is None else subspace.released
         groups = split_groups(clipping, tuple(summed))
         known = None if masks is None else prepare_masks(masks, self.parameters)
+        directions = directions or Directions()
         partial_sums = PartialSums.empty(summed, clipping, examples)
-        for index, whole in covering:
+
+        def add(index: Tensor, whole: Tape) -> None:
+            found = []
             tape = whole if known is None else whole.mask(known)
             split = [(index, tape)] if subspace is None else ((index[where], part) for where, part in subspace.split(tape))
             for positions, part in split:
                 if isinstance(clipping, Projected):
-                    sums, norms = clip_projected(part, clipping, groups, directions)
+                    found.append((positions, *clip_projected(part, clipping, groups, directions)))
                 else:
-                    sums, norms = clip(part, clipping, groups)
-                partial_sums.add(positions, sums, norms)
+                    found.append((positions, *clip(part, clipping, groups)))
+            for each in found:
+                partial_sums.add(*each)
+
+        for index, tape in covering:
+            try:
+                add(index, tape)
+            except KeyboardInterrupt:
+                raise
+            except USER_ERRORS:
+                if again is None or not self.skip_errors:
+                    raise
+                for position, alone in again(index):
+                    with contextlib.suppress(Exception):
+                        add(position, alone)
         return partial_sums
 
 

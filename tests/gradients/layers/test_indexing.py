@@ -6,6 +6,8 @@ import torch
 from recording import cover
 from torch import nn
 
+from privet.gradients import per_example_gradients
+
 
 def positive(x):
     return x[0, 0] > 0
@@ -61,3 +63,18 @@ def test_each_example_controls_its_own_path(name):
 def test_what_torch_refuses_to_look_for_is_refused():
     with pytest.raises(RuntimeError, match="only supports Tensor or scalar"):
         cover(nn.Linear(4, 2), lambda m, x: m(x).sum(1) * (2 if "a" in x else 3), torch.randn(3, 4), "ghost")
+
+
+def test_the_memory_of_a_tensor_is_handed_out_for_reading_only():
+    """An array that could be written to would be that of one example, and stand for all."""
+
+    def losses(m, x):
+        scale = torch.full((1,), 2.0) * (x[:, 0] > -99)
+        scale.numpy()[0] *= -1
+        return m(x).sum(1) * scale
+
+    model, x = nn.Linear(3, 2), torch.rand(4, 3)
+    with pytest.raises(ValueError, match="read-only"):
+        per_example_gradients(model, losses, x, method="ghost")
+    found, expected = (per_example_gradients(model, losses, x, method=method) for method in ("auto", "loop"))
+    torch.testing.assert_close(found, expected)

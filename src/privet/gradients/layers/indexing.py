@@ -11,6 +11,7 @@ __all__ = ["INDEXED", "allclose", "contains", "equal", "masked_select", "nonzero
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,10 +20,7 @@ from privet.gradients.core.consensus import agree
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
 
-_TO_PYTHON = (
-    "item", "__bool__", "__int__", "__float__", "__complex__", "__index__", "tolist", "is_nonzero", "numpy", "__array__",
-    "__dlpack__",
-)  # fmt: skip
+_TO_PYTHON = ("item", "__bool__", "__int__", "__float__", "__complex__", "__index__", "tolist", "is_nonzero")
 _VALUES = [getattr(Tensor, name) for name in _TO_PYTHON]
 
 
@@ -36,6 +34,20 @@ def _value_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def _memory_rule(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(recorder: Recorder, input: Tensor, *arguments: Any, **options: Any) -> Any:
+        """Return a copy of the memory, whose values must be the same for all examples; an array of it is read-only."""
+        assert recorder.token is not None
+        found = function(agree(recorder.token, input).clone(), *arguments, **options)
+        if isinstance(found, np.ndarray):
+            found.flags.writeable = False  # torch's own array would write to the tensor of each example
+        return found
+
+    return rule
+
+
+for _function in (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__):
+    register_handler(_function, always=True, direct=True)(_memory_rule(_function))
 for _function in (*_VALUES, torch.is_nonzero):
     register_handler(_function, always=True, direct=True)(_value_rule(_function))
 

@@ -18,13 +18,14 @@ from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.batching import SEQUENCES, check_not_nested, is_batched, is_differentiable
-from privet.gradients.core.consensus import agree_on
+from privet.gradients.core.consensus import SplitError, agree_on
 from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.random import RULES, Draw
+from privet.gradients.methods.called_back import differentiate_inside, dispatches_to_user, is_called_back, watch
 from privet.gradients.methods.writes import find_written, is_write, may_write, pick_arguments
 
 _ACCESS = {"__get__", "__set__", "__delete__"}
@@ -80,7 +81,17 @@ class GuardedCalls(TorchFunctionMode):
             # A generator of the user's own would be shared by the examples; the global ones are seeded for each.
             args = tuple(None if type(x) is torch.Generator else x for x in args)
             options = {key: None if type(x) is torch.Generator else x for key, x in options.items()}
+        if name not in _HOOKS and any(map(is_called_back, (*args, *options.values()))):
+            args, options = pytree.tree_map(lambda x: watch(self, x) if is_called_back(x) else x, (tuple(args), dict(options)))
+        dispatching = next(filter(dispatches_to_user, types), None)
+        if dispatching is not None:
+            return self.call_class(dispatching, func, types, args, options, written)
         return self.call(func, name, args, options, written)
+
+    def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
+        """Call a permitted function through the user-defined class of one of its tensors, whose own calls are intercepted."""
+        with self:
+            return kind.__torch_function__(func, types, args, options)
 
     def _check_call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> None:
         """Refuse a call of backward(), and one that writes to a parameter or puts a hook on it."""
@@ -104,6 +115,8 @@ class GuardedCalls(TorchFunctionMode):
 
     def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a permitted function, which writes to the tensors `written`."""
+        if func is torch.autograd.grad:
+            return differentiate_inside(self, *args, **options)
         return func(*args, **options)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
@@ -137,7 +150,16 @@ def _is_same(tensor: Tensor, data: object) -> bool:
 _ALIASING = {"numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage"}
 _HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 # Functions that would show the physical tensor behind one example's.
-_EXPOSING = {"untyped_storage", "storage", "_typed_storage", "data_ptr", "__reduce_ex__", "__repr__", "__deepcopy__"}
+_EXPOSING = {
+    "untyped_storage",
+    "storage",
+    "_typed_storage",
+    "data_ptr",
+    "__reduce_ex__",
+    "__repr__",
+    "__format__",
+    "__deepcopy__",
+}
 _RENORMALISING = {F.embedding, F.embedding_bag}
 _RULED = {F.batch_norm, F.instance_norm}  # their rules leave the running statistics as they are
 _TENSOR: Any = Tensor
@@ -164,6 +186,35 @@ class ExampleCalls(GuardedCalls):
     def __init__(self, guard: Guard, recorder: Recorder, draws: Draws, *, batched_from_the_start: bool) -> None:
         super().__init__(guard, Draw(draws, recorder.token))
         self._recorder, self._fresh = recorder, batched_from_the_start
+        self._failure: BaseException | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return super().__torch_function__(func, types, args, kwargs)
+        except BaseException as error:
+            if self._failure is None and self._concerns_several(error, args, kwargs):
+                self._failure = error
+            raise
+
+    def _concerns_several(self, error: BaseException, args: Any, kwargs: Any) -> bool:
+        """Return whether a call may have failed because of one example of several, or because Privet gives the pass up."""
+        if isinstance(error, SplitError | UntraceableError):
+            return True
+        leaves = pytree.tree_leaves((args, kwargs))
+        return self._recorder.examples > 1 and any(is_batched(x) or is_called_back(x) for x in leaves)
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        """End the interception, and raise the first error of a call even if user code caught it.
+
+        Caught, it would put all examples on the path that was meant for the one that caused it.
+        """
+        super().__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None and failure is not error and not isinstance(error, KeyboardInterrupt):
+                raise failure from None
+        finally:
+            del failure, error, traceback  # this frame is in a traceback now: references to it would keep tensors alive
 
     @contextlib.contextmanager
     def for_token(self, token: Tensor) -> Iterator[None]:
@@ -175,6 +226,12 @@ class ExampleCalls(GuardedCalls):
         finally:
             self._draw = before
 
+    def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
+        """Call a function by its rule; a user-defined class would compute on several examples unseen."""
+        if func not in HANDLERS:
+            raise UntraceableError("a function is called through a user-defined class of tensors")
+        return self.call(func, getattr(func, "__name__", ""), args, options, written)
+
     def prepare_arguments(self, arguments: Any) -> Any:
         """Return the arguments of a function that draws random numbers, with per-example copies of parameters."""
         return pytree.tree_map(lambda x: self._copy_parameter(x) if _requires_grad(x) else x, arguments)
@@ -185,6 +242,8 @@ class ExampleCalls(GuardedCalls):
         if name in _EXPOSING and args and is_batched(args[0]):
             if name == "__deepcopy__":
                 return args[0].clone()
+            if name == "__format__" and not args[0].dim():
+                return self.call(Tensor.item, "item", args[:1], {}, ()).__format__(*args[1:])
             raise UntraceableError("the text or the memory of a tensor is read, which holds all examples")
         if name in _HOOKS:
             raise UntraceableError("a hook on a tensor would receive the gradients of all examples, or their sum")
@@ -267,6 +326,8 @@ class ExampleCalls(GuardedCalls):
     def _one_by_one(self, func: Any, args: Any, options: Any) -> Any:
         """Call a function that vmap cannot batch for each example's physical tensor in turn."""
         leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
+        if any(map(is_called_back, leaves)):
+            raise UntraceableError("a function of the user's would be called for one example after another, unseparated")
         where = [number for number, leaf in enumerate(leaves) if is_batched(leaf)]
         trees: list[Any] = []
 

@@ -85,6 +85,8 @@ class Tape:
                         sums[name] = zero_sum(parameter)
                     else:
                         sums[name] = grad.weighted_sum(single if grad.dtype == torch.float32 else row)
+                        if sums[name].shape != parameter.shape:  # it would be broadcast, past the norm that was measured
+                            raise RuntimeError(f"the gradient of {name} has another shape than the parameter")
         return sums
 
     def gradients(self) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -347,3 +348,22 @@ def test_code_that_is_replaced_between_passes_is_followed():
         with guard.isolate():
             KEPT.append(2.0)
     assert KEPT == [1.0, 2.0]  # named by the second code only
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_arguments_of_a_partial_function_and_flags_of_an_array_are_restored(method):
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model.partial, model.array = functools.partial(dict, factor=1.0), np.ones(2)
+
+    def loss(m, x):
+        y = m(x).sum(1) * m.partial()["factor"] * (1.0 if m.array.flags.writeable else 2.0)
+        m.partial.keywords["factor"] = 2.0
+        m.array.flags.writeable = False
+        return y
+
+    norms = per_example_norms(model, loss, x, method=method)
+    alone = [per_example_norms(model, loss, x[i : i + 1], method=method).item() for i in range(4)]
+    assert norms.tolist() == pytest.approx(alone, rel=1e-5)
+    assert model.partial() == {"factor": 1.0}
+    assert model.array.flags.writeable

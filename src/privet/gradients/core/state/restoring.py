@@ -98,13 +98,17 @@ def _place(x: Tensor) -> tuple[Any, ...]:
 
 def save_array(x: np.ndarray[Any, Any]) -> Restore:
     """Save the numbers and the shape of an array."""
-    kept = x.copy()
+    kept, writeable = x.copy(), x.flags.writeable
 
     def restore() -> None:
+        if x.flags.writeable != writeable:
+            x.flags.writeable = True
         if x.shape != kept.shape:
             x.resize(kept.shape, refcheck=False)
         if x.flags.writeable:
             x[...] = kept
+        if x.flags.writeable != writeable:
+            x.flags.writeable = writeable
 
     return restore
 

@@ -77,11 +77,14 @@ def save_kind_attributes(kind: type) -> Restore:
 
 def save_partial(value: functools.partial[Any]) -> Restore:
     """Save what a partial function calls, and with which arguments."""
-    before = value.func, value.args, value.keywords
+    before, named = (value.func, value.args, value.keywords), dict(value.keywords)
 
     def restore() -> None:
         if not all(map(operator.is_, (value.func, value.args, value.keywords), before)):
             value.__setstate__((*before, value.__dict__))  # type: ignore[attr-defined]
+        if not is_same_table(value.keywords, named):
+            value.keywords.clear()
+            value.keywords.update(named)
 
     return restore
 

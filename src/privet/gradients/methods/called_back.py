@@ -1,0 +1,74 @@
+"""User code that torch itself calls inside an intercepted function: its own calls are intercepted as well.
+
+torch takes a mode off the stack while the mode handles a function.
+"""
+
+from __future__ import annotations
+
+__all__ = ["differentiate_inside", "dispatches_to_user", "is_called_back", "watch"]
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+from privet.gradients.core.handlers import has_operators
+
+
+def is_called_back(x: object) -> bool:
+    """Return whether an argument is a function that torch will call, such as a distance function or a hook."""
+    return callable(x) and not isinstance(x, type)
+
+
+def watch(mode: TorchFunctionMode, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose calls of torch go through the mode, whoever calls it."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        with contextlib.nullcontext() if mode in _get_current_function_mode_stack() else mode:
+            return function(*args, **options)
+
+    return call
+
+
+def differentiate_inside(
+    mode: TorchFunctionMode, outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **options: Any
+) -> Any:
+    """Call `torch.autograd.grad` inside the mode, which then intercepts calls of hooks and of autograd functions.
+
+    It takes graph edges, because a call with tensors would itself be intercepted again.
+    """
+    starts, ends = _as_tuple(outputs), _as_tuple(inputs)
+    if not all(map(_has_plain_graph, (*starts, *ends))) or options.get("materialize_grads") or len(args) > 5:
+        return torch.autograd.grad(outputs, inputs, grad_outputs, *args, **options)
+    if grad_outputs is None and all(x.numel() == 1 for x in starts):
+        grad_outputs = [torch.ones_like(x) for x in starts]
+    first, last = ([get_gradient_edge(x) for x in tensors] for tensors in (starts, ends))
+    with mode:
+        return torch.autograd.grad(first, last, grad_outputs, *args, **options)
+
+
+def _has_plain_graph(x: object) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def _as_tuple(tensors: Any) -> tuple[Any, ...]:
+    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+
+
+@functools.cache
+def dispatches_to_user(kind: type) -> bool:
+    """Return whether calls with tensors of this class go through a `__torch_function__` that a user wrote."""
+    module = kind.__module__
+    return not module.startswith(("torch.", "privet.")) and not has_operators(module) and _dispatch_of(kind) not in _OF_TORCH
+
+
+def _dispatch_of(kind: Any) -> object:
+    return getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
+
+
+_OF_TORCH = {_dispatch_of(Tensor), _dispatch_of(torch.nn.Parameter)}

@@ -1,0 +1,110 @@
+"""User code that torch calls inside an intercepted function is held to what model and loss are held to."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.clipping import Flat
+from privet.errors import UnsupportedModelError
+from privet.gradients import clipped_sum, per_example_gradients
+
+BOUND = 0.03
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("peak", torch.zeros(()))
+
+
+def triplets(distance):
+    def loss(m, x):
+        h = m.layer(x)
+        criterion = nn.TripletMarginWithDistanceLoss(distance_function=lambda a, b: distance(m, a, b), reduction="none")
+        return criterion(h, h.flip(1), h - 1)
+
+    return loss
+
+
+def _with_a_peak(m, a, b):
+    m.peak.copy_(torch.maximum(m.peak, a.detach().abs().amax()))
+    return (a - b).square().sum(-1) * m.peak.clone()
+
+
+def _with_text(m, a, b):
+    return (a - b).square().sum(-1) * len(str(a))
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("distance", [_with_a_peak, _with_text])
+def test_a_distance_function_sees_one_example(distance, method):
+    torch.manual_seed(0)
+    model, x = Net(), torch.rand(5, 3)
+    x[0] = 200.0
+    whole, rest = (clipped_sum(model, triplets(distance), batch, Flat(BOUND), method=method).tensors for batch in (x, x[1:]))
+    assert sum(float((whole[name] - rest[name]).square().sum()) for name in whole) ** 0.5 <= BOUND * 1.0001
+
+
+def _write(m):
+    with torch.no_grad():
+        m.layer.weight.add_(1.0)
+
+
+def _in_a_distance(m, x):
+    def distance(m, a, b):
+        _write(m)
+        return (a - b).square().sum(-1)
+
+    return triplets(distance)(m, x)
+
+
+class Tracked(torch.Tensor):
+    model = None
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        _write(cls.model)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def _in_a_class(m, x):
+    Tracked.model = m
+    return F.relu(m.layer(x).as_subclass(Tracked)).as_subclass(torch.Tensor).sum(1)
+
+
+def _in_a_hook_of_its_own_gradient(m, x):
+    x = x.clone().requires_grad_()
+    h = m.layer(x)
+    h.register_hook(lambda gradient: _write(m))
+    (slope,) = torch.autograd.grad(h.square().sum(), x, create_graph=True)
+    return slope.square().sum(1)
+
+
+@pytest.mark.parametrize("loss", [_in_a_distance, _in_a_class, _in_a_hook_of_its_own_gradient])
+def test_no_parameter_is_written_to(loss):
+    model, x = Net(), torch.rand(2, 3)
+    before = model.layer.weight.detach().clone()
+    with pytest.raises(UnsupportedModelError, match="writes to a parameter"):
+        per_example_gradients(model, loss, x, method="loop")
+    assert torch.equal(model.layer.weight, before)
+
+
+def _penalty(m, x):
+    x = x.clone().requires_grad_()
+    h = m.layer(x).tanh()
+    (slope,) = torch.autograd.grad(h[:, 0], x, create_graph=True)
+    slopes = torch.autograd.grad([h[:, 0], h[:, 1]], [x], [torch.ones(1), torch.full((1,), 2.0)], create_graph=True)
+    unused = torch.autograd.grad(h[:, 0].sum(), [x, m.layer.bias], retain_graph=True, create_graph=True, materialize_grads=True)
+    return slope.square().sum(1) + slopes[0].square().sum(1) + unused[0].sum(1)
+
+
+def test_gradients_that_a_model_takes_itself_are_torchs():
+    torch.manual_seed(0)
+    model, x = Net(), torch.rand(3, 3)
+    found = per_example_gradients(model, _penalty, x, method="loop")
+    for i in range(3):
+        expected = torch.autograd.grad(_penalty(model, x[i : i + 1]).sum(), list(model.layer.parameters()))
+        for value, name in zip(expected, ("layer.weight", "layer.bias"), strict=True):
+            torch.testing.assert_close(found[name][i], value)
