@@ -141,6 +141,39 @@ RECORDED = [
 CAUGHT = partial(among, "test_caught_errors")
 CALLBACKS = partial(among, "test_called_back")
 
+PRIVATE = partial(among, "test_private")
+GENERATORS = partial(among, "test_generators")
+
+READING = [
+    Mutant("warnings are shown", "_unless_hidden.show",
+           'getattr(_thread, "hides", False)', "False",
+           PRIVATE("test_warnings_are_shown_outside_only")),
+    Mutant("warnings of an example are shown", "ClippedSummer.sum_draw",
+           "hold_signals(), hide_warnings()", "hold_signals()",
+           among("test_clipped_sums", "test_no_warning_of_an_example_is_shown")),
+    Mutant("signals do not wait", "ClippedSummer.sum_draw",
+           "hold_signals(), hide_warnings()", "hide_warnings()",
+           among("test_clipped_sums", "test_what_a_handler_of_a_signal_raises_ends_the_run")),
+    Mutant("interrupts wait", "hold_signals",
+           "and handler is not signal.default_int_handler", "",
+           PRIVATE("test_an_interrupt_does_not_wait")),
+    Mutant("signals that waited are forgotten", "hold_signals",
+           "handlers[signal.Signals(number)](number, frame)", "pass",
+           PRIVATE("test_a_handler_runs_after_the_context")),
+    Mutant("generators of users go on from example to example", "OwnGenerators.seed",
+           "_KINDS[type(generator)][0](generator, (number + place * _ODD) % 2**64)", "pass",
+           GENERATORS("test_an_examples_numbers_depend_on_its_seed_alone")),
+    Mutant("generators of a kind draw the same", "OwnGenerators.seed",
+           "place * _ODD", "0",
+           GENERATORS("test_two_generators_of_a_kind_do_not_draw_the_same")),
+    Mutant("generators of users are left as they were seeded", "OwnGenerators.__exit__",
+           "_KINDS[type(generator)][2](generator, state)", "pass",
+           GENERATORS("test_the_users_generator_goes_on_as_if_nothing_had_been_read")),
+    Mutant("generators are looked for once", "read_each",
+           "look_again=position < 2", "look_again=position < 1",
+           GENERATORS("test_a_generator_that_the_first_example_creates_is_found")),
+]  # fmt: skip
+
 CALLS = [
     Mutant("errors that user code catches are forgotten", "ExampleCalls.__exit__",
            "raise failure from None", "pass",
@@ -349,4 +382,4 @@ REFUSED = [
            among("test_joint", "test_dropout_within_one_call_is_off_inside_and_as_it_was_outside")),
 ]  # fmt: skip
 
-MUTANTS = [*EXAMPLES, *RANDOMNESS, *STATE, *RECORDED, *CALLS, *PASSES, *REFUSED]
+MUTANTS = [*EXAMPLES, *READING, *RANDOMNESS, *STATE, *RECORDED, *CALLS, *PASSES, *REFUSED]

@@ -1,6 +1,8 @@
 """Sums over draws with examples of several shapes; examples that fail contribute zero and reveal nothing."""
 
 import random
+import signal
+import sys
 import warnings
 
 import numpy as np
@@ -274,3 +276,38 @@ def test_gradients_that_cannot_be_summed_together_are_summed_one_by_one(fails_al
 
     monkeypatch.setattr(engine, "clip", fragile)
     check(train(items), [item for i, item in enumerate(items) if i != 2 or not fails_alone])
+
+
+def test_what_a_handler_of_a_signal_raises_ends_the_run():
+    """It is no exception of the example during which the signal came."""
+
+    def loss(model, batch):
+        if not heard:
+            heard.append(signal.raise_signal(signal.SIGTERM))
+        return model(batch[0])
+
+    heard = [1]
+    training = train([torch.randn(D) for _ in range(N)], loss=loss)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    try:
+        heard.clear()
+        with pytest.raises(SystemExit):
+            training.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert training.steps_spent == 1
+
+
+def test_no_warning_of_an_example_is_shown():
+    class Logs(Items):
+        def __getitem__(self, index):
+            return (torch.from_numpy(np.log(super().__getitem__(index)[0].numpy())),)
+
+    model, items = Probe(D), [torch.rand(D) + 1 for _ in range(N)]
+    items[3] = torch.zeros(D)
+    made = plan(N, steps=2, multiplier=0.0, examples=N, clipping=privet.clipping.Flat(BOUND))
+    training = privet.Training(made, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), Logs(items))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        training.run()
+    assert not seen

@@ -36,6 +36,7 @@ from privet.collate import copy_batch
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
 from privet.reading.entries import check_distinct
+from privet.reading.generators import OwnGenerators
 from privet.sampling import Indices, Words
 
 EXAMPLE = "one example"
@@ -122,7 +123,9 @@ def _key(flat: Flat) -> Hashable:
     return key
 
 
-def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool) -> list[Any]:
+def read_each(
+    read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool, owners: Sequence[object] = ()
+) -> list[Any]:
     """Read examples one after another by user code, each with its own random seed.
 
     Args:
@@ -131,18 +134,20 @@ def read_each(read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds |
         seeds: for these positions, used once; fresh seeds if None.
         strict: whether to propagate exceptions. If not, an example that fails is `UNREADABLE`: an exception would reveal that it
             was drawn.
+        owners: user code, whose own generators of random numbers are seeded like the global ones.
 
     Guarantee:
         The result for a position depends on its index and its seed, and on another example only if `read` keeps state between
-        calls. The global generators of torch, NumPy and Python are restored afterwards.
+        calls. The global generators of torch, NumPy and Python, and those found at the owners, are restored afterwards.
 
     Raises:
         UnsupportedModelError: if strict, an example contains a tensor that is not dense.
     """
     numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
-    with preserve_generators():
-        for index, number in zip(indices, numbers, strict=True):
+    with preserve_generators(), OwnGenerators(owners) as own:
+        for position, (index, number) in enumerate(zip(indices, numbers, strict=True)):
             seed_generators(number)
+            own.seed(number, look_again=position < 2)
             try:
                 example = read(index)
             except KeyboardInterrupt:
@@ -198,7 +203,9 @@ class BatchDataset(Dataset[Any], ABC):
         if self.row_wise:
             return [Group(torch.arange(len(indices)), split_batch(self.read(indices)))]
         return group_examples(
-            read_each(lambda index: copy_batch(self.read(np.array([index]))), indices.tolist(), seeds, strict=strict)
+            read_each(
+                lambda index: copy_batch(self.read(np.array([index]))), indices.tolist(), seeds, strict=strict, owners=(self,)
+            )
         )
 
     def __getitem__(self, index: int) -> Any:

@@ -17,6 +17,7 @@ from privet._utils.randomness import Seeds
 from privet.collate import Collate, collate_one
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
+from privet.gradients.core.private import hide_warnings
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
 from privet.reading.tables import build_table
 from privet.reading.transfer import Packed, pack
@@ -73,7 +74,8 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
             return self.dataset.groups(indices, seeds, strict=strict)
         if self._table is not None:
             return self._table.read(indices)
-        return group_examples(read_each(self._read_one, indices.tolist(), seeds, strict=strict))
+        owners = self.dataset, self.collate
+        return group_examples(read_each(self._read_one, indices.tolist(), seeds, strict=strict, owners=owners))
 
     def examples(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Any]:
         """Read each of these examples as a batch of one, or `UNREADABLE`; arguments as for `read`."""
@@ -209,7 +211,8 @@ class _Packing(Dataset[tuple[PhysicalBatch, Packed]]):
         self._rows = rows
 
     def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, Packed]:
-        return batch, pack(self._rows[batch][1])
+        with hide_warnings():
+            return batch, pack(self._rows[batch][1])
 
 
 def _identity(item: Any) -> Any:

@@ -15,6 +15,7 @@ from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import USER_ERRORS, LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.private import hide_warnings, hold_signals
 from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.per_example_momentum import Averages
@@ -89,6 +90,16 @@ class ClippedSummer:
             StepError: something other than an example's own computation failed, such as a reading process that was killed. The
                 message does not depend on the draw.
         """
+        with hold_signals(), hide_warnings():
+            return self._sum_or_fail(reading, rule, masks, subspace)
+
+    def _sum_or_fail(
+        self,
+        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
+        rule: Rule,
+        masks: Masks | None,
+        subspace: Subspace | None,
+    ) -> ClippedSum:
         try:
             return self._sum_draw(reading, rule, masks, subspace)
         except (PrivetError, KeyboardInterrupt):
