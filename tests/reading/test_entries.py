@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 from privet.errors import InvalidArgumentError
-from privet.reading.entries import check_distinct, iter_pieces
+from privet.reading.entries import check_distinct, check_same_entries, iter_pieces, note_entries
 from privet.units import Groups, Users
 
 N = 6
@@ -140,3 +140,61 @@ def test_entries_are_followed_as_indexing_does(case):
     else:
         with pytest.raises(InvalidArgumentError):
             check_distinct(dataset)
+
+
+def changing(indices, place=0):
+    subset = Subset(LISTED, indices)
+    return subset, lambda: subset.indices.__setitem__(place, 5)
+
+
+def nested():
+    subset = Subset(LISTED, [0, 1])
+    whole = StackDataset(ConcatDataset([Noted(subset, [1, 0]), data()]))
+    return whole, lambda: subset.indices.reverse()
+
+
+def grown():
+    whole = ConcatDataset([data(), LISTED])
+    return whole, lambda: whole.datasets.append(whole.datasets[0])
+
+
+def exchanged(kind, name, value):
+    whole = {"subset": Subset(LISTED, range(N)), "table": data(), "dict": StackDataset(x=LISTED, y=data())}[kind]
+    return whole, lambda: setattr(whole, name, value)
+
+
+def of_groups():
+    subset = Subset(data(), [0, 1, 2, 3])
+    return Groups(subset, 2), lambda: setattr(subset, "indices", [0, 0, 0, 0])
+
+
+CHANGES = {
+    "list": lambda: changing([0, 1]),
+    "numpy": lambda: changing(np.array([0, 1])),
+    "tensor": lambda: changing(torch.tensor([0, 1]), 1),
+    "other list": lambda: exchanged("subset", "indices", [0] * N),
+    "shorter": lambda: exchanged("subset", "indices", range(N - 1)),
+    "other data set": lambda: exchanged("subset", "dataset", Listed(range(N))),
+    "other tensors": lambda: exchanged("table", "tensors", (torch.arange(N), torch.arange(2.0 * N).view(N, 2))),
+    "other column": lambda: exchanged("dict", "datasets", {"x": LISTED, "y": LISTED}),
+    "nested": nested,
+    "grown": grown,
+    "groups": of_groups,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_entries_that_became_other_examples_are_refused(name):
+    dataset, change = CHANGES[name]()
+    noted = note_entries(dataset)
+    check_same_entries(noted)
+    change()
+    with pytest.raises(InvalidArgumentError, match=r"^dataset is .* changed after the training was created"):
+        check_same_entries(noted)
+
+
+def test_equal_positions_are_the_same_entries():
+    subset = Subset(LISTED, [3, 1000 - 996])
+    noted = note_entries(subset)
+    subset.indices = [3, 4]
+    check_same_entries(noted)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from one_layer import D, N, Probe, linear_loss, plan, setup
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, UnsupportedModelError
@@ -55,6 +55,20 @@ def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():
     training.model.later = nn.Parameter(torch.zeros(3))
     with pytest.raises(UnsupportedModelError, match="changed after"):
         next(steps)
+
+
+def test_entries_that_become_other_examples_mid_run_are_refused_before_anything_is_spent():
+    data = Subset(TensorDataset(torch.randn(N, D)), list(range(N)))
+    model = Probe()
+    training = privet.Training(plan(), model, linear_loss, torch.optim.SGD(model.parameters(), lr=0.1), data)
+    steps = iter(training)
+    next(steps)
+    data.indices[1] = 0
+    with pytest.raises(InvalidArgumentError, match="Subset whose indices changed after"):
+        next(steps)
+    assert training.steps_spent == 1
+    data.indices[1] = 1
+    next(iter(training))
 
 
 def test_inference_mode_is_refused_before_anything_is_spent():

@@ -1,10 +1,11 @@
-"""Underlying examples of a data set's entries, through torch's own wrappers, and the check that none occurs twice."""
+"""Underlying examples of a data set's entries, through torch's own wrappers; that none occurs twice, and that they stay."""
 
 from __future__ import annotations
 
-__all__ = ["Piece", "Positions", "check_distinct", "iter_pieces"]
+__all__ = ["Noted", "Piece", "Positions", "check_distinct", "check_same_entries", "iter_pieces", "note_entries"]
 
-from collections.abc import Hashable, Iterator, Sized
+import operator
+from collections.abc import Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,75 @@ def check_distinct(dataset: Any) -> None:
                 "dataset", f"a {type(dataset).__name__} in which an example occurs twice",
                 "one whose entries are different examples", _FIX,
             )  # fmt: skip
+
+
+# A wrapper, the name of an attribute that decides which examples its entries are, and what it held: positions, or data sets.
+Noted = tuple[Any, str, Any]
+
+_POSITIONS = {Subset: "indices", ConcatDataset: "cumulative_sizes"}
+_PARTS = {Subset: "dataset", ConcatDataset: "datasets", StackDataset: "datasets", TensorDataset: "tensors"}
+
+
+def note_entries(dataset: Any) -> list[Noted]:
+    """Return what decides which examples the entries of torch's wrappers are, at any depth, to compare with it later."""
+    noted: list[Noted] = []
+    inside: list[Any] = []
+    for kind, name in _POSITIONS.items():
+        if isinstance(dataset, kind):
+            noted.append((dataset, name, _copy(getattr(dataset, name))))
+    for kind, name in _PARTS.items():
+        if isinstance(dataset, kind):
+            noted.append((dataset, name, parts := _list_parts(getattr(dataset, name), name)))
+            inside += parts
+    members = getattr(dataset, "rows_of_entries", None)
+    if not noted and callable(members):
+        inside.append(members()[0])
+    return noted + [each for part in inside if not isinstance(part, Tensor) for each in note_entries(part)]
+
+
+def check_same_entries(noted: Sequence[Noted]) -> None:
+    """Refuse a data set whose entries are other examples than when they were noted.
+
+    That no example occurs twice was checked then, and a copy of the positions may be in use. Positions are compared by their
+    values, in about 1 ns each, or by identity if they are not in a list, tuple, range, array or tensor.
+
+    Raises:
+        InvalidArgumentError: names the wrapper and its attribute.
+    """
+    for wrapper, name, held in noted:
+        now = getattr(wrapper, name, None)
+        same = _is_same(now, held) if name in _POSITIONS.values() else _have_same_items(_list_parts(now, name), held)
+        if not same:
+            raise InvalidArgumentError(
+                "dataset", f"a {type(wrapper).__name__} whose {name} changed after the training was created", "left as it was",
+                "The plan draws from the entries that it was made for: put them back, or train on others in a new Training.",
+            )  # fmt: skip
+
+
+def _list_parts(held: Any, name: str) -> list[Any]:
+    if name == "dataset":
+        return [held]
+    return list(held.values() if isinstance(held, dict) else held or ())
+
+
+def _have_same_items(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _copy(positions: Any) -> Any:
+    if isinstance(positions, Tensor):
+        return positions.detach().clone()
+    return positions.copy() if isinstance(positions, list | np.ndarray) else positions
+
+
+def _is_same(now: Any, held: Any) -> bool:
+    if type(now) is not type(held):
+        return False
+    if isinstance(held, Tensor):
+        now, held = now.numpy(force=True), held.numpy(force=True)
+    if isinstance(held, np.ndarray):
+        return np.array_equal(now, held)
+    return now is held or (isinstance(held, list | tuple | range) and now == held)
 
 
 def _identity(base: Any) -> tuple[Hashable, int]:
