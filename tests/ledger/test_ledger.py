@@ -403,6 +403,27 @@ def test_a_missing_anchor_is_refused_once_a_step_was_reserved(path, anchor):
         reopened(path)
 
 
+@pytest.mark.parametrize("lines", [0, 0.5, 1, 1.5])
+def test_an_anchor_that_was_cut_off_is_refused_once_a_step_was_reserved(path, anchor, lines):
+    one = made(path, anchor=anchor)
+    one.reserve()
+    one.close()
+    whole = anchor.read_bytes().splitlines(keepends=True)
+    anchor.write_bytes(b"".join(whole[: int(lines)]) + whole[int(lines)][: 20 if lines % 1 else 0])
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="emptied or cut off"):
+            reopened(path)
+    anchor.write_bytes(b"".join(whole))
+    assert reopened(path).reserve().step == 2
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_crash_before_the_first_tip_is_no_copy(path, anchor, lines):
+    made(path, anchor=anchor).close()
+    anchor.write_bytes(b"".join(anchor.read_bytes().splitlines(keepends=True)[:lines]))
+    assert reopened(path).reserve().step == 1
+
+
 def test_the_anchor_moves_before_the_token_and_after_the_ledger(path, anchor, monkeypatch):
     one = made(path, anchor=anchor)
     order = []

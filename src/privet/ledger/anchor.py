@@ -22,14 +22,14 @@ class Anchor(Unique):
         path: path of the file, preferably on another disk or excluded from backups of the run.
         run: id of the run whose ledger it follows.
         includes: hash → whether that ledger has a line with this hash.
-        begun: whether the run has reserved any step, so that the anchor must exist.
+        begun: whether the run has reserved any step, so that the anchor must hold a tip.
 
     Guarantee:
         It moves after the ledger and before any noise is drawn, so it is never ahead of its ledger. A ledger without the anchor's
         tip was rolled back, or is a copy of a ledger that continued elsewhere.
 
     Raises:
-        LedgerError: it is missing, in use, damaged, of another run, or ahead of the ledger.
+        LedgerError: it is missing, emptied, in use, damaged, of another run, or ahead of the ledger.
     """
 
     no_copy = "Two writers would move it independently. Reopen its ledger with Ledger.open."
@@ -39,6 +39,10 @@ class Anchor(Unique):
             raise LedgerError(f"the anchor {path} is missing, so another copy of the run may have continued; restore the file")
         self._journal = Journal(path, _WHAT)
         try:
+            if begun and not any("tip" in record for record in self._journal.records):  # opening the ledger wrote the first
+                raise LedgerError(
+                    f"the anchor {path} was emptied or cut off, so another copy of the run may have continued; restore the file"
+                )
             if not self._journal.records:
                 self._journal.append(_opening_record(run))
             else:
