@@ -164,18 +164,18 @@ def test_code_that_would_see_all_clients_or_share_their_numbers_trains_them_one_
 
 
 def test_clients_that_would_differ_together_are_not_trained_together():
-    class Warming(nn.Module):
+    class Told(nn.Module):
+        """A model that finds out whether it is transformed."""
+
         def __init__(self):
             super().__init__()
             self.head = nn.Linear(4, 3)
-            self.register_buffer("count", torch.zeros(()))
 
         def forward(self, x):
-            self.count = self.count + 1
-            return self.head(x) * self.count
+            return self.head(x) * (1 if torch._C._functorch.peek_interpreter_stack() is None else 2)
 
     torch.manual_seed(2)
-    model = Warming()
+    model = Told()
     assert not simulate(model).vectorised
     with pytest.raises(InvalidArgumentError, match="other updates"):
         simulate(model, vectorise=True)

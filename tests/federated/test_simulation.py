@@ -199,6 +199,63 @@ def test_buffers_that_training_changes_reach_no_other_client():
     assert all(torch.equal(each, before[name]) for name, each in model.named_buffers())
 
 
+class Normalising(nn.Module):
+    """Divides its input by the largest value that it has seen, and adds rows of a table."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.table = nn.Linear(4, 3), nn.Embedding(3, 3)
+        self.register_buffer("largest", torch.tensor(4.0))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, content):
+        x, rows = content
+        self.largest = torch.maximum(self.largest, x.abs().amax())
+        self.calls += 1
+        return self.head(4 * x / self.largest) * self.calls + self.table(rows)
+
+
+def with_rows(*rows):
+    """Clients with one large value, and a row of the table each."""
+    clients = clients_of((4,) * len(rows))
+    for x, _ in clients:
+        x[0] *= 100
+    return [((x, torch.full((4,), row)), y) for (x, y), row in zip(clients, rows, strict=True)]
+
+
+def test_buffers_live_through_the_local_steps_of_a_client_together_and_one_by_one():
+    torch.manual_seed(4)
+    model, clients = Normalising(), with_rows(0, 1, 2)
+    together, alone = (Simulation(model, loss_fn, clients, LOCAL["FedAvg"], vectorise=way) for way in (None, False))
+    assert together.vectorised
+    assert not alone.vectorised
+    found, expected = (gathered(each, told_by(model), [0, 1, 2]) for each in (together, alone))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+    assert (model.largest, model.calls) == (4, 0)
+
+
+@pytest.mark.parametrize("bad", [0, 3, 6])
+def test_a_client_that_raises_runs_alone(bad, monkeypatch):
+    torch.manual_seed(4)
+    rows, alone = [0, 1, 2, 1, 0, 2, 1], []
+    rows[bad] = 99
+    model = Normalising()
+    simulation = Simulation(model, loss_fn, with_rows(*rows), LOCAL["FedAvg"])
+    one_by_one = simulation._one_by_one
+
+    def noted(parameters, content, mask, seeds):
+        alone.append(content[0][1][:, 0].tolist())
+        return one_by_one(parameters, content, mask, seeds)
+
+    monkeypatch.setattr(simulation, "_one_by_one", noted)
+    assert simulation.vectorised
+    everyone, others = (gathered(simulation, told_by(model), [i for i in range(7) if i != out]) for out in (None, bad))
+    assert alone == [[99]]
+    for name, tensor in others.items():
+        torch.testing.assert_close(everyone[name], tensor, rtol=1e-4, atol=1e-5)
+
+
 class Remembering(nn.Module):
     """Adds a part of what it saw last to its input: a model that would couple one client to the next."""
 

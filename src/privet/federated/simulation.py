@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ["Simulation"]
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,12 @@ class Simulation:
 
     Guarantee:
         A client's update depends on its own data, the round and fresh random numbers alone. It starts from copies of the
-        server's parameters and of the model's buffers. Writing to parameters, trained or not, is an error, and whatever else its
-        training changes in the model or the loss is restored afterwards. Together, every operation is computed for each client
-        by itself; code that would see all of them, or share its random numbers, trains them one after another. A client whose
-        data cannot be read, or whose training raises, contributes zero. The structure, types and shapes of the first client's
-        examples are read before the first round.
+        server's parameters and of the model's buffers, which live through its local steps. Writing to parameters, trained or
+        not, is an error, and whatever else its training changes in the model or the loss is restored afterwards. Together, every
+        operation is computed for each client by itself; code that would see all of them, or share its random numbers, trains
+        them one after another. A client whose data cannot be read, or whose training raises, contributes zero, and the others
+        are trained as without it. The structure, types and shapes of the first client's examples are read before the first
+        round.
 
     Raises:
         InvalidArgumentError: an argument is out of range, a client occurs twice, the loss fails on made-up clients, or the update
@@ -159,16 +161,26 @@ class Simulation:
         return total
 
     def _train(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor) -> _Trained | None:
-        """Return the updates and weights of those of K clients whose training works; None if none does."""
+        """Return the updates and weights of those of K clients whose training works; None if none does.
+
+        One client that raises must not make all others run another program: it is isolated by bisection, and runs alone.
+        """
+        size = len(mask)
         with preserve_generators():
-            if self.vectorised:
-                try:
-                    return self._together(parameters, content, mask, Seeds.draw().numbers(1)[0])
-                except KeyboardInterrupt:
-                    raise
-                except USER_ERRORS:  # the error of one client must not reach the others, nor anybody else
-                    pass
-            return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(len(mask)))
+            if not self.vectorised:
+                return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(size))
+            try:
+                return self._together(parameters, content, mask, Seeds.draw().numbers(1)[0])
+            except KeyboardInterrupt:
+                raise
+            except USER_ERRORS:  # the error of one client must not reach the others, nor anybody else
+                if size == 1:
+                    return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(1))
+            halves = [slice(size // 2), slice(size // 2, size)]
+            return _join(
+                self._train(parameters, pytree.tree_map(lambda leaf, half=half: leaf[half], content), mask[half])
+                for half in halves
+            )
 
     def _together(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor, seed: int) -> _Trained:
         seed_generators(seed)
@@ -176,7 +188,8 @@ class Simulation:
         start = _copy(parameters)
 
         def train(own: Any, own_mask: Tensor) -> _Trained:
-            return train_locally(self._transformed, self._local, start, own, own_mask)
+            buffers = _copy(dict(self._model.named_buffers()))
+            return train_locally(partial(self._transformed, buffers), self._local, start, own, own_mask)
 
         with forbid_user_code_on_physical_batch(), force_eager(), self._guard.isolate(), GuardedCalls(self._guard, None):
             found: _Trained = vmap(train, randomness="different")(content, mask)
@@ -213,17 +226,26 @@ class Simulation:
             )  # fmt: skip
         return (losses * weights).sum() / weights.sum().clamp(min=1)
 
-    def _transformed(self, parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
-        """Return the gradients of clients that are trained together, each with copies of the model's buffers."""
-        buffers = _copy(dict(self._model.named_buffers()))
+    def _transformed(
+        self, buffers: dict[str, Tensor], parameters: Mapping[str, Tensor], batch: Any, weights: Tensor
+    ) -> Mapping[str, Tensor]:
+        """Return the gradients of clients that are trained together.
 
-        def loss(leaves: Mapping[str, Tensor]) -> Tensor:
+        Their buffers are replaced by what the step leaves in them, for their next step: as in the model of a client alone.
+        """
+
+        def loss(leaves: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            held = {**_copy(buffers), **leaves}
+
             def call(*args: Any, **options: Any) -> Any:
-                return functional_call(self._model, {**buffers, **leaves}, args, options)
+                return functional_call(self._model, held, args, options)  # which puts new buffers of the model in `held`
 
-            return self._mean_loss(call, batch, weights)
+            mean = self._mean_loss(call, batch, weights)
+            return mean, {name: held[name] for name in buffers}
 
-        found: Mapping[str, Tensor] = grad(loss)(dict(parameters))
+        found: Mapping[str, Tensor]
+        found, after = grad(loss, has_aux=True)(dict(parameters))
+        buffers.update(after)
         return found
 
     def _gradient(self, parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
@@ -305,6 +327,15 @@ class Simulation:
 
 def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: each.detach().clone() for name, each in tensors.items()}
+
+
+def _join(parts: Iterable[_Trained | None]) -> _Trained | None:
+    """Return the updates and weights of several groups of clients; None if there are none."""
+    trained = [part for part in parts if part is not None]
+    if not trained:
+        return None
+    deltas = {name: torch.cat([each[name] for each, _ in trained]) for name in trained[0][0]}
+    return deltas, torch.cat([weights for _, weights in trained])
 
 
 def _is_close(one: _Trained, other: _Trained) -> bool:
