@@ -57,6 +57,28 @@ def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():
         next(steps)
 
 
+KINDS = {
+    "double": lambda model: model.double(),
+    "half": lambda model: model.half(),
+    "bfloat16": lambda model: model.bfloat16(),
+    "shorter": lambda model: setattr(model.w, "data", model.w.data[:7]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parameter_of_another_kind_is_refused_before_anything_is_spent(kind):
+    training = setup(plan(), torch.randn(N, D))
+    steps = iter(training)
+    next(steps)
+    before = training.model.w.data
+    KINDS[kind](training.model)
+    with pytest.raises(UnsupportedModelError, match=r"parameter w was torch\.float32 of shape \(40,\) on cpu when"):
+        next(steps)
+    assert training.steps_spent == 1
+    training.model.w.data = before
+    next(iter(training))
+
+
 def test_entries_that_become_other_examples_mid_run_are_refused_before_anything_is_spent():
     data = Subset(TensorDataset(torch.randn(N, D)), list(range(N)))
     model = Probe()

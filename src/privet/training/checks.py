@@ -10,6 +10,7 @@ __all__ = [
     "check_plan_suits",
     "check_same_parameters",
     "choose_physical_batch_size",
+    "note_kinds",
 ]
 
 import functools
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 from torch.utils.data import Dataset
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count
@@ -155,10 +156,24 @@ def _moved(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
 
 
-def check_same_parameters(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Refuse a model whose trainable parameters are no longer exactly these."""
+def note_kinds(parameters: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
+    """Return name → what the state of a training is made for: precision, shape and device of each parameter."""
+    return {name: (each.dtype, tuple(each.shape), each.device) for name, each in parameters.items()}
+
+
+def check_same_parameters(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], kinds: Mapping[str, tuple[object, ...]]
+) -> None:
+    """Refuse a model whose trainable parameters are no longer exactly these, of these kinds (see `note_kinds`)."""
     now = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if now.keys() != parameters.keys() or any(now[name] is not parameters[name] for name in now):
         raise UnsupportedModelError(
             "the set of trainable parameters changed after the Training was created; create a new Training for the new set"
         )
+    for name, kind in note_kinds(now).items():
+        if kind != kinds[name]:
+            was, became = (f"{dtype} of shape {shape} on {device}" for dtype, shape, device in (kinds[name], kind))
+            raise UnsupportedModelError(
+                f"parameter {name} was {was} when the Training was created, and is {became} now; change it back with model.to(), "
+                "or create a new Training for the changed model"
+            )

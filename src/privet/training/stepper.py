@@ -31,6 +31,7 @@ from privet.training.checks import (
     check_plan_suits,
     check_same_parameters,
     choose_physical_batch_size,
+    note_kinds,
 )
 from privet.training.clipped_sums import ClippedSummer
 from privet.training.fresh import check_average, check_scheduler
@@ -106,6 +107,7 @@ class Stepper(Unique):
         largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self._model, self._optimizer = plan, model, optimizer
         self._parameters = trainable(model)
+        self._kinds = note_kinds(self._parameters)
         check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
         check_optimizer(optimizer, self._parameters, fresh=fresh)
         check_plan_suits(optimizer, plan, self._parameters)
@@ -231,7 +233,7 @@ class Stepper(Unique):
         refuse_inference_mode()
         refuse_anomaly_detection()
         check_same_entries(self._entries)
-        check_same_parameters(self._model, self._parameters)
+        check_same_parameters(self._model, self._parameters, self._kinds)
         check_optimizer(self._optimizer, self._parameters, fresh=False)
         changed = None if self.preflight is None else self.preflight.check_again_if_changed()
         if changed is not None:
