@@ -246,6 +246,27 @@ def test_seeds_of_the_user_neither_repeat_nor_shift_what_is_drawn(method):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+CALLS = {
+    "clipped_sum": lambda *args, method: clipped_sum(*args, Flat(1e6), method=method).tensors["weight"],
+    "per_example_gradients": lambda *args, method: per_example_gradients(*args, method=method)["weight"],
+    "per_example_norms": per_example_norms,
+}
+
+
+@pytest.mark.parametrize("method", WAYS)
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_draw_new_numbers_which_torchs_seed_determines(call, method):
+    model, x = nn.Linear(50, 1), torch.ones(3, 50)
+
+    def calls():
+        torch.manual_seed(5)
+        return [CALLS[call](model, lambda m, x: m(F.dropout(x, 0.5)).sum(1), x, method=method) for _ in range(3)]
+
+    first, again = calls(), calls()
+    assert len({tuple(tensor.flatten().tolist()) for tensor in first}) == 3
+    assert all(map(torch.equal, first, again))
+
+
 def _gradients(model, loss, x, method, seeds):
     engine = Engine(model, loss, trainable(model), method, seeds=seeds)
     with preserve_generators():

@@ -57,8 +57,11 @@ RANDOMNESS = [
     Mutant("draws from NumPy go unnoticed", "GeneratorWatch.has_advanced",
            "or self._has_numpy_advanced()", "",
            WATCHED),
+    Mutant("all calls draw the same numbers", "engine._make_engine",
+           "torch.Generator().manual_seed(draw_torch_seed())", "torch.Generator().manual_seed(torch.initial_seed())",
+           among("test_engine", "test_calls_draw_new_numbers_which_torchs_seed_determines[clipped_sum-ghost]")),
     Mutant("all seeds are one", "draw_torch_seed",
-           "int(torch.randint(_MASK, ()))", "torch.initial_seed() & _MASK",
+           "int(torch.randint(_MASK, (), generator=generator))", "torch.initial_seed() & _MASK",
            among("test_pass_randomness", "test_torch_seeds_are_reproducible_and_differ")),
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ __all__ = ["METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -273,7 +274,8 @@ def per_example_gradients(
             result only by rounding.
 
     Returns:
-        Parameter name → (B, *shape).
+        Parameter name → (B, *shape). Random numbers of the model, such as dropout's, are new for each example in each call, which
+        draws one number from torch's global generator: `torch.manual_seed` before a call makes its result reproducible.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -333,7 +335,7 @@ def clipped_sum(
         loss_fn: (model, batch) → (B,) losses, one per example. It receives one example at a time, as a batch of one.
         batch: B examples along the first dimension of its tensors; B may be 0. A tensor with another first dimension is shared.
         clipping: the clipping rule, which computes weights from norms.
-        method, physical_batch_size: as for `per_example_gradients`.
+        method, physical_batch_size: as for `per_example_gradients`, and so are random numbers.
         part: positions of these examples within a draw, if parts of it are added later.
         masks: name → bool tensor shaped like the parameter, True where an entry is kept; parameters without a mask are kept
             whole. Masks must be public; they become the support of the sum.
@@ -365,7 +367,9 @@ def clipped_sum(
 def _make_engine(
     model: nn.Module, loss_fn: LossFunction, batch: Any, method: str, physical_batch_size: int | None
 ) -> tuple[Engine, Examples]:
-    return Engine(model, loss_fn, trainable(model), method, physical_batch_size), split_batch(batch)
+    # From outside `preserve_generators`, which puts torch's generator back: each call must draw other numbers than the last.
+    seeds = partial(draw_torch_seed, torch.Generator().manual_seed(draw_torch_seed()))
+    return Engine(model, loss_fn, trainable(model), method, physical_batch_size, seeds), split_batch(batch)
 
 
 def empty_sum(

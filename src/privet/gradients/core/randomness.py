@@ -30,9 +30,9 @@ _MASK = (1 << 63) - 1
 _BLOCK = 64  # words that are drawn at once, as one alone takes as long
 
 
-def draw_torch_seed() -> int:
-    """Draw a seed from torch's global generator: reproducible after `torch.manual_seed`, so for research only."""
-    return int(torch.randint(_MASK, ()))
+def draw_torch_seed(generator: torch.Generator | None = None) -> int:
+    """Draw a seed from a generator, by default torch's global one: reproducible after its `manual_seed`, so for research only."""
+    return int(torch.randint(_MASK, (), generator=generator))
 
 
 def make_seed_source(words: Words) -> SeedSource:
