@@ -73,6 +73,23 @@ def test_a_cell_that_python_does_not_write_is_missing():
     assert to_cells([10**5000]).distinct == (None,)
 
 
+@pytest.mark.parametrize("cell", ["1" * 400, 10**400, "1" * 5000], ids=["text", "integer", "more digits than Python reads"])
+def test_an_integer_beyond_floats_is_a_number_like_any_other(cell):
+    assert Classification(("0", "1")).encode(to_cells([cell, "1"])).tolist() == [-100, 1]
+    assert encoded(Category(("1", "2")), cell, "1")[1] == encoded(Category(("1", "2")), "1")[0]
+    assert match([cell], ["1" * 400]).tolist() in ([0], [-1])
+
+
+def test_a_complex_cell_is_its_real_part_if_that_is_all_and_bytes_are_text():
+    assert to_cells([0.5 + 0j, np.complex64(2), 1j, complex("nan"), b" a ", b"\xff"]).distinct == (
+        "0.5",
+        "2.0",
+        None,
+        "a",
+        "\ufffd",
+    )
+
+
 def test_of_two_spellings_of_a_number_only_the_exact_one_matches():
     assert match(["01", "1", "1.0", 1], ("01", "1")).tolist() == [0, 1, -1, -1]
 

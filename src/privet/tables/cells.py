@@ -40,7 +40,14 @@ class Words:
 
 
 def to_cells(values: Iterable[object]) -> Words:
-    """Return any values as text: None and NaN are missing, numbers and others are as Python writes them."""
+    """Return any values as text, each on its own.
+
+    None and NaN are missing, and so is a complex number that is not real; bytes are text in UTF-8; numbers and others are as
+    Python writes them.
+
+    >>> to_cells([0.5, 0.5 + 0j, 1j, b"a"]).distinct
+    ('0.5', None, 'a')
+    """
     known: dict[str | None, int] = {}
     places = [known.setdefault(_text(value), len(known)) for value in values]
     return Words(tuple(known), np.array(places, dtype=np.int32))
@@ -58,7 +65,8 @@ def to_number(text: str) -> int | float | None:
             value = parse(text)
         except ValueError:
             continue
-        return value if math.isfinite(value) else None
+        # An integer is finite, and may be too large for isfinite, which makes it a float.
+        return value if isinstance(value, int) or math.isfinite(value) else None
     return None
 
 
@@ -99,6 +107,10 @@ def match(cells: Iterable[object], values: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _text(value: object) -> str | None:
+    if isinstance(value, complex | np.complexfloating):  # in a column with one such cell, frames make all others complex, too
+        value = value.real if value.imag == 0 else None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
         return None
     if isinstance(value, str):
