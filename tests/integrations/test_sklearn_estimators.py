@@ -5,7 +5,9 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas
 import pytest
+import torch
 
 pytest.importorskip("sklearn", minversion="1.6")
 
@@ -126,7 +128,7 @@ def test_a_missing_public_fact_or_a_wrong_setting_is_named_before_anything_is_sp
     estimator.check_unspent()
 
 
-PRIVATE = [math.nan, math.inf, -math.inf, 1e300, None, "word", {"a": 1}, True]
+PRIVATE = [math.nan, math.inf, -math.inf, 1e300, None, "word", {"a": 1}, True, b"?", 1 + 2j, 10**400]
 
 
 @pytest.mark.parametrize("make", [classifier, regressor])
@@ -148,9 +150,72 @@ def test_no_cell_raises_or_changes_the_encoding_of_other_rows(make, cell):
 
 
 def test_one_target_does_not_decide_how_the_others_are_read():
-    """NumPy makes [1, 0, 2] of the list, whose numbers are none of the classes."""
-    prepared = classifier(classes=[False, True]).prepare(rows(3)[0], [True, False, 2])
-    assert prepared.dataset.train.tensors[1].tolist() == [1, 0, tables.UNDECLARED]
+    """NumPy makes floats of the list, in which the first two are equal."""
+    prepared = classifier(classes=[2**53, 2**53 + 1]).prepare(rows(3)[0], [2**53, 2**53 + 1, 0.5])
+    assert prepared.dataset.train.tensors[1].tolist() == [0, 1, tables.UNDECLARED]
+
+
+@pytest.mark.parametrize("frame", [False, True])
+def test_a_complex_cell_counts_if_it_is_real_and_does_not_change_or_show_the_others(frame):
+    """pandas makes all cells of such a column complex, and scikit-learn's message shows them."""
+    features = np.round(rows(4)[0], 3)
+    found = []
+    for cell in (0.5, 0.5 + 0j, 1j, math.nan):
+        table = [[cell, 0.5, 0.5], *features.tolist()]
+        target = [cell, *features[:, 1].tolist()]
+        given = (pandas.DataFrame(table), pandas.Series(target)) if frame else (table, target)
+        prepared = regressor(target_bounds=(0, 1)).prepare(*given)
+        found.append(torch.cat([prepared.dataset.train.tensors[0], prepared.dataset.train.tensors[1][:, None]], 1))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+    torch.testing.assert_close(found[2], found[3], rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(found[0][1:], found[2][1:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda features, target: (features.astype(complex), target),
+        lambda features, target: (features, target.astype(complex)),
+        lambda features, target: (features[:, 0], target),
+        lambda features, target: (features[:, 0].tolist(), target),
+        lambda features, target: ([*features[:-1].tolist(), [0.123]], target),
+    ],
+)
+def test_errors_about_types_and_shapes_do_not_show_rows(make, change):
+    features = np.full((4, 3), 0.123)
+    with pytest.raises(ValueError) as caught:
+        make().prepare(*change(features, features[:, 0]))
+    assert "0.123" not in str(caught.value)
+    assert "1.23" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [
+        ([0, 1], [False, True, True]),
+        (["0", "1"], [False, True, True]),
+        ([False, True], [0, 1, 1]),
+        ([False, True], [0.0, 1.0, 1.0]),
+        (["no", "yes"], [b"no", b"yes", b"yes"]),
+        ([b"no", b"yes"], [b"no", b"yes", b"yes"]),
+    ],
+    ids=str,
+)
+def test_booleans_are_numbers_and_bytes_are_text_among_labels(classes, labels):
+    for given in (labels, np.array(labels), np.array(labels, dtype=object)):
+        prepared = classifier(classes=classes).prepare(rows(3)[0], given)
+        assert prepared.dataset.train.tensors[1].tolist() == [0, 1, 1]
+
+
+def test_a_regression_reads_booleans_as_numbers():
+    prepared = regressor(target_bounds=(0, 1)).prepare(rows(2)[0], np.array([True, False]))
+    assert prepared.dataset.train.tensors[1].tolist() == [1, -1]
+
+
+def test_an_array_of_booleans_is_refused_if_neither_is_a_class():
+    with pytest.raises(InvalidArgumentError, match="y is 'an array of bool'"):
+        classifier().prepare(rows(2)[0], np.array([True, True]))
 
 
 def test_what_is_not_a_label_or_a_target_contributes_no_gradient():

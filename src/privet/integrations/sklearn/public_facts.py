@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 
 from privet.errors import InvalidArgumentError, choice
 from privet.tables import Frame, Number, Schema, Target, read_frame
-from privet.tables.cells import Words, parse_numbers, to_cells
+from privet.tables.cells import Words, match, parse_numbers, to_cells, to_number, to_words
 
 Bounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 Labels = NDArray[np.generic]
@@ -61,7 +61,17 @@ def read_rows(estimator: Any, rows: object, *, reset: bool, fewest: int = 1) -> 
     if is_frame(rows):
         validate_data(estimator, rows, reset=reset, skip_check_array=True)
         return read_frame(rows, "X")
-    array = validate_data(estimator, rows, reset=reset, dtype=None, ensure_all_finite=False, ensure_min_samples=fewest)
+    table = _to_objects(rows) if isinstance(rows, list | tuple) else rows
+    # Here, since scikit-learn's messages show the rows.
+    if getattr(getattr(table, "dtype", None), "kind", None) == "c":
+        raise ValueError(f"Complex data not supported: X is an array of {table.dtype}; give real numbers.")  # type: ignore[attr-defined]
+    if isinstance(table, np.ndarray) and table.ndim < 2:
+        kind = "1D" if table.ndim else "scalar"
+        raise ValueError(
+            f"Expected 2D array, got {kind} array instead: X must have rows of features. Reshape your data with "
+            "X.reshape(-1, 1) for a single feature, or X.reshape(1, -1) for a single row."
+        )
+    array = validate_data(estimator, table, reset=reset, dtype=None, ensure_all_finite=False, ensure_min_samples=fewest)
     columns = {f"x{place}": _to_column(array[:, place]) for place in range(array.shape[1])}
     return Frame(columns, len(array), "an array", "X")
 
@@ -74,10 +84,12 @@ def read_target(y: object, rows: int) -> Labels:
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    # As objects, since in a list a single cell would decide how the others are written: [True, 2] becomes [1, 2].
-    values: Labels = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else y, warn=True)
-    if values.dtype.kind == "c":
-        raise InvalidArgumentError("y", f"an array of {values.dtype}", "real numbers or labels")
+    kind = getattr(getattr(y, "dtype", None), "kind", None)
+    if kind == "c" and isinstance(y, np.ndarray):  # here, since scikit-learn's message shows the target
+        raise InvalidArgumentError("y", f"an array of {y.dtype}", "real numbers or labels")
+    # As objects, since a single cell would decide how the others are written: in a list, [True, 2] becomes [1, 2]; and a series
+    # is complex if one of its cells is.
+    values: Labels = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) or kind == "c" else y, warn=True)
     check_consistent_length(range(rows), values)
     return values
 
@@ -98,7 +110,7 @@ def read_labels(name: str, labels: object) -> Labels:
 
 def to_texts(labels: Labels) -> tuple[str, ...]:
     """Return labels as a schema names them."""
-    return tuple(str(label) for label in labels.tolist())
+    return tuple(label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label) for label in labels.tolist())
 
 
 def find_bounds(frame: Frame) -> Bounds:
@@ -116,6 +128,7 @@ def find_range(cells: Words | Labels) -> tuple[float, float]:
     Raises:
         ValueError: there is no finite number.
     """
+    cells = _read_booleans(cells if isinstance(cells, Words) else _to_column(cells))
     numbers = parse_numbers(cells.distinct) if isinstance(cells, Words) else cells.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
     if not len(finite):
@@ -171,18 +184,35 @@ def declare_numbers(argument: str, names: Sequence[str], bounds: object, missing
 
 def read_booleans(frame: Frame) -> Frame:
     """Return the table with 1 and 0 for True and False, which are no numbers in a table otherwise."""
-
-    def numbers(cells: Words | Labels) -> Words | Labels:
-        if not isinstance(cells, Words):
-            return cells
-        return replace(cells, distinct=tuple(_BOOLEANS.get(cell or "", cell) for cell in cells.distinct))
-
-    return replace(frame, columns={name: numbers(cells) for name, cells in frame.columns.items()})
+    return replace(frame, columns={name: _read_booleans(cells) for name, cells in frame.columns.items()})
 
 
 def with_target(frame: Frame, schema: Schema, values: Labels) -> Frame:
-    """Return the table with the target as one more column."""
-    return replace(frame, columns={**frame.columns, schema.target: _to_column(values)})
+    """Return the table with the target as one more column.
+
+    As in Python, True and False equal 1 and 0: for a target of numbers, and where only one of the two is a declared class.
+    """
+    cells = _to_column(values)
+    if schema.classes is None:
+        cells = _read_booleans(cells)
+    else:
+        if values.dtype.kind == "b" and (match([*_BOOLEANS, *_BOOLEANS.values()], schema.classes) < 0).all():
+            raise InvalidArgumentError("y", "an array of bool", "labels that are classes", f"The classes are {schema.classes}.")
+        cells = _match_booleans(to_words(cells), schema.classes)
+    return replace(frame, columns={**frame.columns, schema.target: cells})
+
+
+def _read_booleans(cells: Words | Labels) -> Words | Labels:
+    if not isinstance(cells, Words):
+        return cells
+    return replace(cells, distinct=tuple(_BOOLEANS.get(cell or "", cell) for cell in cells.distinct))
+
+
+def _match_booleans(cells: Words, classes: Sequence[str]) -> Words:
+    numbers = {int(number): text for text, number in _BOOLEANS.items()}
+    equals = (_BOOLEANS.get(cell or "") or numbers.get(to_number(cell or ""), cell) for cell in cells.distinct)  # type: ignore[arg-type]
+    found = zip(cells.distinct, equals, match(cells.distinct, classes), strict=True)
+    return replace(cells, distinct=tuple(cell if place >= 0 else equal for cell, equal, place in found))
 
 
 def _declare_number(argument: str, bounds: Any, missing: str) -> Number:
@@ -196,3 +226,21 @@ def _declare_number(argument: str, bounds: Any, missing: str) -> Number:
 
 def _to_column(values: Labels) -> Words | Labels:
     return values if values.dtype.kind in "iuf" else to_cells(values.tolist())
+
+
+def _to_objects(rows: Sequence[Any]) -> Labels:
+    """Return rows as an array of objects, (N, D), in which each cell is as it was given.
+
+    For an array, NumPy would find one type for all cells, so that a single text or complex number changes all others.
+
+    Raises:
+        ValueError: the rows do not have one length.
+    """
+    lengths = {len(row) if hasattr(row, "__len__") and not isinstance(row, str | bytes | Mapping) else -1 for row in rows}
+    if len(lengths) > 1 or -1 in lengths:
+        raise ValueError("Expected 2D array: X is a list, and must have rows of equal length. Reshape your data.")
+    table = np.empty((len(rows), *lengths), dtype=object)
+    for place, row in enumerate(rows):
+        for feature, cell in enumerate(row):
+            table[place, feature] = cell
+    return table
