@@ -5,7 +5,6 @@ import dataclasses
 import json
 import logging
 import os
-import warnings
 from queue import SimpleQueue
 
 import pytest
@@ -15,14 +14,16 @@ pytest.importorskip("lightning")
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.profilers import PyTorchProfiler
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import privet
 from privet._utils.registry import decode
-from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
+from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning, UnsupportedModelError
 from privet.integrations.lightning import PrivateModule
+from privet.integrations.lightning.public_trainer import PublicTrainer
 
 N, STEPS, PER_EPOCH = 80, 20, 4
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -329,6 +330,12 @@ REFUSED = {
     "anomaly detection": (Classifier, {"detect_anomaly": True}, r"detect_anomaly\).*single examples"),
     "another strategy": (Classifier, {"strategy": "ddp", "devices": 1}, r"strategy\) is 'DDPStrategy'"),
     "a finder": (Classifier, {"callbacks": [pl.callbacks.LearningRateFinder()]}, r"LearningRateFinder.*spend the budget"),
+    "a profiler that counts calls": (
+        Classifier,
+        {"profiler": "advanced"},
+        r"profiler\) is 'AdvancedProfiler'.*examples",
+    ),
+    "a profiler of kernels": (Classifier, {"profiler": PyTorchProfiler()}, r"profiler\) is 'PyTorchProfiler'.*'simple'"),
     "a training step": (OwnStep, {}, r"training_step.*OwnStep.*losses\(batch\)"),
     "two optimizers": (TwoOptimizers, {}, r"2 optimizers.*privet\.optim\.Combined"),
     "a scheduler that follows a metric": (Following, {}, r"follows a metric"),
@@ -356,6 +363,12 @@ def test_devices_and_scalers_are_refused(tmp_path, monkeypatch, name, value, say
     monkeypatch.setattr(type(host), name, value)
     with pytest.raises(InvalidArgumentError, match=says):
         host.fit(Classifier().set_privacy(plan(), DATA))
+
+
+def test_a_profiler_of_times_is_allowed(tmp_path):
+    module = Classifier().set_privacy(plan(), DATA)
+    trainer(tmp_path, profiler="simple").fit(module)
+    assert module.private_training.steps_spent == STEPS
 
 
 def test_a_loader_of_the_user_is_refused_before_it_is_read(tmp_path):
@@ -393,26 +406,73 @@ def test_a_module_without_a_plan_and_unknown_options_are_refused(tmp_path):
         PrivateModule().losses(None)
 
 
-def test_a_loss_has_no_trainer_and_what_it_logs_reaches_nobody(tmp_path):
+@pytest.mark.parametrize("probe", [False, True])
+def test_a_loss_has_public_numbers_of_the_trainer_and_what_it_logs_reaches_nobody(tmp_path, probe):
     told = SimpleQueue()  # a queue, as lists are as before after a pass
 
     class Talkative(Classifier):
         def losses(self, batch):
-            told.put(self._trainer)
+            told.put((self.trainer, self.logger, self.loggers, self.global_step, self.current_epoch))
             found = super().losses(batch)
-            self.log("secret", 1.0)
+            self.log("secret", 1.0, on_epoch=True, prog_bar=True)
             self.log_dict({"loss": 2.0})
+            self.print("secret")
             return found
 
     host = trainer(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        host.fit(Talkative().set_privacy(plan(), DATA, reading=privet.Reading(probe=False)))
-    assert not told.empty()
+    host.fit(Talkative().set_privacy(plan(), DATA, reading=privet.Reading(probe=probe)))
+    steps = set()
     while not told.empty():
-        assert told.get() is None
+        numbers, logger, loggers, step, epoch = told.get()
+        assert (type(numbers), logger, loggers) == (PublicTrainer, None, ())
+        assert (epoch, numbers.current_epoch, numbers.global_step) == (step // PER_EPOCH, epoch, step)
+        assert (numbers.max_steps, numbers.estimated_stepping_batches, numbers.training) == (STEPS, STEPS, True)
+        steps.add(step)
+    assert steps == {*range(STEPS)}
     assert host.callback_metrics.keys() == {"epsilon", "accuracy"}
     assert "secret" not in (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").read_text()
+
+
+def test_a_weight_that_follows_the_steps_is_the_same_in_a_fit_as_in_a_training(tmp_path):
+    step = iter(range(STEPS))
+
+    class Anneals(Classifier):
+        def losses(self, batch):
+            return super().losses(batch) * self.trainer.global_step / self.trainer.max_steps
+
+    the_plan = plan(0.0, privet.sampling.FullBatch())
+    module, alone = Anneals().set_privacy(the_plan, DATA), Classifier()
+    trainer(tmp_path, logger=False, enable_checkpointing=False).fit(module)
+    optimizer, weight = torch.optim.SGD(alone.parameters(), lr=0.5), [0.0]
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
+    training = privet.Training(
+        the_plan, alone, lambda model, batch: model.losses(batch) * weight[0], optimizer, DATA, scheduler=scheduler
+    )
+    releases = training.releases()
+    for place in step:
+        weight[0] = place / STEPS
+        assert next(releases) is not None
+        optimizer.step()
+        scheduler.step()
+    for name, value in alone.state_dict().items():
+        torch.testing.assert_close(module.state_dict()[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda module: module.trainer.callback_metrics, lambda module: setattr(module.trainer, "seen", 1)],
+    ids=["read", "write"],
+)
+def test_a_loss_that_asks_more_of_the_trainer_is_refused_before_a_step(tmp_path, use):
+    class Asks(Classifier):
+        def losses(self, batch):
+            use(self)
+            return super().losses(batch)
+
+    module = Asks().set_privacy(plan(), DATA)
+    with pytest.raises(UnsupportedModelError, match=r"the Trainer has no 'callback_metrics'|cannot assign to field 'seen'"):
+        trainer(tmp_path).fit(module)
+    assert module.private_training is None
 
 
 def test_callbacks_see_numbers_of_steps_for_batches(tmp_path):

@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from privet.errors import InvalidArgumentError
 from privet.integrations.lightning import trainer_settings
 from privet.integrations.lightning.hooks import Hooks
+from privet.integrations.lightning.public_trainer import PublicTrainer
 from privet.plan import Plan
 from privet.training import Storage, Training
 
@@ -40,7 +41,7 @@ class PrivateModule(pl.LightningModule):
 
     Guarantee:
         Lightning receives released gradients and public numbers only: no private batch and no private loss. While a release is
-        computed the module has no trainer, so nothing can be logged. Validation data are not covered.
+        computed the module has the Trainer's public numbers only, so nothing can be logged. Validation data are not covered.
     """
 
     # There is no loss to differentiate; False may be set again, as in modules that optimise by hand.
@@ -66,8 +67,16 @@ class PrivateModule(pl.LightningModule):
         return self
 
     def losses(self, batch: Any) -> Tensor:
-        """Return one loss per example, (B,). Define this; it must neither log nor update metrics."""
+        """Return one loss per example, (B,). Define this; it must not update metrics.
+
+        `current_epoch`, `global_step` and `trainer` are the public numbers of the step (`PublicTrainer`); `log` does nothing.
+        """
         raise NotImplementedError("define losses(batch), which returns one loss per example")
+
+    def log(self, *args: Any, **options: Any) -> None:
+        """Log as any module of Lightning; in `losses`, do nothing."""
+        if not isinstance(self._trainer, PublicTrainer):
+            super().log(*args, **options)
 
     def configure_callbacks(self) -> Any:
         """Check the Trainer before Lightning does, and close the training of an earlier fit."""
@@ -85,12 +94,12 @@ class PrivateModule(pl.LightningModule):
     def training_step(self, batch: int, batch_idx: int) -> None:
         """Take a release, and update the parameters with it."""
         trainer, privacy = self.trainer, self._required()
-        if privacy.releases is None or self.private_training is None:
-            self.private_training = self._open(privacy)
-            privacy.releases = self.private_training.releases()
-        lost = self.private_training.steps_spent > trainer.global_step
-        self.trainer = None
+        self.trainer = PublicTrainer.of(trainer)  # type: ignore[assignment]
         try:
+            if privacy.releases is None or self.private_training is None:
+                self.private_training = self._open(privacy, trainer)
+                privacy.releases = self.private_training.releases()
+            lost = self.private_training.steps_spent > trainer.global_step
             step = None if lost else next(privacy.releases, None)
         finally:
             self.trainer = trainer
@@ -123,11 +132,11 @@ class PrivateModule(pl.LightningModule):
             raise InvalidArgumentError("module", type(self).__name__, "one with a plan", "Call set_privacy(plan, dataset) first.")
         return self._privacy
 
-    def _open(self, privacy: _Privacy) -> Training:
-        given = (self, partial(_losses, self.trainer.precision_plugin), self.trainer.optimizers[0], privacy.dataset)
-        saved = None if self.trainer.ckpt_path is None else privacy.saved
-        trainer_settings.check_place(privacy.storage.folder, self.trainer.ckpt_path, saved is not None, privacy.plan)
-        Hooks.check(self.trainer, self.private_training)
+    def _open(self, privacy: _Privacy, trainer: pl.Trainer) -> Training:
+        given = (self, partial(_losses, trainer.precision_plugin), trainer.optimizers[0], privacy.dataset)
+        saved = None if trainer.ckpt_path is None else privacy.saved
+        trainer_settings.check_place(privacy.storage.folder, trainer.ckpt_path, saved is not None, privacy.plan)
+        Hooks.check(trainer, self.private_training)
         if saved is None:
             return Training(privacy.plan, *given, privacy.storage, **privacy.options)
         # The directory has its files and its anchor from the start.

@@ -89,6 +89,11 @@ _SETTINGS = {
         lambda trainer: trainer._detect_anomaly or torch.is_anomaly_enabled(), lambda value, _: not value, "False",
         "Its errors and warnings tell of single examples.",
     ),
+    "profiler": _Setting(
+        lambda trainer: type(trainer.profiler).__name__,  # type: ignore[attr-defined]
+        lambda value, _: value in ("PassThroughProfiler", "SimpleProfiler"), "left out, or 'simple'",
+        "Others count calls or kernels, and so write down the number of examples that were drawn.",
+    ),
 }  # fmt: skip
 
 
