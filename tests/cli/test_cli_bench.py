@@ -57,6 +57,28 @@ def test_a_model_from_a_file(asked, taken, capsys, tmp_path):
     check_numbers(row)
 
 
+def test_a_model_that_needs_realistic_values_is_checked_with_the_probe_batch_of_its_file(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    strict = """
+def loss_fn(model, batch):
+    if (batch["ids"] < 7).any():
+        raise ValueError("these ids are reserved")
+    return F.cross_entropy(model(batch["ids"]), batch["label"], reduction="none")
+
+
+dataset = [{"ids": row["ids"].clamp(min=7), "label": row["label"]} for row in dataset]
+"""
+    file.write_text(MODEL + strict, encoding="utf-8")
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", str(file), "--rounds", "1", "--no-memory"])
+    assert stop.value.code == 2
+    assert "probe_batch" in capsys.readouterr().err
+    probe = 'probe_batch = {"ids": torch.randint(7, 50, (4, 3)), "label": torch.arange(4) % 3}\n'
+    file.write_text(MODEL + strict + probe, encoding="utf-8")
+    (row,) = answered(capsys, file, "--no-memory")["results"]
+    check_numbers(row)
+
+
 def test_a_batch_can_stand_in_for_a_data_set(capsys, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MODEL + "\nbatch = torch.utils.data.default_collate(dataset[:9])\ndel dataset\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset
 from privet.sampling import FullBatch, Indices
-from privet.training import Training
+from privet.training import Reading, Training
 
 TimedStep = Callable[[], object]
 # Small enough that parameters hardly change.
@@ -56,7 +56,9 @@ class _OneBatch(BatchDataset):
 
 
 @contextmanager
-def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule: Rule) -> Iterator[TimedStep]:
+def step_of(
+    arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule: Rule, probe_batch: Any = None
+) -> Iterator[TimedStep]:
     """Yield a step of one arm, which trains a copy of the model.
 
     Args:
@@ -65,6 +67,7 @@ def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule:
         loss_fn: (model, batch) → (B,) losses.
         batch: tree of tensors with one entry per example, B in all; they go through the model at once.
         rule: clipping rule of the arms "clipped" and "private".
+        probe_batch: public batch for the check before the first step, as for `privet.Reading`, or None.
 
     Raises:
         UnsupportedModelError: the model or loss cannot be trained privately; never in the arm "plain".
@@ -78,7 +81,8 @@ def step_of(arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule:
     plan = Plan(
         examples=len(data), sampling=FullBatch(), steps=_STEPS, clipping=rule, noise=noise, delta=0.1 / len(data)
     )  # fmt: skip
-    training = Training(plan, trained, loss_fn, optimizer, data, physical_batch_size=len(data))
+    reading = Reading(probe_batch=probe_batch)
+    training = Training(plan, trained, loss_fn, optimizer, data, physical_batch_size=len(data), reading=reading)
     with closing(iter(training)) as steps:  # type: ignore[type-var]
         yield _synchronize(lambda: next(steps), device)
 

@@ -46,6 +46,7 @@ class _Case:
     loss_fn: LossFunction
     batch: Any
     arguments: tuple[str, ...]
+    probe_batch: Any = None
 
     @property
     def device(self) -> torch.device:
@@ -78,7 +79,8 @@ def bench(
     """Measure time and peak memory of a private training step against a non-private one, on this machine.
 
     Three kinds of step are measured: plain (no privacy), clipped, and private (clipped, with noise). Each is a step of
-    privet.Training on one batch, in one pass, and includes the optimizer. Times are medians over alternating rounds.
+    privet.Training on one batch, in one pass, and includes the optimizer. Times are medians over alternating rounds. MODEL.py may
+    also define `collate` and `probe_batch`, as for training.
 
     Example: privet bench my_model.py --batch-size 64
     """
@@ -123,7 +125,10 @@ def _build_cases(
     if batch_size is not None and batch_size > total:
         raise InvalidArgumentError("--batch-size", batch_size, f"at most the {total} examples of {file.name}")
     arguments = (str(file), "--batch-size", str(min(size, total)))
-    yield _Case(file.name, given.require("model", nn.Module), given.require("loss_fn", Callable), batch, arguments)
+    yield _Case(
+        file.name, given.require("model", nn.Module), given.require("loss_fn", Callable), batch, arguments,
+        given.find("probe_batch", object),
+    )  # fmt: skip
 
 
 def _synthetic_case(name: str, shape: str, size: int, device: str) -> _Case:
@@ -139,7 +144,7 @@ def _synthetic_case(name: str, shape: str, size: int, device: str) -> _Case:
 
 
 def _enter_step(stack: ExitStack, case: _Case, arm: str, rule: Rule) -> cost.TimedStep:
-    return stack.enter_context(cost.step_of(arm, case.model, case.loss_fn, case.batch, rule))
+    return stack.enter_context(cost.step_of(arm, case.model, case.loss_fn, case.batch, rule, case.probe_batch))
 
 
 def _measure_times(case: _Case, rule: Rule, rounds: int) -> dict[str, list[float]]:
