@@ -1,13 +1,16 @@
 """Every code block of the documentation runs, every link leads somewhere, and no line is longer than an editor shows."""
 
+import ast
 import contextlib
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import privet
 from privet.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +74,34 @@ def test_a_page_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
         assert language == "sh", f"{name(path)}:{line} is of an unknown language: {language!r}"
         for command in commands(body):
             run(command, f"{name(path)}:{line}")
+
+
+def read_of_privet(body):
+    """Return the names that a block reads of the package itself, and those of the modules that it imports."""
+    tree = list(ast.walk(ast.parse(body)))
+    attributes = [node for node in tree if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    imported = {part.name for node in tree if isinstance(node, ast.Import) for part in node.names}
+    imported |= {node.module for node in tree if isinstance(node, ast.ImportFrom)}
+    return {node.attr for node in attributes if node.value.id == "privet"}, {
+        module.split(".")[1] for module in imported if module.startswith("privet.")
+    }
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if "privet." in TEXTS[path]], ids=name)
+def test_a_block_imports_what_it_reads(path):
+    """In a process of its own; here, other blocks and tests have imported all modules."""
+    for language, line, body in blocks(path):
+        if language == "python":
+            read, imported = read_of_privet(body)
+            assert read <= {*privet.__all__, *imported, "__version__"}, f"{name(path)}:{line}"
+
+
+def test_every_public_name_is_found_in_a_process_of_its_own():
+    program = (
+        "import privet; print(*(name for name in privet.__all__ if not hasattr(privet, name)), privet.training.holds_run('.'))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False"]
 
 
 def anchors(text):

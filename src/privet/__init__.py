@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         sparsification,
         tables,
         tracking,
+        training,
         tuning,
         units,
     )
@@ -72,6 +73,7 @@ __all__ = [
     "sparsification",
     "tables",
     "tracking",
+    "training",
     "tuning",
     "units",
 ]
