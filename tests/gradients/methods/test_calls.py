@@ -30,6 +30,18 @@ WRITES = {
     "statistics of torch": lambda m, x: torch.batch_norm(
         torch.randn(3, 2), None, None, m.frozen, torch.ones(2), True, 0.1, 1e-5, False),
     "statistics of an instance": lambda m, x: F.instance_norm(torch.randn(1, 2, 3), m.frozen, torch.ones(2)),
+    "statistics updated": lambda m, x: torch.batch_norm_update_stats(torch.randn(3, 2), m.frozen, torch.ones(2), 0.1),
+    "statistics of an operator": lambda m, x: torch.ops.aten.native_batch_norm(
+        torch.randn(3, 2), None, None, m.frozen, torch.ones(2), True, 0.1, 1e-5),
+    "statistics of one implementation": lambda m, x: torch._batch_norm_impl_index(
+        torch.randn(3, 2), None, None, m.frozen, torch.ones(2), True, 0.1, 1e-5, False),
+    "statistics of another": lambda m, x: torch._native_batch_norm_legit(
+        torch.randn(3, 2), None, None, m.frozen, torch.ones(2), True, 0.1, 1e-5),
+    "results of an operator": lambda m, x: torch.ops.aten.native_batch_norm.out(
+        torch.randn(3, 2), None, None, None, None, True, 0.1, 1e-5,
+        out=torch.empty(3, 2), save_mean=m.frozen, save_invstd=torch.empty(2)),
+    "noise": lambda m, x: torch._C._nn.rrelu_with_noise(torch.randn(2), m.frozen, training=True),
+    "helper": lambda m, x: torch._cummax_helper(torch.randn(2), m.frozen, torch.zeros(2, dtype=torch.int64), 0),
     "frozen": lambda m, x: m.frozen.add_(1), "an example's": lambda m, x: m.weight[0].copy_(x[0]),
 }  # fmt: skip
 
@@ -103,6 +115,24 @@ def test_the_array_of_a_parameter_is_a_copy(method):
 
     per_example_gradients(model, loss, torch.randn(4, 3), method=method)
     assert torch.equal(model.weight, before)
+
+
+READS = {
+    "statistics of an operator": lambda m: torch.ops.aten.native_batch_norm(
+        torch.randn(3, 2), None, None, m.frozen, m.frozen, False, 0.1, 1e-5),
+    "sort": lambda m: torch.sort(m.frozen), "cummax": lambda m: m.frozen.cummax(0),
+    "statistics": lambda m: torch._native_batch_norm_legit(
+        torch.randn(3, 2), None, None, m.frozen, m.frozen, False, 0.1, 1e-5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", READS)
+def test_functions_that_share_a_name_with_one_that_writes_may_read_parameters(spelling):
+    def loss(m, x):
+        READS[spelling](m)
+        return m(x).sum(1)
+
+    per_example_gradients(Model(), loss, torch.randn(4, 3))
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])

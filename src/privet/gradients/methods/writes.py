@@ -19,16 +19,23 @@ _IN_PLACE_OPERATORS = {
 }  # fmt: skip
 _HARMLESS = {"requires_grad_", "detach_", "retain_grad", "__setitem__"}
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_BUILTINS = (type(torch.add), type(Tensor.add))
+_Places = tuple[tuple[int, str], ...]
+_Statistics = tuple[_Places, str, bool]
 _RUNNING = ((1, "running_mean"), (2, "running_var"))
 _NATIVE = ((3, "running_mean"), (4, "running_var"))
-_OBSERVED = ((3, "running_min"), (4, "running_max"), (5, "scale"), (6, "zero_point"))
-# Functions that update statistics → the flag that asks for it (None: always; always the sixth argument), its default, what is
-# written to.
-_STATISTICS: dict[Any, tuple[str | None, bool, tuple[tuple[int, str], ...]]] = {
-    F.batch_norm: ("training", False, _RUNNING), F.instance_norm: ("use_input_stats", True, _RUNNING),
-    torch.batch_norm: ("training", False, _NATIVE), torch.instance_norm: ("use_input_stats", True, _NATIVE),
-    torch.native_batch_norm: ("training", False, _NATIVE),
-    torch.fused_moving_avg_obs_fake_quant: (None, True, _OBSERVED),
+# Functions that update statistics: what is written to, and the name and default of the flag, the sixth argument, that asks for
+# it; no name, if they always are. F's own functions, and those of aten whose schemas do not declare the write.
+_STATISTICS: dict[Any, _Statistics] = {
+    F.batch_norm: (_RUNNING, "training", False), F.instance_norm: (_RUNNING, "use_input_stats", True),
+    **dict.fromkeys(
+        ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_batch_norm_impl_index",
+         "_native_batch_norm_legit"),
+        (_NATIVE, "training", False),
+    ),
+    "instance_norm": (_NATIVE, "use_input_stats", True),
+    "batch_norm_update_stats": (_RUNNING, "", True),
+    **dict.fromkeys(("batch_norm_gather_stats", "batch_norm_gather_stats_with_counts"), (_NATIVE, "", True)),
 }  # fmt: skip
 
 
@@ -42,7 +49,7 @@ def is_write(name: str) -> bool:
 
 def may_write(func: Any, name: str) -> bool:
     """Return whether a torch function can write to an argument besides `out` and the target of `inplace`."""
-    return is_write(name) or isinstance(func, _OPERATORS) or func in _STATISTICS
+    return is_write(name) or isinstance(func, _OPERATORS) or any(_written_arguments(func))
 
 
 def find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]:
@@ -52,12 +59,12 @@ def find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]:
         targets += args[:1] or [options]  # initialisers pass on all arguments by name
     if options.get("out") is not None:
         targets.append(options["out"])
-    if isinstance(func, _OPERATORS):
-        targets += pick_arguments(_written_arguments(func), args, options)
-    elif func in _STATISTICS:
-        flag, default, arguments = _STATISTICS[func]
-        if flag is None or (args[5] if len(args) > 5 else options.get(flag, default)):
-            targets += pick_arguments(arguments, args, options)
+    places, statistics = _written_arguments(func)
+    targets += pick_arguments(places, args, options)
+    if statistics is not None:
+        running, flag, default = statistics
+        if not flag or (args[5] if len(args) > 5 else options.get(flag, default)):
+            targets += pick_arguments(running, args, options)
     return [x for x in pytree.tree_leaves(targets) if isinstance(x, Tensor)] if targets else []
 
 
@@ -66,15 +73,30 @@ def pick_arguments(arguments: Iterable[tuple[int, str]], args: Any, options: Any
     return [args[place] if place < len(args) else options.get(name) for place, name in arguments]
 
 
-@functools.cache
-def _written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
-    """Return the positions and names of the arguments that an operator, in any of its overloads, writes to."""
-    overloads = [operator] if hasattr(operator, "_schema") else [getattr(operator, name) for name in operator.overloads()]
-    return tuple(
-        {
-            (place, argument.name): None
-            for overload in overloads
-            for place, argument in enumerate(overload._schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        }
-    )
+@functools.lru_cache(maxsize=4096)
+def _written_arguments(func: Any) -> tuple[_Places, _Statistics | None]:
+    """Return the arguments that a function writes to in any of its overloads, and its entry in `_STATISTICS`."""
+    if func in _STATISTICS:
+        return (), _STATISTICS[func]
+    is_operator = isinstance(func, _OPERATORS)
+    if is_operator:
+        overloads = [func] if hasattr(func, "_schema") else [getattr(func, overload) for overload in func.overloads()]
+        schemas = [overload._schema for overload in overloads]
+        full_name = schemas[0].name
+    elif isinstance(func, _BUILTINS):
+        full_name = f"aten::{func.__name__}"
+        schemas = torch._C._jit_get_schemas_for_operator(full_name)
+    else:
+        return (), None
+    library, _, name = full_name.partition("::")
+    statistics = _STATISTICS.get(name) if library == "aten" else None
+    found = {
+        (place, argument.name): None
+        for schema in schemas
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None
+        and argument.alias_info.is_write
+        # What a builtin writes to first, or as `out`, its name and options tell; aten also has operators on lists of these names.
+        and (is_operator or not (argument.kwarg_only or argument.name == "self"))
+    }
+    return tuple(place for place in found if statistics is None or place not in statistics[0]), statistics
