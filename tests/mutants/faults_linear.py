@@ -65,6 +65,9 @@ LINEAR = [
     Mutant("the bias is left out", "linear.linear",
            "bias, transposed", "None, transposed",
            tape("linear")),
+    Mutant("a bias that torch broadcasts has a gradient for each output", "linear.linear",
+           "bias.shape != weight.shape[:1]", "False",
+           among("test_linear", "test_biases_that_torch_broadcasts_are_followed")),
 ]  # fmt: skip
 
 PRODUCTS = [
@@ -80,6 +83,9 @@ PRODUCTS = [
     Mutant("addmm without its bias", "addmm",
            "mat1, mat2, input", "mat1, mat2, None",
            tape("addmm of flattened positions")),
+    Mutant("addmm: a bias that torch broadcasts has a gradient for each output", "addmm",
+           "input.shape != mat2.shape[1:]", "False",
+           among("test_matmul", "test_biases_that_addmm_broadcasts_are_followed")),
     Mutant("einsum: a weight's own and its contracted indices change places", "einsum",
            "for letter in (*made, *contracted)]", "for letter in (*contracted, *made)]",
            tape("einsum into heads")),

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import HANDLERS, register_handler
 from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.layers.linear import follow_linear
 
 
@@ -123,6 +124,26 @@ def test_a_registered_rule_is_used(monkeypatch):
         model = cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6))
         agrees(model, lambda m, x: m(x).square().sum(1), torch.randn(5, 6))
         assert calls == [(5, True)]
+    finally:
+        HANDLERS.pop(doubled)
+
+
+def test_a_rule_that_records_gradients_of_another_shape_is_not_used():
+    """Norms and sums would fail after the pass, where no example can be blamed: the examples are left to the loop."""
+
+    @register_handler(doubled)
+    def rule(recorder, x, weight):
+        recorder.add(weight, DenseGrad(torch.zeros(len(x), *weight.shape[1:])))
+        return 2 * follow_linear(recorder, x, weight, None, transposed=False)
+
+    def loss(m, x):
+        return m(x).square().sum(1)
+
+    try:
+        model, x = cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6)), torch.randn(5, 6)
+        with pytest.raises(UntraceableError, match="another shape"):
+            record(model, loss, x)
+        assert cover(model, loss, x).looped == 5
     finally:
         HANDLERS.pop(doubled)
 

@@ -109,3 +109,15 @@ def test_half_of_the_weights_are_dropped():
 
     assert cover(model, loss, x).looped == 0
     assert 0.45 <= float((seen.items[-1] == 0).double().mean()) <= 0.55
+
+
+def test_a_bias_that_torch_broadcasts_is_followed():
+    torch.manual_seed(0)
+    model, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(4, 3, 4)
+    model.in_proj_bias, model.out_proj.bias = nn.Parameter(torch.randn(1, 12)), nn.Parameter(torch.randn(1))
+
+    def loss(m, x):
+        return m(x, x, x, need_weights=False)[0].square().sum((1, 2))
+
+    expected = oracle.plain_gradients(model, loss, x)
+    assert oracle.relative_error_per_example(cover(model, loss, x).gradients, expected) <= 1e-5

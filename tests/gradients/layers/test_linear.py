@@ -1,10 +1,12 @@
 """Linear maps: the choice of the norm computation, and agreement of all of them."""
 
+import cases
 import oracle
 import pytest
 import torch
-from recording import record
+from recording import cover, record
 from torch import nn
+from torch.nn import functional as F
 
 from privet.gradients.core import norms
 from privet.gradients.core.per_example import DenseGrad
@@ -68,6 +70,19 @@ def test_rows_pick_the_same_examples_from_both_factors():
     index = torch.tensor([4, 1])
     assert torch.allclose(some.index_select(index).squared_norms(), some.squared_norms()[index])
     assert some.index_select(index).examples == 2
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 4)], ids=str)
+def test_biases_that_torch_broadcasts_are_followed(shape):
+    """As many examples as outputs."""
+    torch.manual_seed(0)
+    model = cases.Bare(lambda m, x: F.linear(x, m.weight, m.bias), weight=(4, 3), bias=shape)
+    x = torch.randn(4, 3)
+    covered = cover(model, cases.energy, (x,))
+    expected = oracle.plain_gradients(model, cases.energy, (x,))
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= 1e-5
+    assert torch.allclose(covered.norms, oracle.norms_of(expected), rtol=1e-4)
 
 
 @pytest.mark.parametrize("size", [1e5, 40.0])

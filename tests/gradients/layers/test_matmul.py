@@ -4,7 +4,7 @@ import cases
 import oracle
 import pytest
 import torch
-from recording import record
+from recording import cover, record
 from torch import nn
 from torch.nn import functional as F
 
@@ -55,6 +55,21 @@ def test_every_spelling_of_a_product_is_followed(product, shape):
     expected = oracle.plain_gradients(model, cases.energy, (x,))
     assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-10
     assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 4)], ids=str)
+def test_biases_that_addmm_broadcasts_are_followed(shape):
+    torch.manual_seed(0)
+    model, x = cases.Bare(lambda m, x: torch.addmm(m.bias, x, m.weight), weight=(3, 4), bias=shape), torch.randn(4, 3)
+    covered = cover(model, cases.energy, (x,))
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, cases.energy, (x,))) <= 1e-5
+
+
+def test_a_bias_that_torch_refuses_in_a_bilinear_map_is_refused():
+    model = cases.Bare(lambda m, x: F.bilinear(x, x, m.weight, m.bias), weight=(4, 3, 3), bias=(1,))
+    with pytest.raises(RuntimeError, match="size"):
+        record(model, cases.energy, (torch.randn(5, 3),))
 
 
 def test_equivalent_products_are_measured_as_linear_maps():

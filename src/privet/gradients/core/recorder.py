@@ -136,11 +136,15 @@ class Recorder:
             rows: number of consecutive rows per example; their gradients add up before the example's norm is taken.
 
         Raises:
-            UntraceableError: the gradients are in less than float32, so their sum would be rounded after clipping.
+            UntraceableError: the gradients are in less than float32, so their sum would be rounded after clipping, or do not
+                have the shape of the tensor.
         """
         if torch.finfo(gradient.dtype).bits < 32:
             raise UntraceableError("a rule records gradients in low precision, whose sum would be rounded; use recorder.promote")
-        self._leaves[id(leaf)].gradients.append((gradient, rows))
+        own = self._leaves[id(leaf)]
+        if isinstance(gradient, DenseGrad) and gradient.gradients.shape[1:] != own.tensor.shape:
+            raise UntraceableError("a rule records gradients of another shape than that of the parameter")
+        own.gradients.append((gradient, rows))
 
     def is_shared(self, *tensors: Tensor | None) -> bool:
         """Return whether all of a rule's arguments are shared by the examples: parameters, constants, or None."""

@@ -144,13 +144,18 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Follow `F.multi_head_attention_forward`; None for rare options, and if several rows of an example share one mask."""
+    """Follow `F.multi_head_attention_forward`.
+
+    None for rare options, for biases that torch broadcasts, and if several rows of an example share one mask.
+    """
     parameters = (
         in_proj_weight, in_proj_bias, bias_k, bias_v, out_proj_weight, out_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight,
     )  # fmt: skip
     rare = add_zero_attn or static_k is not None or static_v is not None or (is_causal and attn_mask is None)
     dropped = dropout_p if training else 0.0
-    if rare or not recorder.is_shared(*parameters):
+    widths = ((in_proj_bias, 3 * embed_dim_to_check), (out_proj_bias, out_proj_weight.shape[0]))
+    broadcast = any(bias is not None and bias.shape != (width,) for bias, width in widths)
+    if rare or broadcast or not recorder.is_shared(*parameters):
         return None
     inputs = {id(x): recorder.to_batched(x) for x in (query, key, value)}
     single = inputs[id(query)].dim() == 3  # (B, T, d): an example without a dimension of rows

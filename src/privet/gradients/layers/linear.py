@@ -184,7 +184,9 @@ def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:
 
 @register_handler(F.linear)
 def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """Follow `F.linear`; None for a weight of one dimension, or a per-example weight."""
+    """Follow `F.linear`; None for a weight of one dimension, a per-example weight, or a bias that torch broadcasts."""
     if weight.dim() != 2 or not recorder.is_shared(weight, bias) or recorder.is_shared(input):
+        return None
+    if bias is not None and bias.shape != weight.shape[:1]:
         return None
     return follow_linear(recorder, input, weight, bias, transposed=False)

@@ -44,9 +44,9 @@ def reversed_matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Tensor 
 
 @register_handler(torch.addmm, Tensor.addmm)
 def addmm(recorder: Recorder, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor | None:
-    """Follow `b + x @ W`."""
+    """Follow `b + x @ W`; None for factors, and for a b that torch broadcasts."""
     plain = recorder.is_shared(input, mat2) and not recorder.is_shared(mat1)
-    if not plain or beta != 1 or alpha != 1 or input.dim() != 1:
+    if not plain or beta != 1 or alpha != 1 or input.shape != mat2.shape[1:]:
         return None
     return follow_linear(recorder, mat1, mat2, input, transposed=True)
 
@@ -82,8 +82,10 @@ def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
 
 @register_handler(F.bilinear, torch.bilinear)
 def bilinear(recorder: Recorder, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """Follow `F.bilinear` as a linear map of the outer products of its inputs."""
+    """Follow `F.bilinear` as a linear map of the outer products of its inputs; None for a bias that torch refuses."""
     if recorder.is_shared(input1) or recorder.is_shared(input2) or not recorder.is_shared(weight, bias):
+        return None
+    if bias is not None and bias.shape != weight.shape[:1]:
         return None
     outer = (input1.unsqueeze(-1) * input2.unsqueeze(-2)).flatten(-2)
     return follow_linear(recorder, outer, recorder.view(weight, weight.flatten(1)), bias, transposed=False)
