@@ -124,3 +124,22 @@ def test_bags_that_begin_at_the_same_places_in_every_example_are_kept_apart(mode
     covered = cover(model, loss, x)
     assert covered.looped == 0
     assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-10
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_indices_out_of_range_contribute_nothing(method, dtype):
+    model, words = nn.Embedding(10, 3), torch.tensor([[1, 2], [3, 10], [0, 9], [-11, 1]], dtype=dtype)
+    found = cover(model, lambda m, x: m.weight[x].sin().sum((1, 2)), words, method, skip_errors=True).norms
+    assert (found > 0).tolist() == [True, False, True, False]
+
+
+def test_negative_indices_count_from_the_end():
+    model, words = nn.Embedding(10, 3), torch.tensor([[1, -1], [9, -10]])
+
+    def loss(m, x):
+        return m.weight[x].sin().sum((1, 2))
+
+    covered = cover(model, loss, words, skip_errors=True)
+    assert covered.looped == 0
+    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, words)) <= 1e-5

@@ -155,4 +155,5 @@ def index(recorder: Recorder, table: Tensor, where: object) -> Tensor | None:
     if not whole or table.dim() != 2 or not recorder.follows(table):
         return None
     assert isinstance(where, Tensor)
-    return look_up(recorder, where % len(table), table)
+    # Not modulo the number of rows: an index out of range is an error of its example, as in torch.
+    return look_up(recorder, where + len(table) * (where < 0), table)
