@@ -28,6 +28,15 @@ STEERED = {
     "allclose by method": lambda m, x: m(x).sum(1) * (2 if x.allclose(x.where(positive(x), x + 1), atol=0.01) else 3),
     "numpy": lambda m, x: m(x).sum(1) * (2.0 + float(x[0, :1].sign().numpy()[0])),
     "slice": lambda m, x: m(x)[:, positive(x).long() :].sum(1),
+    "mask of one entry": lambda m, x: m(x)[positive(x)].sum()[None] + m(x)[:, 0],
+    "mask of one entry behind another index": lambda m, x: m(x)[0, positive(x)].square().sum()[None] + m(x)[:, 0],
+    "mask of one entry after all": lambda m, x: m(x)[..., positive(x)].square().sum()[None] + m(x)[:, 0],
+    "byte of a mask": lambda m, x: m(x)[positive(x).byte()].sum()[None] + m(x)[:, 0],
+    "set by a mask of one entry": lambda m, x: _set(m(x), positive(x)).square().sum(1),
+    "put by a mask of one entry": lambda m, x: m(x).index_put((positive(x),), torch.zeros(()).to(x)).square().sum(1),
+    "nonzero of one entry": lambda m, x: m(x)[0, positive(x).nonzero(as_tuple=True)[0]].sum()[None] + m(x)[:, 1],
+    "where of one entry": lambda m, x: m(x)[0, torch.where(positive(x))[0]].sum()[None] + m(x)[:, 1],
+    "masked_select of one entry": lambda m, x: m(x)[0, 0].masked_select(positive(x)).sum()[None] + m(x)[:, 1],
     "range": lambda m, x: sum(m(x).sum(1) for _ in range(1 + positive(x).long())),
 }
 MASKED = {

@@ -95,8 +95,7 @@ def nonzero_indices(recorder: Recorder, mask: Tensor) -> Tensor:
 @register_handler(Tensor.nonzero, torch.nonzero, Tensor.argwhere, torch.argwhere, always=True, direct=True)
 def nonzero(recorder: Recorder, input: Tensor, *, as_tuple: bool = False, **_: Any) -> Any:
     """Return the indices of the non-zero entries."""
-    found = nonzero_indices(recorder, input)
-    return tuple(found.unbind(1)) if as_tuple else found
+    return _coordinates(recorder, input) if as_tuple else nonzero_indices(recorder, input)
 
 
 @register_handler(torch.where, always=True, direct=True)
@@ -104,17 +103,28 @@ def where(recorder: Recorder, condition: Tensor, *others: Any, **options: Any) -
     """Return the indices of the true entries; None for the form with values to select from."""
     if others or options or not is_batched(condition):
         return None
-    return tuple(nonzero_indices(recorder, condition).unbind(1))
+    return _coordinates(recorder, condition)
+
+
+def _coordinates(recorder: Recorder, mask: Tensor) -> tuple[Tensor, ...]:
+    """Return the indices of the non-zero entries by dimension; a number counts as a vector of one."""
+    return tuple(nonzero_indices(recorder, mask if mask.dim() else mask[None]).unbind(1))
 
 
 def resolve_index(recorder: Recorder, index: Any) -> Any:
-    """Return an index with per-example masks replaced by indices, and slice bounds by numbers; None if it has neither."""
+    """Return an index with per-example masks replaced by indices, and slice bounds by numbers; None if it has neither.
+
+    A mask without dimensions adds one, of size one or zero, and has no index: all examples share it.
+    """
     parts = index if isinstance(index, tuple) else tuple(index) if isinstance(index, list) and _holds_tensors(index) else (index,)
     if not any(_is_mask(part) or _is_bounded(part) for part in parts):
         return None
     found: list[Any] = []
     for part in parts:
-        if _is_mask(part):
+        if _is_mask(part) and part.dim() == 0:
+            assert recorder.token is not None
+            found.append(agree(recorder.token, part))
+        elif _is_mask(part):
             found += nonzero_indices(recorder, part).unbind(1)
         elif _is_bounded(part):
             found.append(slice(*(_to_int(recorder, bound) for bound in (part.start, part.stop, part.step))))
@@ -149,5 +159,5 @@ def masked_select(recorder: Recorder, input: Tensor, mask: Tensor, **_: Any) -> 
     """Return the entries at which a mask is true."""
     if not is_batched(mask):
         return None
-    shape = torch.broadcast_shapes(input.shape, mask.shape)
-    return input.expand(shape)[tuple(nonzero_indices(recorder, mask.expand(shape)).unbind(1))]
+    shape = torch.broadcast_shapes(input.shape, mask.shape, (1,))
+    return input.expand(shape)[_coordinates(recorder, mask.expand(shape))]
