@@ -136,6 +136,53 @@ def test_alpha_dropout_gives_torchs_values():
     assert torch.allclose(own.unique(), plain.unique(), rtol=1e-5)
 
 
+INTO = {
+    "rand": (lambda out: torch.rand(1, 50, out=out), torch.float64), "randn": (lambda out: torch.randn(1, 50, out=out), None),
+    "randint": (lambda out: torch.randint(1, 9, (1, 50), out=out), None),
+    "randperm": (lambda out: torch.randperm(50, out=out), torch.int64),
+    "bernoulli": (lambda out: torch.bernoulli(torch.ones(1, 50), out=out), None),
+    "normal": (lambda out: torch.normal(torch.ones(1, 50), 1.0, out=out), None),
+    "multinomial": (lambda out: torch.multinomial(torch.ones(1, 50), 50, out=out), torch.int64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("size", [50, 0])
+@pytest.mark.parametrize("kind", INTO)
+def test_random_numbers_are_written_where_a_model_asks_for_them(kind, size, method):
+    function, dtype = INTO[kind]
+
+    def draw(x):
+        out = torch.zeros((size,) if kind == "randperm" else (1, size), dtype=dtype)
+        assert function(out) is out
+        assert out.dtype == (dtype or torch.float32)
+        return out.view(1, 50)
+
+    found, looped = drawn(draw, 4, method)
+    assert looped == (0 if size and method == "auto" else 4)
+    assert found.any(1).all()
+    assert kind == "bernoulli" or len(found.unique(dim=0)) == 4
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("make", [
+    lambda x: torch.randn(x.shape, requires_grad=True), lambda x: torch.rand_like(x, requires_grad=True),
+    lambda x: torch.normal(0.0, 1.0, x.shape, requires_grad=True),
+], ids=["randn", "rand_like", "normal"])  # fmt: skip
+def test_random_numbers_may_require_a_gradient(make, method):
+    """Such as the direction of a penalty on the gradient of the input."""
+    model, x = nn.Linear(3, 1, bias=False), torch.randn(4, 3)
+
+    def penalty(m, x):
+        d = make(x)
+        assert d.requires_grad
+        (g,) = torch.autograd.grad(m(x + d).sum(), d, create_graph=True)
+        return g.square().sum(1)
+
+    found = cover(model, penalty, x, method).gradients["weight"]
+    assert torch.allclose(found, 2 * model.weight.detach().expand(4, 1, 3))
+
+
 UNRULED = {
     "poisson": lambda g: torch.poisson(torch.ones(1, 50), generator=g), "binomial": lambda g: torch.binomial(
         torch.full((1, 50), 9.0), torch.full((1, 50), 0.5), generator=g),

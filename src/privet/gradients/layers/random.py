@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ["RULES", "Draw", "apply_dropout", "is_batched", "random_rule"]
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from privet.gradients.core.batching import is_batched, run_on_physical_batch
 from privet.gradients.core.randomness import Draws
+from privet.gradients.core.recorder import UntraceableError
 
 # (draw, *arguments of the function) → its result
 RandomRule = Callable[..., Any]
@@ -33,6 +35,11 @@ class Draw:
 
     def __init__(self, draws: Draws, token: Tensor | None) -> None:
         self._draws, self._token = draws, token
+
+    @property
+    def is_together(self) -> bool:
+        """Whether several examples draw at once, inside vmap."""
+        return self._token is not None
 
     def __call__(self, fill: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
         """Draw a tensor of random numbers.
@@ -54,7 +61,9 @@ class Draw:
 
     def empty_result(self, function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
         """Return an uninitialised tensor like the result of a tensor factory, which vmap lets draw nothing."""
-        own = _without(options, "generator", "out", "device", "requires_grad", "pin_memory")
+        own, out = _without(options, "generator", "out", "device", "requires_grad", "pin_memory"), options.get("out")
+        if out is not None:
+            own["dtype"], options = out.dtype, {"device": out.device}
         found: list[Tensor] = []
 
         def look(token: Tensor | None) -> Tensor | None:
@@ -67,13 +76,36 @@ class Draw:
 
 
 def random_rule(*functions: Any) -> Callable[[RandomRule], RandomRule]:
-    """Return a decorator that registers a rule for functions that draw random numbers."""
+    """Return a decorator that registers a rule for functions that draw random numbers.
+
+    The rule need not heed `out` and `requires_grad`.
+    """
 
     def register(rule: RandomRule) -> RandomRule:
-        RULES.update(dict.fromkeys(functions, rule))
+        @functools.wraps(rule)
+        def complete(draw: Draw, *arguments: Any, **options: Any) -> Any:
+            found = rule(draw, *arguments, **options)
+            return _finish(draw, found, options) if "out" in options or "requires_grad" in options else found
+
+        RULES.update(dict.fromkeys(functions, complete))
         return rule
 
     return register
+
+
+def _finish(draw: Draw, found: Tensor, options: dict[str, Any]) -> Tensor:
+    """Return the result of a rule in the tensor `out`, or as a leaf that requires a gradient, as a caller asked.
+
+    Raises:
+        UntraceableError: the pass covers several examples, of which torch cannot resize a tensor or make a leaf.
+    """
+    out, asked = options.get("out"), options.get("requires_grad")
+    together = draw.is_together and (asked or (out is not None and out.shape != found.shape))
+    if together:
+        raise UntraceableError("random numbers are asked to require a gradient, or drawn into a tensor of another shape")
+    if out is not None:
+        found = out.resize_(found.shape).copy_(found) if out.shape != found.shape else out.copy_(found)
+    return found.requires_grad_() if asked else found
 
 
 def _uniform(x: Tensor, generator: torch.Generator) -> Tensor:
