@@ -57,6 +57,37 @@ def test_every_spelling_of_a_product_is_followed(product, shape):
     assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected), rtol=1e-9)
 
 
+def turned(w):
+    return torch.view_as_complex(w) * (1 + 2j)
+
+
+COMPLEX = {
+    "linear": lambda x, w: F.linear(torch.fft.fft(x), turned(w)), "matmul": lambda x, w: torch.fft.fft(x) @ turned(w),
+    "matmul of a real input": lambda x, w: (x + 0j) @ turned(w), "real weights": lambda x, w: (x + 0j) * (x @ w[..., 0]),
+    "vector": lambda x, w: torch.fft.fft(x) @ turned(w)[0], "left": lambda x, w: turned(w) @ torch.fft.fft(x).mT,
+    "real weight": lambda x, w: torch.fft.fft(x) @ (w[..., 0] + 0j),
+    "einsum": lambda x, w: torch.einsum("bti,io->bto", torch.fft.fft(x), turned(w)),
+    "addmm": lambda x, w: torch.addmm(turned(w)[0], torch.fft.fft(x[0]), turned(w))[None],
+    "convolution": lambda x, w: F.conv1d(torch.fft.fft(x), turned(w)[:, :, None]),
+    "complex and real views": lambda x, w: x @ w[12:, :, 0] + ((x + 0j) @ torch.view_as_complex(w[12:])).real,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_products_of_complex_numbers_are_followed(name):
+    torch.manual_seed(0)
+
+    def loss(m, x):
+        out = torch.view_as_real(COMPLEX[name](x, m.weight) * (1 + 0j))
+        return (out.square().sin() * torch.linspace(0.5, 1.5, out[0].numel()).view(out[0].shape)).flatten(1).sum(1)
+
+    shape = (16, 4, 2) if name == "complex and real views" else (4, 4, 2)
+    model, x = cases.Bare(None, weight=shape).double(), torch.randn(4, 4, 4, dtype=torch.float64)
+    covered, expected = cover(model, loss, x), oracle.plain_gradients(model, loss, x)
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= 1e-10
+    assert torch.allclose(covered.norms, oracle.norms_of(expected), rtol=1e-9)
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 4)], ids=str)
 def test_biases_that_addmm_broadcasts_are_followed(shape):
     torch.manual_seed(0)

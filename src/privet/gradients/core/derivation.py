@@ -30,7 +30,9 @@ class Derivation:
 
     @property
     def span(self) -> Span | None:
-        """The range of p's memory that D covers, if D contains every entry at most once; else None."""
+        """The range of p's memory that D covers, in numbers of p, if D contains every entry at most once; else None."""
+        if self.tensor.dtype != self.parameter.dtype:  # a complex view counts pairs of numbers
+            return None
         if self.tensor.untyped_storage().data_ptr() != self.parameter.untyped_storage().data_ptr():
             return None
         reach = 1

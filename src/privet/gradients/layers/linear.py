@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "linear"]
+__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear"]
 
 import math
 from dataclasses import dataclass
@@ -173,6 +173,11 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
     return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])
 
 
+def is_complex(*factors: Tensor) -> bool:
+    """Return whether a factor is complex: gradients of such a product have the conjugate of the other, which no rule forms."""
+    return any(x.is_complex() for x in factors)
+
+
 def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:
     """Return the factors, or the materialised gradients where those are smaller or needed for the norm anyway."""
     grad = LinearGrad(inputs, gradients)
@@ -184,8 +189,11 @@ def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:
 
 @register_handler(F.linear)
 def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """Follow `F.linear`; None for a weight of one dimension, a per-example weight, or a bias that torch broadcasts."""
-    if weight.dim() != 2 or not recorder.is_shared(weight, bias) or recorder.is_shared(input):
+    """Follow `F.linear`.
+
+    None for a weight of one dimension, a per-example weight, complex numbers, or a bias that torch broadcasts.
+    """
+    if weight.dim() != 2 or not recorder.is_shared(weight, bias) or recorder.is_shared(input) or is_complex(input, weight):
         return None
     if bias is not None and bias.shape != weight.shape[:1]:
         return None

@@ -16,13 +16,15 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.layers.linear import follow_linear
+from privet.gradients.layers.linear import follow_linear, is_complex
 
 
 @register_handler(torch.matmul, torch.mm, torch.mv, Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.__matmul__)
 def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Tensor | None:
-    """Follow `x @ W`, `x @ v`, `W @ x` and `v @ x`."""
+    """Follow `x @ W`, `x @ v`, `W @ x` and `v @ x`; None for complex numbers."""
     if (recorder.follows(other) and recorder.is_shared(input)) or (recorder.follows(input) and recorder.is_shared(other)):
+        return None
+    if is_complex(input, other):
         return None
     if recorder.follows(other) and other.dim() == 2:
         return follow_linear(recorder, input, other, None, transposed=True)
@@ -44,16 +46,16 @@ def reversed_matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Tensor 
 
 @register_handler(torch.addmm, Tensor.addmm)
 def addmm(recorder: Recorder, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor | None:
-    """Follow `b + x @ W`; None for factors, and for a b that torch broadcasts."""
+    """Follow `b + x @ W`; None for factors, complex numbers, and a b that torch broadcasts."""
     plain = recorder.is_shared(input, mat2) and not recorder.is_shared(mat1)
-    if not plain or beta != 1 or alpha != 1 or input.shape != mat2.shape[1:]:
+    if not plain or beta != 1 or alpha != 1 or input.shape != mat2.shape[1:] or is_complex(mat1, mat2):
         return None
     return follow_linear(recorder, mat1, mat2, input, transposed=True)
 
 
 @register_handler(torch.einsum)
 def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
-    """Follow an einsum of a followed weight and a per-example tensor whose only common indices are contracted."""
+    """Follow an einsum of a real followed weight and a real per-example tensor whose only common indices are contracted."""
     operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if not isinstance(equation, str):
         return None
@@ -65,7 +67,11 @@ def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
     which = 0 if recorder.follows(operands[0]) else 1
     weight, x, of_weight, of_x = operands[which], operands[1 - which], terms[which], terms[1 - which]
     letters = {*of_weight, *of_x}
-    if recorder.is_shared(x) or any((letter in of_weight) + (letter in of_x) + (letter in out) != 2 for letter in letters):
+    if (
+        recorder.is_shared(x)
+        or is_complex(weight, x)
+        or any((letter in of_weight) + (letter in of_x) + (letter in out) != 2 for letter in letters)
+    ):
         return None
     contracted = [letter for letter in of_x if letter in of_weight]
     kept, made = ([letter for letter in term if letter in out] for term in (of_x, of_weight))
@@ -82,8 +88,10 @@ def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Tensor | None:
 
 @register_handler(F.bilinear, torch.bilinear)
 def bilinear(recorder: Recorder, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """Follow `F.bilinear` as a linear map of the outer products of its inputs; None for a bias that torch refuses."""
+    """Follow `F.bilinear` as a linear map of the outer products of its inputs; None for complex numbers."""
     if recorder.is_shared(input1) or recorder.is_shared(input2) or not recorder.is_shared(weight, bias):
+        return None
+    if is_complex(input1, input2, weight):
         return None
     if bias is not None and bias.shape != weight.shape[:1]:
         return None

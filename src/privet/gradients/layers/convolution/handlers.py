@@ -18,6 +18,7 @@ from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import Recorder
 from privet.gradients.layers.convolution.geometry import Geometry, Sizes
 from privet.gradients.layers.convolution.gradient import ConvGrad, choose_grad
+from privet.gradients.layers.linear import is_complex
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | No
 
 
 def _rows(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Return an input as (R, C, *space); None for a shared input or per-example parameters."""
-    if recorder.is_shared(input) or not recorder.is_shared(weight, bias):
+    """Return an input as (R, C, *space); None for a shared input, per-example parameters, or complex numbers."""
+    if is_complex(input, weight) or recorder.is_shared(input) or not recorder.is_shared(weight, bias):
         return None
     return input if input.dim() == weight.dim() else input.flatten(0, 1)
 
