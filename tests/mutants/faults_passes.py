@@ -17,6 +17,7 @@ GRADS = among("test_loop", "test_grad_is_unchanged_although_a_reentrant_checkpoi
 CHECKPOINTED = among("test_ghost", "test_checkpointed_parts_are_recomputed_with_the_same_numbers_and_leave_nothing_behind")
 SAME_DRAWS = among("test_passes", "test_an_example_draws_the_same_in_every_pass")
 PROBE = partial(among, "test_probe")
+CONTAINERS = among("test_examples", "test_containers_that_are_merely_equal_are_not_stacked")
 FOREIGN = PROBE("test_foreign_parameters_are_refused_by_name")
 
 EXAMPLES = [
@@ -26,6 +27,12 @@ EXAMPLES = [
     Mutant("examples of several types are stacked", "flat_signature",
            "(leaf.shape, leaf.dtype, leaf.device) if", "(leaf.shape, leaf.device) if",
            BATCHES("test_the_signature_of_an_example_is_its_group")),
+    Mutant("containers that call themselves equal are merged", "flat_signature",
+           "return _tree_key(tree), kinds", "return tree, kinds",
+           CONTAINERS),
+    Mutant("contexts of containers that call themselves equal are merged", "examples._context_key",
+           "return _constant_key(context.value if isinstance(context, _Constant) else context)", "return context",
+           CONTAINERS),
     Mutant("0.0 stands for -0.0", "examples._constant_key",
            "(float, leaf.hex()) if", "(float, leaf) if",
            BATCHES("test_what_is_no_tensor_is_never_taken_from_another_example")),

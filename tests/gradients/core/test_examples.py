@@ -1,12 +1,13 @@
 """Batches of any structure are taken apart into examples, and put together again, as torch's tree functions do."""
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.examples import flat_signature, flatten, split_batch, unflatten
+from privet.gradients.core.examples import flat_signature, flatten, signature, split_batch, unflatten
 
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.arange(6.0).view(3, 2), torch.arange(3)
@@ -48,3 +49,85 @@ def test_an_example_has_the_structure_of_its_batch(name):
     assert pytree.tree_structure(example) == pytree.tree_structure(given)
     first = pytree.tree_leaves(example)[0]
     assert torch.equal(first, X[1:2])
+
+
+# What is stacked ------------------------------------------------------------------------------------------------------
+
+
+class Key(str):
+    """Text with attributes of its own."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Two of them are equal whatever they weigh."""
+
+    source: str
+    weight: float = field(default=1.0, compare=False)
+
+
+@dataclass(frozen=True)
+class Registered(Meta):
+    """Torch knows it as a constant."""
+
+
+class Sample:
+    def __init__(self, x, meta):
+        self.x, self.meta = x, meta
+
+
+def make_class():
+    class Same(Sample):
+        pass
+
+    pytree.register_pytree_node(Same, lambda s: ([s.x], s.meta), lambda x, meta: Same(*x, meta))
+    return Same
+
+
+pytree.register_constant(Registered)
+First, Second = make_class(), make_class()
+META = Meta("clinic")
+UNLIKE = {
+    "attributes of a key": ({Key("x"): X}, {Key("x"): X}),
+    "text and its subclass": ({"x": X}, {Key("x"): X}),
+    "signs of zero": ({0.0: X}, {-0.0: X}),
+    "true and one": ({True: X}, {1: X}),
+    "one as a float": ({1.0: X}, {1: X}),
+    "keys inside": ((X, {0.0: (X, {"y": Y})}), (X, {-0.0: (X, {"y": Y})})),
+    "tuples of keys": ({(0.0, "x"): X}, {(-0.0, "x"): X}),
+    "contexts": (First(X, Meta("clinic", 1.0)), First(X, Meta("clinic", -1.0))),
+    "constants": ((X, Registered("clinic", 1.0)), (X, Registered("clinic", -1.0))),
+    "classes of one name": (First(X, None), Second(X, None)),
+    "factories": (defaultdict(int, x=X), defaultdict(float, x=X)),
+    "kinds of container": ((X,), [X]),
+    "depth": (((X,), X), ((X, X),)),
+    "order of keys": ({"x": X, "y": X}, {"y": X, "x": X}),
+    "empty containers": (((), X), (X, ())),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_containers_that_are_merely_equal_are_not_stacked(name):
+    """All examples of a group are handed the first one's container."""
+    one, other = UNLIKE[name]
+    assert signature(one) != signature(other)
+    assert signature(one) == signature(one)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: {"x": X, "y": (X, [Y])},
+    lambda: {1: X, 2.5: Y, None: X, ("a", 1): Y},
+    lambda: OrderedDict(x=X),
+    lambda: defaultdict(list, x=X),
+    lambda: Pair(X, Y),
+    lambda: First(X, ["clinic", 1.5]),
+    lambda: First(X, META),
+])  # fmt: skip
+def test_containers_of_plain_keys_are_stacked(make):
+    assert signature(make()) == signature(make())
+    assert hash(signature(make())) == hash(signature(make()))
+
+
+def test_one_constant_is_the_same_for_all():
+    shared = Registered("clinic")
+    assert signature((X, shared)) == signature((Y[:, None].expand(3, 2).float(), shared))

@@ -88,7 +88,8 @@ def is_stackable(leaf: object) -> bool:
 def signature(example: Any) -> Hashable:
     """Return a key that is equal for examples that can be stacked: structure, shapes, dtypes, and all non-tensor values.
 
-    It depends on this example alone. Strings and numbers compare by value, other objects by identity.
+    It depends on this example alone. Containers compare by type, and their keys and contexts like values: strings and numbers by
+    value, other objects by identity.
     """
     return flat_signature(flatten(example))
 
@@ -123,7 +124,8 @@ def _plain_structure(kind: Any, size: int) -> pytree.TreeSpec:
 def flat_signature(flat: Flat) -> Hashable:
     """Return the signature of a flattened example."""
     leaves, tree = flat
-    return tree, tuple((leaf.shape, leaf.dtype, leaf.device) if is_stackable(leaf) else _constant_key(leaf) for leaf in leaves)
+    kinds = tuple((leaf.shape, leaf.dtype, leaf.device) if is_stackable(leaf) else _constant_key(leaf) for leaf in leaves)
+    return _tree_key(tree), kinds
 
 
 class _Same:
@@ -141,14 +143,41 @@ class _Same:
         return id(self._held)
 
 
-_VALUES = (str, bytes, int, bool, type(None), torch.dtype, torch.device)
+# By identity, because `in` would ask the types' own metaclasses.
+_VALUES = {id(kind) for kind in (str, bytes, int, bool, type(None), torch.dtype, torch.device)}
 
 
 def _constant_key(leaf: object) -> Hashable:
-    if type(leaf) in _VALUES:
+    if id(type(leaf)) in _VALUES:
         return type(leaf), leaf
     # 0.0 == -0.0, but the two must not be merged.
     return (float, leaf.hex()) if type(leaf) is float else _Same(leaf)
+
+
+_Constant: Any = getattr(pytree, "ConstantNode", ())
+_children: Any = getattr(pytree.TreeSpec, "children", lambda tree: tree.children_specs)
+
+
+def _tree_key(tree: pytree.TreeSpec) -> Hashable:
+    """Return a key of a structure; torch compares structures by `==` of contexts, which is user code, and of type names."""
+    kind = tree.type
+    if kind is None:
+        return None
+    own = kind if kind is tuple or kind is list or kind is dict else _Same(kind)
+    context = _context_key(tree.context)
+    if tree.num_nodes == 1 + tree.num_leaves:  # a container that holds leaves only
+        return own, context, tree.num_leaves
+    return own, context, tuple(map(_tree_key, _children(tree)))
+
+
+def _context_key(context: Any) -> Hashable:
+    kind = type(context)
+    if kind is list or kind is tuple:
+        return kind, tuple(context) if _STRINGS.issuperset(map(id, map(type, context))) else tuple(map(_context_key, context))
+    return _constant_key(context.value if isinstance(context, _Constant) else context)
+
+
+_STRINGS = {id(str)}
 
 
 def stack(examples: Sequence[Any]) -> Examples:
