@@ -17,6 +17,8 @@ GRADS = among("test_loop", "test_grad_is_unchanged_although_a_reentrant_checkpoi
 CHECKPOINTED = among("test_ghost", "test_checkpointed_parts_are_recomputed_with_the_same_numbers_and_leave_nothing_behind")
 SAME_DRAWS = among("test_passes", "test_an_example_draws_the_same_in_every_pass")
 PROBE = partial(among, "test_probe")
+MADE_UP = PROBE("test_what_is_made_up_has_the_type_of_a_real_value_and_no_other_trace_of_it")
+OBJECTS = PROBE("test_objects_that_cannot_be_made_up_are_refused_unless_all_examples_share_one")
 CONTAINERS = among("test_examples", "test_containers_that_are_merely_equal_are_not_stacked")
 FOREIGN = PROBE("test_foreign_parameters_are_refused_by_name")
 
@@ -376,10 +378,25 @@ REFUSED = [
            "float(norms[position]) < (1 - tolerance) * _norm(wanted) - _NEGLIGIBLE", "False",
            PROBE("test_norms_that_are_too_small_are_not_used")),
     Mutant("real rows are looked at", "make_synthetic",
-           "_invent(leaf, (count, *leaf.shape[1:]), generator)", "leaf[:1].expand(count, *leaf.shape[1:])",
+           "_fill(leaf, (count, *leaf.shape[1:]), kind, generator)", "leaf[:1].expand(count, *leaf.shape[1:])",
            PROBE("test_synthetic_batches_keep_structure_and_types_only")),
-    Mutant("real items are looked at", "make_synthetic_items.invent",
-           "_invent(leaf, tuple(leaf.shape), generator)", "leaf",
+    Mutant("real text and numbers are looked at", "synthetic_batch._invent",
+           "return leaf if public else _CONSTANTS[own]", "return leaf",
+           MADE_UP),
+    Mutant("objects of single examples are looked at", "common_objects",
+           "frozenset.intersection(", "frozenset.union(",
+           OBJECTS),
+    Mutant("the objects of an only example are looked at", "common_objects",
+           "< 2", "< 1",
+           OBJECTS),
+    Mutant("contexts of real containers are looked at", "make_synthetic",
+           "if id(value) not in kept:", "if False:",
+           OBJECTS),
+    Mutant("errors tell of objects that are not made up", "_loop_gradients",
+           "type(error).__name__ if quiet else", "",
+           PROBE("test_what_an_error_says_is_left_out_if_examples_hold_real_objects")),
+    Mutant("real items are looked at", "synthetic_batch._invent",
+           "return _fill(leaf, tuple(leaf.shape), kind, generator)", "return leaf",
            PROBE("test_synthetic_items_keep_structure_and_types_only")),
     Mutant("rounding hides what a loss compares", "find_differing_losses",
            "_ROUNDING * tolerance", "0.0",

@@ -1,7 +1,9 @@
 """What is asked of model, loss and data before the first step, on public input; and again when the model was changed."""
 
 import functools
+import types
 
+import numpy as np
 import pytest
 import torch
 from one_layer import RATE, D, N, Probe, linear_loss, plan
@@ -72,6 +74,82 @@ def test_without_a_check_nothing_is_read_before_the_first_step():
     dataset = Watched()
     train(dataset=dataset, reading=privet.Reading(probe=False))
     assert dataset.read == []
+
+
+class Texts(Dataset):
+    """Items of a word and a Python number, of which only the first item's differ."""
+
+    def __init__(self, word, number):
+        self.first = (word, number)
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return (torch.ones(D), *(self.first if index == 0 else ("de", 1.0)))
+
+
+def weighted(items):
+    return torch.stack([item[0] for item in items]), [item[1] for item in items], items[0][2]
+
+
+@pytest.mark.parametrize("collate", [None, weighted, lambda items: types.SimpleNamespace(x=items[0][0][None], word=items[0][1])])
+def test_the_text_numbers_and_objects_of_the_first_examples_decide_nothing(collate):
+    def loss(model, batch):
+        x, word = (batch.x, batch.word) if collate not in (None, weighted) else (batch[0], batch[1][0])
+        if word not in ("a", "de"):
+            raise ValueError(f"unknown word {word}")
+        if isinstance(batch, tuple) and isinstance(batch[2], float) and batch[2] != 1.0:
+            raise ValueError(f"unknown number {batch[2]}")
+        return model(x)
+
+    assert train(loss=loss, dataset=Texts("xx", float("nan")), collate=collate).method in ("ghost", "loop")
+
+
+@pytest.mark.parametrize("word", ["de", "xx"])
+def test_programs_that_know_only_some_words_are_checked_with_those_of_a_specification(word):
+    def loss(model, batch):
+        return model(batch[0]) * {"de": 1.0, "en": 2.0}[batch[1][0]]
+
+    with pytest.raises(UnsupportedModelError, match=r"KeyError: 'a'.*reading=privet\.Reading\(spec=…\)"):
+        train(loss=loss, dataset=Texts(word, 1.0))
+    spec = (torch.zeros(D), "en", 1.0)
+    assert train(loss=loss, dataset=Texts(word, 1.0), reading=privet.Reading(spec=spec)).method == "ghost"
+
+
+def test_what_collate_makes_of_a_specification_is_not_made_up_again():
+    """Nor are its own numbers replaced, if the program takes no others."""
+    seen = []
+
+    def collate(items):
+        return torch.stack([item[0] for item in items]) * 0 + 5, torch.tensor([item[1] for item in items])
+
+    def loss(model, batch):
+        seen.append(batch[0].detach().clone())
+        if bool((batch[1] != 4).any()):
+            raise ValueError("a sequence of four")
+        return model(batch[0])
+
+    train(loss=loss, collate=collate, reading=privet.Reading(spec=(torch.zeros(D), 4)))
+    assert all(bool((x == 5).all()) for x in seen)
+
+
+def test_numbers_of_other_types_than_torchs_may_be_collated():
+    def make(index):
+        return (np.full((2, D), 0.1, dtype=">f4")[::-1], np.longdouble(index))
+
+    def collate(items):
+        return (torch.stack([torch.tensor(np.ascontiguousarray(item[0][0]).astype(np.float32)) for item in items]),)
+
+    dataset = Watched()
+    dataset.__class__ = type("Arrays", (Watched,), {"__getitem__": lambda self, index: make(index)})
+    assert train(dataset=dataset, collate=collate).method == "ghost"
+
+
+def test_messages_say_how_to_pass_public_input():
+    form = "reading=privet.Reading(spec=…) or reading=privet.Reading(probe_batch=…)"
+    assert form in READ
+    privet.Reading(spec=(torch.zeros(D),), probe_batch=(torch.zeros(4, D),))
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -155,7 +233,7 @@ REFUSED = [
     (Divided(), linear_loss, "gradient of 'w' is not finite"),
     (Writing(), linear_loss, "parameter"),
     (Making(), linear_loss, r"Making\.later"),
-    (Failing(), linear_loss, "fails in .* on a synthetic example.*wrong shape"),
+    (Failing(), linear_loss, "fails in .* on an example made up like spec.*wrong shape"),
     (Probe(), OwnParameters(), r"parameters of its own.*\(centre\)"),
     (Probe(), uses_a_tensor, "requires a gradient and is not a parameter of the model"),
     (Probe(), lambda m, b: m(b[0]).mean(), "one loss per example"),

@@ -103,7 +103,7 @@ class Reading:
         workers: number of processes that read examples ahead, ≥ 0; 0 reads them in the process that trains.
         probe_batch: public batch of several examples to check with, for models that need realistic values.
         spec: made-up item with the structure of the data set's items; its shapes are used instead of those of the first
-            examples. A `probe_batch` takes precedence.
+            examples, with its text, and with its numbers if the program takes no others. A `probe_batch` takes precedence.
         probe: whether to check model, loss and collate on public input before the first step. Without it, examples are still
             isolated, but a program that behaves differently for a single example, or keeps hidden state, goes unnoticed; the
             statement says so.

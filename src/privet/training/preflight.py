@@ -33,8 +33,8 @@ from privet.collate import Collate, collate_one, copy_batch
 from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.probe.probe import probe
-from privet.gradients.probe.synthetic_batch import make_synthetic_items
+from privet.gradients.probe.probe import probe, probe_first_suitable
+from privet.gradients.probe.synthetic_batch import KINDS, make_synthetic_items
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
 from privet.reading.rows import ExampleReader, join_rows
@@ -43,7 +43,8 @@ _FEW = 3
 
 SHAPES_WERE_READ = (
     "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to generate public "
-    "data like them: they, and whether they can be read, are assumed to be public. Pass spec= or probe_batch= to avoid this"
+    "data like them: they, and whether they can be read, are assumed to be public. Pass "
+    "reading=privet.Reading(spec=…) or reading=privet.Reading(probe_batch=…) to avoid this"
 )
 NOT_PROBED = (
     "The check on public input was switched off: whether the program writes to parameters or keeps examples in hidden state is "
@@ -80,7 +81,7 @@ class Preflight:
     probe_batch: Any = None
     spec: Any = None
     note: str = COMPUTED_FROM_PUBLIC_INPUT
-    _batches: list[Examples] | None = field(default=None, init=False)
+    _inputs: list[list[Examples]] | None = field(default=None, init=False)
     _seen: Hashable = field(default=None, init=False)
 
     def check(self) -> str:
@@ -92,11 +93,14 @@ class Preflight:
         """
         if self._seen is None:
             _say_that_it_runs_uncompiled(self.model, self.loss_fn)
-        public = self.probe_batch is not None
-        if self._batches is None:
+        if self._inputs is None:
             device = next(self.model.parameters()).device
-            self._batches = [examples.to(device) for examples in self._find()]
-        chosen = probe(self.model, self.loss_fn, self._batches, public=public, method=self.method)
+            self._inputs = [[examples.to(device) for examples in groups] for groups in self._find()]
+        public = self.probe_batch is not None
+        if self.spec is not None and not public:
+            chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, "an example made up like spec", self.method)
+        else:
+            chosen = probe(self.model, self.loss_fn, self._inputs[0], public=public, method=self.method)
         self._seen = fingerprint(self.model)
         return chosen
 
@@ -104,20 +108,48 @@ class Preflight:
         """Return the method to use if modules, hooks, buffers or flags changed since the last check, else None."""
         return None if fingerprint(self.model) == self._seen else self.check()
 
-    def _find(self) -> list[Examples]:
-        """Return groups of examples with the structure, shapes and types of the data."""
+    def _find(self) -> list[list[Examples]]:
+        """Return one or more inputs to check with: groups of examples with the structure, shapes and types of the data."""
         if self.probe_batch is not None:
-            return [split_batch(copy_batch(self.probe_batch))]
+            return [[split_batch(copy_batch(self.probe_batch))]]
         if self.spec is not None:
-            made = make_synthetic_items(self.spec, _FEW)
-            self._refuse_coupling_collate(made)
-            return [group.examples for group in group_examples([collate_one(item, self.rows.collate) for item in made])]
+            return self._make_from_spec()
         self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
         groups = self._first_examples()
         if not isinstance(self.rows.dataset, BatchDataset) and self.rows.collate is not None:
+            self._refuse_coupling_collate(self._make_items())
+        return [[group.examples for group in groups]]
+
+    def _make_items(self) -> list[Any]:
+        """Return made-up items like the first, or none if they hold objects that cannot be made up."""
+        with preserve_generators():
+            try:
+                return make_synthetic_items(self.rows.dataset[0], _FEW)
+            except UnsupportedModelError:
+                return []
+
+    def _make_from_spec(self) -> list[list[Examples]]:
+        """Return collated items with made-up numbers of several kinds, and those of the specification itself.
+
+        Raises:
+            Exception: of collate, if it fails for all of them.
+        """
+        found, failures = [], []
+        for made in (
+            *(make_synthetic_items(self.spec, _FEW, kind, public=True) for kind in range(len(KINDS))),
+            [self.spec] * _FEW,
+        ):
             with preserve_generators():
-                self._refuse_coupling_collate(make_synthetic_items(self.rows.dataset[0], _FEW))
-        return [group.examples for group in groups]
+                self._refuse_coupling_collate(made)
+                try:
+                    rows = [collate_one(item, self.rows.collate) for item in made]
+                except Exception as error:
+                    failures.append(error)
+                else:
+                    found.append([group.examples for group in group_examples(rows)])
+        if not found:
+            raise failures[0]
+        return found
 
     def _first_examples(self) -> list[Group]:
         try:
@@ -133,8 +165,8 @@ class Preflight:
                 ) from None
             raise UnsupportedModelError(
                 f"one of the first three examples of the data set cannot be read: {type(error).__name__}{_place(error)}. Data "
-                "set and collate are called for one example at a time, collate([item]); a made-up item as spec= shows the "
-                "whole error"
+                "set and collate are called for one example at a time, collate([item]); a made-up item, "
+                "reading=privet.Reading(spec=…), shows the whole error"
             ) from None
 
     def _refuse_coupling_collate(self, items: Sequence[Any]) -> None:

@@ -1,6 +1,10 @@
 """The probe: method for each model, refusals by name, no side effects, and no use of private content."""
 
 import copy
+import dataclasses
+import enum
+import pathlib
+import types
 
 import cases
 import numpy as np
@@ -9,15 +13,17 @@ import torch
 from recording import Hidden
 from torch import nn
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import per_example_norms
-from privet.gradients.core.examples import split_batch
+from privet.gradients.core.examples import Examples, split_batch, stack
 from privet.gradients.methods import passes as module_of_passes
 from privet.gradients.methods.tape import Tape
 from privet.gradients.probe import probe as module_of_probe
-from privet.gradients.probe.synthetic_batch import join_examples, make_synthetic, make_synthetic_items
+from privet.gradients.probe.synthetic_batch import KINDS, common_objects, join_examples, make_synthetic, make_synthetic_items
 
+LEAF = pytree.tree_structure(0)
 MODEL_NAMES = [
     "logistic",
     "mlp",
@@ -275,7 +281,8 @@ def test_synthetic_batches_keep_structure_and_types_only():
         "k": 3,
         "shared": torch.full((2, 2), 7.0),
     }
-    examples = make_synthetic(split_batch(batch), 2)
+    given = split_batch(batch)
+    examples = make_synthetic(given, 2, kept=common_objects([given]))
     found = join_examples(examples)
     assert examples.count == 2
     assert {name: tuple(value.shape) for name, value in found.items() if name != "k"} == {
@@ -285,7 +292,7 @@ def test_synthetic_batches_keep_structure_and_types_only():
     assert set(found["y"].tolist()) <= {0, 1}
     assert not (found["x"] == 7).any()
     assert found["m"].all()
-    assert found["k"] == 3
+    assert found["k"] == 1
     assert torch.equal(found["shared"], batch["shared"])
     assert torch.equal(join_examples(make_synthetic(split_batch(batch), 2))["x"], found["x"])
     assert not torch.equal(join_examples(make_synthetic(split_batch(batch), 2, seed=1))["x"], found["x"])
@@ -303,8 +310,91 @@ def test_synthetic_items_keep_structure_and_types_only():
         assert isinstance(one["label"], int)
         assert isinstance(one["size"], float)
         assert one["size"] != 7.0
-        assert (one["name"], one["ok"]) == ("seven", True)
+        assert (one["name"], one["ok"]) == ("a", True)
     assert not torch.equal(made[0]["x"], made[1]["x"])
+
+
+@dataclasses.dataclass
+class Holder:
+    x: torch.Tensor
+    name: str = "private"
+    more: object = None
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@pytest.mark.parametrize("leaf", [
+    "private", b"private", 777, 777.0, np.full((2, 3), 777.0)[:, ::-1], np.full(3, 777, ">i4"), np.full(3, 777, np.longdouble),
+    np.full(3, 777j), np.array(["private"]), np.float32(777), np.datetime64("2026-01-01"),
+    np.array([(777.0,)], dtype=[("v", "f4")]), Colour.BLUE, Holder(torch.full((2,), 777.0)),
+    types.SimpleNamespace(x=777, inner=[Holder(torch.full((2,), 777.0))]),
+    torch.full((2,), 777j),
+], ids=lambda leaf: type(leaf).__name__)  # fmt: skip
+def test_what_is_made_up_has_the_type_of_a_real_value_and_no_other_trace_of_it(leaf):
+    for made in (*make_synthetic_items(leaf, 2), make_synthetic(Examples((leaf,), (False,), LEAF, 3), 2).get(0)):
+        assert type(made) is type(leaf)
+        assert getattr(made, "dtype", None) == getattr(leaf, "dtype", None)
+        assert getattr(made, "shape", None) == getattr(leaf, "shape", None)
+        assert "777" not in repr(made)
+        assert "private" not in repr(made)
+        assert "BLUE" not in repr(made)
+
+
+class Registered:
+    """A class whose objects keep something besides tensors, as torch allows."""
+
+    def __init__(self, x, kept):
+        self.x, self.kept = x, kept
+
+
+pytree.register_pytree_node(Registered, lambda each: ([each.x], each.kept), lambda x, kept: Registered(*x, kept))
+
+
+@pytest.mark.parametrize("make", [lambda: pathlib.Path("private"), lambda: {7}, lambda: np.array([None], dtype=object)])
+@pytest.mark.parametrize("place", [lambda x, value: (x, value), Registered])
+def test_objects_that_cannot_be_made_up_are_refused_unless_all_examples_share_one(make, place):
+    x, one = torch.zeros(1, 4), make()
+    apart = [stack([place(x, make())]) for _ in range(3)]
+    with pytest.raises(UnsupportedModelError, match=r"cannot be made up.*privet\.Reading\(spec=…\)") as caught:
+        module_of_probe.probe(nn.Linear(4, 3), lambda m, b: 1 / 0, apart)
+    assert "private" not in str(caught.value)
+    assert common_objects([stack([place(x, one)]) for _ in range(3)]) == {id(one)}
+    assert common_objects([stack([place(x, one)])]) == frozenset()
+
+
+def test_what_an_error_says_is_left_out_if_examples_hold_real_objects():
+    def loss(model, batch):
+        raise ValueError(f"unknown {batch[1]}")
+
+    for shared in (
+        [stack([(torch.zeros(1, 4), pathlib.Path)]) for _ in range(3)],
+        [split_batch((torch.zeros(3, 4), pathlib.Path))],
+    ):
+        with pytest.raises(UnsupportedModelError, match=r"\(ValueError\)") as caught:
+            module_of_probe.probe(nn.Linear(4, 3), loss, shared)
+        assert caught.value.__cause__ is None
+    with pytest.raises(UnsupportedModelError, match="ValueError: unknown tensor") as caught:
+        probe(nn.Linear(4, 3), loss, labelled(4))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)))
+def test_programs_that_need_other_numbers_are_checked_with_those(kind):
+    """Whichever kind of numbers a program takes, it is checked with them; one that takes none is refused for the first."""
+
+    def loss(model, batch):
+        bits = bool(((batch[0] == 0) | (batch[0] == 1)).all())
+        inside = bool(((batch[0] >= 0) & (batch[0] <= 1)).all())
+        if (kind == 1 and not inside) or (kind == 2 and not bits):
+            raise ValueError(f"not of kind {kind}")
+        return classify(model, batch)
+
+    assert probe(nn.Linear(4, 3), loss, labelled(4)) == "ghost"
+    with pytest.raises(UnsupportedModelError, match="neighbours"):
+        probe(nn.Sequential(nn.Linear(4, 3), Centred()), loss, labelled(4))
 
 
 @pytest.mark.parametrize("cast", [
@@ -321,7 +411,7 @@ def test_images_in_bytes_may_be_converted_in_the_loss(cast):
 
 def test_gradients_that_are_not_finite_on_synthetic_numbers_are_not_blamed_on_neighbours():
     def loss(model, batch):
-        return classify(model, (batch[0].log(), batch[1]))
+        return classify(model, ((-batch[0].abs()).log(), batch[1]))
 
     with pytest.raises(UnsupportedModelError, match="not finite") as caught:
         probe(nn.Linear(4, 3), loss, labelled(4))
@@ -329,7 +419,9 @@ def test_gradients_that_are_not_finite_on_synthetic_numbers_are_not_blamed_on_ne
 
 
 def test_failure_on_the_synthetic_batch_is_reported():
-    with pytest.raises(UnsupportedModelError, match=r"fails in loss_fn\(model, batch\) on a synthetic example.*probe_batch"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"fails in loss_fn\(model, batch\) on a made-up example.*privet\.Reading\(probe_batch=…\)"
+    ):
         probe(nn.Linear(4, 3), classify, labelled(5))
 
 
@@ -438,9 +530,9 @@ def test_examples_in_another_order_inside_are_not_given_each_others_norms(descen
 
 def test_a_public_batch_is_used_as_it_is():
     def loss(m, b):
-        return m(b.log()).square().sum(1)
+        return m((b - 1.2).log()).square().sum(1)
 
-    model, batch = nn.Linear(4, 3), torch.rand(5, 4) + 0.5
+    model, batch = nn.Linear(4, 3), torch.rand(5, 4) + 1.5
     with pytest.raises(UnsupportedModelError, match="not finite"):
         probe(model, loss, batch)
     assert probe(model, loss, batch, public=True) == "ghost"

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "Examples",
     "Flat",
+    "context_objects",
     "count_examples",
     "flat_signature",
     "flatten",
@@ -20,7 +21,8 @@ __all__ = [
 ]
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -178,6 +180,23 @@ def _context_key(context: Any) -> Hashable:
 
 
 _STRINGS = {id(str)}
+# Of torch's own containers, whose contexts are keys, types and lengths.
+_TORCHS = (tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque)
+_NAMES = (str, type(None), bool, int, type)
+
+
+def context_objects(tree: pytree.TreeSpec) -> Iterator[Any]:
+    """Yield what a structure holds besides types, keys and names: objects that registered classes keep as their context."""
+    if tree.type is not None and not any(tree.type is kind for kind in _TORCHS):
+        waiting = [tree.context]
+        while waiting:
+            found = waiting.pop()
+            if type(found) is list or type(found) is tuple:
+                waiting += found
+            elif type(found) not in _NAMES:
+                yield found.value if isinstance(found, _Constant) else found
+    for child in _children(tree):
+        yield from context_objects(child)
 
 
 def stack(examples: Sequence[Any]) -> Examples:

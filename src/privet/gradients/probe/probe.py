@@ -7,12 +7,12 @@ agrees with plain autograd.
 
 from __future__ import annotations
 
-__all__ = ["probe", "refuse_batch_statistics"]
+__all__ = ["MADE_UP", "probe", "probe_first_suitable", "refuse_batch_statistics"]
 
 import contextlib
 import gc
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from privet.gradients.methods.passes import Passes
 from privet.gradients.methods.tape import Tape
 from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import disable_inner_dropout, refuse_in_batch_loss
-from privet.gradients.probe.synthetic_batch import make_synthetic
+from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
 
 _EXAMPLES = 3
 # Relative to the norm of an example's gradient, by the precision of the parameters.
@@ -38,6 +38,16 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 # For models that compute in lower precision; for norms, which may be too large but not too small.
 _LOOSE, _NORM = 3e-2, 1e-3
 _NEGLIGIBLE = 1e-6
+
+MADE_UP = "a made-up example of the real shapes"
+_FIX = (
+    "If they need other values (positive numbers, lengths, words), pass a public batch as reading=privet.Reading(probe_batch=…), "
+    "or a made-up item as reading=privet.Reading(spec=…)"
+)
+
+
+class _UnsuitableInputError(UnsupportedModelError):
+    """The program fails on this input, and may not on another."""
 
 
 def refuse_batch_statistics(model: nn.Module) -> None:
@@ -101,7 +111,7 @@ def probe(
     public: bool = False,
     method: str = "auto",
 ) -> str:
-    """Check a model and a loss on synthetic examples, and return the fastest method that is correct for them.
+    """Check a model and a loss on made-up examples, and return the fastest method that is correct for them.
 
     Args:
         model: the module, in the mode in which it will be trained; it is not changed.
@@ -118,17 +128,53 @@ def probe(
             pass, or the requested method gives other gradients than plain autograd. The message names the cause.
         InvalidArgumentError: the loss is no function of model and batch, or does not return one loss per example.
     """
+    groups = list(batches)
+    if public:
+        chosen = [[each.select(slice(_EXAMPLES)) for each in groups]]
+        return probe_first_suitable(model, loss_fn, chosen, "an example of the public batch", method)
+    kept = common_objects(groups)
+    attempts = [[make_synthetic(each, _EXAMPLES, kind=kind, kept=kept) for each in groups] for kind in range(len(KINDS))]
+    return probe_first_suitable(model, loss_fn, attempts, MADE_UP, method, quiet=bool(kept))
+
+
+def probe_first_suitable(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    attempts: Sequence[Sequence[Examples]],
+    what: str,
+    method: str = "auto",
+    *,
+    quiet: bool = False,
+) -> str:
+    """Check a model and a loss on the first of several inputs on which they run, and return the method, as `probe` does.
+
+    Args:
+        model, loss_fn, method: as for `probe`.
+        attempts: inputs, each of several groups of examples, made up or public. A program that is made for lengths or for
+            probabilities fails on the first, say.
+        what: an example is, for messages.
+        quiet: whether to leave out what an exception says, because examples hold objects that are not made up.
+    """
     check_loss_function(loss_fn)
     refuse_batch_statistics(model)
     refuse_foreign_parameters(model, loss_fn)
     refuse_foreign_forwards(model)
     program = Program(model, loss_fn, trainable(model))
-    chosen = method if method != "auto" else "ghost"
+
+    def check(groups: Sequence[Examples]) -> str:
+        chosen = method if method != "auto" else "ghost"
+        for examples in groups:
+            chosen = _check(program, examples, chosen, what, required=method == "ghost", quiet=quiet)
+        return chosen
+
     with preserve_generators(), _freeze_old_objects():
-        for batch in batches:
-            examples = batch.select(slice(_EXAMPLES)) if public else make_synthetic(batch, _EXAMPLES)
-            chosen = _check(program, examples, chosen, required=method == "ghost")
-    return chosen
+        for groups in attempts:
+            with contextlib.suppress(_UnsuitableInputError):
+                return check(groups)
+        try:  # again for the message: an exception that was kept meanwhile would keep tensors of the pass
+            return check(attempts[0])
+        except _UnsuitableInputError as error:
+            raise UnsupportedModelError(*error.args) from error.__cause__
 
 
 @contextlib.contextmanager
@@ -144,13 +190,14 @@ def _freeze_old_objects() -> Iterator[None]:
             gc.unfreeze()
 
 
-def _check(program: Program, examples: Examples, method: str, *, required: bool) -> str:
+def _check(program: Program, examples: Examples, method: str, what: str, *, required: bool, quiet: bool) -> str:
     versions = {name: parameter._version for name, parameter in program.parameters.items()}
     older = _batched_tensors()
-    alone = _loop_gradients(program, examples)
+    alone = _loop_gradients(program, examples, what, quiet=quiet)
     _refuse_what_outlives_a_pass(program, versions)
-    _refuse_hopeless(alone)
-    backwards = _loop_gradients(program, examples.select(torch.arange(examples.count).flip(0)))[::-1]
+    _refuse_hopeless(alone, what)
+    flipped = examples.select(torch.arange(examples.count).flip(0))
+    backwards = _loop_gradients(program, flipped, what, quiet=quiet)[::-1]
     if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=True)):
         raise UnsupportedModelError(
             "an example's gradient depends on which examples came before it: the model or loss keeps Python state between calls "
@@ -163,22 +210,22 @@ def _check(program: Program, examples: Examples, method: str, *, required: bool)
     return method
 
 
-def _loop_gradients(program: Program, examples: Examples, seed: int = 0) -> list[dict[str, Tensor]]:
+def _loop_gradients(program: Program, examples: Examples, what: str, *, quiet: bool) -> list[dict[str, Tensor]]:
     """Return every example's gradients of the used parameters, computed by the loop with the same random seed.
 
     Raises:
-        UnsupportedModelError: user code raises on synthetic input.
+        UnsupportedModelError: user code raises on this input.
     """
     try:
-        return [_gradients(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
+        return [_gradients(tape) for _, tape in Passes(program, lambda: 0, "loop").tapes(examples)]
     except PrivetError:
         raise
     except Exception as error:
-        raise UnsupportedModelError(
-            "the model or loss fails in loss_fn(model, batch) on a synthetic example of the real shapes "
-            f"({type(error).__name__}: {error}); fix them for a batch of one example, or pass a public batch that they accept as "
-            "probe_batch="
-        ) from error
+        says = type(error).__name__ if quiet else f"{type(error).__name__}: {error}"
+        cause = None if quiet else error
+        raise _UnsuitableInputError(
+            f"the model or loss fails in loss_fn(model, batch) on {what} ({says}); fix them for a batch of one example. {_FIX}"
+        ) from cause
 
 
 def _gradients(tape: Tape) -> dict[str, Tensor]:
@@ -247,7 +294,7 @@ def _name_of(program: Program, tensor: Tensor) -> str:
     return f"the tensor {named!r}" if named else f"a tensor of shape {tuple(tensor.shape)}"
 
 
-def _refuse_hopeless(alone: list[dict[str, Tensor]]) -> None:
+def _refuse_hopeless(alone: list[dict[str, Tensor]], what: str) -> None:
     if not any(alone):
         raise UnsupportedModelError(
             "the loss depends on no trainable parameter, so training would only add noise; look for detach(), no_grad() or a "
@@ -255,9 +302,9 @@ def _refuse_hopeless(alone: list[dict[str, Tensor]]) -> None:
         )
     for name, value in (pair for gradients in alone for pair in gradients.items()):
         if not bool(value.isfinite().all()):
-            raise UnsupportedModelError(
-                f"the gradient of {name!r} is not finite on synthetic examples (standard normal numbers), so the model cannot be "
-                "checked; clamp the arguments of divisions and logarithms in the model or loss"
+            raise _UnsuitableInputError(
+                f"the gradient of {name!r} is not finite on {what}, so the model cannot be checked; clamp the arguments of "
+                f"divisions and logarithms in the model or loss. {_FIX}"
             )
 
 
