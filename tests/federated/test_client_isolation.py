@@ -248,3 +248,46 @@ def test_parameters_that_copies_would_not_replace_are_refused():
     model[0].weight.register_hook(lambda gradient: gradient * 0)
     with pytest.raises(UnsupportedModelError, match="hook"):
         simulate(model)
+
+
+def _fallback(compute, kinds):
+    def loss(model, batch):
+        try:
+            return loss_fn(model, batch) + 0 * compute(batch[0]).sum()
+        except kinds:
+            return -loss_fn(model, batch)
+
+    return loss
+
+
+CAUGHT = {
+    "cholesky": _fallback(lambda x: torch.linalg.cholesky(torch.eye(4) * (60 - x.amax())), torch.linalg.LinAlgError),
+    "control flow": _fallback(lambda x: torch.ones(()) if x.abs().max() < 60 else 1 / 0, Exception),
+    "text": _fallback(lambda x: torch.tensor(float(len(str(x)))), Exception),
+}
+
+
+@pytest.mark.parametrize("loss", CAUGHT.values(), ids=list(CAUGHT))
+def test_an_error_that_a_loss_catches_for_one_client_changes_no_other(loss):
+    clients = clients_of()
+    odd = tuple(each.clone() for each in clients[1])
+    odd[0][:] = 90.0
+    model = small_model()
+    together = simulate(model, loss, [clients[0], odd, *clients[2:]])
+    without = simulate(model, loss, [clients[0], *clients[2:]])
+    told = told_by(model)
+    whole = together.gather(told, np.arange(len(clients)))
+    rest, alone = without.gather(told, np.arange(len(clients) - 1)), together.gather(told, np.array([1]))
+    for name, value in whole.tensors.items():
+        torch.testing.assert_close(value, rest.tensors[name] + alone.tensors[name], rtol=1e-3, atol=1e-5)
+
+
+def test_no_warning_of_a_client_is_shown(recwarn):
+    def loss(model, batch):
+        np.log(np.zeros(1))
+        return loss_fn(model, batch)
+
+    simulation = simulate(small_model(), loss, vectorise=False)
+    recwarn.clear()
+    simulation.gather(told_by(small_model()), np.arange(3))
+    assert not recwarn.list

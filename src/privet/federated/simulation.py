@@ -26,9 +26,10 @@ from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, force_eager
+from privet.gradients.core.private import hide_warnings
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
-from privet.gradients.methods.calls import GuardedCalls
+from privet.gradients.methods.calls import GuardedCalls, SharedCalls
 from privet.gradients.methods.loop import plain_gradients
 from privet.gradients.methods.past_iterates import swap_parameters
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
@@ -166,7 +167,7 @@ class Simulation:
         One client that raises must not make all others run another program: it is isolated by bisection, and runs alone.
         """
         size = len(mask)
-        with preserve_generators():
+        with preserve_generators(), hide_warnings():
             if not self.vectorised:
                 return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(size))
             try:
@@ -191,7 +192,12 @@ class Simulation:
             buffers = _copy(dict(self._model.named_buffers()))
             return train_locally(partial(self._transformed, buffers), self._local, start, own, own_mask)
 
-        with forbid_user_code_on_physical_batch(), force_eager(), self._guard.isolate(), GuardedCalls(self._guard, None):
+        with (
+            forbid_user_code_on_physical_batch(),
+            force_eager(),
+            self._guard.isolate(),
+            SharedCalls(self._guard, None, len(mask)),
+        ):
             found: _Trained = vmap(train, randomness="different")(content, mask)
         if has_numpy_advanced() or read_python_generator() != python:
             raise UntraceableError("random numbers are drawn from a generator that clients would share")

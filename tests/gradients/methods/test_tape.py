@@ -15,6 +15,7 @@ B = torch.tensor([[[4.0]], [[0.0]], [[2.0]]])
 
 def tape(**grads):
     parameters = {"a": torch.zeros(2), "b": torch.zeros(1, 1), "unused": torch.zeros(3)}
+    parameters |= {name: torch.zeros(value.shape[1:]) for name, value in grads.items()}
     return Tape(3, parameters, {name: DenseGrad(value) for name, value in grads.items()})
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "PhysicalCall",
     "check_not_nested",
     "is_batched",
+    "is_wrapped",
     "run_by_internals",
     "run_by_public_api",
     "run_on_physical_batch",
@@ -43,6 +44,11 @@ class NestedTransformError(PrivetError):
 def is_batched(x: object) -> bool:
     """Return whether this is a tensor batched by vmap: it looks like one example's, and holds all of them."""
     return isinstance(x, Tensor) and _functorch.is_batchedtensor(x)
+
+
+def is_wrapped(x: object) -> bool:
+    """Return whether this is a tensor of vmap, or of another transform of `torch.func`, which may hold a batched one."""
+    return isinstance(x, Tensor) and _functorch.is_functorch_wrapped_tensor(x)
 
 
 def is_differentiable(x: Tensor) -> bool:

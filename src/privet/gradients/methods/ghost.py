@@ -29,8 +29,8 @@ from privet.gradients.core.randomness import Draws, GeneratorWatch
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
 from privet.gradients.methods.assemble import assemble
-from privet.gradients.methods.calls import ExampleCalls
 from privet.gradients.methods.checkpointing import patch_recomputation
+from privet.gradients.methods.example_calls import ExampleCalls
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 from privet.gradients.methods.tape import Tape
 

@@ -1,0 +1,219 @@
+"""Interception of the torch calls of user code in a pass over a physical batch: dispatch to rules, or to torch's batching."""
+
+from __future__ import annotations
+
+__all__ = ["ExampleCalls"]
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from privet.gradients.core.batching import SEQUENCES, check_not_nested, is_batched, is_differentiable, is_wrapped
+from privet.gradients.core.consensus import agree_on
+from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
+from privet.gradients.core.randomness import Draws
+from privet.gradients.core.recorder import Recorder, UntraceableError
+from privet.gradients.core.state.guard import Guard
+from privet.gradients.layers.indexing import INDEXED, resolve_index
+from privet.gradients.layers.random import Draw
+from privet.gradients.methods.called_back import is_called_back
+from privet.gradients.methods.calls import EXPOSING, FILLED, FILLS, HOOKS, RULED, UNRELIABLE, SharedCalls
+from privet.gradients.methods.writes import is_write, pick_arguments
+
+_FACTORIES = {
+    *(f"{name}{kind}" for name in ("zeros", "ones", "empty", "full") for kind in ("", "_like")),
+    *(f"new_{name}" for name in ("zeros", "ones", "empty", "full", "tensor")),
+    "arange", "tensor", "eye", "clone", "linspace", "as_tensor",
+}  # fmt: skip
+_TENSOR: Any = Tensor
+_GRAD_FN_GET, _LEAF_GET, _ASKED_GET = _TENSOR.grad_fn.__get__, _TENSOR.is_leaf.__get__, _TENSOR.requires_grad.__get__
+
+
+class ExampleCalls(SharedCalls):
+    """Intercepts torch calls in a pass over a physical batch, where user code sees one example inside vmap.
+
+    Args:
+        guard: of the model.
+        recorder: of the pass.
+        draws: of the pass.
+        batched_from_the_start: whether new tensors are created per example, as the model may write into them.
+    """
+
+    def __init__(self, guard: Guard, recorder: Recorder, draws: Draws, *, batched_from_the_start: bool) -> None:
+        super().__init__(guard, Draw(draws, recorder.token), recorder.examples)
+        self._recorder, self._fresh = recorder, batched_from_the_start
+
+    @contextlib.contextmanager
+    def for_token(self, token: Tensor) -> Iterator[None]:
+        """Return a context that intercepts calls inside a vmap that was entered again."""
+        before, self._draw = self._draw, Draw(self._recorder.draws, token)
+        try:
+            with self:
+                yield
+        finally:
+            self._draw = before
+
+    def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
+        """Call a function by its rule; a user-defined class would compute on several examples unseen."""
+        if func not in HANDLERS:
+            raise UntraceableError("a function is called through a user-defined class of tensors")
+        return self.call(func, getattr(func, "__name__", ""), args, options, written)
+
+    def prepare_arguments(self, arguments: Any) -> Any:
+        """Return the arguments of a function that draws random numbers, with per-example copies of parameters."""
+        return pytree.tree_map(lambda x: self._copy_parameter(x) if _requires_grad(x) else x, arguments)
+
+    def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
+        """Call a function: by its rule, or by vmap's batching rule with per-example copies of parameters."""
+        recorder = self._recorder
+        if name in EXPOSING and args and is_wrapped(args[0]):
+            return self.copy_or_refuse(name, args)
+        if name in HOOKS:
+            raise UntraceableError("a hook on a tensor would receive the gradients of all examples, or their sum")
+        if func in INDEXED and len(args) > 1:
+            indices = resolve_index(recorder, args[1])
+            if indices is not None:
+                args = (args[0], indices, *args[2:])
+        batched, asking = _inspect(args, options)
+        if batched and (
+            func is torch.autograd.grad
+            or func in UNRELIABLE
+            or (func in FILLS and is_batched(pick_arguments(FILLED, args, options)[0]))
+        ):
+            raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
+        if written and func not in RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
+            raise UntraceableError("values of an example are written into a tensor that all examples share")
+        followed = []
+        if asking and torch.is_grad_enabled():
+            assert recorder.token is not None
+            check_not_nested(recorder.token)
+            followed = [x for x in asking if recorder.follow(x)]
+        handler = HANDLERS.get(func)
+        if handler is not None and ((handler.always and (batched or followed)) or (batched and followed)):
+            if handler.direct:
+                found = handler.rule(recorder, *args, **options) if not followed else None
+            else:
+                found = recorder.call(handler.rule, args, options, batched)
+            if found is not None:
+                return found
+        if not batched:
+            if asking and _is_foreign(func):
+                raise UntraceableError("parameters go through user code whose backward pass would receive the sum of gradients")
+            return self._call_shared(func, name, args, options)
+        if followed:
+            args, options = self.prepare_arguments(args), self.prepare_arguments(options)
+            if handler is not None and handler.always:
+                found = (
+                    handler.rule(recorder, *args, **options)
+                    if handler.direct
+                    else recorder.call(handler.rule, args, options, _inspect(args, options)[0])
+                )
+                if found is not None:
+                    return found
+        elif asking and torch.is_grad_enabled():
+            args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options))
+        if _is_foreign(func):
+            rule = OPERATORS.get(str(getattr(func, "_qualified_op_name", None) or getattr(func, "_name", "")))
+            found = None if rule is None or followed else recorder.call(rule, args, options, batched)
+            if found is None:
+                raise UntraceableError("a custom operator is called, whose batching rule is unknown")
+            return found
+        try:
+            return func(*args, **options)
+        except RuntimeError as error:
+            if is_write(name) or "randomness" in str(error):
+                raise
+            return self._one_by_one(func, args, options)
+
+    def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
+        if name == "__get__" and func in (_GRAD_FN_GET, _LEAF_GET, _ASKED_GET):
+            # A batched tensor never requires a gradient itself; whether the physical one does, depends on no example.
+            asked = is_differentiable(args[0])
+            if func == _GRAD_FN_GET and asked:
+                raise UntraceableError("the grad_fn of a tensor is read; hooks there would receive the sum of gradients")
+            # A package whose operators have rules chooses by it between these operators and autograd functions of its own.
+            if is_batched(args[0]) and not has_operators(sys._getframe(2).f_globals.get("__name__", "")):
+                return {_GRAD_FN_GET: None, _LEAF_GET: not asked, _ASKED_GET: asked}[func]
+        return super()._access_attribute(func, name, args)
+
+    def _call_shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
+        """Call a function of shared tensors only."""
+        found = func(*args, **options)
+        if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
+            return found
+        recorder = self._recorder
+        assert recorder.token is not None
+        return recorder.run_on_physical_batch(lambda token: found.expand(len(token), *found.shape).clone(), recorder.token)
+
+    def _copy_parameter(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and self._recorder.follow(x):
+            return self._recorder.per_example_copy(x)
+        return x.detach()
+
+    def _one_by_one(self, func: Any, args: Any, options: Any) -> Any:
+        """Call a function that vmap cannot batch for each example's physical tensor in turn."""
+        leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
+        if any(map(is_called_back, leaves)):
+            raise UntraceableError("a function of the user's would be called for one example after another, unseparated")
+        where = [number for number, leaf in enumerate(leaves) if is_batched(leaf)]
+        trees: list[Any] = []
+
+        def below(*physical: Tensor) -> Any:
+            results, state = [], torch.get_rng_state()
+            for position in range(self._recorder.examples):
+                for number, tensor in zip(where, physical, strict=True):
+                    leaves[number] = tensor[position]
+                arguments, named = pytree.tree_unflatten(leaves, tree)
+                results.append(pytree.tree_flatten(func(*arguments, **named)))
+            if not torch.equal(state, torch.get_rng_state()):
+                raise UntraceableError("random numbers are drawn from a generator that examples would share")
+            trees.append(agree_on([_describe(found, spec) for found, spec in results]) and results[0])
+            columns = zip(*(found for found, _ in results), strict=True)
+            stacked = tuple(torch.stack(column) for column in columns if isinstance(column[0], Tensor))
+            return stacked or (physical[0],)
+
+        made = iter(self._recorder.run_on_physical_batch(below, *(leaves[number] for number in where)))
+        first, spec = trees[0]
+        return pytree.tree_unflatten([next(made) if isinstance(leaf, Tensor) else leaf for leaf in first], spec)
+
+
+def _describe(leaves: list[Any], spec: Any) -> Any:
+    return str(spec), tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in leaves)
+
+
+def _requires_grad(x: object) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the batched tensors among the arguments, and the unbatched ones that require a gradient."""
+    batched, asking = [], []
+    for x in (*args, *options.values()) if options else args:
+        if type(x) in _PLAIN:
+            continue
+        if isinstance(x, Tensor):
+            if _is_batched(x):
+                batched.append(x)
+            elif x.requires_grad:
+                asking.append(x)
+        elif isinstance(x, SEQUENCES):
+            inner, more = _inspect(x, {})
+            batched += inner
+            asking += more
+    return batched, asking
+
+
+_PLAIN = {type(None), bool, int, float, str, torch.dtype}  # kinds of most arguments that are not tensors
+_is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
+_KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
+
+
+def _is_foreign(func: Any) -> bool:
+    """Return whether a function is a custom operator of another library, whose batching rules are not torch's."""
+    library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
+    return isinstance(library, str) and library not in _KNOWN_LIBRARIES
