@@ -1,7 +1,10 @@
 """Nodes of a graph are told from those of earlier graphs, whether or not torch shows the number of the next node."""
 
+import cases
+import oracle
 import pytest
 import torch
+from recording import record
 
 from privet.gradients.core import derivation
 from privet.gradients.core.derivation import begin_graph, create_node, is_older
@@ -26,3 +29,15 @@ def test_leaves_are_never_older():
     x = torch.ones(2, requires_grad=True)
     (leaf, _), *_ = (x * 2).grad_fn.next_functions
     assert not is_older(leaf, begin_graph())
+
+
+@pytest.mark.parametrize("examples", [1, 3])
+def test_functions_whose_backward_pass_torch_cannot_batch_are_differentiated_one_example_at_a_time(examples):
+    """A product with a sparse matrix, such as a graph's."""
+    torch.manual_seed(0)
+    graph = torch.tensor([[0.0, 2, 0], [1, 0, 3], [0, 0, 1]]).to_sparse()
+    model = cases.Bare(lambda m, x: (x @ torch.sparse.mm(graph.to(x), m.weight)).sin(), weight=(3, 4)).double()
+    x = torch.randn(examples, 3, dtype=torch.float64)
+    tape, expected = record(model, cases.energy, (x,)), oracle.plain_gradients(model, cases.energy, (x,))
+    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-10
+    assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected))

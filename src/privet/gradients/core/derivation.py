@@ -60,8 +60,17 @@ class Derivation:
         """Return the gradient of p for a gradient of D, or for each gradient of a batch, in at least float32."""
         if gradient_dtype(self.parameter) != self.parameter.dtype:
             return self._move(gradient)
+        gradient = gradient.to(self.tensor.dtype)
+        if not batched:
+            return self._differentiate(gradient)
+        try:
+            return self._differentiate(gradient, batched=True)
+        except RuntimeError:  # torch cannot batch the backward pass of some functions, such as products of sparse matrices
+            return torch.stack([self._differentiate(one) for one in gradient])
+
+    def _differentiate(self, gradient: Tensor, *, batched: bool = False) -> Tensor:
         (found,) = torch.autograd.grad(
-            self.tensor, self.parameter, gradient.to(self.tensor.dtype), retain_graph=True, is_grads_batched=batched,
+            self.tensor, self.parameter, gradient, retain_graph=True, is_grads_batched=batched,
             allow_unused=True, materialize_grads=True,  # a node with several outputs leads to parameters of the others, too
         )  # fmt: skip
         return found
