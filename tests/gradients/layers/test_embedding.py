@@ -143,3 +143,25 @@ def test_negative_indices_count_from_the_end():
     covered = cover(model, loss, words, skip_errors=True)
     assert covered.looped == 0
     assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, words)) <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("index", [1, 77])
+def test_indices_that_are_overwritten_after_the_look_up_are_an_error_of_their_example(index, method):
+    def loss(m, batch):
+        words, x = batch
+        words = words.clone()
+        rows = m(words)
+        if x.sum() > 1:
+            words.fill_(index)
+        return rows.sin().sum((1, 2))
+
+    batch = torch.tensor([[1, 2], [3, 4], [0, 1]]), torch.tensor([0.0, 5.0, 0.0])
+    found = cover(nn.Embedding(5, 3), loss, batch, method, skip_errors=True).norms
+    assert (found > 0).tolist() == [True, False, True]
+
+
+def test_tokens_from_inference_mode_are_looked_up():
+    with torch.inference_mode():
+        words = torch.tensor([[1, 2], [3, 4]])
+    assert (cover(nn.Embedding(5, 3), squares, words).norms > 0).all()

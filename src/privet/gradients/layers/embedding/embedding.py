@@ -132,11 +132,20 @@ def embedding(
     return look_up(recorder, input, weight, padding_idx)
 
 
+def _version(x: Tensor) -> int:
+    return 0 if x.is_inference() else x._version
+
+
 def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Return the rows of a followed table at indices (B, …)."""
-    batch, size = recorder.examples, weight.shape[0]
+    """Return the rows of a followed table at indices (B, …).
+
+    The backward pass raises an UntraceableError if the indices were overwritten: torch refuses it, too.
+    """
+    batch, size, version = recorder.examples, weight.shape[0], _version(indices)
 
     def record(grad: Tensor) -> None:
+        if _version(indices) != version:
+            raise UntraceableError("the indices of an embedding are overwritten after the look-up")
         if not grad.numel():  # no example has a gradient
             return
         g = recorder.promote(grad.reshape(batch, -1, grad.shape[-1]), weight)
