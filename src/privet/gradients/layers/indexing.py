@@ -74,6 +74,21 @@ def allclose(
     return _agree_on_truth(recorder, torch.isclose(input, other, rtol, atol, equal_nan).all())
 
 
+def _truth_rule(reduce: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    def rule(_recorder: Recorder, input: Tensor) -> Tensor | None:
+        """Reduce an example's own entries, as torch's batching rule reduces those of all; None for what torch refuses."""
+        return reduce(input) if input.dtype == torch.bool else None
+
+    return rule
+
+
+# Distributions validate their parameters with these.
+for _name, _reduce in (("_is_all_true", torch.all), ("_is_any_true", torch.any)):
+    _operator = getattr(torch.ops.aten, _name)
+    _spellings = (getattr(torch, _name), getattr(Tensor, _name), _operator, _operator.default)
+    register_handler(*_spellings, always=True, direct=True)(_truth_rule(_reduce))
+
+
 def _agree_on_truth(recorder: Recorder, truth: Tensor) -> bool:
     assert recorder.token is not None
     return bool(agree(recorder.token, truth))
