@@ -41,6 +41,12 @@ LAWS = {
     "dropout in place": (lambda x: F.dropout(x * 0 + 1, 0.25, inplace=True), {0.0: 0.25, round(4 / 3, 5): 0.75}),
     "dropout of channels": (lambda x: F.dropout2d((x * 0 + 1).view(1, 25, 2, 1), 0.5).sum((2, 3)), {0.0: 0.5, 4.0: 0.5}),
     "alpha dropout": (lambda x: (F.alpha_dropout(x * 0 + 1, 0.5, training=True) > 0).float(), {0.0: 0.5, 1.0: 0.5}),
+    "rrelu": (lambda x: F.rrelu(x * 0 - 1, 0.25, 0.5, training=True), stats.uniform(-0.5, 0.25)),
+    "rrelu in place": (lambda x: F.rrelu(x * 0 - 1, 0.25, 0.5, training=True, inplace=True), stats.uniform(-0.5, 0.25)),
+    "gumbel_softmax": (lambda x: F.gumbel_softmax(torch.tensor([[0.0, 0]]) + x[:, :2] * 0, 1.0)[:, :1], stats.uniform()),
+    "gumbel_softmax, hard": (
+        lambda x: F.gumbel_softmax(x.view(1, 25, 2) + torch.tensor([1.0, 3]).log(), 0.3, hard=True)[..., 0].round(),
+        {0.0: 0.75, 1.0: 0.25}),
     "attention": (
         lambda x: F.scaled_dot_product_attention(*((x * 0 + 1).view(1, 50, 1)[:, :n] for n in (50, 1, 1)), dropout_p=0.5)[..., 0],
         {0.0: 0.5, 2.0: 0.5}),
@@ -136,6 +142,21 @@ def test_alpha_dropout_gives_torchs_values():
     assert torch.allclose(own.unique(), plain.unique(), rtol=1e-5)
 
 
+def test_positive_numbers_pass_a_rectifier_with_random_slopes():
+    assert (drawn(lambda x: F.rrelu(x + 2, training=True), 3)[0] == 2).all()
+    assert (drawn(lambda x: F.rrelu(x - 2), 3)[0] == F.rrelu(torch.tensor(-2.0))).all()
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_choices_have_the_gradient_of_relaxed_ones(hard):
+    """At a high temperature, where the Jacobian is that of softmax at equal logits."""
+    model, x = nn.Linear(3, 2, bias=False), torch.randn(4, 3)
+    covered = cover(model, lambda m, x: F.gumbel_softmax(1e4 * m(x), tau=1e6, hard=hard)[:, 0], x)
+    expected = torch.einsum("o,bi->boi", torch.tensor([0.25, -0.25]) / 100, x)
+    assert covered.looped == 0
+    assert torch.allclose(covered.gradients["weight"], expected, rtol=0.1, atol=1e-5)
+
+
 INTO = {
     "rand": (lambda out: torch.rand(1, 50, out=out), torch.float64), "randn": (lambda out: torch.randn(1, 50, out=out), None),
     "randint": (lambda out: torch.randint(1, 9, (1, 50), out=out), None),
@@ -204,7 +225,7 @@ def test_generators_of_users_are_not_drawn_from(kind):
 SEEDED = {
     "gamma": lambda x: torch._standard_gamma(torch.ones(1, 50)),
     "dirichlet": lambda x: torch._sample_dirichlet(torch.ones(1, 50)),
-    "without a batching rule": lambda x: F.rrelu(0 * x - 1, training=True),
+    "without a batching rule": lambda x: torch.rrelu(0 * x - 1, training=True),
 }  # fmt: skip
 
 

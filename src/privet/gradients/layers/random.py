@@ -277,6 +277,33 @@ random_rule(F.alpha_dropout)(_alpha_dropout_rule(by_channel=False))
 random_rule(F.feature_alpha_dropout)(_alpha_dropout_rule(by_channel=True))
 
 
+@random_rule(F.rrelu)
+def _rrelu(
+    draw: Draw, input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Any:
+    """Scale negative numbers by random slopes; NotImplemented outside training, as nothing is random then."""
+    if not training:
+        return NotImplemented
+    like = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    slopes = draw(lambda y, generator: y.uniform_(lower, upper, generator=generator), like)
+    found = input * torch.where(input <= 0, slopes, 1.0)
+    return input.copy_(found) if inplace else found
+
+
+@random_rule(F.gumbel_softmax)
+def _gumbel_softmax(
+    draw: Draw, logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """Return a relaxed choice in proportion to the exponentials of logits, or the choice with the gradient of the relaxed one."""
+    like = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    gumbels = -draw(lambda y, generator: y.exponential_(generator=generator), like).log()
+    soft = ((logits + gumbels) / tau).softmax(dim)
+    if not hard:
+        return soft
+    chosen = soft.argmax(dim, keepdim=True)
+    return torch.zeros_like(soft).scatter(dim, chosen, 1.0) - soft.detach() + soft
+
+
 def attention_with_dropout(
     draw: Draw,
     query: Tensor,
