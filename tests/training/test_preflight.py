@@ -286,6 +286,49 @@ def test_a_collate_that_computes_with_each_example_is_not():
     assert couples(mixed_up, items)
 
 
+def first_only(items):
+    return (items[0][0][None],)
+
+
+def listed(items):
+    return stacked(items), [{"x": item[0] * 2} for item in items], {"texts": ["a" for _ in items]}
+
+
+def crops(items):
+    return stacked(items), [part for item in items for part in (item[0], -item[0])]
+
+
+def mixed_list(items):
+    return stacked(items), [{"x": item[0] + items[0][0]} for item in items]
+
+
+def sorted_list(items):
+    return [stacked(items)[i] for i in stacked(items).sum(1).argsort()]
+
+
+def mixed_first(items):
+    return (sum(item[0] for item in items)[None],)
+
+
+def mixed_beside_list(items):
+    return mixed_up(items)[0], [item[0] for item in items]
+
+
+@pytest.mark.parametrize(("collate", "found"), [
+    (first_only, False), (listed, False), (crops, False), (mixed_list, True), (sorted_list, True), (mixed_first, True), (mixed_beside_list, True),
+])  # fmt: skip
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_lists_with_an_entry_per_item_and_a_first_item_alone_are_not_mixed(collate, found, count):
+    """An item is one entry of such a list, whose structure is therefore another than that of one item's batch."""
+    assert couples(collate, [(torch.randn(D),) for _ in range(count)]) is (found and count > 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"reading": privet.Reading(spec=(torch.zeros(D),))}])
+@pytest.mark.parametrize("collate", [first_only, listed])
+def test_collate_functions_of_lists_and_of_the_first_item_train(collate, options):
+    train(collate=collate, **options).run()
+
+
 OWN = torch.Generator()
 
 

@@ -197,9 +197,31 @@ def couples(collate: Collate, items: Sequence[Any]) -> bool:
                 return False
             # In both orders: a function that sorts leaves one of them as it is.
             orders = (list(items), alone), (list(items)[::-1], alone[::-1])
-            return not all(_same(join_rows(rows), _call(collate, some, 0)) for some, rows in orders)
+            return not all(_holds(_call(collate, some, 0), rows) for some, rows in orders)
         except Exception:
             return False
+
+
+def _holds(batch: Any, rows: Sequence[Any]) -> bool:
+    """Return whether a batch holds these batches of one, in this order, or only the first of them.
+
+    Raises:
+        Exception: that cannot be told.
+    """
+    first = rows[0]
+    if _same(batch, first):
+        return True
+    if isinstance(first, list | tuple) and type(batch) is type(first):
+        if len(batch) == len(first):
+            return all(_holds(part, parts) for part, *parts in zip(batch, *rows, strict=True))
+        if all(len(row) == 1 for row in rows):  # a list with an entry for each item, such as boxes or text
+            return all(_same(part, row[0]) for part, row in zip(batch, rows, strict=True))
+    if type(first) is dict and type(batch) is dict and all(batch.keys() == row.keys() for row in rows):
+        return all(_holds(batch[key], [row[key] for row in rows]) for key in batch)
+    joined = join_rows(rows)
+    if pytree.tree_structure(joined) != pytree.tree_structure(batch):
+        raise TypeError("batches of other structures cannot be compared")
+    return _same(joined, batch)
 
 
 def remembers(collate: Collate, items: Sequence[Any]) -> bool:
