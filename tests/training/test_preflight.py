@@ -315,7 +315,8 @@ def mixed_beside_list(items):
 
 
 @pytest.mark.parametrize(("collate", "found"), [
-    (first_only, False), (listed, False), (crops, False), (mixed_list, True), (sorted_list, True), (mixed_first, True), (mixed_beside_list, True),
+    (first_only, False), (listed, False), (crops, False), (mixed_list, True), (sorted_list, True),
+    (mixed_first, True), (mixed_beside_list, True),
 ])  # fmt: skip
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_lists_with_an_entry_per_item_and_a_first_item_alone_are_not_mixed(collate, found, count):
@@ -327,6 +328,23 @@ def test_lists_with_an_entry_per_item_and_a_first_item_alone_are_not_mixed(colla
 @pytest.mark.parametrize("collate", [first_only, listed])
 def test_collate_functions_of_lists_and_of_the_first_item_train(collate, options):
     train(collate=collate, **options).run()
+
+
+DECODE = lambda text: text  # noqa: E731  # cannot be pickled
+
+
+@pytest.mark.parametrize("public", [
+    {}, {"spec": (torch.zeros(D),)}, {"probe_batch": (torch.randn(3, D), DECODE)},
+], ids=["data", "spec", "probe_batch"])  # fmt: skip
+def test_objects_that_workers_cannot_send_are_refused(public):
+    """In a step, the examples that hold them would contribute nothing."""
+
+    def collate(items):
+        return stacked(items), DECODE
+
+    with pytest.raises(InvalidArgumentError, match=r"workers is 1.*type 'function'.*cannot be pickled.*Reading\(workers=0\)"):
+        train(collate=collate, reading=privet.Reading(workers=1, **public))
+    train(collate=collate, reading=privet.Reading(workers=0, **public))
 
 
 OWN = torch.Generator()

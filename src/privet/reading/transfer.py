@@ -5,7 +5,7 @@ torch transfers each tensor in a separate shared file; a batch with many lengths
 
 from __future__ import annotations
 
-__all__ = ["Packed", "pack"]
+__all__ = ["Packed", "can_be_sent", "pack"]
 
 import math
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def pack(groups: list[Group]) -> Packed:
     packed = []
     for group in groups:
         examples = group.examples
-        if all(map(_can_be_sent, examples.leaves)):
+        if all(map(can_be_sent, examples.leaves)):
             content = unflatten(list(map(put, examples.leaves)), examples.tree)
             packed.append((put(group.positions), content, examples.own, examples.count))
     memory = torch.empty(places[-1][0].stop if places else 0, dtype=torch.uint8)
@@ -89,7 +89,8 @@ def pack(groups: list[Group]) -> Packed:
     return Packed(memory, packed)
 
 
-def _can_be_sent(leaf: object) -> bool:
+def can_be_sent(leaf: object) -> bool:
+    """Return whether a leaf can be sent from one process to another."""
     if isinstance(leaf, str | bytes | int | float | Tensor | None):
         return True
     try:

@@ -30,14 +30,15 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
 from privet.collate import Collate, collate_one, copy_batch
-from privet.errors import PrivetError, PrivetWarning, UnsupportedModelError
+from privet.errors import InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.probe.probe import probe, probe_first_suitable
-from privet.gradients.probe.synthetic_batch import KINDS, make_synthetic_items
+from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
 from privet.reading.rows import ExampleReader, join_rows
+from privet.reading.transfer import can_be_sent
 
 _FEW = 3
 
@@ -68,6 +69,7 @@ class Preflight:
         method: requested method, or "auto".
         probe_batch: public batch of several examples to check with, or None.
         spec: made-up item with the structure of the data set's items, or None.
+        workers: number of processes that read.
 
     Attributes:
         note: sentence for the statement on what was read.
@@ -80,6 +82,7 @@ class Preflight:
     method: str
     probe_batch: Any = None
     spec: Any = None
+    workers: int = 0
     note: str = COMPUTED_FROM_PUBLIC_INPUT
     _inputs: list[list[Examples]] | None = field(default=None, init=False)
     _seen: Hashable = field(default=None, init=False)
@@ -89,13 +92,15 @@ class Preflight:
 
         Raises:
             UnsupportedModelError: the model or loss cannot be trained with this guarantee; the message names the culprit.
-            InvalidArgumentError: the loss function does not return one loss per example.
+            InvalidArgumentError: the loss function does not return one loss per example, or workers cannot send the examples.
         """
         if self._seen is None:
             _say_that_it_runs_uncompiled(self.model, self.loss_fn)
         if self._inputs is None:
             device = next(self.model.parameters()).device
-            self._inputs = [[examples.to(device) for examples in groups] for groups in self._find()]
+            found = self._find()
+            self._refuse_what_workers_cannot_send(found)
+            self._inputs = [[examples.to(device) for examples in groups] for groups in found]
         public = self.probe_batch is not None
         if self.spec is not None and not public:
             chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, "an example made up like spec", self.method)
@@ -107,6 +112,19 @@ class Preflight:
     def check_again_if_changed(self) -> str | None:
         """Return the method to use if modules, hooks, buffers or flags changed since the last check, else None."""
         return None if fingerprint(self.model) == self._seen else self.check()
+
+    def _refuse_what_workers_cannot_send(self, inputs: list[list[Examples]]) -> None:
+        """Refuse examples that cannot be sent to this process: in a step they are lost without a word, as an error would tell."""
+        public = self.probe_batch is not None or self.spec is not None
+        for groups in inputs if self.workers else ():
+            kept = common_objects(groups)
+            for made in groups if public else [make_synthetic(group, 1, kept=kept) for group in groups]:
+                for leaf in (each for each in made.leaves if not can_be_sent(each)):
+                    raise InvalidArgumentError(
+                        "workers", self.workers, f"0 for examples that hold an object of type {type(leaf).__name__!r}",
+                        "It cannot be pickled, and so not be sent by another process: leave it out of what the data set and "
+                        "collate return, or pass reading=privet.Reading(workers=0).",
+                    )  # fmt: skip
 
     def _find(self) -> list[list[Examples]]:
         """Return one or more inputs to check with: groups of examples with the structure, shapes and types of the data."""

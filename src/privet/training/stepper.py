@@ -120,7 +120,8 @@ class Stepper(Unique):
         averages = Averages.of(plan.momentum, plan.examples, self._parameters)
         self.preflight: Preflight | None = None
         if reading.probe:
-            self.preflight = Preflight(plan, model, parts.loss_fn, self.rows, method, reading.probe_batch, reading.spec)
+            public = reading.probe_batch, reading.spec
+            self.preflight = Preflight(plan, model, parts.loss_fn, self.rows, method, *public, reading.workers)
             method = self.preflight.check()
         # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
         self._source, self._seeds = plan.noise.make_source(), plan.noise.make_source()
