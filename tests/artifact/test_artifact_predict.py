@@ -122,7 +122,7 @@ def test_raw_pixels_are_scaled_as_in_training(image_model):
         (np.array(["a", "b"]), "array of <U1"),
         ({"age": [1]}, "rows is 'dict'"),
         ("rows.csv", "ends in .npz or .npy"),
-        ("missing.npz", "missing.npz"),
+        ("missing.npz", "rows is 'missing.npz'.*does not exist"),
     ],
     ids=str,
 )  # fmt: skip

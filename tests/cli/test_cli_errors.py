@@ -74,7 +74,8 @@ CASES = [
         (changed(TRAIN, option, value), says)
         for option, value, says in [
             ("--data", "nope", "--data is 'nope'; it must be one of mnist, fashion-mnist, digits"),
-            ("--data", "missing.npz", "missing.npz"),
+            ("--data", "missing.npz", "--data is 'missing.npz'; it must be the path of a file. It does not exist."),
+            ("--data", "missing.csv", "--data is 'missing.csv'; it must be the path of a file. It does not exist."),
             ("--model", "gpt", "--model is"),
             ("--model", "cnn", "tanh-cnn"),
             ("--clipping", "wishful", "--clipping"),

@@ -277,6 +277,9 @@ def test_a_run_that_is_not_finished_has_no_statement(capsys, tmp_path):
         main(["guarantee", str(tmp_path)])
     assert stop.value.code == 2
     assert "privet train --resume" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["guarantee", str(tmp_path / "absent")])
+    assert capsys.readouterr().err.strip().endswith("It does not exist.")
 
 
 def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):

@@ -69,7 +69,11 @@ def load(
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     loader = _loader(source)
-    if "schema" in loader.options and schema is None:
+    undeclared = {"schema", "classes"} & loader.options - given.keys()
+    # Before a declaration is asked for, which would not help.
+    if undeclared and isinstance(source, str | Path) and not Path(source).expanduser().exists():
+        raise InvalidArgumentError("source", str(source), "the path of a file", "It does not exist.")
+    if "schema" in undeclared:
         raise without_schema(source, target)
     for name in sorted(given.keys() - loader.options):
         fix = _FIXES[name] if "schema" in loader.options and name in _FIXES else "It does not apply to this source."

@@ -53,7 +53,9 @@ def test_a_schema_may_be_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["my pets.csv", "pets.tsv", "pets.parquet"])
-def test_without_a_schema_a_table_is_refused_with_the_command_that_drafts_one(tmp_path, name):
+def test_without_a_schema_a_table_is_refused_with_the_command_that_drafts_one(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).touch()
     command = f"privet schema draft '?{re.escape(name)}'? --target kind > schema.toml"
     with pytest.raises(InvalidArgumentError, match=rf"^schema is None; .* {command}"):
         data.load(name, target="kind", classes="a,b")

@@ -21,6 +21,8 @@ def guarantee(
 
     Example: privet guarantee runs/mnist
     """
+    if not run.exists():
+        raise InvalidArgumentError("RUN", str(run), "the directory of a finished run", "It does not exist.")
     path = run / ("guarantee.json" if json else "guarantee.md")
     if not path.is_file():
         raise InvalidArgumentError(

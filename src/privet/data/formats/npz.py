@@ -113,6 +113,8 @@ def read_arrays(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
         with open(path, "rb") as file:
             stored = np.load(file, allow_pickle=False)
             return {path.stem: stored} if isinstance(stored, np.ndarray) else dict(stored)
+    except FileNotFoundError:
+        raise InvalidArgumentError(argument, str(path), "the path of a file", "It does not exist.") from None
     except _UNREADABLE as error:
         fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
         raise InvalidArgumentError(argument, str(path), "an .npz file of plain arrays", fix) from error
