@@ -20,7 +20,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from privet import Budget, tables
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetWarning
 from privet.integrations.sklearn import PrivateClassifier, PrivateRegressor, PublicScaler
+from privet.integrations.sklearn.public_facts import read_rows
 from privet.plan import Plan
+from privet.tables.cells import to_words
 from privet.tuning.defaults import choose_defaults
 
 pytestmark = pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")
@@ -153,6 +155,12 @@ def test_one_target_does_not_decide_how_the_others_are_read():
     """NumPy makes floats of the list, in which the first two are equal."""
     prepared = classifier(classes=[2**53, 2**53 + 1]).prepare(rows(3)[0], [2**53, 2**53 + 1, 0.5])
     assert prepared.dataset.train.tensors[1].tolist() == [0, 1, tables.UNDECLARED]
+
+
+def test_one_cell_of_a_list_does_not_decide_how_the_others_are_read():
+    """NumPy makes floats of the list, and would round the first cell."""
+    frame = read_rows(classifier(), [[2**53 + 1], [0.5], [True]], reset=True)
+    assert to_words(frame.columns["x0"]).distinct == (str(2**53 + 1), "0.5", "True")
 
 
 @pytest.mark.parametrize("frame", [False, True])

@@ -87,7 +87,7 @@ HOSTED = [
            "self.trainer, numbers = trainer, self.trainer\n"
            "self.private_training = self._open(privacy, trainer)\n"
            "self.trainer = numbers",
-           LIGHTNING("test_a_loss_has_public_numbers_of_the_trainer_and_what_it_logs_reaches_nobody[True]")),
+           LIGHTNING("test_a_loss_that_asks_more_of_the_trainer_is_refused_before_a_step[read]")),
     Mutant("profilers count the examples that were drawn", "trainer_settings._SETTINGS",
            'value in ("PassThroughProfiler", "SimpleProfiler")', "True",
            LIGHTNING("test_what_would_void_the_promise_is_refused_by_name_before_a_step[a profiler that counts calls]")),

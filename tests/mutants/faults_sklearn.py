@@ -30,7 +30,7 @@ MUTANTS = [
            ESTIMATORS("test_one_target_does_not_decide_how_the_others_are_read")),
     Mutant("one cell of a list decides how the others are read", "public_facts.read_rows",
            "_to_objects(rows)", "np.array(rows)",
-           ESTIMATORS("test_no_cell_raises_or_changes_the_encoding_of_other_rows")),
+           ESTIMATORS("test_one_cell_of_a_list_does_not_decide_how_the_others_are_read")),
     Mutant("a complex cell is text, like all others of its column", "cells._text",
            "value.real if value.imag == 0 else None", "str(value)",
            ESTIMATORS("test_a_complex_cell_counts_if_it_is_real_and_does_not_change_or_show_the_others")),
