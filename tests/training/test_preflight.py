@@ -533,3 +533,21 @@ def test_in_eval_mode_power_iteration_stands_still():
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     train(model, mean_loss).run()
     assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2, 2), (1, 3, 2, 3)])
+def test_a_public_batch_may_hold_a_list_of_targets(sizes):
+    items = [(torch.randn(D), {"boxes": torch.randn(size, D)}) for size in sizes]
+
+    def collate(some):
+        return torch.stack([x for x, _ in some]), [target for _, target in some]
+
+    def loss(model, batch):
+        return torch.stack([model(boxes["boxes"] - x).square().mean() for x, boxes in zip(*batch, strict=True)])
+
+    model = Probe()
+    reading = privet.Reading(probe_batch=collate(items))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = privet.Training(plan(examples=4, batch_size=2.0), model, loss, optimizer, items, collate=collate, reading=reading)
+    training.run()
+    assert model.w.any()

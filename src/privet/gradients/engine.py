@@ -267,7 +267,8 @@ def per_example_gradients(
     Args:
         model: any module; it is not modified.
         loss_fn: (model, batch) → (B,) losses, one per example. It receives one example at a time, as a batch of one.
-        batch: a tensor, or a tuple, list or dict of tensors, with B examples along the first dimension.
+        batch: a tensor, or a tuple, list or dict of tensors, with B examples along the first dimension. A list of B entries that
+            hold other tensors, such as boxes, has one for each example, all of one shape.
         method: "ghost" (one pass over the physical batch), "loop" (one example at a time), or "auto": the first, with the second
             as fallback for operations that it does not support.
         physical_batch_size: most examples in one pass through the model, ≥ 1; None for all. Limits memory, and changes the

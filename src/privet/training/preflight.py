@@ -31,7 +31,7 @@ from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
 from privet.collate import Collate, collate_one, copy_batch
 from privet.errors import InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
-from privet.gradients.core.examples import Examples, split_batch
+from privet.gradients.core.examples import Examples, split_batch, split_rows
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.probe.probe import probe, probe_first_suitable
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
@@ -129,7 +129,9 @@ class Preflight:
     def _find(self) -> list[list[Examples]]:
         """Return one or more inputs to check with: groups of examples with the structure, shapes and types of the data."""
         if self.probe_batch is not None:
-            return [[split_batch(copy_batch(self.probe_batch))]]
+            batch = copy_batch(self.probe_batch)
+            rows = split_rows(batch)
+            return [[split_batch(batch)] if rows is None else [group.examples for group in group_examples(rows)]]
         if self.spec is not None:
             return self._make_from_spec()
         self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.examples import flat_signature, flatten, signature, split_batch, unflatten
+from privet.errors import InvalidArgumentError
+from privet.gradients.core.examples import flat_signature, flatten, signature, split_batch, split_rows, unflatten
 
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.arange(6.0).view(3, 2), torch.arange(3)
@@ -131,3 +132,49 @@ def test_containers_of_plain_keys_are_stacked(make):
 def test_one_constant_is_the_same_for_all():
     shared = Registered("clinic")
     assert signature((X, shared)) == signature((Y[:, None].expand(3, 2).float(), shared))
+
+
+def targets(sizes, **more):
+    return [{"boxes": torch.full((size, 4), float(i)), "image": torch.tensor(i), **more} for i, size in enumerate(sizes)]
+
+
+def test_a_list_with_an_entry_for_each_example_is_split():
+    batch = {"x": torch.arange(12.0).view(4, 3), "targets": targets([2, 2, 2, 2]), "scale": 2}
+    examples = split_batch(batch)
+    assert examples.count == 4
+    for i in range(4):
+        one = examples.get(i)
+        assert torch.equal(one["x"], batch["x"][i : i + 1])
+        assert one["scale"] == 2
+        assert len(one["targets"]) == 1
+        for name, tensor in batch["targets"][i].items():
+            assert torch.equal(one["targets"][0][name], tensor)
+    boxes = [torch.full((2, 4), float(i)) for i in range(3)]
+    assert torch.equal(split_batch((torch.zeros(3, 1), boxes)).get(2)[1][0], boxes[2])
+
+
+def test_entries_of_several_shapes_are_split_but_are_no_batch():
+    batch = torch.zeros(3, 2), targets([2, 1, 5])
+    rows = split_rows(batch)
+    assert [len(row[1][0]["boxes"]) for row in rows] == [2, 1, 5]
+    with pytest.raises(InvalidArgumentError, match="list of 3 entries that differ"):
+        split_batch(batch)
+    with pytest.raises(InvalidArgumentError, match="list of 3 entries in which some tensors have 3 rows"):
+        split_batch((torch.zeros(3, 2), targets([2, 3, 5])))
+
+
+SHARED = {
+    "tuple": (torch.zeros(2, 3), (torch.zeros(4), torch.zeros(5))),
+    "numbers": (torch.zeros(2, 3), [224, 224]),
+    "text": (torch.zeros(2, 3), ["a", "b"]),
+    "other length": (torch.zeros(2, 3), [torch.zeros(4)] * 3),
+    "layers": (torch.zeros(2, 3), [(torch.zeros(2, 5), torch.zeros(2, 5))] * 2),
+    "inputs and labels": [torch.zeros(2, 3), {"y": torch.zeros(2), "table": torch.zeros(5)}],
+    "one example": (torch.zeros(1, 3), [{"boxes": torch.zeros(1, 4), "image": torch.zeros(())}]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_other_containers_are_no_lists_of_examples(name):
+    assert split_rows(SHARED[name]) is None
+    assert pytree.tree_structure(split_batch(SHARED[name]).get(0)) == pytree.tree_structure(SHARED[name])

@@ -14,6 +14,7 @@ __all__ = [
     "select_examples",
     "signature",
     "split_batch",
+    "split_rows",
     "stack",
     "stack_flat",
     "to_device",
@@ -220,17 +221,64 @@ def split_batch(batch: Any) -> Examples:
     """Split a batch along the first dimension of its tensors.
 
     By contract of the caller, every tensor whose first dimension is as long as that of the first tensor holds one entry per
-    example; each example sees its entry with a first dimension of 1. Everything else is shared.
+    example; each example sees its entry with a first dimension of 1. So does a list of as many entries that hold tensors, none of
+    them as long; each example sees a list of its own entry. Everything else is shared, tuples included.
 
     Raises:
-        InvalidArgumentError: the batch holds no tensor with a dimension.
+        InvalidArgumentError: the batch holds no tensor with a dimension, a list whose entries differ in structure or shapes, or
+            one that can be read in two ways.
     """
     leaves, tree = flatten(batch)
     if any(isinstance(leaf, Mapping) for leaf in leaves if type(leaf) is not Tensor):
-        leaves, tree = flatten(_with_dicts(batch))
+        batch = _with_dicts(batch)
+        leaves, tree = flatten(batch)
     count = _count_rows(leaves, batch)
+    nested = tree.num_nodes > 1 + tree.num_leaves
+    if nested and (rows := split_rows(batch)) is not None:
+        if len({signature(row) for row in rows}) > 1:
+            raise InvalidArgumentError(
+                "batch", f"one with a list of {count} entries that differ in structure or shapes", "one whose entries are alike",
+                "Pass examples of one shape at a time, or pad them.",
+            )  # fmt: skip
+        return stack(rows)
     own = tuple(is_per_example(leaf, count) for leaf in leaves)
     return Examples(tuple(leaf.unsqueeze(1) if held else leaf for leaf, held in zip(leaves, own, strict=True)), own, tree, count)
+
+
+def split_rows(batch: Any) -> list[Any] | None:
+    """Return the batch of one of each example, if the batch has lists with an entry for each; else None.
+
+    Raises:
+        InvalidArgumentError: as for `split_batch`, but entries may differ.
+    """
+    batch = _with_dicts(batch)
+    first = next((leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim() > 0), None)
+    if first is None or len(first) < 2:  # a single example sees the whole batch
+        return None
+    count = len(first)
+    leaves, tree = pytree.tree_flatten(batch, is_leaf=lambda part: type(part) is list and _lists_examples(part, first))
+    if not any(type(leaf) is list for leaf in leaves):
+        return None
+    own = [type(leaf) is list or is_per_example(leaf, count) for leaf in leaves]
+    return [
+        pytree.tree_unflatten([leaf[i : i + 1] if held else leaf for leaf, held in zip(leaves, own, strict=True)], tree)
+        for i in range(count)
+    ]
+
+
+def _lists_examples(part: list[Any], first: Tensor) -> bool:
+    """Return whether a list has one entry for each example, of which there are as many as rows of the batch's first tensor."""
+    count, tensors = len(first), [leaf for leaf in pytree.tree_leaves(part) if isinstance(leaf, Tensor)]
+    if len(part) != count or not tensors or any(leaf is first for leaf in tensors):
+        return False
+    rows = [is_per_example(leaf, count) for leaf in tensors]
+    if any(rows) and not all(rows):
+        raise InvalidArgumentError(
+            "batch", f"of {count} examples, with a list of {count} entries in which some tensors have {count} rows",
+            "one in which lists of examples and tensors of examples can be told apart",
+            "Pass another number of examples.",
+        )  # fmt: skip
+    return not any(rows)
 
 
 def count_examples(batch: Any) -> int:
