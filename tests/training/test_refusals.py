@@ -79,6 +79,16 @@ def test_a_parameter_of_another_kind_is_refused_before_anything_is_spent(kind):
     next(iter(training))
 
 
+def test_a_model_that_opacus_wrapped_is_refused_and_its_own_module_trains():
+    opacus = pytest.importorskip("opacus")
+    wrapped = opacus.GradSampleModule(Probe())
+    with pytest.raises(UnsupportedModelError, match=r"wrapped in GradSampleModule.*pass model\.to_standard_module"):
+        setup(plan(), torch.randn(N, D), model=wrapped)
+    training = setup(plan(), torch.randn(N, D), model=wrapped.to_standard_module())
+    training.run()
+    assert training.steps_spent == 3
+
+
 def test_entries_that_become_other_examples_mid_run_are_refused_before_anything_is_spent():
     data = Subset(TensorDataset(torch.randn(N, D)), list(range(N)))
     model = Probe()

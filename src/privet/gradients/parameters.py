@@ -11,7 +11,14 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.state.reachable import list_modules
 
 _PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
-_AVERAGING = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+# Wrappers that must not be trained themselves, and what they do.
+_WRAPPERS = {
+    **dict.fromkeys(
+        ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel"),
+        "which averages gradients before they are clipped; pass the wrapped module",
+    ),
+    "AbstractGradSampleModule": "whose hooks compute gradients of single examples for Opacus; pass model.to_standard_module()",
+}
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -20,14 +27,12 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     Raises:
         UnsupportedModelError: there are none; one is uninitialised, has no values or is of a precision that cannot be trained
             (complex; or float16, in which gradients vanish); or the model is wrapped to average unclipped gradients over
-            processes or devices.
+            processes or devices, or by Opacus.
     """
     for module in list_modules(model):
-        if type(module).__name__ in _AVERAGING:
-            raise UnsupportedModelError(
-                f"the model is wrapped in {type(module).__name__}, which averages gradients before they are clipped; "
-                "pass the wrapped module"
-            )
+        for kind in type(module).__mro__:
+            if kind.__name__ in _WRAPPERS:
+                raise UnsupportedModelError(f"the model is wrapped in {type(module).__name__}, {_WRAPPERS[kind.__name__]}")
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
         raise UnsupportedModelError("the model has no trainable parameter: none has requires_grad=True")
