@@ -160,6 +160,9 @@ PRIVATE = partial(among, "test_private")
 GENERATORS = partial(among, "test_generators")
 
 READING = [
+    Mutant("collate may write to the model", "Preflight._refuse_coupling_collate",
+           "if _contents(self.model) != before:", "if False:",
+           among("test_preflight", "test_a_collate_that_writes_to_the_model_is_refused")),
     Mutant("warnings are shown", "_unless_hidden.show",
            'getattr(_thread, "hides", False)', "False",
            PRIVATE("test_warnings_are_shown_outside_only")),

@@ -129,7 +129,7 @@ def test_what_cannot_be_checked_is_said(unit, adjacency, words):
     "words",
     [
         "pretraining on the same people's data", "the architecture, the classes and all settings do not depend",
-        "as equal contents, or through wrappers", "does not change what a later read returns",
+        "as equal contents, or through wrappers", "changes neither what a later read returns nor the model",
         "where Privet does not look: under names", "compute each row of a batch from that row alone",
     ],
 )  # fmt: skip

@@ -551,3 +551,27 @@ def test_a_public_batch_may_hold_a_list_of_targets(sizes):
     training = privet.Training(plan(examples=4, batch_size=2.0), model, loss, optimizer, items, collate=collate, reading=reading)
     training.run()
     assert model.w.any()
+
+
+class Counting(Probe):
+    """Prepares its own batches, and counts what it has seen."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+        self.where, self.longest = where, 0
+
+    def collate(self, items):
+        if self.where == "a buffer":
+            self.seen += len(items)
+        else:
+            self.longest = max(self.longest, 1 + len(items))
+        return (torch.stack([item[0] for item in items]),)
+
+
+@pytest.mark.parametrize("where", ["a buffer", "an attribute"])
+@pytest.mark.parametrize("options", [{}, {"reading": privet.Reading(spec=(torch.zeros(D),))}])
+def test_a_collate_that_writes_to_the_model_is_refused(where, options):
+    model = Counting(where)
+    with pytest.raises(UnsupportedModelError, match="collate writes to the model"):
+        train(model=model, collate=model.collate, **options)

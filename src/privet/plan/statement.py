@@ -145,7 +145,7 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         *several,
         "no two entries of the data set hold the same person's data in a way that Privet cannot detect: as equal contents, or "
         "through wrappers other than torch's",
-        "reading an entry does not change what a later read returns",
+        "reading an entry changes neither what a later read returns nor the model",
         "model and loss keep no state where Privet does not look: under names that their code does not contain, in modules and "
         "classes of libraries, in objects with state in C, in files, in other processes, in threads that run already",
         "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",

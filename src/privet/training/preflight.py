@@ -191,8 +191,14 @@ class Preflight:
 
     def _refuse_coupling_collate(self, items: Sequence[Any]) -> None:
         """Refuse a collate function that mixes items: it is called for one item at a time, where mixing has no effect."""
-        collate = self.rows.collate
-        if collate is not None and couples(collate, items):
+        collate, before = self.rows.collate, _contents(self.model)
+        coupled = collate is not None and couples(collate, items)
+        if _contents(self.model) != before:
+            raise UnsupportedModelError(
+                "collate writes to the model: to a buffer, or to an attribute of a module. What it writes would be released "
+                "without noise; keep nothing of an item"
+            )
+        if coupled:
             raise UnsupportedModelError(
                 "collate computes with several examples at once (mixup, standardising or sorting, say): what an example becomes "
                 "would depend on others. It is called for one example at a time, collate([item]): compute on each item by itself"
@@ -203,6 +209,18 @@ class Preflight:
                 "example could change another. Draw random numbers from the global generators of torch, NumPy or Python, which "
                 "Privet seeds for every example, and keep nothing of an item"
             )
+
+
+def _contents(model: nn.Module) -> list[Any]:
+    """Return what changes if a buffer of a model, or a plain attribute of one of its modules, is written to."""
+    return [
+        ([(id(x), x._version) for x in module._buffers.values() if x is not None], _plain_attributes(module))
+        for module in model.modules()
+    ]
+
+
+def _plain_attributes(module: nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if type(value) in (bool, int, float, str, type(None))}
 
 
 def couples(collate: Collate, items: Sequence[Any]) -> bool:
