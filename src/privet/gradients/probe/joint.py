@@ -139,6 +139,7 @@ def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
     if different:
         raise UnsupportedModelError(
             "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "
-            "balancing, batch statistics, or a branch on any(), all() or max() over the batch). Privet computes the loss of each example alone, which would be a different loss, "
-            "and clipping cannot bound the original one: compute each example's loss from that example only"
+            "balancing, batch statistics, or a branch on any(), all() or max() over the batch). Privet computes the loss of each "
+            "example alone, which would be a different loss, and clipping cannot bound the original one: compute each example's "
+            "loss from that example only"
         )
