@@ -31,7 +31,6 @@ STEERED = {
     "all true": lambda m, x: m(x).sum(1) * (2 if torch._is_all_true(x[0, :1] > 0) else 3),
     "any true": lambda m, x: m(x).sum(1) * (2 if (x[0, :1] > 0)._is_any_true() else 3),
     "all true, by an operator": lambda m, x: m(x).sum(1) * (2 if torch.ops.aten._is_all_true(x[0, :1] > 0) else 3),
-    "validation": lambda m, x: _normal(m(x)[0], x[0, 0]).mean.sum()[None],
     "mask of one entry": lambda m, x: m(x)[positive(x)].sum()[None] + m(x)[:, 0],
     "mask of one entry behind another index": lambda m, x: m(x)[0, positive(x)].square().sum()[None] + m(x)[:, 0],
     "mask of one entry after all": lambda m, x: m(x)[..., positive(x)].square().sum()[None] + m(x)[:, 0],
@@ -59,13 +58,6 @@ def _set(out, mask):
     out = out.clone()
     out[mask] = 2.0
     return out
-
-
-def _normal(mean, scale):
-    try:
-        return torch.distributions.Normal(mean, scale, validate_args=True)
-    except ValueError:
-        return torch.distributions.Normal(-mean, scale.abs(), validate_args=True)
 
 
 @pytest.mark.parametrize("name", [*STEERED, *MASKED])

@@ -32,7 +32,8 @@ def watch(mode: TorchFunctionMode, function: Callable[..., Any]) -> Callable[...
         with contextlib.nullcontext() if mode in _get_current_function_mode_stack() else mode:
             return function(*args, **options)
 
-    return call
+    # Of a class of the same name, which torch's messages show.
+    return type(type(function).__name__, (), {"__call__": lambda _, *args, **options: call(*args, **options)})()  # type: ignore[no-any-return]
 
 
 def differentiate_inside(

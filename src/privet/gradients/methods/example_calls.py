@@ -137,7 +137,7 @@ class ExampleCalls(SharedCalls):
             if func == _GRAD_FN_GET and asked:
                 raise UntraceableError("the grad_fn of a tensor is read; hooks there would receive the sum of gradients")
             # A package whose operators have rules chooses by it between these operators and autograd functions of its own.
-            if is_batched(args[0]) and not has_operators(sys._getframe(2).f_globals.get("__name__", "")):
+            if is_batched(args[0]) and not has_operators(sys._getframe(3).f_globals.get("__name__", "")):
                 return {_GRAD_FN_GET: None, _LEAF_GET: not asked, _ASKED_GET: asked}[func]
         return super()._access_attribute(func, name, args)
 
