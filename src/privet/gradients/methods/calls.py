@@ -67,16 +67,23 @@ class GuardedCalls(TorchFunctionMode):
             found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
             if found is not NotImplemented:
                 return found
-        if torch.Generator in map(type, (*args, *options.values())):
-            # A generator of the user's own would be shared by the examples; the global ones are seeded for each.
-            args = tuple(None if type(x) is torch.Generator else x for x in args)
-            options = {key: None if type(x) is torch.Generator else x for key, x in options.items()}
-        if name not in HOOKS and any(map(is_called_back, (*args, *options.values()))):
-            args, options = pytree.tree_map(lambda x: watch(self, x) if is_called_back(x) else x, (tuple(args), dict(options)))
-        dispatching = next(filter(dispatches_to_user, types), None)
+        if not _INERT.issuperset(map(type, (*args, *options.values()))):
+            args, options = self._replace_unusual(name, args, options)
+        dispatching = next(filter(dispatches_to_user, types), None) if types else None
         if dispatching is not None:
             return self.call_class(dispatching, func, types, args, options, written)
         return self.call(func, name, args, options, written)
+
+    def _replace_unusual(self, name: str, args: Any, options: Any) -> tuple[Any, Any]:
+        """Return arguments without generators, and with functions whose own calls are intercepted."""
+
+        def replace(x: Any) -> Any:
+            # A generator of the user's own would be shared by the examples; the global ones are seeded for each.
+            if type(x) is torch.Generator:
+                return None
+            return watch(self, x) if name not in HOOKS and is_called_back(x) else x
+
+        return tuple(map(replace, args)), {key: replace(x) for key, x in options.items()}
 
     def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a permitted function through the user-defined class of one of its tensors, whose own calls are intercepted."""
@@ -151,6 +158,11 @@ EXPOSING = {
     "__deepcopy__",
 }
 _RENORMALISING = {F.embedding, F.embedding_bag}
+# Kinds of nearly all arguments, which are neither generators nor functions.
+_INERT = {
+    Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), tuple, list, slice, torch.Size, torch.dtype,
+    torch.device, torch.layout, torch.memory_format,
+}  # fmt: skip
 RULED = {F.batch_norm, F.instance_norm}  # their rules leave the running statistics as they are
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
