@@ -8,6 +8,8 @@ from torch.nn import functional as F
 from privet.clipping import Flat
 from privet.errors import UnsupportedModelError
 from privet.gradients import clipped_sum, per_example_gradients
+from privet.gradients.core.examples import split_batch
+from privet.gradients.probe.probe import probe
 
 BOUND = 0.03
 
@@ -108,3 +110,10 @@ def test_gradients_that_a_model_takes_itself_are_torchs():
         expected = torch.autograd.grad(_penalty(model, x[i : i + 1]).sum(), list(model.layer.parameters()))
         for value, name in zip(expected, ("layer.weight", "layer.bias"), strict=True):
             torch.testing.assert_close(found[name][i], value)
+
+
+def test_what_watches_a_function_is_gone_with_its_pass():
+    """A cycle of references would keep tensors of an example, for which the check before training refuses a program."""
+    examples = split_batch(torch.rand(4, 3))
+    assert probe(Net(), triplets(_with_a_peak), [examples]) in ("ghost", "loop")
+    assert probe(Net(), triplets(_with_text), [examples]) == "loop"

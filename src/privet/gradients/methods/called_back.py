@@ -27,13 +27,22 @@ def is_called_back(x: object) -> bool:
 
 def watch(mode: TorchFunctionMode, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose calls of torch go through the mode, whoever calls it."""
+    return _class_like(type(function))(mode, function)
 
-    def call(*args: Any, **options: Any) -> Any:
-        with contextlib.nullcontext() if mode in _get_current_function_mode_stack() else mode:
-            return function(*args, **options)
 
-    # Of a class of the same name, which torch's messages show.
-    return type(type(function).__name__, (), {"__call__": lambda _, *args, **options: call(*args, **options)})()  # type: ignore[no-any-return]
+class _Watched:
+    def __init__(self, mode: TorchFunctionMode, function: Callable[..., Any]) -> None:
+        self._mode, self._function = mode, function
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        with contextlib.nullcontext() if self._mode in _get_current_function_mode_stack() else self._mode:
+            return self._function(*args, **options)
+
+
+@functools.cache
+def _class_like(kind: Any) -> type[_Watched]:
+    """Return a class of the same name, which torch's messages show."""
+    return type(kind.__name__, (_Watched,), {})
 
 
 def differentiate_inside(
