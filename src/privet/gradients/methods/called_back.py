@@ -27,7 +27,8 @@ def is_called_back(x: object) -> bool:
 
 def watch(mode: TorchFunctionMode, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose calls of torch go through the mode, whoever calls it."""
-    return _class_like(type(function))(mode, function)
+    kind: Any = type(function)
+    return _class_like(kind)(mode, function)
 
 
 class _Watched:
