@@ -263,7 +263,7 @@ def _fallback(compute, kinds):
 CAUGHT = {
     "cholesky": _fallback(lambda x: torch.linalg.cholesky(torch.eye(4) * (60 - x.amax())), torch.linalg.LinAlgError),
     "control flow": _fallback(lambda x: torch.ones(()) if x.abs().max() < 60 else 1 / 0, Exception),
-    "text": _fallback(lambda x: torch.tensor(float(len(str(x)))), Exception),
+    "text": lambda model, batch: loss_fn(model, batch) * (2.0 if "90." in str(batch[0]) else 1.0),
 }
 
 

@@ -7,9 +7,9 @@ from mutant import Mutant, among
 PROJECTIONS = partial(among, "test_projections")
 
 MUTANTS = [
-    Mutant("norms are estimated from one projection", "clipping._estimate_norms",
+    Mutant("norms are estimated from the last projections", "clipping._estimate_norms",
            "squares += sum(", "squares = sum(",
-           PROJECTIONS("test_contributions_follow_the_law_that_an_accountant_averages_over")),
+           PROJECTIONS("test_directions_of_a_large_model_are_drawn_in_blocks")),
     Mutant("projections of some parameters are left out", "clipping._estimate_norms",
            "for name, grad in tape.grads.items()", "for name, grad in list(tape.grads.items())[:1]",
            PROJECTIONS("test_contributions_of_a_network_follow_the_law")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["ClippedSummer", "StepError"]
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -90,27 +91,8 @@ class ClippedSummer:
             StepError: something other than an example's own computation failed, such as a reading process that was killed. The
                 message does not depend on the draw.
         """
-        with hold_signals(), hide_warnings():
-            return self._sum_or_fail(reading, rule, masks, subspace)
-
-    def _sum_or_fail(
-        self,
-        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
-        rule: Rule,
-        masks: Masks | None,
-        subspace: Subspace | None,
-    ) -> ClippedSum:
-        try:
+        with hold_signals(), hide_warnings(), _explain_failures():
             return self._sum_draw(reading, rule, masks, subspace)
-        except (PrivetError, KeyboardInterrupt):
-            raise
-        except USER_ERRORS as error:
-            if os.environ.get(_SHOW):
-                raise
-            raise StepError(
-                f"the sum of a step could not be computed ({type(error).__name__}), and the step counts as spent. Details may "
-                f"contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to see them"
-            ) from None
 
     def _sum_draw(
         self,
@@ -152,3 +134,19 @@ class ClippedSummer:
             if found.sums:
                 partial_sums.add(group.positions, found.sums, found.norms)
         return partial_sums.to_clipped_sum(summed, rule, physical.part, masks)
+
+
+@contextlib.contextmanager
+def _explain_failures() -> Iterator[None]:
+    """Return a context in which any failure but an interrupt becomes a StepError that tells nothing about the draw."""
+    try:
+        yield
+    except (PrivetError, KeyboardInterrupt):
+        raise
+    except USER_ERRORS as error:
+        if os.environ.get(_SHOW):
+            raise
+        raise StepError(
+            f"the sum of a step could not be computed ({type(error).__name__}), and the step counts as spent. Details may "
+            f"contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to see them"
+        ) from None

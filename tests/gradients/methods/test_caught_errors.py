@@ -95,6 +95,13 @@ def test_a_caught_error_of_one_example_leaves_the_others_on_their_path(loss, met
     assert sum(float((whole[name] - without[name]).square().sum()) for name in whole) ** 0.5 <= BOUND * 1.0001
 
 
+def test_what_is_given_up_for_one_example_is_not_caught_either():
+    torch.manual_seed(0)
+    model, x = Net(), torch.rand(1, 3)
+    found, expected = (per_example_gradients(model, LOSSES["text"], x, method=method) for method in ("auto", "loop"))
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
 def test_gradients_are_those_of_one_example_at_a_time(loss):
     torch.manual_seed(0)

@@ -21,6 +21,7 @@ from privet.gradients import clipped_sum
 from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import trainable
 from privet.gradients.methods.ghost import Program
+from privet.gradients.projection import directions as module_of_directions
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.forward_mode import directional_derivatives
 from privet.momentum import InnerOuter, PerExample
@@ -93,6 +94,17 @@ def test_sums_are_weighted_by_the_estimates(case, rule, size):
     assert found.sensitivity == rule.rule.sensitivity
     assert not any(value.requires_grad for value in found.tensors.values())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("block", [1, 3])
+def test_directions_of_a_large_model_are_drawn_in_blocks(block, monkeypatch):
+    (case,) = cases.by_name("mlp")
+    model, batch, rule = case.model(torch.float64), case.batch(5, torch.float64), Projected(Flat(0.3), 11)
+    whole = clipped_sum(model, case.loss, batch, rule, directions=Directions(WORDS))
+    size = sum(parameter.numel() for parameter in model.parameters())
+    monkeypatch.setattr(module_of_directions, "_AT_ONCE", block * size)
+    blocks = clipped_sum(model, case.loss, batch, rule, directions=Directions(WORDS))
+    assert oracle.relative_error(blocks.tensors, whole.tensors) <= 1e-10
 
 
 def test_gradients_at_past_sets_are_estimated_and_summed_together():
