@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.arms import BOUND, RATE, plain
 from benchmarks.models import CASES, Case, losses
-from benchmarks.step import peak_of
+from privet import cost
 from privet.clipping import Flat, Projected
 from privet.gradients import clipped_sum
 from privet.momentum import InnerOuter
@@ -103,7 +103,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.peak_of:
         torch.manual_seed(0)
-        print(peak_of(ARMS[options.peak_of[1]](CASES[int(options.peak_of[0])])))
+        print(cost.peak_of(ARMS[options.peak_of[1]](CASES[int(options.peak_of[0])])))
         return
     print(f"{platform.machine()}, {os.cpu_count()} cores, 1 thread, torch {torch.__version__}\n")
     print("| model | plain, ms (MB) | " + " | ".join(list(ARMS)[1:]) + " |\n|" + "---|" * (len(ARMS) + 1))

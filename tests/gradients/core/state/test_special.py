@@ -354,12 +354,15 @@ def test_code_that_is_replaced_between_passes_is_followed():
 def test_arguments_of_a_partial_function_and_flags_of_an_array_are_restored(method):
     torch.manual_seed(0)
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    model.partial, model.array = functools.partial(dict, factor=1.0), np.ones(2)
+    model.partial, model.array, model.fixed = functools.partial(dict, factor=1.0), np.ones(2), np.ones(2)
+    model.fixed.flags.writeable = False
 
     def loss(m, x):
         y = m(x).sum(1) * m.partial()["factor"] * (1.0 if m.array.flags.writeable else 2.0)
         m.partial.keywords["factor"] = 2.0
         m.array.flags.writeable = False
+        m.fixed.flags.writeable = True
+        m.fixed[0] = 2.0
         return y
 
     norms = per_example_norms(model, loss, x, method=method)
@@ -367,3 +370,5 @@ def test_arguments_of_a_partial_function_and_flags_of_an_array_are_restored(meth
     assert norms.tolist() == pytest.approx(alone, rel=1e-5)
     assert model.partial() == {"factor": 1.0}
     assert model.array.flags.writeable
+    assert not model.fixed.flags.writeable
+    assert model.fixed.tolist() == [1.0, 1.0]
