@@ -360,6 +360,8 @@ def test_arguments_of_a_partial_function_and_flags_of_an_array_are_restored(meth
     def loss(m, x):
         y = m(x).sum(1) * m.partial()["factor"] * (1.0 if m.array.flags.writeable else 2.0)
         m.partial.keywords["factor"] = 2.0
+        if m.array.flags.writeable:
+            m.array[0] = 2.0
         m.array.flags.writeable = False
         m.fixed.flags.writeable = True
         m.fixed[0] = 2.0
@@ -370,5 +372,6 @@ def test_arguments_of_a_partial_function_and_flags_of_an_array_are_restored(meth
     assert norms.tolist() == pytest.approx(alone, rel=1e-5)
     assert model.partial() == {"factor": 1.0}
     assert model.array.flags.writeable
+    assert model.array.tolist() == [1.0, 1.0]
     assert not model.fixed.flags.writeable
     assert model.fixed.tolist() == [1.0, 1.0]
