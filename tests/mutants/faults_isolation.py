@@ -1,7 +1,10 @@
 """Faults in the isolation of examples: batching, consensus, state, randomness, calls, passes and rules."""
 
+from functools import partial
+
 from mutant import Mutant, alone, among, tape
 
+MEMORY = partial(among, "test_memory_safety")
 DRAWS = among("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")
 HELD = among("test_guard", "test_other_objects_of_a_loss_are_restored")
 PLACES = among("test_guard", "test_attributes_of_all_kinds_of_objects_are_restored")
@@ -399,14 +402,29 @@ CORE = [
            'name.startswith(f"{package}::")', "False",
            among("test_quantised", "test_gradients_are_those_of_plain_autograd[bitsandbytes_4bit_scales_in_8]")),
     Mutant("torch's wrong rules are used", "ExampleCalls.call",
-           "func in UNRELIABLE or", "False or",
+           "func in UNRELIABLE)", "False)",
            among("test_same_as_the_loop", "test_a_pass_computes_what_the_loop_computes[select_scatter]")),
-    Mutant("values that examples fill in are the last example's", "ExampleCalls.call",
-           "is_batched(pick_arguments(FILLED, args, options)[0])", "False",
-           among("test_same_as_the_loop", "test_a_pass_computes_what_the_loop_computes[index_fill]")),
-    Mutant("a table per example is padded for the first only", "embedding.embedding.embedding",
-           "if padding_idx is not None:", "if False:",
-           among("test_same_as_the_loop", "test_a_pass_computes_what_the_loop_computes[padded table per example]")),
+    Mutant("a table per example is padded by another index", "memory_safety._embedding",
+           "padding_idx % len(weight)", "padding_idx",
+           MEMORY("test_what_is_in_range_is_computed_as_by_the_loop[padding counted from the end]")),
+    Mutant("an index out of range reads another example's table", "ExampleCalls.call",
+           "REPLACED_TOGETHER.get(func, func)", "func",
+           MEMORY("test_an_index_out_of_range_is_an_error_of_its_example[table per example--4-auto]")),
+    Mutant("an index out of range reads another client's table", "SharedCalls.call",
+           "REPLACED_TOGETHER.get(func, func)", "func",
+           MEMORY("test_a_client_s_index_out_of_range_reads_no_other_client[-1]")),
+    Mutant("classes that do not exist are scored by what lies behind", "memory_safety._ctc_loss",
+           "_check_range(torch.where(within, targets, 0), log_probs.shape[-1])", "pass",
+           MEMORY("test_an_index_out_of_range_is_an_error_of_its_example[ctc_loss--4-loop]")),
+    Mutant("an example's row comes with those behind it", "ExampleCalls._one_by_one",
+           "tensor[position].clone() if is_read else", "",
+           MEMORY("test_windows_that_begin_behind_their_example_show_no_other")),
+    Mutant("new memory holds what was there before", "memory_safety._fill_with_zeros",
+           "found.zero_()", "found",
+           MEMORY("test_memory_that_nobody_wrote_is_zero[empty_like-auto]")),
+    Mutant("coordinates that are no numbers count", "memory_safety._sample_by",
+           "grid.isnan().any(-1), torch.nan", "grid.isnan().any(-1), 0.0",
+           MEMORY("test_a_coordinate_that_is_no_number_is_an_error_of_its_example[grid_sample bilinear border-auto]")),
     Mutant("parameters of other outputs have no gradient", "Derivation._differentiate",
            "allow_unused=True, materialize_grads=True,", "",
            among("test_same_as_the_loop", "test_a_pass_computes_what_the_loop_computes[several outputs of parameters]")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EXPOSING", "FILLED", "FILLS", "HOOKS", "RULED", "UNRELIABLE", "GuardedCalls", "SharedCalls", "WriteError"]
+__all__ = ["EXPOSING", "HOOKS", "RULED", "UNRELIABLE", "GuardedCalls", "SharedCalls", "WriteError"]
 
 import functools
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from privet.gradients.core.batching import is_batched, is_wrapped
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
+from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER
 from privet.gradients.layers.random import RULES, Draw
 from privet.gradients.methods.called_back import differentiate_inside, dispatches_to_user, is_called_back, watch
 from privet.gradients.methods.writes import find_written, may_write
@@ -72,7 +73,7 @@ class GuardedCalls(TorchFunctionMode):
         dispatching = next(filter(dispatches_to_user, types), None) if types else None
         if dispatching is not None:
             return self.call_class(dispatching, func, types, args, options, written)
-        return self.call(func, name, args, options, written)
+        return self.call(REPLACED.get(func, func), name, args, options, written)
 
     def _replace_unusual(self, name: str, args: Any, options: Any) -> tuple[Any, Any]:
         """Return arguments without generators, and with functions whose own calls are intercepted."""
@@ -172,9 +173,6 @@ UNRELIABLE = {
     torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_,
     getattr(F, "linear_cross_entropy", None),
 } - {None}  # fmt: skip
-# Likewise, for a value per example.
-FILLS = {torch.index_fill, Tensor.index_fill, Tensor.index_fill_}
-FILLED = ((3, "value"),)
 _WRITTEN = (
     "the model or loss writes to a parameter, or to a large tensor that it holds, while it runs on an example: the result would "
     "be released without noise; write to nothing that outlives the forward pass (an embedding's max_norm and restarted "
@@ -227,9 +225,9 @@ class SharedCalls(GuardedCalls):
         """Call a permitted function by vmap's batching rule."""
         if name in EXPOSING and args and is_wrapped(args[0]):
             return self.copy_or_refuse(name, args)
-        if func in UNRELIABLE | FILLS:
+        if func in UNRELIABLE:
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
-        return super().call(func, name, args, options, written)
+        return super().call(REPLACED_TOGETHER.get(func, func), name, args, options, written)
 
     def copy_or_refuse(self, name: str, args: Any) -> Any:
         """Return what a function of a tensor's text or memory may give away: a copy, or the text of a number."""

@@ -20,10 +20,11 @@ from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
 from privet.gradients.layers.indexing import INDEXED, resolve_index
+from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.called_back import is_called_back
-from privet.gradients.methods.calls import EXPOSING, FILLED, FILLS, HOOKS, RULED, UNRELIABLE, SharedCalls
-from privet.gradients.methods.writes import is_write, pick_arguments
+from privet.gradients.methods.calls import EXPOSING, HOOKS, RULED, UNRELIABLE, SharedCalls
+from privet.gradients.methods.writes import is_write
 
 _FACTORIES = {
     *(f"{name}{kind}" for name in ("zeros", "ones", "empty", "full") for kind in ("", "_like")),
@@ -80,11 +81,7 @@ class ExampleCalls(SharedCalls):
             if indices is not None:
                 args = (args[0], indices, *args[2:])
         batched, asking = _inspect(args, options)
-        if batched and (
-            func is torch.autograd.grad
-            or func in UNRELIABLE
-            or (func in FILLS and is_batched(pick_arguments(FILLED, args, options)[0]))
-        ):
+        if batched and (func is torch.autograd.grad or func in UNRELIABLE):
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         if written and func not in RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
@@ -123,12 +120,13 @@ class ExampleCalls(SharedCalls):
             if found is None:
                 raise UntraceableError("a custom operator is called, whose batching rule is unknown")
             return found
+        func = REPLACED_TOGETHER.get(func, func)
         try:
             return func(*args, **options)
         except RuntimeError as error:
             if is_write(name) or "randomness" in str(error):
                 raise
-            return self._one_by_one(func, args, options)
+            return self._one_by_one(func, args, options, written)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
         if name == "__get__" and func in (_GRAD_FN_GET, _LEAF_GET, _ASKED_GET):
@@ -155,19 +153,23 @@ class ExampleCalls(SharedCalls):
             return self._recorder.per_example_copy(x)
         return x.detach()
 
-    def _one_by_one(self, func: Any, args: Any, options: Any) -> Any:
-        """Call a function that vmap cannot batch for each example's physical tensor in turn."""
+    def _one_by_one(self, func: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
+        """Call a function that vmap cannot batch for each example's physical tensor in turn.
+
+        What it reads is a copy of the row: a view would let it reach the rows of others, which lie in the same memory.
+        """
         leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
         if any(map(is_called_back, leaves)):
             raise UntraceableError("a function of the user's would be called for one example after another, unseparated")
         where = [number for number, leaf in enumerate(leaves) if is_batched(leaf)]
+        read = [not any(leaves[number] is x for x in written) for number in where]
         trees: list[Any] = []
 
         def below(*physical: Tensor) -> Any:
             results, state = [], torch.get_rng_state()
             for position in range(self._recorder.examples):
-                for number, tensor in zip(where, physical, strict=True):
-                    leaves[number] = tensor[position]
+                for number, tensor, is_read in zip(where, physical, read, strict=True):
+                    leaves[number] = tensor[position].clone() if is_read else tensor[position]
                 arguments, named = pytree.tree_unflatten(leaves, tree)
                 results.append(pytree.tree_flatten(func(*arguments, **named)))
             if not torch.equal(state, torch.get_rng_state()):

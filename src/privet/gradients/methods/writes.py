@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["find_written", "is_write", "may_write", "pick_arguments"]
+__all__ = ["find_written", "is_write", "may_write"]
 
 import functools
 from collections.abc import Iterable
@@ -60,15 +60,15 @@ def find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]:
     if options.get("out") is not None:
         targets.append(options["out"])
     places, statistics = _written_arguments(func)
-    targets += pick_arguments(places, args, options)
+    targets += _pick_arguments(places, args, options)
     if statistics is not None:
         running, flag, default = statistics
         if not flag or (args[5] if len(args) > 5 else options.get(flag, default)):
-            targets += pick_arguments(running, args, options)
+            targets += _pick_arguments(running, args, options)
     return [x for x in pytree.tree_leaves(targets) if isinstance(x, Tensor)] if targets else []
 
 
-def pick_arguments(arguments: Iterable[tuple[int, str]], args: Any, options: Any) -> list[Any]:
+def _pick_arguments(arguments: Iterable[tuple[int, str]], args: Any, options: Any) -> list[Any]:
     """Return the arguments at these positions, or of these names."""
     return [args[place] if place < len(args) else options.get(name) for place, name in arguments]
 

@@ -111,8 +111,7 @@ def embedding(
 
     Raises:
         UnsupportedModelError: `max_norm` would write to the table, and so reveal which rows were looked up.
-        UntraceableError: `scale_grad_by_freq` divides by counts over the positions of an example, or a per-example table has a
-            padding index.
+        UntraceableError: `scale_grad_by_freq` divides by counts over the positions of an example.
     """
     if max_norm is not None:
         raise UnsupportedModelError(
@@ -122,8 +121,6 @@ def embedding(
     if scale_grad_by_freq:
         raise UntraceableError("an embedding divides gradients by frequencies (scale_grad_by_freq)")
     if not recorder.is_shared(weight):
-        if padding_idx is not None:
-            raise UntraceableError("an embedding with padding has a table per example, of which torch's rule pads the first only")
         return None
     if recorder.is_shared(input):
         input = input.expand(recorder.examples, *input.shape)

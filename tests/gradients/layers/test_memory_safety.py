@@ -1,0 +1,241 @@
+"""An index or a coordinate out of range is an error of its example: it neither reads nor changes what belongs to another one."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import privet
+from privet.clipping import Flat
+from privet.federated import LocalSteps, Round, Simulation
+from privet.gradients import per_example_gradients
+from privet.gradients.layers.memory_safety import REPLACED
+from privet.noise import Gaussian
+from privet.sampling import FullBatch
+
+WIDE = Flat(1e6)
+EXAMPLES, PLACES = 6, 3
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.table = nn.Linear(4, 5), nn.Embedding(5, 4)
+
+
+def _hidden(model, batch):
+    return model.layer(batch["x"]).tanh()  # (1, places, 5)
+
+
+def _rows_of(look_up):
+    return lambda m, b: torch.stack([look_up(h, i) for h, i in zip(_hidden(m, b), b["index"], strict=True)])
+
+
+def _filled(m, b):
+    return torch.stack([h.index_fill(0, i, 0.5) for h, i in zip(_hidden(m, b), b["index"], strict=True)])
+
+
+def _filled_in_place(m, b):
+    return torch.stack([h.clone().index_fill_(0, i, h[0, 0].detach()) for h, i in zip(_hidden(m, b), b["index"], strict=True)])
+
+
+def _ctc(m, b):
+    scores = _hidden(m, b).log_softmax(-1).transpose(0, 1).repeat(4, 1, 1)
+    lengths = torch.tensor([4 * PLACES])
+    return F.ctc_loss(scores, b["index"] + 1, lengths, torch.tensor([2]), reduction="none")[:, None]
+
+
+def _sampled(mode, padding):
+    def sample(m, b):
+        image = _hidden(m, b)[:, None]
+        grid = b["grid"][:, None] + m.layer.bias.sum()
+        return F.grid_sample(image, grid, mode=mode, padding_mode=padding, align_corners=False)
+
+    return sample
+
+
+BY_INDEX = {
+    "table per example": _rows_of(lambda h, i: F.embedding(i, h)),
+    "padded table per example": _rows_of(lambda h, i: F.embedding(i, h, padding_idx=1)),
+    "padding counted from the end": _rows_of(lambda h, i: F.embedding(i, h, padding_idx=-1)),
+    "one index": _rows_of(lambda h, i: F.embedding(i[0], h)),
+    "operator": _rows_of(lambda h, i: torch.embedding(h, i, 0)),
+    "operator of a parameter": lambda m, b: torch.ops.aten.embedding(m.table.weight, b["index"]) * _hidden(m, b)[:, :1, :4],
+    "index_fill": _filled,
+    "index_fill_": _filled_in_place,
+    "ctc_loss": _ctc,
+    "one_hot": lambda m, b: F.one_hot(b["index"], PLACES) * _hidden(m, b)[:, :2, :PLACES],
+    "sparse_coo_tensor": _rows_of(lambda h, i: torch.sparse_coo_tensor(i[None], h[:2], (PLACES, 5)).to_dense()),
+    "window": _rows_of(lambda h, i: torch.as_strided(h, (1, 5), (5, 1), h.storage_offset() + int(i[0]) * 5)),
+}
+BY_PLACE = {f"grid_sample {mode} {padding}": _sampled(mode, padding)
+            for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "border", "reflection")}  # fmt: skip
+
+
+def data():
+    generator = torch.Generator().manual_seed(5)
+    return {
+        "x": torch.randn(EXAMPLES, PLACES, 4, generator=generator),
+        "index": torch.randint(0, PLACES, (EXAMPLES, 2), generator=generator),
+        "grid": torch.rand(EXAMPLES, 4, 2, generator=generator) * 8 - 4,
+    }
+
+
+def losses(program):
+    return lambda m, b: program(m, b).square().flatten(1).sum(1)
+
+
+def without(batch, example):
+    keep = [i for i in range(EXAMPLES) if i != example]
+    return {name: each[keep] for name, each in batch.items()}
+
+
+@pytest.mark.parametrize("name", [*BY_INDEX, *BY_PLACE])
+def test_what_is_in_range_is_computed_as_by_the_loop(name):
+    torch.manual_seed(1)
+    model, loss = Net(), losses({**BY_INDEX, **BY_PLACE}[name])
+    expected = per_example_gradients(model, loss, data(), method="loop")
+    found = per_example_gradients(model, loss, data(), method="auto")
+    for key in expected:
+        torch.testing.assert_close(found[key], expected[key], rtol=1e-4, atol=1e-6)
+
+
+def test_negative_indices_that_torch_allows_count_from_the_end():
+    torch.manual_seed(1)
+    model, batch = Net(), data()
+    batch["index"] -= PLACES
+    expected = per_example_gradients(model, losses(_filled), batch, method="loop")
+    for key, each in per_example_gradients(model, losses(_filled), batch, method="auto").items():
+        torch.testing.assert_close(each, expected[key], rtol=1e-4, atol=1e-6)
+
+
+class Examples(torch.utils.data.Dataset):
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __len__(self):
+        return len(self.batch["x"])
+
+    def __getitem__(self, index):
+        return {name: each[index] for name, each in self.batch.items()}
+
+
+def sum_of(program, batch, method):
+    """The noise-free sum of a training: public functions raise the error of an example, which contributes zero there."""
+    torch.manual_seed(1)
+    model, examples = Net(), len(batch["x"])
+    plan = privet.Plan(
+        examples=examples, sampling=FullBatch(), steps=1, delta=1e-6, clipping=WIDE, noise=Gaussian(0.0, non_private=True)
+    )  # fmt: skip
+    before = [each.detach().clone() for each in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    privet.Training(plan, model, losses(program), optimizer, Examples(batch), method=method).run()
+    return [(one - other.detach()) * plan.divisor for one, other in zip(before, model.parameters(), strict=True)]
+
+
+def assert_contributes_zero(program, batch, method):
+    """Example 2 contributes zero, and the others as without it."""
+    found, expected = sum_of(program, batch, method), sum_of(program, without(batch, 2), method)
+    assert any(each.any() for each in expected)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("index", [-PLACES - 1, PLACES, 2 * PLACES, 10 * PLACES])
+@pytest.mark.parametrize("name", BY_INDEX)
+def test_an_index_out_of_range_is_an_error_of_its_example(name, index, method):
+    size = 5 if name in ("operator of a parameter", "ctc_loss") else PLACES
+    batch = data()
+    batch["index"][2, 0] = index + (size - PLACES if index > 0 else PLACES - size)
+    assert_contributes_zero(BY_INDEX[name], batch, method)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("name", BY_PLACE)
+def test_a_coordinate_that_is_no_number_is_an_error_of_its_example(name, method):
+    batch = data()
+    batch["grid"][2, 1, 0] = torch.nan
+    assert_contributes_zero(BY_PLACE[name], batch, method)
+
+
+def _unfilled(new):
+    def loss(m, b):
+        h = _hidden(m, b)
+        torch.full(h.shape, 7.0)  # freed at once: what is allocated next lies here
+        hold = new(h)
+        hold[:, :1] = h[:, :1]
+        return (hold + h.detach() * 0).square().flatten(1).sum(1)
+
+    return loss
+
+
+NEW = {
+    "empty": lambda h: torch.empty(h.shape), "empty_like": torch.empty_like, "new_empty": lambda h: h.new_empty(h.shape),
+    "empty_strided": lambda h: torch.empty_strided(h.shape, h.stride()), "new": lambda h: h.new(*h.shape),
+    "resize_": lambda h: torch.ones(0).resize_(h.shape), "operator": lambda h: torch.ops.aten.empty_like(h),
+    "empty_permuted": lambda h: torch.empty_permuted(h.shape, (0, 1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("name", NEW)
+def test_memory_that_nobody_wrote_is_zero(name, method):
+    torch.manual_seed(1)
+    model, batch = Net(), data()
+    expected = per_example_gradients(model, _unfilled(torch.zeros_like), batch, method=method)
+    for key, each in per_example_gradients(model, _unfilled(NEW[name]), batch, method=method).items():
+        torch.testing.assert_close(each, expected[key])
+
+
+def test_windows_that_begin_behind_their_example_show_no_other():
+    batch = data()
+    batch["index"][1:4, 0] = PLACES
+    rest = {name: torch.cat([each[:1], each[4:]]) for name, each in batch.items()}
+    found, expected = (sum_of(BY_INDEX["window"], each, "auto") for each in (batch, rest))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("far", [1e9, -1e38, torch.inf])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_coordinates_far_outside_an_image_are_padding(padding, far):
+    image, near = torch.randn(1, 1, 4, 4), torch.full((1, 2, 2, 2), 50.0)
+    sample = REPLACED[F.grid_sample]
+    expected = F.grid_sample(image, near if far > 0 else -near, "bilinear", padding, align_corners=False)
+    torch.testing.assert_close(sample(image, near * far, "bilinear", padding, align_corners=False), expected)
+
+
+def test_classes_behind_the_length_of_a_target_are_not_looked_at():
+    torch.manual_seed(1)
+    model, batch = Net(), data()
+    expected = per_example_gradients(model, losses(_padded_ctc(0)), batch, method="loop")
+    for method in ("loop", "auto"):
+        for key, each in per_example_gradients(model, losses(_padded_ctc(-100)), batch, method=method).items():
+            torch.testing.assert_close(each, expected[key], rtol=1e-4, atol=1e-6)
+
+
+def _padded_ctc(padding):
+    def ctc(m, b):
+        scores = _hidden(m, b).log_softmax(-1).transpose(0, 1).repeat(4, 1, 1)
+        targets = F.pad(b["index"] + 1, (0, 2), value=padding)
+        return F.ctc_loss(scores, targets, (4 * PLACES,), (2,), reduction="none")[:, None]
+
+    return ctc
+
+
+@pytest.mark.parametrize("index", [-1, 5, 9])
+def test_a_client_s_index_out_of_range_reads_no_other_client(index):
+    def loss(model, batch):
+        return model(batch).square().sum((1, 2))
+
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 1))
+    clients = list(torch.randint(0, 5, (5, 4, 2)))
+    clients[2][3, 1] = index
+    simulation = Simulation(model, loss, clients, LocalSteps(learning_rate=0.1, steps=2, batch_size=2))
+    told = Round(1, {name: each.detach().clone() for name, each in model.named_parameters()}, WIDE)
+    found, expected = (
+        simulation.gather(told, torch.tensor(cohort).numpy()).tensors for cohort in ([0, 1, 2, 3, 4], [0, 1, 3, 4])
+    )
+    assert simulation.vectorised
+    for key in expected:
+        torch.testing.assert_close(found[key], expected[key])
