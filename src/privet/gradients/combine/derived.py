@@ -1,8 +1,8 @@
 """Per-example gradients through tensors computed from parameters alone: views, slices, weight normalisation, merged adapters.
 
-Such a tensor D = f(p) is followed like a parameter. Every gᵢ of p is the vector-Jacobian product of f with the gradient of D. So
-the weighted sum for p takes one product, as f's Jacobian is linear, and the norms are those for D where f only rearranges
-entries.
+Such a tensor D = f(p) is followed like a parameter. Every gᵢ of p is the vector-Jacobian product of f with the gradient of D.
+Where f only rearranges entries, the norms are those for D, and the weighted sum takes one product with the Jacobian. Elsewhere
+both take one for each example: by one product of the sum, gradients that the Jacobian cancels would be rounded before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privet._utils.tensors import gradient_dtype
 from privet.gradients.core.derivation import Derivation
-from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad
+from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad, sum_formed
 from privet.gradients.layers.linear import LinearGrad
 
 
@@ -54,11 +54,13 @@ class DerivedGrad(WrappedGrad):
         return super().squared_norms() if self.derivation.span is None else self.inner.squared_norms()
 
     def abs_norm_bound(self) -> Tensor:
-        """Return the bound for the derived tensor: rounding in a product with the Jacobian is relative to it."""
+        """Return the bound for the derived tensor."""
         return self.inner.abs_norm_bound()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return Σᵢ wᵢ·gᵢ by one product with the Jacobian."""
+        """Return Σᵢ wᵢ·gᵢ."""
+        if self.derivation.span is None:
+            return sum_formed(self, weights)
         return self.derivation.vjp(self.inner.weighted_sum(weights)).to(self.precision)
 
     def index_select(self, index: Tensor | slice) -> DerivedGrad:

@@ -1,7 +1,7 @@
 """Sums of per-example gradients of one parameter that is used several times: added *before* the norm is taken.
 
-‖Σᵤ gᵤ‖² is not Σᵤ ‖gᵤ‖² (tied weights, modules called twice, recurrences). The weighted sum is linear in the terms; the norm is
-computed in the cheapest way that the kinds of gradients allow.
+‖Σᵤ gᵤ‖² is not Σᵤ ‖gᵤ‖² (tied weights, modules called twice, recurrences). Norm and weighted sum are computed in the cheapest
+way that the kinds of gradients allow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from torch import Tensor
 
 from privet.gradients.combine.derived import DerivedGrad, is_disjoint
 from privet.gradients.core.norms import CANCELLED, blocks
-from privet.gradients.core.per_example import DenseGrad, PerExampleGrad, StoredGrad, add_rounding_error, recompute_cancelled
+from privet.gradients.core.per_example import (
+    DenseGrad,
+    PerExampleGrad,
+    StoredGrad,
+    add_rounding_error,
+    recompute_cancelled,
+    sum_formed,
+)
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 from privet.gradients.layers.experts import GroupedLinearGrad, concatenate_rows
@@ -27,7 +34,7 @@ from privet.gradients.layers.linear import LinearGrad
 
 @dataclass(frozen=True, eq=False)
 class SummedGrads(PerExampleGrad):
-    """A sum of gradients of any kinds, whose norm is computed by materialising the sum in blocks.
+    """A sum of gradients of any kinds, whose norm and weighted sum are computed by materialising the sum in blocks.
 
     Args:
         grads: terms, of the same parameter and the same examples.
@@ -73,10 +80,7 @@ class SummedGrads(PerExampleGrad):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
-        total = self.grads[0].weighted_sum(weights)
-        for grad in self.grads[1:]:
-            total = total + grad.weighted_sum(weights)
-        return total
+        return sum_formed(self, weights)
 
     def index_select(self, index: Tensor | slice) -> PerExampleGrad:
         """Return the gradients of a subset of the examples."""
@@ -87,7 +91,18 @@ class SummedGrads(PerExampleGrad):
         return type(self)(tuple(grad.double() for grad in self.grads))
 
 
-class DisjointGrads(SummedGrads):
+class SeparateGrads(SummedGrads):
+    """A sum of gradients whose weighted sum is that of the terms: rounding is bounded by the norm, or terms do not meet."""
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ."""
+        total = self.grads[0].weighted_sum(weights)
+        for grad in self.grads[1:]:
+            total = total + grad.weighted_sum(weights)
+        return total
+
+
+class DisjointGrads(SeparateGrads):
     """A sum of gradients of disjoint parts of a parameter, such as the projections packed into one attention weight."""
 
     def squared_norms(self) -> Tensor:
@@ -95,7 +110,7 @@ class DisjointGrads(SummedGrads):
         return torch.stack([grad.squared_norms() for grad in self.grads]).sum(0)
 
 
-class ConcatenatedLinearGrads(SummedGrads):
+class ConcatenatedLinearGrads(SeparateGrads):
     """A sum of gradients of one weight of linear maps: one `LinearGrad` over the positions of all terms."""
 
     grads: tuple[LinearGrad, ...]
@@ -111,7 +126,7 @@ class ConcatenatedLinearGrads(SummedGrads):
         return LinearGrad(torch.cat(inputs, 1), torch.cat(gradients, 1))
 
 
-class TiedEmbeddingGrads(SummedGrads):
+class TiedEmbeddingGrads(SeparateGrads):
     """Gradients of an embedding table tied to a linear map, as in the head of a language model.
 
     ‖E + L‖² = ‖E‖² + ‖L‖² + 2⟨E, L⟩, and ⟨E, L⟩ = Σₜₛ Gₛ[iₜ]·⟨gₜ, aₛ⟩ for rows gₜ that are added at index iₜ and a linear map of

@@ -16,6 +16,7 @@ __all__ = [
     "add_rounding_error",
     "recompute_cancelled",
     "round_up",
+    "sum_formed",
 ]
 
 from abc import ABC, abstractmethod
@@ -129,9 +130,10 @@ def round_up(squares: Tensor, grad: PerExampleGrad) -> Tensor:
     """Return squared norms with a bound on rounding errors added to the norms.
 
     A norm and a weighted sum that add the same terms in different orders differ by units in the last place of the terms' sizes:
-    one unit, plus half a unit for every further term. Equal terms come close to this, as all round in the same direction. For a
-    gradient whose terms nearly cancel, this error is large. Norms may be too large; if they were too small, clipping would
-    exceed its bound.
+    one unit, plus half a unit for every further term. Equal terms come close to this, as all round in the same direction. Terms
+    of other examples that are added while large terms have not yet cancelled are rounded by as much: their number is bounded by
+    a constant, as a norm must not depend on how many examples there are. For a gradient whose terms nearly cancel, this error is
+    large. Norms may be too large; if they were too small, clipping would exceed its bound.
 
     Source:
         Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
@@ -141,7 +143,17 @@ def round_up(squares: Tensor, grad: PerExampleGrad) -> Tensor:
 
 def add_rounding_error(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
     """Compute `round_up` for a known `abs_norm_bound` and number of terms."""
-    return torch.add(squares.sqrt(), bound, alpha=(1 + terms) / 2 * torch.finfo(dtype).eps).square_()
+    norms, unit = squares.sqrt(), torch.finfo(dtype).eps / 2
+    cancelled = torch.sub(bound, norms, alpha=_USUAL).clamp_(min=0)
+    others = _OTHERS * (1 + terms / _PANEL) * unit
+    return norms.add_(bound, alpha=(1 + terms) * unit).add_(cancelled, alpha=others).square_()
+
+
+# Where the terms are longer than the gradient by no more than this factor, rounding of other examples does not matter.
+_USUAL = 16
+# Other examples whose terms round while the terms of one have not cancelled, and terms of one example that a product adds up
+# before it adds the result to the others.
+_OTHERS, _PANEL = 512, 256
 
 
 def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:
@@ -153,6 +165,20 @@ def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:
     if grad.dtype == torch.float64 and len(lost):
         squares[lost] = PerExampleGrad.squared_norms(grad.index_select(lost))
     return squares
+
+
+def sum_formed(grad: PerExampleGrad, weights: Tensor) -> Tensor:
+    """Return Σᵢ wᵢ·gᵢ of gradients that are formed in blocks and discarded, as they are for the default norms.
+
+    Where terms are combined after each was summed over the examples, those of one example cancel only then, and what other
+    examples' were rounded by stays.
+    """
+    total: Tensor | None = None
+    for block in blocks(grad.examples, grad.numel_per_example, grad.device):
+        part = DenseGrad(grad.index_select(block).materialize()).weighted_sum(weights[block])
+        total = part if total is None else total.add_(part)
+    assert total is not None, "there are examples"
+    return total
 
 
 class OutputGrad(PerExampleGrad):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear"]
+__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear", "product_norms"]
 
 import math
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class LinearGrad(OutputGrad):
         _, positions, d = self.inputs.shape
         p = self.gradients.shape[2]
         if positions == 1:
-            return (factor_norms(self.inputs) * factor_norms(self.gradients)).square_()
+            return product_norms(self.inputs, self.gradients)
         if positions * (d + p) >= d * p:
             return super().squared_norms()
         parts = []
@@ -85,6 +85,16 @@ class LinearGrad(OutputGrad):
     def double(self) -> LinearGrad:
         """Return the same gradients in float64."""
         return LinearGrad(self.inputs.double(), self.gradients.double())
+
+
+def product_norms(inputs: Tensor, gradients: Tensor) -> Tensor:
+    """Return ‖g aᵀ‖² from the norms of the factors, (B,) float64; NaN where a weight times one could leave the range of numbers."""
+    a, g = factor_norms(inputs), factor_norms(gradients)
+    unsafe = torch.maximum(a, g) >= _SAFE[inputs.dtype]
+    return a.mul_(g).square_().masked_fill_(unsafe, torch.nan)
+
+
+_SAFE = {dtype: math.sqrt(torch.finfo(dtype).max) for dtype in (torch.float32, torch.float64)}
 
 
 def _lengths(x: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ Groups = Sequence[Sequence[str]]
 
 # Weights are multiplied by this factor, so that rounding in the float32 sum cannot carry a contribution over the bound.
 MARGIN = 1 - 2.0**-20
+# Beyond it, a weight is infinite in float32, and times a zero not a number.
+_LARGEST = 1e38
 # Weights of gradients longer than this approach the smallest numbers of float32.
 LONG = 1e18
 
@@ -78,7 +80,7 @@ class Tape:
         sums = {}
         with full_precision(self.device):
             for row, names in zip(weights.unbind(), groups, strict=True):
-                single = row.float()  # once for all parameters in float32, which are usually all
+                single = row.clamp(max=_LARGEST).float()  # once for all parameters in float32, which are usually all
                 for name in names:
                     grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
                     if grad is None or self.examples == 0:

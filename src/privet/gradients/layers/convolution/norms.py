@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from privet.gradients.core.norms import blocks, factor_norms, squared_norms
+from privet.gradients.core.norms import blocks, squared_norms
 from privet.gradients.core.per_example import round_up
 from privet.gradients.layers.convolution.geometry import Geometry
-from privet.gradients.layers.linear import LinearGrad, gram_sums
+from privet.gradients.layers.linear import LinearGrad, gram_sums, product_norms
 
 # Costs of operations besides matrix products, in multiplications of a matrix product; fitted to single convolutions in float32 on
 # one AVX-512 core.
@@ -115,7 +115,7 @@ def _norms_of_formed(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
 
 
 def _norms_of_product(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
-    return (factor_norms(geometry.patches(x)) * factor_norms(geometry.split_groups(grad))).square_()
+    return product_norms(geometry.patches(x), geometry.split_groups(grad))
 
 
 def _norms_by_patch_gram(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
