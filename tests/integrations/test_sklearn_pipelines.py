@@ -42,6 +42,17 @@ def test_a_row_is_transformed_alone_whatever_other_rows_hold(transformer):
     assert together.shape[1] == len(transformer.get_feature_names_out())
 
 
+NUMBERS = [1.0, 2.0, 0.25, np.nan]
+
+
+@pytest.mark.parametrize("transformer", [PublicScaler((0, 9)), PublicOneHot([1, 2.0, 0.25], missing="indicator")], ids=str)
+@pytest.mark.parametrize("one", ["word", np.nan, 1e300, True, 2**63], ids=str)
+def test_one_cell_of_an_array_does_not_change_the_features_of_the_others(transformer, one):
+    for numbers in (NUMBERS, [1, 2, 3]):
+        found = transformer.transform(np.array([*numbers, one])[:, None])[:-1]
+        assert found.tolist() == transformer.transform(np.array(numbers)[:, None]).tolist()
+
+
 def test_features_have_the_names_of_their_columns():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [20.0, None], "colour": ["red", "blue"]})

@@ -15,6 +15,7 @@ import faults_passes
 import faults_projection
 import faults_recurrent
 import faults_sklearn
+import faults_tables
 import faults_tape
 import faults_training
 import faults_units
@@ -38,4 +39,5 @@ MUTANTS = [
     *faults_training.MUTANTS,
     *faults_units.MUTANTS,
     *faults_sklearn.MUTANTS,
+    *faults_tables.MUTANTS,
 ]

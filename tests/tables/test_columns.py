@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from privet.errors import InvalidArgumentError
 from privet.tables import FITS, MISSING, UNFIT, Boolean, Category, Classification, Number, Regression, Text
-from privet.tables.cells import match, to_cells
+from privet.tables.cells import mark_missing, match, plain, spellings, to_cells, to_words
 
 
 def encoded(column, *cells):
@@ -83,7 +83,7 @@ def test_an_integer_beyond_floats_is_a_number_like_any_other(cell):
 def test_a_complex_cell_is_its_real_part_if_that_is_all_and_bytes_are_text():
     assert to_cells([0.5 + 0j, np.complex64(2), 1j, complex("nan"), b" a ", b"\xff"]).distinct == (
         "0.5",
-        "2.0",
+        "2",
         None,
         "a",
         "\ufffd",
@@ -92,6 +92,51 @@ def test_a_complex_cell_is_its_real_part_if_that_is_all_and_bytes_are_text():
 
 def test_of_two_spellings_of_a_number_only_the_exact_one_matches():
     assert match(["01", "1", "1.0", 1], ("01", "1")).tolist() == [0, 1, -1, -1]
+
+
+@given(st.one_of(st.floats(), st.floats(width=32), st.integers(-(2**70), 2**70)))
+def test_a_number_has_one_spelling_however_it_is_stored(number):
+    (word,) = to_cells([number]).distinct
+    if word is None:
+        return
+    stored = np.array([number], dtype=np.float64 if isinstance(number, float) else object)
+    assert {word} == {*to_words(stored).distinct, *to_cells(stored).distinct, plain(word), plain(str(number))}
+
+
+def test_single_precision_is_written_with_all_digits_as_in_an_array():
+    number = np.float32(0.1)
+    assert to_cells([number]).distinct == to_words(np.array([number])).distinct == (str(float(number)),)
+
+
+@pytest.mark.parametrize("text", ["1_0", "1e5", "0e7", "12-3", "٧", "x2.0", "2.0.0", "", "nan", "-", "."])
+def test_what_is_rather_an_identifier_than_a_number_keeps_its_spelling(text):
+    assert plain(text) == text
+
+
+def test_spellings_of_long_numbers_are_found_fast():
+    for text in ("0" * 100_000, "0" * 100_000 + "x", "1." + "0" * 100_000 + "x", "1" * 100_000):
+        assert plain(text) == (text if text.strip("0") else "0")
+
+
+@given(st.lists(st.sampled_from([0, -9, 2**53, 2**53 + 1, 7, 1.5, math.inf, -math.inf]), min_size=1, max_size=6))
+def test_missing_codes_are_found_in_numbers_as_in_their_texts(numbers):
+    texts = spellings(["", "NA", "-9.0", "9007199254740993", "1.50", "inf", "7e0"])
+    expected = [number in (-9, 2**53 + 1, 7, 1.5, math.inf) for number in numbers]
+    kind = np.int64 if all(isinstance(number, int) for number in numbers) else object
+    for cells in (to_cells(numbers), to_cells(map(str, numbers)), to_words(np.array(numbers, dtype=kind))):
+        marked = to_words(mark_missing(cells, texts))
+        assert [marked.distinct[place] is None for place in marked.places] == expected
+    if kind is np.int64:
+        marked = to_words(mark_missing(np.array(numbers), texts))
+        assert [marked.distinct[place] is None for place in marked.places] == expected
+    floats = [float(number) for number in numbers]
+    expected = [number in (-9, 7, 1.5, math.inf) for number in floats]  # 2⁵³ + 1 is no float
+    assert np.isnan(mark_missing(np.array(floats), texts)).tolist() == expected
+
+
+def test_a_boolean_cannot_mean_both_in_two_spellings():
+    with pytest.raises(InvalidArgumentError, match=r"^false is \['1'\]"):
+        Boolean(true=("1",), false=("1.0",))
 
 
 def test_a_boolean_is_one_or_minus_one():

@@ -12,7 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privet.errors import InvalidArgumentError
-from privet.tables import Category, Classification, Frame, Number, Regression, Schema, Text, read_frame, read_types
+from privet.tables import (
+    Boolean,
+    Category,
+    Classification,
+    Frame,
+    Number,
+    Regression,
+    Schema,
+    Text,
+    UserId,
+    read_frame,
+    read_types,
+)  # fmt: skip
 from privet.tables.cells import Words
 
 SCHEMA = Schema(
@@ -65,6 +77,68 @@ def test_every_data_frame_gives_the_same_rows(library):
     found = read_frame(frame)
     assert encoded(found) == encoded(read_frame(ROWS))
     assert found.types["age"] == "Float64"
+
+
+KINDS = {
+    "number": Number(0, 10, missing="indicator"), "category": Category(("1", "2"), missing="indicator", unknown="indicator"),
+    "boolean": Boolean(("2",), ("1",), "indicator"), "text": Text(64), "user": UserId(),
+}  # fmt: skip
+TASKS = {"classes": Classification(("1", "2")), "range": Regression(0, 10)}
+# Most libraries have no columns of numbers and texts: users turn all of them into text.
+UNMIXED = {
+    "parquet": lambda cells, path: _written(pyarrow.table({"c": _unmixed(cells)}), path / "t.parquet"),
+    "pyarrow": lambda cells, _: pyarrow.table({"c": _unmixed(cells)}),
+    "polars": lambda cells, _: pytest.importorskip("polars").DataFrame({"c": _unmixed(cells)}, strict=False),
+    "parquet by pandas": lambda cells, path: _written(_pandas(_unmixed(cells)), path / "t.parquet"),
+    "array": lambda cells, _: {"c": np.array([np.nan if cell is None else cell for cell in cells])},
+    "pandas": lambda cells, _: _pandas(cells),
+    "list": lambda cells, _: {"c": cells},
+    "file by pandas": lambda cells, path: _written(_pandas(cells), path / "t.csv"),
+    "file read by pandas": lambda cells, path: pytest.importorskip("pandas").read_csv(_written(_pandas(cells), path / "t.csv")),
+}
+
+
+def _pandas(cells):
+    return pytest.importorskip("pandas").DataFrame({"c": cells})
+
+
+def _unmixed(cells):
+    return [None if cell is None else str(cell) for cell in cells] if any(isinstance(cell, str) for cell in cells) else cells
+
+
+def _written(table, path):
+    if hasattr(table, "to_csv"):
+        table.to_csv(path, index=False) if path.suffix == ".csv" else table.to_parquet(path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+    return str(path)
+
+
+def all_encodings(source, rows):
+    frame = read_frame(source)
+    columns = {**frame.columns, "y": frame.columns["c"], "x": frame.columns["c"]}
+    frame = Frame(columns, frame.rows)
+    found = []
+    for kind in KINDS.values():
+        schema = Schema((("c", kind), ("x", Number(0, 1))), "y", Regression(0, 1), missing_cells=("", "3", "1.5"))
+        found += [schema.encode(frame)[:rows].tolist(), schema.status(frame)["c"][:rows].tolist()]
+        found += [] if schema.user_column is None else [schema.users(frame)[:rows].tolist()]
+    for task in TASKS.values():
+        schema = Schema((("x", Number(0, 1)),), "c", task, missing_cells=("", "3", "1.5"))
+        found += [repr(schema.encode_target(frame)[:rows].tolist()), schema.status(frame)["c"][:rows].tolist()]
+    return found
+
+
+@pytest.mark.parametrize("cells", [[1, 2, 3, 2, 40, 0], [1.0, 2.0, 3.0, 2.5, 1.5, 1e-7], [2, 2**53 + 2, -3, 1, 5, 1]], ids=str)
+@pytest.mark.parametrize("one", [None, "x", 2**63, 1e30, 0.5], ids=str)
+@pytest.mark.parametrize("reader", UNMIXED)
+def test_one_cell_does_not_change_how_others_of_its_column_are_encoded(tmp_path, reader, one, cells):
+    read = UNMIXED[reader]
+    try:
+        after = all_encodings(read([*cells, one], tmp_path), len(cells))
+    except (pyarrow.ArrowException, OverflowError):
+        pytest.skip("no such column")
+    assert all_encodings(read(cells, tmp_path), len(cells)) == after
 
 
 def test_a_data_frame_of_mixed_objects_is_read_cell_by_cell():

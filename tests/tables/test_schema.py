@@ -180,6 +180,25 @@ def test_text_that_stands_for_a_missing_cell_is_none_unless_it_is_a_value():
     assert schema.encode(frame).tolist() == [[1, 0, 0, 0, 1], [0, 0, 1, 0, 1]]
 
 
+def test_a_missing_code_is_one_in_every_spelling_unless_one_of_them_is_a_value():
+    columns = (("a", Number(0, 10, missing="indicator")), ("b", Category(("0", "1"), missing="indicator")))
+    schema = Schema(columns, "y", Regression(0, 1), missing_cells=("-9", "1.0"))
+    cells = [-9, 1, 0]
+    for kind in (int, float, str, np.int64, np.float32):
+        column = [kind(cell) for cell in cells]
+        for stored in (column, np.array(column)):
+            frame = read_frame({"a": stored, "b": stored, "y": stored})
+            assert schema.encode(frame).tolist() == [[0, 1, 0, 0, 1], [0, 1, 0, 1, 0], [-1, 0, 1, 0, 0]]
+            assert np.isnan(schema.encode_target(frame)).tolist() == [True, True, False]
+
+
+def test_spellings_of_a_number_are_one_user():
+    schema = Schema((("a", Number(0, 1)), ("who", UserId())), "y", Regression(0, 1))
+    users = [7, 7.0, "7", "007", "1_0", "1e5", "a7", None]
+    frame = read_frame({"a": [0] * 8, "who": users, "y": [0] * 8})
+    assert schema.users(frame).tolist() == ["7", "7", "7", "7", "1_0", "1e5", "a7", ""]
+
+
 def test_a_schema_without_features_is_refused():
     with pytest.raises(InvalidArgumentError, match="at least one feature"):
         Schema((("id", Ignore()),), "y", Regression(0, 1))

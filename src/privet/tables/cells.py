@@ -1,14 +1,29 @@
 """Cells of one column, each read on its own: as a number, or as one of a list of values.
 
-A reading never raises and never looks at another cell, so that the encoding of a row depends on that row alone.
+A reading never raises and never looks at another cell, so that the encoding of a row depends on that row alone. Libraries of
+tables do look at others: a single gap turns their integers into floats, a single text their numbers into text. So a number means
+the same however it is stored and spelled.
 """
 
 from __future__ import annotations
 
-__all__ = ["MISSING_CELLS", "UNDECLARED", "Words", "match", "parse_numbers", "to_cells", "to_number", "to_words"]
+__all__ = [
+    "MISSING_CELLS",
+    "UNDECLARED",
+    "Words",
+    "mark_missing",
+    "match",
+    "parse_numbers",
+    "plain",
+    "spellings",
+    "to_cells",
+    "to_number",
+    "to_words",
+]
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +35,10 @@ UNDECLARED = -100
 
 # Spellings of a missing value in common programs.
 MISSING_CELLS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+
+# Numbers as programs write them: whole ones, and others. "1_0" and "1e5" are rather identifiers, though Python reads them.
+_WHOLE = re.compile(r"([+-]?)(\d+)(?:\.0*)?", re.ASCII)
+_FRACTION = re.compile(r"[+-]?\d*\.\d+|[+-]?\d+(?:\.\d*)?[eE][+-]\d+|[+-]?\d*\.\d+[eE][+-]?\d+", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +62,10 @@ def to_cells(values: Iterable[object]) -> Words:
     """Return any values as text, each on its own.
 
     None and NaN are missing, and so is a complex number that is not real; bytes are text in UTF-8; numbers and others are as
-    Python writes them.
+    Python writes them, whole numbers as integers.
 
-    >>> to_cells([0.5, 0.5 + 0j, 1j, b"a"]).distinct
-    ('0.5', None, 'a')
+    >>> to_cells([0.5, 0.5 + 0j, 1j, b"a", 2.0, 2]).distinct
+    ('0.5', None, 'a', '2')
     """
     known: dict[str | None, int] = {}
     places = [known.setdefault(_text(value), len(known)) for value in values]
@@ -54,8 +73,53 @@ def to_cells(values: Iterable[object]) -> Words:
 
 
 def to_words(cells: Words | NDArray[np.generic]) -> Words:
-    """Return cells as text; those of an array of numbers as Python writes them, and NaN as missing."""
-    return cells if isinstance(cells, Words) else to_cells(cells.tolist())
+    """Return cells as text; those of an array of numbers as `to_cells` writes them, and NaN as missing."""
+    if isinstance(cells, Words):
+        return cells
+    numbers, places = np.unique(cells, return_inverse=True)
+    words = to_cells(numbers.tolist())
+    return Words(words.distinct, words.places[places])
+
+
+def plain(text: str) -> str:
+    """Return a text, and a number in the one spelling that it has among `to_cells` of numbers.
+
+    >>> [plain(text) for text in ("2.0", "007", "-0.0", "1.50", "1e+16", "1_0", "2 x")]
+    ['2', '7', '0', '1.5', '10000000000000000', '1_0', '2 x']
+    """
+    if whole := _WHOLE.fullmatch(text):
+        digits = whole[2].lstrip("0")
+        return f"{'-' * (whole[1] == '-')}{digits}" if digits else "0"
+    return (_text(float(text)) or text) if _FRACTION.fullmatch(text) else text
+
+
+def spellings(texts: Iterable[str]) -> set[str]:
+    """Return public texts as `plain` spells them, and numbers among them also if they are written unusually, such as 1e5."""
+    known = [*texts]
+    return {*map(plain, known)} | {cell for cell in map(_text, map(to_number, known)) if cell is not None}
+
+
+def mark_missing(cells: Words | NDArray[np.generic], texts: Collection[str]) -> Words | NDArray[np.generic]:
+    """Return cells in which those that are one of some texts are missing.
+
+    Args:
+        cells: as text or numbers; a cell is compared as `plain` spells it, so that both agree.
+        texts: the result of `spellings`.
+
+    >>> mark_missing(np.array([1.0, -9.0]), {"-9"}).tolist()
+    [1.0, nan]
+    """
+    if not isinstance(cells, Words):
+        # Of numbers that are no floats, such as 2⁵³ + 1, the nearest float has another text.
+        pairs = zip(texts, parse_numbers([*texts]).tolist(), strict=True)
+        numbers = [number for text, number in pairs if _text(number) == text]
+        if cells.dtype.kind == "f":
+            values = cells.astype(np.float64)
+            return np.where(np.isin(values, numbers), np.nan, values) if numbers else cells
+        if not any(isinstance(to_number(text), int) for text in texts):
+            return cells
+    words = to_words(cells)
+    return Words(tuple(None if cell is not None and plain(cell) in texts else cell for cell in words.distinct), words.places)
 
 
 def to_number(text: str) -> int | float | None:
@@ -111,7 +175,13 @@ def _text(value: object) -> str | None:
         value = value.real if value.imag == 0 else None
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+    if isinstance(value, np.floating):  # which NumPy writes with fewer digits than the same number in an array
+        value = float(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value):
         return None
     if isinstance(value, str):
         return value.strip()

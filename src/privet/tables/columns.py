@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from privet._utils.registry import add
 from privet.errors import InvalidArgumentError, choice, count, real
-from privet.tables.cells import Words, match, parse_numbers, to_words
+from privet.tables.cells import Words, match, parse_numbers, plain, to_words
 
 # Whether a cell fits its column.
 FITS = 0
@@ -274,7 +274,7 @@ class Boolean(Column):
     """Yes or no: a feature that is 1 or -1.
 
     Args:
-        true: the cell that means yes, or several, in any case; by default true, t, yes, y and 1.
+        true: the cell that means yes, or several, in any case and any spelling of a number; by default true, t, yes, y and 1.
         false: cells that mean no; by default false, f, no, n and 0.
         missing: encoding of any other cell: "neutral" for 0, "indicator" for 0 and an additional feature, "true" or "false".
 
@@ -292,7 +292,7 @@ class Boolean(Column):
             object.__setattr__(
                 self, name, distinct_texts(name, (given,) if isinstance(given, str | int | float) else given, 1, 100)
             )
-        if both := {text.casefold() for text in self.true} & {text.casefold() for text in self.false}:
+        if both := {*map(_folded, self.true)} & {*map(_folded, self.false)}:
             raise InvalidArgumentError("false", sorted(both), "different from the cells that mean true")
         choice("missing", self.missing, (_NEUTRAL, _INDICATOR, "true", "false"))
 
@@ -327,8 +327,8 @@ class Boolean(Column):
         return np.where(fits, FITS, np.where(lost, MISSING, UNFIT)).astype(np.int8)[words.places]
 
     def _signs(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
-        known = {text.casefold(): -1.0 for text in self.false} | {text.casefold(): 1.0 for text in self.true}
-        return np.array([0.0 if cell is None else known.get(cell.casefold(), 0.0) for cell in cells], dtype=np.float64)
+        known = {_folded(text): -1.0 for text in self.false} | {_folded(text): 1.0 for text in self.true}
+        return np.array([0.0 if cell is None else known.get(_folded(cell), 0.0) for cell in cells], dtype=np.float64)
 
 
 @add
@@ -337,7 +337,8 @@ class Text(Column):
     """Words of a text, counted in features that a public hash of each word chooses, and scaled to norm 1.
 
     Signed feature hashing: Weinberger, Dasgupta, Langford, Smola & Attenberg 2009, "Feature hashing for large scale multitask
-    learning". No vocabulary is inferred from the texts. A text without words, like a missing one, has features of 0.
+    learning". No vocabulary is inferred from the texts. A text without words, like a missing one, has features of 0. A
+    cell that is a number has the same features in each of its spellings.
 
     Args:
         size: number of features, 1 to 2²⁰; several times the number of words that matter.
@@ -362,7 +363,7 @@ class Text(Column):
         table = np.zeros((len(words.distinct), self.size), dtype=np.float32)
         hashes: dict[str, tuple[int, float]] = {}
         for row, text in enumerate(words.distinct):
-            for word in _WORD.findall((text or "").casefold()):
+            for word in _WORD.findall(_folded(text or "")):
                 if word not in hashes:
                     hashes[word] = self._hash(word)
                 place, sign = hashes[word]
@@ -385,7 +386,10 @@ class Text(Column):
 @add
 @dataclass(frozen=True)
 class UserId(Column):
-    """The user of a row, as any text or number: not a feature, but the unit of privacy. Rows without one are left out."""
+    """The user of a row, as any text or number: not a feature, but the unit of privacy. Rows without one are left out.
+
+    Spellings of one number, such as 7, 7.0 and 007, are one user.
+    """
 
     @property
     def requirement(self) -> str:
@@ -422,6 +426,10 @@ def distinct_texts(name: str, values: object, least: int, most: int) -> tuple[st
         twice = next((text for text in texts if not text or texts.count(text) > 1), "")
         raise InvalidArgumentError(name, twice, "a list of distinct values that are not empty", "Remove this one.")
     return texts
+
+
+def _folded(cell: str) -> str:
+    return plain(cell).casefold()
 
 
 def _columns(*features: NDArray[np.generic]) -> Matrix:

@@ -164,8 +164,9 @@ def _declared_types(table: Any) -> dict[str, str]:
 
 
 def _from_series(series: Any) -> Words | NDArray[np.generic]:
-    # Integers with gaps stay text: as floats, long identifiers would coincide.
-    if series.dtype.is_float() or (series.dtype.is_integer() and not series.null_count()):
+    # Integers with gaps stay text: as floats, long identifiers would coincide. Numbers and their texts are encoded alike.
+    short = series.dtype.is_integer() and not str(series.dtype).endswith("128")  # NumPy has no longer integers
+    if series.dtype.is_float() or (short and not series.null_count()):
         numbers = np.asarray(series.to_numpy())
         if numbers.dtype.kind in "iuf":
             return numbers

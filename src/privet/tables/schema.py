@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.registry import Part, add, decode, encode
 from privet.errors import InvalidArgumentError
-from privet.tables.cells import MISSING_CELLS, Words, to_words
+from privet.tables.cells import MISSING_CELLS, Words, mark_missing, plain, spellings, to_words
 from privet.tables.columns import Column, UserId
 from privet.tables.frames import Frame
 from privet.tables.targets import Classification, Target
@@ -34,7 +34,7 @@ class Schema(Part):
             table that the schema does not name are not read.
         target: name of the column to predict.
         task: `Classification` or `Regression`.
-        missing_cells: text that stands for a missing cell, unless it is a value of its column.
+        missing_cells: text that stands for a missing cell, unless it is a value of its column; a number in any of its spellings.
 
     Guarantee:
         Shapes, classes, ranges and scaling depend on the schema only. The features and the target of a row depend on that row
@@ -144,7 +144,7 @@ class Schema(Part):
         if self.user_column is None:
             return None
         words = to_words(self.cells(frame, self.user_column))
-        return np.array([cell or "" for cell in words.distinct], dtype=np.str_)[words.places]
+        return np.array([plain(cell or "") for cell in words.distinct], dtype=np.str_)[words.places]
 
     def status(self, frame: Frame, *, target: bool = True) -> dict[str, NDArray[np.int8]]:
         """Return for each column whether its cells fit: `columns.FITS`, `MISSING` or `UNFIT`, each (N,).
@@ -161,7 +161,7 @@ class Schema(Part):
         return self.task.decode(outputs)
 
     def cells(self, frame: Frame, name: str) -> Words | NDArray[np.generic]:
-        """Return the cells of a column, with the text that stands for a missing cell as None.
+        """Return the cells of a column, with those that stand for a missing cell as None or NaN.
 
         Raises:
             InvalidArgumentError: the table has no such column.
@@ -169,11 +169,8 @@ class Schema(Part):
         if name not in frame.columns:
             fix = f"It has no column {name!r}: correct its header or the schema."
             raise InvalidArgumentError(frame.argument, frame.source, "a table with the columns of its schema", fix)
-        cells = frame.columns[name]
-        if not isinstance(cells, Words):
-            return cells
-        missing = {*self.missing_cells} - {*self.kinds[name].values_with_meaning}
-        return Words(tuple(None if cell in missing else cell for cell in cells.distinct), cells.places)
+        meant = spellings(self.kinds[name].values_with_meaning)
+        return mark_missing(frame.columns[name], spellings(self.missing_cells) - meant)
 
     def to_toml(self) -> str:
         """Return the schema as TOML; `from_toml` gives an equal schema back."""

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from privet.errors import InvalidArgumentError
 from privet.integrations.sklearn.public_facts import Bounds, declare_numbers, read_booleans, read_rows
 from privet.tables import Category, Column, Frame
+from privet.tables.cells import mark_missing
 
 
 class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -41,7 +42,10 @@ class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the features of each row, (N, F) float32; columns and errors as for `fit`, which need not come first."""
         frame = self._read(X)
         columns = self._columns([*frame.columns])
-        return np.hstack([column.encode(cells) for column, cells in zip(columns, frame.columns.values(), strict=True)])
+        # Among texts, NumPy writes a missing number as "nan".
+        pairs = [(column, {"nan"}.difference(column.values_with_meaning)) for column in columns]
+        cells = frame.columns.values()
+        return np.hstack([column.encode(mark_missing(each, nan)) for (column, nan), each in zip(pairs, cells, strict=True)])
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> NDArray[np.object_]:
         """Return the names of the features, such as "age" and "colour=red".

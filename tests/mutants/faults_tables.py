@@ -1,0 +1,25 @@
+"""Faults in tables: a cell that changes how others of its column are encoded."""
+
+from functools import partial
+
+from mutant import Mutant, among
+
+FRAMES = partial(among, "test_frames")
+SCHEMA = partial(among, "test_schema")
+ALONE = FRAMES("test_one_cell_does_not_change_how_others_of_its_column_are_encoded")
+
+MUTANTS = [
+    Mutant("integers that a gap made floats are other values", "cells._text",
+           "isinstance(value, float) and value.is_integer()", "False",
+           ALONE),
+    Mutant("texts of numbers are compared letter by letter", "cells.plain",
+           "whole := _WHOLE.fullmatch(text)", "whole := None",
+           ALONE),
+    Mutant("missing codes are found in texts only", "Schema.cells",
+           "return mark_missing(frame.columns[name],", "return mark_missing(frame.columns[name], set() if"
+           " not isinstance(frame.columns[name], Words) else",
+           ALONE),
+    Mutant("a missing code is missing even if it is a value", "Schema.cells",
+           "- meant", "",
+           SCHEMA("test_a_missing_code_is_one_in_every_spelling_unless_one_of_them_is_a_value")),
+]  # fmt: skip
