@@ -17,15 +17,17 @@ from privet.tables import (
     Category,
     Classification,
     Frame,
+    Ignore,
     Number,
     Regression,
     Schema,
     Text,
     UserId,
+    frames,
     read_frame,
     read_types,
 )  # fmt: skip
-from privet.tables.cells import Words
+from privet.tables.cells import Words, to_cells
 
 SCHEMA = Schema(
     columns=(("age", Number(0, 100, missing="indicator")), ("colour", Category(("red", "7"))), ("note", Text(16))),
@@ -139,6 +141,71 @@ def test_one_cell_does_not_change_how_others_of_its_column_are_encoded(tmp_path,
     except (pyarrow.ArrowException, OverflowError):
         pytest.skip("no such column")
     assert all_encodings(read(cells, tmp_path), len(cells)) == after
+
+
+def _latin1(cells):
+    encoded = pyarrow.array(cells, pyarrow.binary())
+    return pyarrow.Array.from_buffers(pyarrow.string(), len(encoded), encoded.buffers())
+
+
+# Cells that have no object in Python.
+BEYOND = {
+    "latin-1": (_latin1, [b"fine"] * 5, b"J\xf6rg"),
+    "seconds": (lambda cells: pyarrow.array(cells, pyarrow.timestamp("s")), [0, 1, None, 253402300799, 2], 253402300800),
+    "zone": (lambda cells: pyarrow.array(cells, pyarrow.timestamp("s", "Asia/Tokyo")), [0, 1, None, 3, 2], 253402300799),
+    "milliseconds": (lambda cells: pyarrow.array(cells, pyarrow.timestamp("ms")), [0, 1, None, 3, 2], -(10**17)),
+    "microseconds": (lambda cells: pyarrow.array(cells, pyarrow.timestamp("us")), [0, 1, None, 3, 2], 2**62),
+    "durations": (lambda cells: pyarrow.array(cells, pyarrow.duration("s")), [0, 1, None, 3, 2], 10**15),
+    "days": (lambda cells: pyarrow.array(cells, pyarrow.date32()), [0, 1, None, 2932896, -719162], 10**8),
+    "date64": (lambda cells: pyarrow.array(cells, pyarrow.date64()), [0, 86400000, None, 0, 0], 86400000 * 10**8),
+}
+
+
+def _by_pyarrow(column, path):
+    pyarrow.parquet.write_table(pyarrow.table({"c": column}), path)
+    return path
+
+
+def _by_polars(column, _):
+    return pytest.importorskip("polars").DataFrame({"c": column})
+
+
+@pytest.mark.parametrize("read", [_by_pyarrow, _by_polars])
+@pytest.mark.parametrize("kind", BEYOND)
+def test_a_cell_that_has_no_object_is_missing_and_the_others_stay(tmp_path, capfd, read, kind):
+    if (kind, read) == ("latin-1", _by_polars):
+        pytest.skip("polars refuses to make such a table")
+    make, cells, beyond = BEYOND[kind]
+
+    def texts(column):
+        words = read_frame(read(make(column), tmp_path / "t.parquet")).columns["c"]
+        return [words.distinct[place] for place in words.places]
+
+    plain = texts(cells)
+    assert plain.count(None) == cells.count(None)
+    for place in (0, 2, 5):
+        try:
+            found = texts([*cells[:place], beyond, *cells[place:]])
+        except Exception as error:
+            pytest.fail(f"raised {type(error).__name__}")
+        assert found[place] is None or kind == "durations"  # polars stores them in milliseconds, of which Python has enough
+        assert [*found[:place], *found[place + 1 :]] == plain
+    assert capfd.readouterr() == ("", "")
+
+
+def test_columns_that_the_schema_does_not_use_are_not_converted(monkeypatch):
+    converted = []
+    monkeypatch.setattr(frames, "_from_series", lambda series: converted.append(series.name) or to_cells(series.to_list()))
+    frame = read_frame(
+        pyarrow.table({"age": [1.0, 2.0], "note": _latin1([b"J\xf6rg"] * 2), "other": ["a", "b"], "y": [0.0, 1.0]})
+    )
+    assert [*frame.columns] == ["age", "note", "other", "y"]
+    assert ("age" in frame.columns, "none" in frame.columns, len(frame.columns)) == (True, False, 4)
+    schema = Schema((("age", Number(0, 2)), ("note", Ignore())), "y", Regression(0, 1))
+    assert schema.encode(frame).tolist() == [[0], [1]]
+    assert schema.encode_target(frame).tolist() == [-1, 1]
+    assert schema.encode(frame).tolist() == [[0], [1]]
+    assert converted == ["age", "y"]
 
 
 def test_a_data_frame_of_mixed_objects_is_read_cell_by_cell():

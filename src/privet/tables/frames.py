@@ -5,9 +5,10 @@ from __future__ import annotations
 __all__ = ["ENDINGS", "Frame", "read_frame", "read_types"]
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ _ARROW[".feather"] = _ARROW[".arrow"]
 # Endings of the files that are tables.
 ENDINGS = (*DELIMITED, *_ARROW)
 _EXTRA = "Install what reads it: pip install 'privet[tables]'."
+# Days since 1970 that are beyond Python's dates, while polars does not panic yet, which it prints; and what it counts in a day.
+# It counts nanoseconds for 292 years only.
+_FAR = 3_000_000
+_UNITS_OF_A_DAY = {None: 1, "ms": 86_400_000, "us": 86_400_000_000}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +35,8 @@ class Frame:
     """Columns of equal length.
 
     Args:
-        columns: name → cells, as text, or as an array of numbers (integers, or floats with NaN for missing ones).
+        columns: name → cells, as text, or as an array of numbers (integers, or floats with NaN for missing ones). Those of a data
+            frame or a file of its kind are converted when they are first used: nothing is done with a column that is not.
         rows: number of rows N.
         source: origin of the table, for messages.
         argument: name of the argument, for messages.
@@ -44,6 +50,28 @@ class Frame:
     argument: str = "data"
     types: Mapping[str, str] = field(default_factory=dict)
     broken: int = 0
+
+
+class _Converted(Mapping[str, Words | NDArray[np.generic]]):
+    """Columns that are converted once, when they are first used."""
+
+    def __init__(self, convert: Mapping[str, Callable[[], Words | NDArray[np.generic]]]) -> None:
+        self._convert = convert
+        self._known: dict[str, Words | NDArray[np.generic]] = {}
+
+    def __getitem__(self, name: str) -> Words | NDArray[np.generic]:
+        if name not in self._known:
+            self._known[name] = self._convert[name]()
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._convert
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._convert)
+
+    def __len__(self) -> int:
+        return len(self._convert)
 
 
 def read_frame(source: object, argument: str = "data") -> Frame:
@@ -138,8 +166,8 @@ def _from_native(source: Any, name: str, argument: str) -> Frame:
         raise InvalidArgumentError(argument, name, "a table with at least one row")
     types = _declared_types(table)
     # By position, since names of pandas' columns may be numbers.
-    columns = {name: _from_series(series) for name, series in zip(types, table.iter_columns(), strict=True)}
-    return Frame(columns, len(table), name, argument, types)
+    columns = {name: partial(_from_series, series) for name, series in zip(types, table.iter_columns(), strict=True)}
+    return Frame(_Converted(columns), len(table), name, argument, types)
 
 
 def _open_frame(source: Any, name: str, argument: str) -> Any:
@@ -170,4 +198,34 @@ def _from_series(series: Any) -> Words | NDArray[np.generic]:
         numbers = np.asarray(series.to_numpy())
         if numbers.dtype.kind in "iuf":
             return numbers
-    return to_cells(series.to_list())
+    return to_cells(_to_list(series))
+
+
+def _to_list(series: Any) -> list[object]:
+    """Return the cells of a series as Python's objects, and None for one that has no such object.
+
+    Text that is not UTF-8 has none, and neither has a date or a duration beyond those of Python.
+    """
+    import narwhals.stable.v2 as nw
+
+    dated = series.implementation.is_polars() and series.dtype in (nw.Date, nw.Datetime)
+    if dated and (units := _UNITS_OF_A_DAY.get(getattr(series.dtype, "time_unit", None))):
+        near = series.cast(nw.Int64).is_between(-_FAR * units, _FAR * units).fill_null(False)
+        found = np.full(len(series), None, dtype=object)
+        found[near.to_numpy()] = _to_objects(series.filter(near))
+        return found.tolist()
+    return _to_objects(series)
+
+
+def _to_objects(series: Any) -> list[object]:
+    try:
+        found: list[object] = series.to_list()
+    except BaseException as error:
+        # polars' panics are no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        if len(series) <= 1:
+            return [None] * len(series)
+        middle = len(series) // 2
+        return _to_objects(series[:middle]) + _to_objects(series[middle:])
+    return found
