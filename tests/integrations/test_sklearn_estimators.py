@@ -221,9 +221,13 @@ def test_a_regression_reads_booleans_as_numbers():
     assert prepared.dataset.train.tensors[1].tolist() == [1, -1]
 
 
-def test_an_array_of_booleans_is_refused_if_neither_is_a_class():
-    with pytest.raises(InvalidArgumentError, match="y is 'an array of bool'"):
-        classifier().prepare(rows(2)[0], np.array([True, True]))
+def test_booleans_that_are_no_classes_are_undeclared_whether_one_is_missing_or_not():
+    for given in (np.array([True, False]), np.array([True, None]), pandas.Series([True, False])):
+        try:
+            prepared = classifier().prepare(rows(2)[0], given)
+        except InvalidArgumentError:
+            pytest.fail("the type of the array, which one label decides, led to a refusal")
+        assert prepared.dataset.train.tensors[1].tolist() == [tables.UNDECLARED] * 2
 
 
 def test_what_is_not_a_label_or_a_target_contributes_no_gradient():

@@ -28,6 +28,11 @@ MUTANTS = [
     Mutant("one target decides how the others are read", "public_facts.read_target",
            "np.array(y, dtype=object) if isinstance(y, list | tuple) or kind == \"c\" else y", "np.array(y)",
            ESTIMATORS("test_one_target_does_not_decide_how_the_others_are_read")),
+    Mutant("the type of an array of labels, which one label decides, leads to a refusal", "public_facts.with_target",
+           "cells = _to_column(values)", "cells = _to_column(values)\n"
+           "if values.dtype.kind == \"b\" and not {\"True\", \"1\"} & {*(schema.classes or ())}:\n"
+           "    raise InvalidArgumentError(\"y\", \"an array of bool\", \"labels that are classes\")",
+           ESTIMATORS("test_booleans_that_are_no_classes_are_undeclared_whether_one_is_missing_or_not")),
     Mutant("one cell of a list decides how the others are read", "public_facts.read_rows",
            "_to_objects(rows)", "np.array(rows)",
            ESTIMATORS("test_one_cell_of_a_list_does_not_decide_how_the_others_are_read")),

@@ -190,15 +190,11 @@ def read_booleans(frame: Frame) -> Frame:
 def with_target(frame: Frame, schema: Schema, values: Labels) -> Frame:
     """Return the table with the target as one more column.
 
-    As in Python, True and False equal 1 and 0: for a target of numbers, and where only one of the two is a declared class.
+    As in Python, True and False equal 1 and 0: for a target of numbers, and where only one of the two is a declared class. If
+    neither is, such a label is not refused, since one missing label decides whether the array is one of booleans.
     """
     cells = _to_column(values)
-    if schema.classes is None:
-        cells = _read_booleans(cells)
-    else:
-        if values.dtype.kind == "b" and (match([*_BOOLEANS, *_BOOLEANS.values()], schema.classes) < 0).all():
-            raise InvalidArgumentError("y", "an array of bool", "labels that are classes", f"The classes are {schema.classes}.")
-        cells = _match_booleans(to_words(cells), schema.classes)
+    cells = _read_booleans(cells) if schema.classes is None else _match_booleans(to_words(cells), schema.classes)
     return replace(frame, columns={**frame.columns, schema.target: cells})
 
 
