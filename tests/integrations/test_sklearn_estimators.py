@@ -216,6 +216,29 @@ def test_booleans_are_numbers_and_bytes_are_text_among_labels(classes, labels):
         assert prepared.dataset.train.tensors[1].tolist() == [0, 1, 1]
 
 
+def test_a_label_that_python_has_no_object_for_is_undeclared():
+    pyarrow = pytest.importorskip("pyarrow")
+    polars = pytest.importorskip("polars")
+    encoded = pyarrow.array([b"old", b"J\xf6rg", b"new"], pyarrow.binary())
+    labels = pyarrow.chunked_array([pyarrow.Array.from_buffers(pyarrow.string(), 3, encoded.buffers())])
+    days = polars.Series([0, 10**8, 1]).cast(polars.Date)
+    for given, classes in ((labels, ["old", "new"]), (labels.chunk(0), ["old", "new"]),
+                           (pandas.Series(pandas.arrays.ArrowExtensionArray(labels)), ["old", "new"]),
+                           (days, ["1970-01-01", "1970-01-02"])):  # fmt: skip
+        try:
+            prepared = classifier(classes=classes).prepare(rows(3)[0], given)
+        except Exception as error:
+            pytest.fail(f"raised {type(error).__name__}")
+        assert prepared.dataset.train.tensors[1].tolist() == [0, tables.UNDECLARED, 1]
+
+
+@pytest.mark.parametrize("kind", ["int64", "Int64", "int64[pyarrow]", "category", "object"])
+def test_labels_of_every_kind_of_series_are_read_alike(kind):
+    labels = pandas.Series([1, 0, 1], dtype=kind)
+    assert classifier(classes=[0, 1]).prepare(rows(3)[0], labels).dataset.train.tensors[1].tolist() == [1, 0, 1]
+    assert classifier(classes=None, public_rows=True).prepare(rows(3)[0], labels).schema.classes == ("0", "1")
+
+
 def test_a_regression_reads_booleans_as_numbers():
     prepared = regressor(target_bounds=(0, 1)).prepare(rows(2)[0], np.array([True, False]))
     assert prepared.dataset.train.tensors[1].tolist() == [1, -1]

@@ -28,6 +28,9 @@ MUTANTS = [
     Mutant("one target decides how the others are read", "public_facts.read_target",
            "np.array(y, dtype=object) if isinstance(y, list | tuple) or kind == \"c\" else y", "np.array(y)",
            ESTIMATORS("test_one_target_does_not_decide_how_the_others_are_read")),
+    Mutant("a series of labels is converted at once, so that one stops the fit", "public_facts.read_target",
+           "cells := read_series(y)", "cells := None",
+           ESTIMATORS("test_a_label_that_python_has_no_object_for_is_undeclared")),
     Mutant("the type of an array of labels, which one label decides, leads to a refusal", "public_facts.with_target",
            "cells = _to_column(values)", "cells = _to_column(values)\n"
            "if values.dtype.kind == \"b\" and not {\"True\", \"1\"} & {*(schema.classes or ())}:\n"

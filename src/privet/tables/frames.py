@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["ENDINGS", "Frame", "read_frame", "read_types"]
+__all__ = ["ENDINGS", "Frame", "read_frame", "read_series", "read_types"]
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,6 +95,12 @@ def read_frame(source: object, argument: str = "data") -> Frame:
     return _from_native(source, "a data frame", argument)
 
 
+def read_series(source: object) -> list[object] | None:
+    """Return the cells of a series of any library, None for a cell that Python has no object for; None if it is no series."""
+    series = _open_series(source)
+    return None if series is None else _to_list(series)
+
+
 def read_types(source: object, argument: str = "data") -> Mapping[str, str | None]:
     """Return the name of each column with the type that the source declares for it, or None.
 
@@ -153,7 +160,10 @@ def _from_mapping(source: Mapping[str, Sequence[object]], argument: str) -> Fram
     columns: dict[str, Words | NDArray[np.generic]] = {}
     for name, values in source.items():
         numbers = isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.ndim == 1
-        columns[str(name).strip()] = values if numbers else to_cells(values)  # type: ignore[assignment]
+        series = None if numbers else _open_series(values)
+        columns[str(name).strip()] = (
+            values if numbers else to_cells(values) if series is None else _from_series(series)  # type: ignore[assignment]
+        )
     lengths = {len(cells) for cells in columns.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise InvalidArgumentError(argument, "a mapping", "columns of equal length with at least one row")
@@ -185,6 +195,18 @@ def _open_frame(source: Any, name: str, argument: str) -> Any:
     if len(names) < len(table.columns) or not names:
         raise InvalidArgumentError(argument, name, "a table whose columns are named once each")
     return table
+
+
+def _open_series(source: object) -> Any:
+    """Return the interface to a series of any library, or None for something else."""
+    try:
+        import narwhals.stable.v2 as nw
+    except ImportError:
+        return None
+    if (pyarrow := sys.modules.get("pyarrow")) and isinstance(source, pyarrow.Array):
+        source = pyarrow.chunked_array([source])
+    series = nw.from_native(source, series_only=True, pass_through=True)
+    return series if isinstance(series, nw.Series) else None
 
 
 def _declared_types(table: Any) -> dict[str, str]:

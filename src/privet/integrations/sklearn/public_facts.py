@@ -29,6 +29,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 from privet.errors import InvalidArgumentError, choice
 from privet.tables import Frame, Number, Schema, Target, read_frame
 from privet.tables.cells import Words, match, parse_numbers, to_cells, to_number, to_words
+from privet.tables.frames import read_series
 
 Bounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 Labels = NDArray[np.generic]
@@ -87,6 +88,8 @@ def read_target(y: object, rows: int) -> Labels:
     kind = getattr(getattr(y, "dtype", None), "kind", None)
     if kind == "c" and isinstance(y, np.ndarray):  # here, since scikit-learn's message shows the target
         raise InvalidArgumentError("y", f"an array of {y.dtype}", "real numbers or labels")
+    if not isinstance(getattr(y, "dtype", None), np.dtype) and (cells := read_series(y)) is not None:
+        y = np.fromiter(cells, dtype=object, count=len(cells))
     # As objects, since a single cell would decide how the others are written: in a list, [True, 2] becomes [1, 2]; and a series
     # is complex if one of its cells is.
     values: Labels = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) or kind == "c" else y, warn=True)
