@@ -143,7 +143,7 @@ CHECKED = [
            "if all(len(row) == 1 for row in rows):", "if False:",
            PREFLIGHT("test_lists_with_an_entry_per_item_and_a_first_item_alone_are_not_mixed")),
     Mutant("what workers cannot send is lost", "Preflight._refuse_what_workers_cannot_send",
-           "if not can_be_sent(each)", "if False",
+           "if (kind := find_unsendable(made)) is not None:", "if False:",
            PREFLIGHT("test_objects_that_workers_cannot_send_are_refused")),
     Mutant("the reading of shapes is not reported", "Preflight._find",
            "self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)", "pass",
@@ -204,7 +204,16 @@ FRESH = [
            among("test_torch_optimizers", "test_an_average_is_not_forgotten_on_resuming_and_must_fit")),
 ]  # fmt: skip
 
+SENT = partial(among, "test_transfer")
+DROPPED = SENT("test_a_group_that_cannot_be_sent_is_dropped_alone_and_its_type_is_named")
+
 READ = [
+    Mutant("what cannot be unpickled is sent", "transfer._send",
+           "pickled is None or _attempt(_is_readable, pickled) is None", "pickled is None",
+           DROPPED),
+    Mutant("a container that cannot be sent is not found", "find_unsendable",
+           "*_list_containers(examples.tree)", "",
+           DROPPED),
     Mutant("items are collated together", "collate_one",
            "copy_batch(collate([item]))", "copy_batch(collate([item, item]))",
            READING("test_items_are_asked_for_and_collated_one_at_a_time")),

@@ -1,13 +1,17 @@
 """Groups are transferred from a worker process unchanged, packed into one tensor."""
 
+import collections
 import pickle
 import threading
+import warnings
 
 import numpy as np
+import pytest
 import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from privet.reading.batches import group_examples
-from privet.reading.transfer import pack
+from privet.reading.transfer import find_unsendable, pack
 
 
 def test_groups_of_every_kind_arrive():
@@ -41,3 +45,59 @@ def test_groups_that_cannot_be_pickled_are_dropped():
     groups = group_examples([(torch.zeros(1), threading.Lock()), (torch.ones(1), "a")])
     (found,) = pickle.loads(pickle.dumps(pack(groups))).unpack()
     assert found.positions.tolist() == [1]
+
+
+Point = collections.namedtuple("Point", "x y")
+Local = collections.namedtuple("Pair", "x y")  # not found by its name, like one that is defined in a function
+
+
+class DamagedError(Exception):
+    """Pickled by its message alone, and so not unpickled."""
+
+    def __init__(self, row, why):
+        super().__init__(f"{row}: {why}")
+
+
+class Telling:
+    """Warns when it is unpickled."""
+
+    def __setstate__(self, state):
+        warnings.warn("seen", stacklevel=1)
+
+
+UNSENDABLE = {
+    "not pickled": (lambda: (torch.zeros(1), threading.Lock()), "lock"),
+    "not unpickled": (lambda: (torch.zeros(1), DamagedError(7, "x")), "DamagedError"),
+    "a local class": (lambda: Local(torch.zeros(1), torch.zeros(1)), "Pair"),
+    "a local class inside": (lambda: [{"a": Local(torch.zeros(1), torch.zeros(1))}], "Pair"),
+}
+
+
+@pytest.mark.parametrize(("make", "kind"), UNSENDABLE.values(), ids=list(UNSENDABLE))
+def test_a_group_that_cannot_be_sent_is_dropped_alone_and_its_type_is_named(make, kind):
+    groups = group_examples([(torch.ones(1), "a"), make(), (torch.ones(2), "b")])
+    packed = pack(groups)
+    assert [group.positions.tolist() for group in packed.unpack()] == [[0], [2]]
+    assert packed.memory.numel() < 5 * 16
+    first, middle, last = (find_unsendable(group.examples) for group in groups)
+    assert (first, last) == (None, None)
+    assert middle.__name__ == kind
+
+
+def test_containers_that_look_at_their_parts_arrive():
+    examples = [Point(pack_sequence([torch.randn(n, 3)]), {"a": None, "b": [torch.ones(1)]}) for n in (2, 5, 2)]
+    groups = group_examples(examples)
+    with warnings.catch_warnings(action="error"):
+        found = pickle.loads(pickle.dumps(pack(groups))).unpack()
+    assert [group.positions.tolist() for group in found] == [[0, 2], [1]]
+    for one, other in zip(found, groups, strict=True):
+        assert one.examples.tree == other.examples.tree
+        assert one.examples.tree.num_nodes == other.examples.tree.num_nodes
+        assert type(one.examples.get(0).x) is PackedSequence
+        assert torch.equal(one.examples.get(0).x.data, other.examples.get(0).x.data)
+
+
+def test_an_object_of_one_example_shows_nothing_when_it_is_sent(capfd, recwarn):
+    (found,) = pack(group_examples([(torch.ones(1), Telling())])).unpack()
+    assert type(found.examples.get(0)[1]) is Telling
+    assert capfd.readouterr() == ("", "")

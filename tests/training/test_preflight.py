@@ -2,6 +2,7 @@
 
 import functools
 import types
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -345,6 +346,21 @@ def test_objects_that_workers_cannot_send_are_refused(public):
     with pytest.raises(InvalidArgumentError, match=r"workers is 1.*type 'function'.*cannot be pickled.*Reading\(workers=0\)"):
         train(collate=collate, reading=privet.Reading(workers=1, **public))
     train(collate=collate, reading=privet.Reading(workers=0, **public))
+
+
+def test_containers_that_workers_cannot_send_are_refused():
+    """Their class is found by its name in a file, and one that is defined in a function is in none."""
+    pair = namedtuple("Pair", "x y")
+
+    def collate(items):
+        return pair(stacked(items), stacked(items))
+
+    def loss_fn(model, batch):
+        return linear_loss(model, (batch.x,))
+
+    with pytest.raises(InvalidArgumentError, match=r"workers is 1.*type 'Pair'.*at the top of a file"):
+        train(collate=collate, loss=loss_fn, reading=privet.Reading(workers=1))
+    train(collate=collate, loss=loss_fn, reading=privet.Reading(workers=0))
 
 
 OWN = torch.Generator()

@@ -190,7 +190,8 @@ def physical_batches(
     Args:
         rows: reader of the data set.
         wanted: physical batches in the order of the steps; may be infinite.
-        workers: number of worker processes; 0 reads in this process. The result does not depend on it.
+        workers: number of worker processes; 0 reads in this process. The result does not depend on it, except that workers
+            read no example that cannot be sent.
     """
     return (rows[batch] for batch in wanted) if workers == 0 else _read_ahead(rows, wanted, workers)
 

@@ -5,18 +5,21 @@ torch transfers each tensor in a separate shared file; a batch with many lengths
 
 from __future__ import annotations
 
-__all__ = ["Packed", "can_be_sent", "pack"]
+__all__ = ["Packed", "find_unsendable", "pack"]
 
 import math
+import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.examples import Examples, is_stackable, unflatten
+from privet.errors import USER_ERRORS
+from privet.gradients.core.examples import Examples, is_stackable, list_children
+from privet.gradients.core.private import hide_warnings
 from privet.reading.batches import Group
 
 _ALIGNED = 16  # bytes; no dtype has larger elements
@@ -46,28 +49,34 @@ class Packed:
 
     Args:
         memory: uint8, of all tensors.
-        groups: for each its positions, its leaves as one tree, which leaves are per example, and the number of examples; with a
-            location in place of each tensor.
+        groups: for each the pickled positions, leaves, marks of those that are per example, structure, and number of examples;
+            with a location in place of each dense tensor. Leaves are apart from their structure, because containers such as
+            `PackedSequence` look at their parts when they are made.
     """
 
     memory: Tensor
-    groups: list[tuple[Any, Any, tuple[bool, ...], int]]
+    groups: list[bytes]
 
     def unpack(self) -> list[Group]:
-        """Return the groups; their tensors are views of the memory."""
+        """Return the groups; their tensors are views of the memory. Those that cannot be unpickled are left out."""
 
         def found(leaf: Any) -> Any:
             return leaf.within(self.memory) if isinstance(leaf, _Place) else leaf
 
         groups = []
-        for positions, content, own, count in self.groups:
-            leaves, tree = pytree.tree_flatten(content)
-            groups.append(Group(found(positions), Examples(tuple(map(found, leaves)), own, tree, count)))
+        for content in self.groups:
+            if (read := _attempt(pickle.loads, content)) is not None:
+                positions, leaves, own, structure, count = read
+                groups.append(Group(found(positions), Examples(tuple(map(found, leaves)), own, _to_tree(structure), count)))
         return groups
 
 
 def pack(groups: list[Group]) -> Packed:
-    """Pack groups for transfer; groups with an object that cannot be pickled are dropped, like unreadable examples."""
+    """Pack groups for transfer; those with an object that cannot be pickled and unpickled are dropped, like unreadable examples.
+
+    Pickled here and not by the queue, whose thread would drop the whole batch, for which the training would wait forever. Whether
+    a group is dropped depends on what its examples have in common: objects that are shared, and the structure.
+    """
     places: list[tuple[_Place, Tensor]] = []
 
     def put(leaf: Any) -> Any:
@@ -79,22 +88,68 @@ def pack(groups: list[Group]) -> Packed:
 
     packed = []
     for group in groups:
-        examples = group.examples
-        if all(map(can_be_sent, examples.leaves)):
-            content = unflatten(list(map(put, examples.leaves)), examples.tree)
-            packed.append((put(group.positions), content, examples.own, examples.count))
+        examples, used = group.examples, len(places)
+        leaves, structure = list(map(put, examples.leaves)), _to_plain(examples.tree)
+        content = _send((put(group.positions), leaves, examples.own, structure, examples.count))
+        if content is None:
+            del places[used:]
+        else:
+            packed.append(content)
     memory = torch.empty(places[-1][0].stop if places else 0, dtype=torch.uint8)
     for place, tensor in places:
         place.within(memory).copy_(tensor)
     return Packed(memory, packed)
 
 
-def can_be_sent(leaf: object) -> bool:
-    """Return whether a leaf can be sent from one process to another."""
-    if isinstance(leaf, str | bytes | int | float | Tensor | None):
-        return True
-    try:
-        ForkingPickler.dumps(leaf)
-    except Exception:
-        return False
+def find_unsendable(examples: Examples) -> type | None:
+    """Return the type of an object or container in examples that cannot be sent from one process to another; None if all can."""
+    return next((kind for kind, part in (*_list_leaves(examples), *_list_containers(examples.tree)) if _send(part) is None), None)
+
+
+def _list_leaves(examples: Examples) -> Iterator[tuple[type, Any]]:
+    return ((type(leaf), leaf) for leaf in examples.leaves if not is_stackable(leaf))
+
+
+def _list_containers(tree: pytree.TreeSpec) -> Iterator[tuple[type, Any]]:
+    """Yield the class and the content of each container, the innermost first, because an outer one holds the inner ones."""
+    for child in list_children(tree):
+        yield from _list_containers(child)
+    if tree.type is not None:  # of a named tuple, the context is its class
+        yield tree.context if isinstance(tree.context, type) else tree.type, _to_plain(tree)
+
+
+# Structures are sent as plain tuples: torch warns of its own class of leaves when it unpickles them.
+_LEAF = pytree.tree_structure(0)
+
+
+def _to_plain(tree: pytree.TreeSpec) -> Any:
+    return None if tree.type is None else (tree.type, tree.context, tuple(map(_to_plain, list_children(tree))))
+
+
+def _to_tree(plain: Any) -> pytree.TreeSpec:
+    return _LEAF if plain is None else pytree.TreeSpec(plain[0], plain[1], list(map(_to_tree, plain[2])))
+
+
+def _send(content: object) -> bytes | None:
+    """Return an object pickled, if it can be unpickled as well; else None.
+
+    Tensors are copied: as multiprocessing pickles them, they could be unpickled once only.
+    """
+    pickled = _attempt(pickle.dumps, content)
+    return None if pickled is None or _attempt(_is_readable, pickled) is None else pickled
+
+
+def _is_readable(pickled: bytes) -> bool:
+    pickle.loads(pickled)
     return True
+
+
+def _attempt(function: Any, argument: Any) -> Any:
+    """Return what a function that runs methods of the user's objects returns, or None if it fails."""
+    try:
+        with hide_warnings():
+            return function(argument)
+    except KeyboardInterrupt:
+        raise
+    except USER_ERRORS:
+        return None

@@ -38,7 +38,7 @@ from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_s
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
 from privet.reading.rows import ExampleReader, join_rows
-from privet.reading.transfer import can_be_sent
+from privet.reading.transfer import find_unsendable
 
 _FEW = 3
 
@@ -119,11 +119,12 @@ class Preflight:
         for groups in inputs if self.workers else ():
             kept = common_objects(groups)
             for made in groups if public else [make_synthetic(group, 1, kept=kept) for group in groups]:
-                for leaf in (each for each in made.leaves if not can_be_sent(each)):
+                if (kind := find_unsendable(made)) is not None:
                     raise InvalidArgumentError(
-                        "workers", self.workers, f"0 for examples that hold an object of type {type(leaf).__name__!r}",
-                        "It cannot be pickled, and so not be sent by another process: leave it out of what the data set and "
-                        "collate return, or pass reading=privet.Reading(workers=0).",
+                        "workers", self.workers, f"0 for examples that hold an object of type {kind.__name__!r}",
+                        "It cannot be pickled and unpickled, and so not be sent by another process: leave it out of what the "
+                        "data set and collate return, define its class at the top of a file, or pass "
+                        "reading=privet.Reading(workers=0).",
                     )  # fmt: skip
 
     def _find(self) -> list[list[Examples]]:

@@ -11,6 +11,7 @@ __all__ = [
     "flatten",
     "is_per_example",
     "is_stackable",
+    "list_children",
     "select_examples",
     "signature",
     "split_batch",
@@ -158,7 +159,7 @@ def _constant_key(leaf: object) -> Hashable:
 
 
 _Constant: Any = getattr(pytree, "ConstantNode", ())
-_children: Any = getattr(pytree.TreeSpec, "children", lambda tree: tree.children_specs)
+list_children: Any = getattr(pytree.TreeSpec, "children", lambda tree: tree.children_specs)
 
 
 def _tree_key(tree: pytree.TreeSpec) -> Hashable:
@@ -170,7 +171,7 @@ def _tree_key(tree: pytree.TreeSpec) -> Hashable:
     context = _context_key(tree.context)
     if tree.num_nodes == 1 + tree.num_leaves:  # a container that holds leaves only
         return own, context, tree.num_leaves
-    return own, context, tuple(map(_tree_key, _children(tree)))
+    return own, context, tuple(map(_tree_key, list_children(tree)))
 
 
 def _context_key(context: Any) -> Hashable:
@@ -196,7 +197,7 @@ def context_objects(tree: pytree.TreeSpec) -> Iterator[Any]:
                 waiting += found
             elif type(found) not in _NAMES:
                 yield found.value if isinstance(found, _Constant) else found
-    for child in _children(tree):
+    for child in list_children(tree):
         yield from context_objects(child)
 
 
