@@ -1,15 +1,21 @@
 """Generators that a data set or `collate` holds give each example numbers of its own, and are as before afterwards."""
 
+import copy
+import dataclasses
 import functools
+import pickle
 import random
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import Dataset
 
 import privet
 from privet._utils.randomness import Seeds
+from privet.reading import generators
+from privet.reading.batches import BatchDataset
 from privet.reading.rows import ExampleReader
 
 KEY = Seeds(bytes(range(32)))
@@ -34,6 +40,61 @@ def _uniform(generator):
     return torch.rand((), generator=generator)
 
 
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    held: object
+
+
+class Held:
+    """Wraps, as a transform of a pipeline does."""
+
+    def __init__(self, *held):
+        self.held = held
+
+
+class ByClass:
+    held = None
+
+
+class Seedless(random.Random):
+    pass
+
+
+OF_THE_FILE = None
+
+
+def _set_global():
+    global OF_THE_FILE
+    OF_THE_FILE = _torch()
+    return lambda: _uniform(OF_THE_FILE)
+
+
+def _set_attribute():
+    ByClass.held = np.random.default_rng(42)
+    return ByClass()
+
+
+def _nest(generator):
+    for _ in range(9):
+        generator = Held(None, generator)
+    return generator
+
+
+def _dig(held):
+    while isinstance(held, Held):
+        held = held.held[-1]
+    return _uniform(held)
+
+
+class Shift(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.generator = _torch()
+
+    def forward(self):
+        return _uniform(self.generator)
+
+
 # How to make what a data set holds, and how to draw from it.
 HELD = {
     "torch": (_torch, _uniform),
@@ -44,6 +105,16 @@ HELD = {
     "in a list": (lambda: [_torch()], lambda held: _uniform(held[0])),
     "in a partial": (lambda: functools.partial(_uniform, _torch()), lambda held: held()),
     "in a closure": (lambda: (lambda g: lambda: _uniform(g))(_torch()), lambda held: held()),
+    "in a slot": (lambda: Slotted(_torch()), lambda held: _uniform(held.held)),
+    "deep inside": (lambda: _nest(_torch()), _dig),
+    "in a class": (_set_attribute, lambda held: held.held.random()),
+    "in a file": (_set_global, lambda held: held()),
+    "in a default": (lambda: lambda g=_torch(): _uniform(g), lambda held: held()),  # noqa: B008
+    "in a module": (lambda: nn.Sequential(nn.Identity(), Shift()), lambda held: held[1]()),
+    "a method of one": (lambda: np.random.default_rng(42).random, lambda held: held()),
+    "of a subclass": (lambda: Seedless(42), lambda held: held.random()),
+    "the bits of one": (lambda: np.random.PCG64(42), lambda held: np.random.Generator(held).random()),
+    "in a long list": (lambda: [_torch(), *range(2000)], lambda held: _uniform(held[0])),
     "in an object": (lambda: Augmented({"a": _torch()}, None), lambda held: _uniform(held.held["a"])),
 }
 
@@ -61,7 +132,11 @@ def test_an_examples_numbers_depend_on_its_seed_alone(make, draw):
     reader.check_repeatable([0, 1])
 
 
-@pytest.mark.parametrize(("make", "draw"), HELD.values(), ids=list(HELD))
+# Those of a class or a file are one, whoever reads.
+APART = {name: each for name, each in HELD.items() if name not in ("in a class", "in a file")}
+
+
+@pytest.mark.parametrize(("make", "draw"), APART.values(), ids=list(APART))
 def test_the_users_generator_goes_on_as_if_nothing_had_been_read(make, draw):
     held, untouched = make(), make()
     reader = ExampleReader(Augmented(held, draw), None)
@@ -102,3 +177,64 @@ def test_units_of_several_examples_are_read_so_too():
     for a, b in zip(one, other, strict=True):
         for x, y in zip(a.examples.leaves, b.examples.leaves, strict=True):
             assert torch.equal(torch.as_tensor(x), torch.as_tensor(y))
+
+
+@pytest.mark.parametrize("hold", [lambda g: g, lambda g: Held(Held(g)), lambda g: [0, g]], ids=["bare", "inside", "listed"])
+def test_a_generator_that_is_replaced_between_batches_is_found(hold):
+    def draw(held):
+        while isinstance(held, Held | list):
+            held = held.held[-1] if isinstance(held, Held) else held[-1]
+        return held.random()
+
+    data = Augmented(hold(np.random.default_rng(0)), draw)
+    reader = ExampleReader(data, None)
+    before = [reader.examples(np.arange(4), KEY) for _ in range(5)][-1]
+    inner = data
+    while isinstance(inner.held, Held):
+        inner = inner.held
+    new = np.random.default_rng(1)
+    if isinstance(inner.held, list):
+        inner.held[-1] = new
+    else:
+        inner.held = (new,) if isinstance(inner, Held) else new
+    assert [float(x) for x in reader.examples(np.arange(4), KEY)] == [float(x) for x in before]
+    assert new.random() == np.random.default_rng(1).random()
+
+
+def test_generators_are_looked_for_everywhere_in_few_reads(monkeypatch):
+    looked = []
+    monkeypatch.setattr(generators, "_find", lambda roots, barren: looked.append(barren) or ([], {1: 1}))
+    reader = ExampleReader(Augmented(None, lambda held: 0.0), None)
+    for _ in range(100):
+        reader.examples(np.arange(4))
+    assert [bool(barren) for barren in looked].count(False) == 2 * 7
+
+
+def test_the_systems_numbers_and_the_global_generators_are_left_alone():
+    held = [random.SystemRandom(), random._inst, random.random, torch.default_generator, np.random.mtrand._rand]
+    reader = ExampleReader(Augmented(held, lambda held: held[0].random()), None)
+    found = {float(x) for _ in range(2) for x in reader.examples(np.arange(4), KEY)}
+    assert len(found) == 8
+
+
+class Told(BatchDataset):
+    """Reads by itself, with a generator of its own."""
+
+    def __init__(self):
+        self.held = _torch()
+
+    def __len__(self):
+        return 9
+
+    def read(self, indices):
+        return torch.rand(len(indices), generator=self.held)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
+def test_a_copy_of_a_data_set_has_generators_of_its_own(duplicate):
+    data = Told()
+    first = [float(x) for x in ExampleReader(data, None).examples(np.arange(4), KEY)]
+    other = duplicate(data)
+    other.held = _torch()
+    assert [float(x) for x in ExampleReader(other, None).examples(np.arange(4), KEY)] == first
+    assert float(_uniform(other.held)) == float(_uniform(_torch()))

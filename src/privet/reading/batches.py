@@ -124,7 +124,7 @@ def _key(flat: Flat) -> Hashable:
 
 
 def read_each(
-    read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool, owners: Sequence[object] = ()
+    read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool, own: OwnGenerators | None = None
 ) -> list[Any]:
     """Read examples one after another by user code, each with its own random seed.
 
@@ -134,21 +134,21 @@ def read_each(
         seeds: for these positions, used once; fresh seeds if None.
         strict: whether to propagate exceptions. If not, an example that fails is `UNREADABLE`: an exception would reveal that it
             was drawn.
-        owners: user code, whose own generators of random numbers are seeded like the global ones.
+        own: generators of random numbers of user code, which are seeded like the global ones.
 
     Guarantee:
         The result for a position depends on its index and its seed, and on another example only if `read` keeps state between
-        calls. The global generators of torch, NumPy and Python, and those found at the owners, are restored afterwards.
+        calls. The global generators of torch, NumPy and Python, and its own, are restored afterwards.
 
     Raises:
         UnsupportedModelError: if strict, an example contains a tensor that is not dense.
     """
     numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
-    with preserve_generators(), OwnGenerators(owners) as own:
+    with preserve_generators(), (own or OwnGenerators()).keep() as kept:
         for position, (index, number) in enumerate(zip(indices, numbers, strict=True)):
             seed_generators(number)
-            own.seed(number, look_again=position < 2)
             try:
+                kept.seed(number, look_again=position < 2)
                 example = read(index)
             except KeyboardInterrupt:
                 raise
@@ -193,6 +193,13 @@ class BatchDataset(Dataset[Any], ABC):
     def read(self, indices: Indices) -> Any:
         """Return the batch of these entries."""
 
+    def _generators(self) -> OwnGenerators:
+        """Return the data set's own generators: always the same object, but not that of the data set that it is a copy of."""
+        own = vars(self).get("_own")
+        if own is None or own.owners[0] is not self:
+            own = vars(self)["_own"] = OwnGenerators(self)
+        return own
+
     @property
     def runs_user_code(self) -> bool:
         """Whether reading calls code that belongs neither to Privet nor to torch."""
@@ -202,11 +209,11 @@ class BatchDataset(Dataset[Any], ABC):
         """Return these entries isolated; arguments as for `read_each`."""
         if self.row_wise:
             return [Group(torch.arange(len(indices)), split_batch(self.read(indices)))]
-        return group_examples(
-            read_each(
-                lambda index: copy_batch(self.read(np.array([index]))), indices.tolist(), seeds, strict=strict, owners=(self,)
-            )
-        )
+
+        def read(index: int) -> Any:
+            return copy_batch(self.read(np.array([index])))
+
+        return group_examples(read_each(read, indices.tolist(), seeds, strict=strict, own=self._generators()))
 
     def __getitem__(self, index: int) -> Any:
         """Return one entry, without the batch dimension."""

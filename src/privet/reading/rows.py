@@ -19,6 +19,7 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
 from privet.gradients.core.private import hide_warnings
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
+from privet.reading.generators import OwnGenerators
 from privet.reading.tables import build_table
 from privet.reading.transfer import Packed, pack
 from privet.sampling import Indices
@@ -48,6 +49,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
                 "collate", collate, f"None for {type(dataset).__name__}", "Pass it to the data set instead."
             )
         self.dataset, self.collate = dataset, collate
+        self._own = OwnGenerators(dataset, collate)
         self._table = build_table(dataset) if collate is None else None
 
     def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, list[Group]]:
@@ -74,8 +76,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
             return self.dataset.groups(indices, seeds, strict=strict)
         if self._table is not None:
             return self._table.read(indices)
-        owners = self.dataset, self.collate
-        return group_examples(read_each(self._read_one, indices.tolist(), seeds, strict=strict, owners=owners))
+        return group_examples(read_each(self._read_one, indices.tolist(), seeds, strict=strict, own=self._own))
 
     def examples(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Any]:
         """Read each of these examples as a batch of one, or `UNREADABLE`; arguments as for `read`."""
