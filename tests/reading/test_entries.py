@@ -39,6 +39,26 @@ class Noted(Subset):
         return [self[index] for index in indices]
 
 
+class Records(list):
+    def __init__(self, items):
+        super().__init__(items)
+        self.split = "train"
+
+
+class Slotted(Dataset):
+    __slots__ = ("items",)
+
+    def __init__(self, items):
+        self.items, self.split = list(items), "train"
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+RECORDS = Records([1, 2])
 D = data()
 WIDE = torch.arange(20.0).view(10, 2)
 LISTED = Listed(range(N))
@@ -64,6 +84,10 @@ REPEATING = {
     "copied": ConcatDataset([LISTED, copy.copy(LISTED)]),
     "same memory": ConcatDataset([TensorDataset(WIDE), TensorDataset(WIDE)]),
     "overlapping views": ConcatDataset([TensorDataset(WIDE[:6], WIDE[:6, 0]), TensorDataset(WIDE[5:], WIDE[5:, 0])]),
+    "every second row": ConcatDataset([TensorDataset(WIDE, WIDE[:, 0]), TensorDataset(WIDE[::2], WIDE[::2, 0])]),
+    "other steps": ConcatDataset([TensorDataset(WIDE[1::2]), TensorDataset(WIDE[::3])]),
+    "same memory and a constant": ConcatDataset([TensorDataset(WIDE, torch.zeros(1).expand(10))] * 2),
+    "a list twice": ConcatDataset([RECORDS, RECORDS]),
     "two users": Users(ConcatDataset([D, D]), [0] * N + [1] * N, N),
     "two groups": Groups(ConcatDataset([D, D]), 3),
     "subset of users": Subset(Users(D, [0, 0, 1, 1, 2, 2], 2), [0, 1, 0]),
@@ -77,6 +101,10 @@ DISTINCT = {
     "stacked": StackDataset(D, D, Listed(range(N))),
     "equal contents": ConcatDataset([Listed([1, 1]), Listed([1, 1])]),
     "views side by side": ConcatDataset([TensorDataset(WIDE[:5]), TensorDataset(WIDE[5:])]),
+    "every second row": ConcatDataset([TensorDataset(WIDE[::2]), TensorDataset(WIDE[1::2])]),
+    "other pairs": ConcatDataset([TensorDataset(WIDE[::2], WIDE[:5, 0]), TensorDataset(WIDE[2::2], WIDE[5:9, 0])]),
+    "lists with equal attributes": ConcatDataset([Records([1, 2]), Records([3, 4])]),
+    "slots with equal attributes": ConcatDataset([Slotted([1, 2]), Slotted([3, 4])]),
     "constant": TensorDataset(torch.zeros(1).expand(5), torch.zeros(1, 3).expand(5, 3)),
     "constant twice": ConcatDataset([TensorDataset(torch.zeros(1).expand(5)), TensorDataset(torch.zeros(1).expand(5))]),
     "empty part": ConcatDataset([D, Subset(data(), [])]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["Noted", "Piece", "Positions", "check_distinct", "check_same_entries", "iter_pieces", "note_entries"]
 
 import operator
+import types
 from collections.abc import Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -80,9 +81,9 @@ def check_distinct(dataset: Any) -> None:
     """Refuse a data set in which one example belongs to two entries.
 
     Guarantee:
-        Entries that refer to the same position of the same underlying data set are found at any depth, and so are two
-        `TensorDataset`s over the same memory and shallow copies of a data set. Equal contents, and wrappers other than torch's,
-        are not detected: that they contain no example twice is an assumption of the statement.
+        Entries that refer to the same position of the same underlying data set are found at any depth, and so are rows of two
+        `TensorDataset`s at one place in memory and shallow copies of a data set. Equal contents, and wrappers other than
+        torch's, are not detected: that they contain no example twice is an assumption of the statement.
 
     Raises:
         InvalidArgumentError: an example belongs to two entries, or a wrapper's indices are invalid.
@@ -92,14 +93,14 @@ def check_distinct(dataset: Any) -> None:
     if len(parts) == 1 and parts[0].base is dataset:
         return
     for piece in parts:
-        base, shift = _identity(piece.base)
-        found.setdefault(base, []).append((piece.index + shift, piece.entries))
+        base, places = _locate(piece.base, piece.index)
+        found.setdefault(base, []).append((places, piece.entries))
     for columns in found.values():
-        index, entries = (np.concatenate(column) for column in zip(*columns, strict=True))
+        places, entries = (np.concatenate(column, axis=-1) for column in zip(*columns, strict=True))
         # Stable: of equal examples, those of one entry stay together.
-        order = np.lexsort((entries, index))
-        index, entries = index[order], entries[order]
-        again = (index[1:] == index[:-1]) & (entries[1:] != entries[:-1])
+        order = np.lexsort((entries, *places))
+        places, entries = places[:, order], entries[order]
+        again = (places[:, 1:] == places[:, :-1]).all(0) & (entries[1:] != entries[:-1])
         if again.any():
             raise InvalidArgumentError(
                 "dataset", f"a {type(dataset).__name__} in which an example occurs twice",
@@ -176,23 +177,32 @@ def _is_same(now: Any, held: Any) -> bool:
     return now is held or (isinstance(held, list | tuple | range) and now == held)
 
 
-def _identity(base: Any) -> tuple[Hashable, int]:
-    """Return a key that is equal for data sets of the same examples, and the shift of this one's positions."""
-    if type(base) is TensorDataset:
-        moving = [tensor for tensor in base.tensors if _is_plain(tensor) and tensor.numel() and tensor.stride(0)]
-        if moving and len(moving) == len(base.tensors):
-            shift = moving[0].storage_offset() // moving[0].stride(0)
-            return tuple(_locate(tensor, shift) for tensor in moving), shift
+def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
+    """Return a key of an underlying data set, and (k, n) the places of its rows: equal ones under equal keys are the same rows.
+
+    Of tensors, places are the addresses of the rows, because views of one memory may have other steps.
+    """
+    if type(base) is TensorDataset and all(_is_plain(tensor) and tensor.numel() for tensor in base.tensors):
+        steps = [tensor.stride(0) * tensor.element_size() for tensor in base.tensors]
+        if any(steps):  # rows that are all in one place are not one example
+            layout = tuple((tensor.device, tensor.dtype, tensor.shape[1:], tensor.stride()[1:]) for tensor in base.tensors)
+            starts = (tensor.data_ptr() for tensor in base.tensors)
+            return layout, np.stack([start + index * step for start, step in zip(starts, steps, strict=True)])
     held = getattr(base, "__dict__", None)
-    if held:
-        return (type(base), tuple((name, id(value)) for name, value in held.items())), 0
-    return id(base), 0
+    if held and _holds_attributes_only(type(base)):
+        return (type(base), tuple((name, id(value)) for name, value in held.items())), index[None]
+    return id(base), index[None]
 
 
-def _locate(tensor: Tensor, shift: int) -> Hashable:
-    """Return the memory location that row −shift of a tensor has or would have, and the layout of its rows."""
-    start = tensor.storage_offset() - shift * tensor.stride(0)
-    return tensor.untyped_storage().data_ptr(), start, tensor.dtype, tensor.shape[1:], tensor.stride()
+class _Plain:
+    """A class whose objects hold what is in their table of attributes, and nothing else."""
+
+
+def _holds_attributes_only(kind: type) -> bool:
+    """Return whether objects of a class hold nothing besides their attributes: neither items, nor slots, nor state in C."""
+    members = (member for each in kind.__mro__ for member in vars(each).values())
+    slots = any(type(member) is types.MemberDescriptorType for member in members)
+    return not slots and kind.__itemsize__ == 0 and kind.__basicsize__ <= _Plain.__basicsize__
 
 
 def _is_plain(tensor: Tensor) -> bool:
