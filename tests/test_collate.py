@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from privet.collate import Padded, Tokens, batch_of_one, collate_one, copy_batch
+from privet.collate import Padded, Tokens, batch_of_one, collate_one, copy_batch, find_floats
 from privet.errors import InvalidArgumentError
 
 Point = namedtuple("Point", ["x", "y"])
@@ -287,3 +287,30 @@ def test_what_is_no_row_of_tokens_is_refused(items):
 def test_public_options_of_tokens_are_checked(options):
     with pytest.raises(InvalidArgumentError):
         Tokens(**options)
+
+
+FLOATS = {
+    "number": (0.5, 1),
+    "tuple": ((0.5, 2), (1, 3)),
+    "dict": ({"x": 0.5, "y": 1}, {"x": 1, "y": 2}),
+    "joined list": ({"x": [0.5, 1], "y": [1, 2]}, {"x": [1, 0, 3], "y": [2]}),
+    "empty list": ({"x": [0.5]}, {"x": []}),
+    "nested": ([{"x": [0.5, 1, {"z": 0.5}]}], [{"x": [2, 1, {"z": 3}]}]),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), FLOATS.values(), ids=list(FLOATS))
+def test_whole_numbers_in_a_field_of_floats_are_floats(one, other):
+    floats = set(find_floats(one))
+    (first, tree), (second, other_tree) = (pytree.tree_flatten(collate_one(item, None, floats)) for item in (one, other))
+    assert tree == other_tree
+    assert [leaf.dtype for leaf in first] == [leaf.dtype for leaf in second]
+    plain = pytree.tree_leaves(collate_one(other))
+    assert all(torch.equal(leaf.double(), kept.double()) for leaf, kept in zip(second, plain, strict=True))
+    assert [x.dtype for x in pytree.tree_leaves(collate_one(other, None, ()))] == [x.dtype for x in plain]
+
+
+def test_other_values_in_a_field_of_floats_stay_as_they_are():
+    item = (True, "a", torch.tensor(1), np.int64(3), [1, 2])
+    kept = collate_one(item, None, {(place,) for place in range(5)})
+    assert [getattr(part, "dtype", part) for part in kept[:4]] == [torch.bool, ("a",), torch.int64, torch.int64]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Collate", "Padded", "Tokens", "batch_of_one", "collate_one", "copy_batch"]
+__all__ = ["Collate", "Padded", "Path", "Tokens", "batch_of_one", "collate_one", "copy_batch", "find_floats"]
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,11 @@ _CONSTANTS = (str, bytes, int, float, bool, type(None))
 _TORCHS_OWN = dict(default_collate_fn_map)
 
 
-def collate_one(item: Any, collate: Collate | None = None) -> Any:
+# Keys and positions that lead to numbers within an item.
+Path = tuple[Any, ...]
+
+
+def collate_one(item: Any, collate: Collate | None = None, floats: Collection[Path] = ()) -> Any:
     """Return the batch of one of an item: by `collate([item])`, or in the default way.
 
     By default it is `default_collate([item])`, except that a list of numbers in a mapping becomes one tensor (1, length): of
@@ -37,12 +41,44 @@ def collate_one(item: Any, collate: Collate | None = None) -> Any:
     Args:
         item: item of a data set.
         collate: function of a list of one item; None for the default.
+        floats: fields whose whole numbers become floats, for the default: a field that is 0.5 in one example and 1 in the next
+            would otherwise have two dtypes.
     """
     if collate is not None:
         return copy_batch(collate([item]))
+    if floats:
+        item = _to_floats(item, floats)
     if isinstance(item, Mapping):
         item = {key: _join_numbers(part) if _is_list_of_numbers(part) else part for key, part in item.items()}
     return batch_of_one(item)
+
+
+def find_floats(item: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the fields of an item that hold Python floats, which `collate_one` may be told."""
+    if type(item) is float:
+        yield path
+    elif isinstance(item, Mapping):
+        for key, part in item.items():
+            joined = not path and _is_list_of_numbers(part)
+            yield from [(key,)] * (float in map(type, part)) if joined else find_floats(part, (*path, key))
+    elif isinstance(item, tuple | list):
+        for place, part in enumerate(item):
+            yield from find_floats(part, (*path, place))
+
+
+def _to_floats(item: Any, floats: Collection[Path], path: Path = ()) -> Any:
+    kind = type(item)
+    if kind is int:
+        return float(item) if path in floats else item
+    if path in floats and _is_list_of_numbers(item):
+        return torch.tensor(item, dtype=torch.get_default_dtype())
+    if isinstance(item, Mapping):
+        return {key: _to_floats(part, floats, (*path, key)) for key, part in item.items()}
+    if kind is tuple or kind is list:
+        return kind([_to_floats(part, floats, (*path, place)) for place, part in enumerate(item)])
+    if isinstance(item, tuple) and hasattr(item, "_fields"):
+        return kind(*(_to_floats(part, floats, (*path, place)) for place, part in enumerate(item)))
+    return item
 
 
 def _is_list_of_numbers(part: Any) -> bool:

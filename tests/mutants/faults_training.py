@@ -24,6 +24,12 @@ TOKENS = partial(among, "test_collate")
 PADDED = "test_tokens_are_padded_to_public_lengths_with_a_mask"
 
 COLLATED = [
+    Mutant("whole numbers among floats stay whole", "collate._to_floats",
+           "float(item) if path in floats else item", "item",
+           TOKENS("test_whole_numbers_in_a_field_of_floats_are_floats")),
+    Mutant("the fields with floats are forgotten", "ExampleReader.read_first",
+           "self.floats = frozenset(found)", "pass",
+           PREFLIGHT("test_whole_numbers_among_floats_contribute_as_floats")),
     Mutant("padding counts as a label", "Tokens.__call__",
            '"labels": self.ignored', '"labels": 0',
            TOKENS(PADDED)),

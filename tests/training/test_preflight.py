@@ -363,6 +363,29 @@ def test_containers_that_workers_cannot_send_are_refused():
     train(collate=collate, loss=loss_fn, reading=privet.Reading(workers=0))
 
 
+ROWS = [{"x": [0.5, float(number), 0.25], "y": 0.5} if number < 3 else {"x": [1, 0, number], "y": 1} for number in range(N)]
+AS_TENSORS = [{"x": torch.tensor(row["x"], dtype=torch.float32), "y": float(row["y"])} for row in ROWS]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("reading", [{}, {"spec": {"x": [0.5, 1, 1], "y": 0.5}}], ids=["data", "spec"])
+def test_whole_numbers_among_floats_contribute_as_floats(reading, workers):
+    def loss_fn(model, batch):
+        return model(batch["x"]).sum(1) - batch["y"]
+
+    silent = privet.Plan(
+        examples=N, sampling=privet.sampling.FullBatch(), steps=1, clipping=privet.clipping.Flat(1e6), delta=1e-5,
+        noise=privet.noise.Gaussian(0.0, non_private=True),
+    )  # fmt: skip
+    moved = []
+    for rows, options in (ROWS, {"workers": workers, **reading}), (AS_TENSORS, {}):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        train(model, loss_fn, rows, silent, reading=privet.Reading(**options)).run()
+        moved.append([value.detach() for value in model.parameters()])
+    assert all(map(torch.allclose, *moved))
+
+
 OWN = torch.Generator()
 
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from privet._utils.randomness import Seeds
-from privet.collate import Collate, collate_one
+from privet.collate import Collate, Path, collate_one, find_floats
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
 from privet.gradients.core.private import hide_warnings
@@ -37,6 +37,9 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         dataset: map-style, with a length.
         collate: list of one item → batch of one; by default as in `collate_one`.
 
+    Attributes:
+        floats: fields of items whose whole numbers become floats; public.
+
     Guarantee:
         The model's input for an example depends on its index and on fresh random numbers, not on which other examples were
         drawn, if reading does not change what later reads return. That it does not is an assumption of the statement;
@@ -49,6 +52,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
                 "collate", collate, f"None for {type(dataset).__name__}", "Pass it to the data set instead."
             )
         self.dataset, self.collate = dataset, collate
+        self.floats: frozenset[Path] = frozenset()
         self._own = OwnGenerators(dataset, collate)
         self._table = build_table(dataset) if collate is None else None
 
@@ -77,6 +81,25 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         if self._table is not None:
             return self._table.read(indices)
         return group_examples(read_each(self._read_one, indices.tolist(), seeds, strict=strict, own=self._own))
+
+    def read_first(self, number: int) -> list[Group]:
+        """Read the first examples, which are public in structure and types, and take their fields with floats for all examples.
+
+        Raises:
+            Exception: as for `read`, of user code.
+        """
+        indices, found = np.arange(number, dtype=np.int64), set[Path]()
+
+        def read(index: int) -> Any:
+            item = self.dataset[index]
+            found.update(find_floats(item))
+            return collate_one(item)
+
+        if self.collate is not None or self._table is not None or isinstance(self.dataset, BatchDataset):
+            return self.read(indices, strict=True)
+        rows = read_each(read, indices.tolist(), None, strict=True, own=self._own)
+        self.floats = frozenset(found)
+        return group_examples(rows) if not found else self.read(indices, strict=True)
 
     def examples(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Any]:
         """Read each of these examples as a batch of one, or `UNREADABLE`; arguments as for `read`."""
@@ -115,7 +138,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         return [self.examples(np.array([index], dtype=np.int64), _SAME, strict=True)[0] for index in indices]
 
     def _read_one(self, index: int) -> Any:
-        return collate_one(self.dataset[index], self.collate)
+        return collate_one(self.dataset[index], self.collate, self.floats)
 
 
 def ungroup(groups: Sequence[Group], size: int) -> list[Any]:

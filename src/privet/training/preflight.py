@@ -22,14 +22,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
-from privet.collate import Collate, collate_one, copy_batch
+from privet.collate import Collate, collate_one, copy_batch, find_floats
 from privet.errors import InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch, split_rows
 from privet.gradients.core.losses import LossFunction
@@ -44,8 +43,8 @@ _FEW = 3
 
 SHAPES_WERE_READ = (
     "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to generate public "
-    "data like them: they, and whether they can be read, are assumed to be public. Pass "
-    "reading=privet.Reading(spec=…) or reading=privet.Reading(probe_batch=…) to avoid this"
+    "data like them, and to read a field that holds a float there as floats in all: they, and whether they can be read, are "
+    "assumed to be public. Pass reading=privet.Reading(spec=…) or reading=privet.Reading(probe_batch=…) to avoid this"
 )
 NOT_PROBED = (
     "The check on public input was switched off: whether the program writes to parameters or keeps examples in hidden state is "
@@ -134,6 +133,7 @@ class Preflight:
             rows = split_rows(batch)
             return [[split_batch(batch)] if rows is None else [group.examples for group in group_examples(rows)]]
         if self.spec is not None:
+            self.rows.floats = frozenset(find_floats(self.spec))
             return self._make_from_spec()
         self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
         groups = self._first_examples()
@@ -163,7 +163,7 @@ class Preflight:
             with preserve_generators():
                 self._refuse_coupling_collate(made)
                 try:
-                    rows = [collate_one(item, self.rows.collate) for item in made]
+                    rows = [collate_one(item, self.rows.collate, self.rows.floats) for item in made]
                 except Exception as error:
                     failures.append(error)
                 else:
@@ -174,7 +174,7 @@ class Preflight:
 
     def _first_examples(self) -> list[Group]:
         try:
-            return self.rows.read(np.arange(min(_FEW, self.plan.examples), dtype=np.int64), strict=True)
+            return self.rows.read_first(min(_FEW, self.plan.examples))
         except PrivetError:
             raise
         except Exception as error:
