@@ -161,6 +161,13 @@ def test_examples_that_are_dropped_change_the_number_in_the_plan(tmp_path):
     assert len(trainer(tmp_path, data, private_plan=plan(examples=23)).train_dataset) == 23
 
 
+def test_texts_are_padded_to_the_longest_that_is_kept(tmp_path):
+    """A model may have as many positions as `max_length`, which need not be a multiple of 16."""
+    host = trainer(tmp_path, datasets.Dataset.from_list([{"text": text(one, 19)} for one in range(EXAMPLES)]), max_length=19)
+    dataset, collate, _ = host._private_parts()
+    assert collate([dataset[0]])["input_ids"].shape == (1, 19)
+
+
 def test_private_text_is_left_out_of_the_warnings_of_trl(tmp_path, caplog, monkeypatch):
     """A prompt whose last token joins the completion's first is quoted by TRL."""
     data = datasets.Dataset.from_list([{"prompt": "w1 w17", "completion": "w2"}] * EXAMPLES)

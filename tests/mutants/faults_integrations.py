@@ -9,6 +9,7 @@ RESUME = partial(among, "test_trainer_resume")
 ARGUMENTS = partial(among, "test_trainer_arguments")
 LOSS = partial(among, "test_label_loss")
 SFT = partial(among, "test_private_sft")
+PADDING = partial(among, "test_padding")
 NODES = partial(among, "test_flower")
 
 MUTANTS = [
@@ -39,6 +40,9 @@ MUTANTS = [
     Mutant("labels are compared with the wrong predictions", "label_loss.loss",
            "logits[:, -labels.shape[1] : -1], labels[:, 1:]", "logits[:, -labels.shape[1] + 1 :], labels[:, 1:]",
            LOSS("test_each_loss_is_that_of_the_model_for_the_example_alone[causal]")),
+    Mutant("examples are padded past what the model takes", "_collate_within",
+           "if longest < length", "if longest > length",
+           PADDING("test_no_example_is_padded_past_what_the_model_takes[limits1-lengths1]")),
     Mutant("packing is allowed", "trl._REFUSED",
            '"packing": Refused(_UNIT_IS_LOST)', '"packing": Refused(_UNIT_IS_LOST, (False, True))',
            SFT("test_what_would_void_the_guarantee_is_refused_by_name[packing]")),

@@ -34,6 +34,7 @@ from privet.integrations.transformers.arguments import (
 )
 from privet.integrations.transformers.checkpoints import read_state, write_privacy, write_state
 from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
+from privet.integrations.transformers.padding import longest_inputs, with_public_lengths
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, check_dataset, check_map_style
 from privet.training import Reading, Step, Storage, Training
@@ -56,7 +57,6 @@ _RUNS_UNCOMPILED = (
     "the model is compiled; it is trained, evaluated and saved uncompiled, because a compiled graph hides where parameters are "
     "used. Pass the module that you compiled"
 )
-_MULTIPLE = 16
 
 
 class PrivateTrainerMixin:
@@ -262,10 +262,15 @@ class PrivateTrainerMixin:
         loss_fn = label_loss(predicts_next_token(self.model)) if self.loss_fn is None else self.loss_fn
         if isinstance(self.train_dataset, BatchDataset):  # units, which collate their examples themselves
             return self.train_dataset, None, grouped(loss_fn) if self.loss_fn is None else loss_fn
-        collate = _with_public_lengths(self.data_collator)
+        collate = with_public_lengths(self.data_collator, self._longest_inputs())
         if hasattr(self.train_dataset, "remove_columns"):
             return self._remove_unused_columns(self.train_dataset, description="training"), collate, loss_fn  # type: ignore[attr-defined]
         return self.train_dataset, self._get_collator_with_removed_columns(collate, description="training"), loss_fn  # type: ignore[attr-defined]
+
+    def _longest_inputs(self) -> tuple[int, ...]:
+        tokenizer = getattr(self.data_collator, "tokenizer", None) or getattr(self, "processing_class", None)
+        others = getattr(self.data_collator, "max_length", None), getattr(self.args, "max_length", None)
+        return longest_inputs(self.model, tokenizer, *others)
 
     def _open(self) -> None:
         """Create the training, or open it again at a checkpoint, whose model and optimizer the host has restored."""
@@ -351,15 +356,3 @@ def _uncompiled(model: Any) -> Any:
         return model
     warnings.warn(_RUNS_UNCOMPILED, PrivetWarning, stacklevel=4)
     return inner
-
-
-def _with_public_lengths(collate: Any) -> Any:
-    """Return a collate function of the host's that pads to multiples of 16, if it can pad and was not told to what.
-
-    It is called for one example at a time, so without this, examples of different lengths would not share a pass.
-    """
-    if getattr(collate, "pad_to_multiple_of", _MULTIPLE) is not None:
-        return collate
-    padded = copy.copy(collate)
-    padded.pad_to_multiple_of = _MULTIPLE
-    return padded
