@@ -1,11 +1,13 @@
 """Public lengths: multiples of 16, none past what the model takes, and only where padding leaves the loss as it is."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("transformers")
 
+import torch
 from tiny_trainings import VOCABULARY, arguments, bert, make_plan
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import DataCollatorWithPadding, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -66,3 +68,25 @@ def test_virtual_tokens_take_positions():
     assert longest_inputs(model) == (30,)
     tuned = peft.get_peft_model(model, peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     assert longest_inputs(tuned, SimpleNamespace(model_max_length=int(1e30)), None, 12) == (12, 26, int(1e30))
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    pad_to_multiple_of: int | None = None
+
+    def __call__(self, rows):
+        length = -(-len(rows[0]["input_ids"]) // (self.pad_to_multiple_of or 1)) * (self.pad_to_multiple_of or 1)
+        return {"input_ids": torch.tensor([rows[0]["input_ids"] + [0] * (length - len(rows[0]["input_ids"]))])}
+
+
+class Fixed(Frozen):
+    """A frozen one that cannot be made again with another multiple."""
+
+    def __init__(self):
+        super().__init__(None)
+
+
+@pytest.mark.parametrize(("collate", "length"), [(Frozen(), 16), (Fixed(), 5)])
+def test_a_frozen_collator_is_replaced_or_left(collate, length):
+    assert padded(with_public_lengths(collate, (30,)), 5) == length
+    assert collate.pad_to_multiple_of is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["longest_inputs", "pads_by_itself", "with_public_lengths"]
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -83,6 +84,13 @@ def _length(batch: Any) -> int:
 
 
 def _with_multiple(collate: Any, multiple: int) -> Any:
+    """Return a copy of a data collator that pads to multiples of a length, or itself if it cannot be changed."""
     padded = copy.copy(collate)
-    padded.pad_to_multiple_of = multiple
+    try:
+        padded.pad_to_multiple_of = multiple
+    except AttributeError:  # a frozen dataclass, or a property without a setter
+        try:
+            return dataclasses.replace(collate, pad_to_multiple_of=multiple)
+        except (TypeError, ValueError):
+            return collate
     return padded
