@@ -67,11 +67,11 @@ def plan(steps=2, examples=EXAMPLES, **options):
     )  # fmt: skip
 
 
-def trainer(folder, data=None, given=None, private_plan=None, **options):
+def trainer(folder, data=None, given=None, private_plan=None, made=None, **options):
     plain = {"max_length": 16, "learning_rate": 1e-2, "bf16": False, "gradient_checkpointing": False, "save_strategy": "no"}
     args = SFTConfig(str(folder), report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1, **plain | options)
     return PrivateSFTTrainer(
-        model=model(), args=args, train_dataset=completions() if data is None else data, processing_class=tokenizer(),
+        model=model(), args=args, train_dataset=completions() if data is None else data, processing_class=made or tokenizer(),
         plan=plan() if private_plan is None else private_plan, **(given or {}),
     )  # fmt: skip
 
@@ -153,12 +153,77 @@ def test_what_would_void_the_guarantee_is_refused_by_name(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-def test_examples_that_are_dropped_change_the_number_in_the_plan(tmp_path):
-    """A prompt that fills the whole length leaves nothing to train on."""
-    data = datasets.Dataset.from_list([*completions(23), {"prompt": text(0, 20) + " ", "completion": "w1", "who": 0}])
-    with pytest.raises(InvalidArgumentError, match="'23 examples'; it must be of exactly the plan's size, 24"):
-        trainer(tmp_path, data)
-    assert len(trainer(tmp_path, data, private_plan=plan(examples=23)).train_dataset) == 23
+ODD_CHATS = {
+    "no answer": [{"role": "user", "content": "w1"}],
+    "no message": [],
+    "a role that the template lacks": [{"role": "patient", "content": "w7 w8"}],
+    "no chat": None,
+}
+
+
+@pytest.mark.parametrize("odd", ODD_CHATS)
+@pytest.mark.parametrize("first", [False, True])
+def test_a_chat_that_cannot_be_prepared_keeps_its_place_without_labels(tmp_path, odd, first):
+    rows = list(chats(EXAMPLES - 1))
+    rows.insert(0 if first else 5, {"messages": ODD_CHATS[odd]})
+    data = datasets.Dataset.from_list(rows, features=chats(1).features)
+    made = tokenizer()
+    refuse = "{% if m['role'] == 'patient' %}{{ raise_exception(m['content']) }}{% endif %}"
+    made.chat_template = "{% for m in messages %}" + refuse + "{% endfor %}" + CHAT
+    host = trainer(tmp_path, data, assistant_only_loss=True, made=made)
+    assert len(host.train_dataset) == EXAMPLES
+    assert set(host.train_dataset[0 if first else 5]["labels"]) == {-100}
+    assert words(host, host.train_dataset[1 if first else 0]) == [*text(1, 2).split(), "<eos>"]
+    host.train()
+    assert host.training.steps_spent == 2
+
+
+def test_texts_that_cannot_be_prepared_keep_their_place_and_their_user(tmp_path):
+    """A prompt that fills the whole length leaves nothing to train on; another has no completion."""
+    odd = [{"prompt": text(0, 20) + " ", "completion": "w1", "who": 7}, {"prompt": "w1 ", "completion": None, "who": 7}]
+    data = datasets.Dataset.from_list([*completions(EXAMPLES - 2), *odd])
+    host = trainer(tmp_path, data)
+    assert [row["labels"] == [-100] * len(row["labels"]) for row in host.train_dataset] == [False] * 22 + [True] * 2
+    assert host.train_dataset["who"][-2:] == [7, 7]
+
+
+def test_nothing_is_logged_because_of_one_text(tmp_path, caplog):
+    """A tokenizer warns of the first text that is longer than its model, with the length."""
+    made = tokenizer()
+    made.model_max_length = 9
+    data = datasets.Dataset.from_list([*completions(EXAMPLES - 1), {"prompt": text(0, 13) + " ", "completion": "w1", "who": 0}])
+    log = logging.getLogger("transformers")
+    log.addHandler(caplog.handler)
+    try:
+        trainer(tmp_path, data, made=made)
+    finally:
+        log.removeHandler(caplog.handler)
+    assert "longer than" not in caplog.text
+
+
+def test_a_template_without_generation_is_refused_by_a_made_up_chat(tmp_path):
+    made = tokenizer()
+    made.chat_template = CHAT.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    with pytest.raises((RuntimeError, ValueError), match="generation"):
+        trainer(tmp_path, chats(), assistant_only_loss=True, made=made)
+
+
+def test_a_formatting_function_may_need_real_rows(tmp_path):
+    def told(row):
+        return f"w1 {WORDS[WORDS.index(row['asked'])]} {row['answer'][0]}"
+
+    rows = [{"asked": f"w{one % 20}", "answer": [f"w{one % 7}"]} for one in range(EXAMPLES - 1)] + [{"asked": "w1", "answer": []}]
+    host = trainer(tmp_path, datasets.Dataset.from_list(rows), given={"formatting_func": told})
+    assert words(host, host.train_dataset[8]) == ["w1", "w8", "w1", "<eos>"]
+    assert set(host.train_dataset[EXAMPLES - 1]["labels"]) == {-100}
+
+
+def test_rows_that_are_tokens_already_stay_as_they_are(tmp_path):
+    rows = [{"input_ids": [5, 6, 7 + one % 3], "labels": [-100, 6, 7 + one % 3]} for one in range(EXAMPLES)]
+    host = trainer(tmp_path, datasets.Dataset.from_list(rows))
+    assert list(host.train_dataset) == rows
+    skipped = trainer(tmp_path, datasets.Dataset.from_list(rows), dataset_kwargs={"skip_prepare_dataset": True})
+    assert list(skipped.train_dataset) == rows
 
 
 def test_texts_are_padded_to_the_longest_that_is_kept(tmp_path):
@@ -169,16 +234,18 @@ def test_texts_are_padded_to_the_longest_that_is_kept(tmp_path):
 
 
 def test_private_text_is_left_out_of_the_warnings_of_trl(tmp_path, caplog, monkeypatch):
-    """A prompt whose last token joins the completion's first is quoted by TRL."""
-    data = datasets.Dataset.from_list([{"prompt": "w1 w17", "completion": "w2"}] * EXAMPLES)
+    """A prompt whose last token joins the completion's first is quoted by TRL; of data for evaluation, only without the text."""
     log = logging.getLogger("trl.trainer.sft_trainer")
     monkeypatch.setattr(log, "propagate", True)
     with caplog.at_level("WARNING", logger=log.name):
         log.addHandler(caplog.handler)
-        trainer(tmp_path, data)
+        trainer(tmp_path, datasets.Dataset.from_list([{"prompt": "w1 w17", "completion": "w2"}] * EXAMPLES))
+        assert "prefix" not in caplog.text
+        public = datasets.Dataset.from_list([{"prompt": "w1 w16", "completion": "w2"}])
+        trainer(tmp_path, given={"eval_dataset": public})
         log.removeHandler(caplog.handler)
     assert "is not a prefix" in caplog.text
-    assert "w17" not in caplog.text
+    assert "w16" not in caplog.text
 
 
 def users_plan(users, **options):

@@ -6,6 +6,7 @@ __all__ = ["PrivateSFTTrainer"]
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from torch.utils.data import Dataset
@@ -19,7 +20,10 @@ from privet.integrations.transformers.label_loss import IGNORED
 from privet.units import Users, grouped
 
 try:
+    import datasets
     from trl import SFTTrainer  # type: ignore[attr-defined]
+
+    from privet.integrations.sft_rows import Rows, finish, unwrap
 except ImportError:
     raise ImportError("privet.integrations.trl needs trl, which is not installed; run: pip install 'privet[trl]'") from None
 
@@ -40,8 +44,9 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
     """`trl.SFTTrainer` with private training steps; see `PrivateTrainerMixin` for the arguments that it adds, and these.
 
     Chat templates, `completion_only_loss`, `assistant_only_loss` and `peft_config` work as in TRL: the loss of an example is the
-    mean cross entropy over its own tokens that TRL does not mask. `plan.examples` is the number of examples after preparation,
-    because TRL drops those whose tokens are all masked.
+    mean cross entropy over its own tokens that TRL does not mask. An example that cannot be prepared, because the chat template
+    lacks a role or text is missing, keeps its place without labels, as do those whose tokens are all masked: `plan.examples` is
+    the number of rows.
 
     Args:
         user_column: column with the id of the person who wrote an example, integers or strings: persons are then sampled and
@@ -52,7 +57,8 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         InvalidArgumentError: packing, padding_free or another argument is refused, or disagrees with the plan.
 
     Guarantee:
-        As for `PrivateTrainerMixin`, for examples or persons. TRL prepares an example by itself, so none depends on others.
+        As for `PrivateTrainerMixin`, for examples or persons. TRL prepares an example by itself, so none depends on others, and
+        nothing is raised, logged or dropped because of one: whether preparation fails is tried on a made-up row.
     """
 
     refused: ClassVar[Mapping[str, Refused]] = {**REFUSED, **_REFUSED}
@@ -65,8 +71,18 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         finally:
             _LOGGER.removeFilter(_without_text)
 
-    def _check_given(self, given: Mapping[str, Any]) -> None:
+    def _prepare_dataset(
+        self, dataset: Any, processing_class: Any, args: Any, packing: Any, formatting_func: Any, dataset_name: str
+    ) -> Any:
+        private = isinstance(dataset, Rows)
+        if private and formatting_func is not None:
+            formatting_func = partial(_format, formatting_func, dataset.made_up)
+        return finish(super()._prepare_dataset(dataset, processing_class, args, packing, formatting_func, dataset_name))  # type: ignore[misc]
+
+    def _check_given(self, given: dict[str, Any]) -> None:
         super()._check_given(given)
+        if isinstance(given.get("train_dataset"), datasets.Dataset) and given["train_dataset"].format["type"] != "custom":
+            given["train_dataset"] = Rows.of(given["train_dataset"])
         if self._user_column is None:
             return
         count("user_cap", self._user_cap, fix="It is the most examples of a user that are used; each costs time at every step.")
@@ -80,6 +96,7 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
             )  # fmt: skip
 
     def _private_parts(self) -> tuple[Dataset[Any], Collate | None, LossFunction]:
+        self.train_dataset = unwrap(self.train_dataset)  # if TRL has not prepared it
         dataset, collate, loss_fn = super()._private_parts()
         if self._user_column is None:
             return dataset, collate, loss_fn
@@ -89,6 +106,11 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         padding = {"input_ids": getattr(self.data_collator, "pad_token_id", 0), "labels": IGNORED}
         whole = Padded(lengths=(self.args.max_length,), value=padding, inner=collate)
         return Users(dataset, ids, self._user_cap, collate=whole), None, grouped(loss_fn)
+
+
+def _format(formatting_func: Any, made_up: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+    """Return the text of a row; that of the made-up one is made up too, as a function of the user's may need real content."""
+    return "a" if row == made_up else formatting_func(row)
 
 
 def _without_text(record: logging.LogRecord) -> bool:

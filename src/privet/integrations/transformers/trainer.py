@@ -305,8 +305,8 @@ class PrivateTrainerMixin:
             releases.close()  # type: ignore[attr-defined]
             self.training.close()
 
-    def _check_given(self, given: Mapping[str, Any]) -> None:
-        """Check arguments of the constructor before the host prepares data or writes files."""
+    def _check_given(self, given: dict[str, Any]) -> None:
+        """Check arguments of the constructor, and change what the host gets, before it prepares data or writes files."""
         if (args := given.get("args")) is not None:
             check_arguments(args, self.refused)
             apply_plan(copy.copy(args), self.plan)
