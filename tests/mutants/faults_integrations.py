@@ -38,7 +38,7 @@ MUTANTS = [
            ".sum(1).clamp(min=1)", ".sum().clamp(min=1)",
            LOSS("test_each_loss_is_that_of_the_model_for_the_example_alone[causal]")),
     Mutant("labels are compared with the wrong predictions", "label_loss.loss",
-           "logits[:, -labels.shape[1] : -1], labels[:, 1:]", "logits[:, -labels.shape[1] + 1 :], labels[:, 1:]",
+           "logits[:, -labels.shape[1] - 1 : -1]", "logits[:, -labels.shape[1] :]",
            LOSS("test_each_loss_is_that_of_the_model_for_the_example_alone[causal]")),
     Mutant("examples are padded past what the model takes", "_collate_within",
            "if longest < length", "if longest > length",

@@ -98,11 +98,14 @@ def test_an_example_without_labels_has_a_loss_and_a_gradient_of_zero():
     assert all(not value.grad.any() for value in model.parameters())
 
 
-def test_the_loss_of_prompt_tuning_leaves_out_the_virtual_tokens():
+@pytest.mark.parametrize("masked", [2, 0])
+def test_the_loss_of_prompt_tuning_leaves_out_the_virtual_tokens(masked):
+    """The last virtual token predicts the first token of the text."""
     peft = pytest.importorskip("peft")
+    rows = [{**row, "labels": [-100] * masked + row["input_ids"][masked:]} for row in TEXT]
     model = peft.get_peft_model(llama(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)).eval()
-    found = label_loss(predicts_next_token(model))(model, pad(TEXT))
-    alone = torch.stack([model(**pad([row], multiple=1)).loss for row in TEXT])
+    found = label_loss(predicts_next_token(model))(model, pad(rows))
+    alone = torch.stack([model(**pad([row], multiple=1)).loss for row in rows])
     torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-5)
 
 

@@ -58,8 +58,9 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
             )  # fmt: skip
         logits = _logits(model(**_inputs(model, batch))).float()
         if shifted:
-            # Prompt tuning puts positions in front, which have no labels.
-            logits, labels = logits[:, -labels.shape[1] : -1], labels[:, 1:]
+            # Prompt tuning puts positions in front, which have no labels; the last of them predicts the first token.
+            labels = labels[:, max(labels.shape[1] + 1 - logits.shape[1], 0) :]
+            logits = logits[:, -labels.shape[1] - 1 : -1]
         if logits.shape[:-1] != labels.shape or logits.shape[-1] == 1:
             raise InvalidArgumentError(
                 "loss_fn", f"left out for labels of shape {tuple(labels.shape)} and logits of shape {tuple(logits.shape)}",
