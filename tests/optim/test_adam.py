@@ -198,6 +198,19 @@ def test_a_plan_with_other_noise_is_refused_before_the_first_step(optimizer_of, 
         )
 
 
+@pytest.mark.parametrize("number", [0.0, (0.0, 0.0)])
+def test_a_plan_without_noise_is_trained_and_other_noise_is_refused(number):
+    """An ablation subtracts nothing."""
+    without = plan(noise=Gaussian(0.0, non_private=True))
+    model = network()
+    training = set_up(without, AdamBC.of(without, model, 0.01), model)
+    training.run()
+    assert training.steps_spent == 4
+    AdamBC(model.parameters(), noise_deviation=number).check(without, dict(model.named_parameters()))
+    with pytest.raises(InvalidArgumentError, match="noise_deviation is 0.1; it must be 0, the standard deviation"):
+        AdamBC(model.parameters(), noise_deviation=0.1).check(without, dict(model.named_parameters()))
+
+
 def test_one_number_for_all_groups_is_refused_where_they_differ():
     """`gradient_deviations` tells the noise of parameters whose scale is 1: of none, if groups have noise of their own."""
     model, the_plan = network(), plan(clipping=OWN_NOISE)
