@@ -353,6 +353,23 @@ def test_what_is_no_schedule_is_refused(changes, words):
         plan(**changes)
 
 
+@pytest.mark.parametrize(
+    ("bound", "schedule", "steps", "factor"),
+    [
+        (1e-11, Geometric(rate=0.5, final=0.01), 10, "0.01"),
+        (1e11, Piecewise((1.0, 200.0), (0.75,)), 4, "200"),
+        (1e-11, Table((1.0, 0.001, 1.0)), privet.epochs(1), "0.001"),
+    ],
+)
+def test_a_schedule_by_which_the_bound_leaves_its_range_is_refused(bound, schedule, steps, factor):
+    """The step at which it does would be spent before it fails."""
+    with pytest.raises(InvalidArgumentError, match=rf"bound_schedule is .*At a factor of {factor}, clipping\.bound is .*1e-12"):
+        plan(clipping=Flat(bound), bound_schedule=schedule, steps=steps)
+    undecided = plan(clipping=Flat(bound), bound_schedule=schedule, steps=None)
+    with pytest.raises(InvalidArgumentError, match="bound_schedule is"):
+        dataclasses.replace(undecided, steps=10)
+
+
 @pytest.mark.parametrize("options", [{"schedule": 2.0}, {"deviation": "grows"}])
 def test_noise_that_has_no_such_schedule_is_refused(options):
     with pytest.raises(InvalidArgumentError, match="noise"):

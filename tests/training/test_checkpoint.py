@@ -358,7 +358,7 @@ def test_state_of_other_kinds_is_no_checkpoint(tmp_path, name, value):
 
 @pytest.mark.parametrize("rule", [None, {"rule": 3}, {"rule": {"kind": "Flat", "bound": 7.0}}])
 def test_a_checkpoint_does_not_replace_the_rule(rule):
-    current = ClippingState(privet.clipping.Flat(0.6), [1.0])
+    current = ClippingState(privet.clipping.Flat(0.6), [1.0], ["w"])
     with pytest.raises((InvalidArgumentError, TypeError)):
         current.load_state_dict(rule)
     assert current.at(1) == privet.clipping.Flat(0.6)

@@ -85,6 +85,21 @@ class Declaration(PrivacyMechanism):
             if isinstance(part, Part):
                 part.check_combination(self)
         self.noise.check_combination(self)
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        """Refuse a schedule by which the bound leaves its range: the step where it does would be spent before it fails."""
+        if self.steps is None or isinstance(self.bound_schedule, Constant):
+            return
+        factors = self.bound_factors()
+        for factor in (float(factors.min()), float(factors.max())):
+            try:
+                self.clipping.scale_bound(factor)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(
+                    "bound_schedule", self.bound_schedule, "one that keeps the bound in its range",
+                    f"At a factor of {factor:g}, {error}",
+                ) from None  # fmt: skip
 
     @property
     def people(self) -> int:

@@ -20,10 +20,17 @@ class ClippingState:
     Args:
         rule: rule of the plan.
         factors: factor of the bound at every step.
+        names: names of the trained parameters.
+
+    Raises:
+        InvalidArgumentError: at some step, the bound of a group leaves its range.
     """
 
-    def __init__(self, rule: Rule, factors: Sequence[float]) -> None:
+    def __init__(self, rule: Rule, factors: Sequence[float], names: Sequence[str]) -> None:
         self._rule, self._factors = rule, factors
+        # A rule that is split among groups has smaller bounds there; a step at which one fails would be spent.
+        for factor in {min(factors), max(factors)} - {1.0}:
+            rule.scale_bound(factor).groups(rule.released(names))
 
     def at(self, step: int) -> Rule:
         """Return the rule of a step, counted from 1."""

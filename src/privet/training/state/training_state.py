@@ -60,7 +60,7 @@ class TrainingState:
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
         self._masters = MasterWeights(parameters, optimizer)
         self._divisor, self._steps = plan.divisor, plan.total_steps
-        self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist())
+        self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist(), tuple(parameters))
         times = plan.timetable()
         self._masks: MaskState | None = None
         if plan.sparsification is not None and times is not None:
