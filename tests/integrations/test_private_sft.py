@@ -13,7 +13,7 @@ import datasets
 import torch
 from peft import LoraConfig, PeftModel
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 from trl import SFTConfig
 
 import privet
@@ -231,6 +231,15 @@ def test_texts_are_padded_to_the_longest_that_is_kept(tmp_path):
     host = trainer(tmp_path, datasets.Dataset.from_list([{"text": text(one, 19)} for one in range(EXAMPLES)]), max_length=19)
     dataset, collate, _ = host._private_parts()
     assert collate([dataset[0]])["input_ids"].shape == (1, 19)
+
+
+def test_a_length_that_the_model_cannot_take_is_refused_by_a_made_up_text(tmp_path):
+    """Longer texts would contribute nothing, without a word."""
+    data = datasets.Dataset.from_list([{"text": text(one, 5)} for one in range(EXAMPLES)])
+    host = trainer(tmp_path, data, max_length=33)
+    host.model = GPT2LMHeadModel(GPT2Config(vocab_size=len(WORDS), n_positions=32, n_embd=16, n_layer=1, n_head=2))
+    with pytest.raises(InvalidArgumentError, match=r"SFTConfig\.max_length is 33; .*IndexError.*number of the model's positions"):
+        host._check_padding()
 
 
 def test_private_text_is_left_out_of_the_warnings_of_trl(tmp_path, caplog, monkeypatch):

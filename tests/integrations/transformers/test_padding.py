@@ -8,10 +8,19 @@ import pytest
 pytest.importorskip("transformers")
 
 import torch
-from tiny_trainings import VOCABULARY, arguments, bert, make_plan
+from tiny_trainings import VOCABULARY, arguments, bert, make_plan, noiseless_plan
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import DataCollatorWithPadding, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import (
+    BertForMaskedLM,
+    DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+)
 
+from privet.errors import PrivetWarning
 from privet.integrations.transformers import PrivateTrainer
 from privet.integrations.transformers.padding import longest_inputs, with_public_lengths
 
@@ -90,3 +99,63 @@ class Fixed(Frozen):
 def test_a_frozen_collator_is_replaced_or_left(collate, length):
     assert padded(with_public_lengths(collate, (30,)), 5) == length
     assert collate.pad_to_multiple_of is None
+
+
+def small_gpt2(kind, **options):
+    torch.manual_seed(0)
+    sizes = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 1, "eos_token_id": 1}
+    dropout = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+    return kind(GPT2Config(vocab_size=VOCABULARY, **sizes, **dropout, **options))
+
+
+def words_model(side, pad=0):
+    collate = DataCollatorForLanguageModeling(tokenizer(padding_side=side), mlm=False)
+    return small_gpt2(GPT2LMHeadModel, pad_token_id=pad), collate, {}
+
+
+def class_model(side, pad):
+    return (
+        small_gpt2(GPT2ForSequenceClassification, pad_token_id=pad, num_labels=2),
+        DataCollatorWithPadding(tokenizer(padding_side=side)),
+        {"labels": 1},
+    )
+
+
+def masked_model():
+    return BertForMaskedLM(bert().config), DataCollatorForLanguageModeling(tokenizer(mask_token="w2")), {}
+
+
+@pytest.mark.parametrize(
+    ("made", "changes"),
+    [
+        (lambda: words_model("left"), True),
+        (lambda: words_model("right"), False),
+        (lambda: class_model("right", None), True),
+        (lambda: class_model("right", 0), False),
+        (masked_model, False),  # random masks alone change nothing
+    ],
+    ids=["positions shift", "padded on the right", "the last token counts", "the pad token is known", "random masks"],
+)
+def test_where_padding_changes_the_gradient_examples_have_their_own_lengths(tmp_path, made, changes, recwarn):
+    """The sum of gradients is that of a loop over the unpadded texts."""
+    model, collate, more = made()
+    rows = [{**row(length), **more} for length in (20, 20, 9, 20)]
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    model.train()
+    own = None
+    if not isinstance(model, BertForMaskedLM):
+        for each in rows:
+            model(**collate([each])).loss.backward()
+        own = {name: value.grad.clone() for name, value in model.named_parameters()}
+        model.zero_grad(set_to_none=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    host = PrivateTrainer(
+        model, arguments(tmp_path), collate, rows, plan=noiseless_plan(4, 1e6), optimizers=(optimizer, schedule)
+    )  # fmt: skip
+    host.train()
+    told = [each for each in recwarn if issubclass(each.category, PrivetWarning) and "padding changes" in str(each.message)]
+    assert bool(told) == changes
+    assert padded(host._private_parts()[1], 20) == (20 if changes else 32)
+    for name, value in model.named_parameters() if own is not None else ():
+        assert torch.allclose((before[name] - value.detach()) * 4, own[name], rtol=1e-3, atol=1e-5), name

@@ -34,7 +34,8 @@ from privet.integrations.transformers.arguments import (
 )
 from privet.integrations.transformers.checkpoints import read_state, write_privacy, write_state
 from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
-from privet.integrations.transformers.padding import longest_inputs, with_public_lengths
+from privet.integrations.transformers.padding import longest_inputs, pads_by_itself, with_public_lengths
+from privet.integrations.transformers.padding_check import check_longest, make_row, padding_changes
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, check_dataset, check_map_style
 from privet.training import Reading, Step, Storage, Training
@@ -56,6 +57,13 @@ _NEVER = 2**31 - 1
 _RUNS_UNCOMPILED = (
     "the model is compiled; it is trained, evaluated and saved uncompiled, because a compiled graph hides where parameters are "
     "used. Pass the module that you compiled"
+)
+_SHORT = 25  # tokens of a made-up example, which padding to multiples of 16 lengthens
+_PADDING_CHANGES = (
+    "padding changes the gradient of a made-up example (it is on the left and shifts positions, or the model takes the last "
+    "token for the end of the text because its config has no pad_token_id), so each example is computed at its own length. That takes "
+    "more passes: set config.pad_token_id, or the tokenizer's padding_side to 'right'; or pad_to_multiple_of=1 of the data "
+    "collator, which says so"
 )
 
 
@@ -110,6 +118,7 @@ class PrivateTrainerMixin:
         self.training: Training | None = None
         self._releases: Iterator[Step] | None = None
         self._resumes = False
+        self._pads = True
         self._checkpoint: Path | None = None
         check_overrides(type(self))
         bound = inspect.signature(super().__init__).bind_partial(*args, **kwargs)
@@ -262,7 +271,7 @@ class PrivateTrainerMixin:
         loss_fn = label_loss(predicts_next_token(self.model)) if self.loss_fn is None else self.loss_fn
         if isinstance(self.train_dataset, BatchDataset):  # units, which collate their examples themselves
             return self.train_dataset, None, grouped(loss_fn) if self.loss_fn is None else loss_fn
-        collate = with_public_lengths(self.data_collator, self._longest_inputs())
+        collate = with_public_lengths(self.data_collator, self._longest_inputs()) if self._pads else self.data_collator
         if hasattr(self.train_dataset, "remove_columns"):
             return self._remove_unused_columns(self.train_dataset, description="training"), collate, loss_fn  # type: ignore[attr-defined]
         return self.train_dataset, self._get_collator_with_removed_columns(collate, description="training"), loss_fn  # type: ignore[attr-defined]
@@ -272,8 +281,36 @@ class PrivateTrainerMixin:
         others = getattr(self.data_collator, "max_length", None), getattr(self.args, "max_length", None)
         return longest_inputs(self.model, tokenizer, *others)
 
+    def _check_padding(self) -> None:
+        """Compute examples at their own lengths if padding changes a made-up one; refuse lengths that the model cannot take.
+
+        Raises:
+            InvalidArgumentError: the model fails on a made-up example as long as `max_length` says.
+        """
+        dataset, collate, loss_fn = self._private_parts()
+        reading = Reading() if self.reading is None else self.reading
+        if collate is None or not reading.probe or (reading.probe_batch is not None and reading.spec is None):
+            return
+        try:
+            like = dataset[0] if reading.spec is None else reading.spec
+            limits = self._longest_inputs()
+            short = make_row(like, self.model, max(1, min([_SHORT, *(limit - 1 for limit in limits)])))
+        except Exception:  # the check before the first step says what is wrong with the data
+            return
+        if short is None:
+            return
+        longest = getattr(self.args, "max_length", None)
+        if type(longest) is int:
+            long = make_row(like, self.model, longest)
+            check_longest(f"{type(self.args).__name__}.max_length", self.model, loss_fn, collate, (short, long))
+        coarse = self.accelerator.mixed_precision != "no"
+        if not pads_by_itself(self.data_collator) and padding_changes(self.model, loss_fn, collate, short, coarse=coarse):
+            warnings.warn(_PADDING_CHANGES, PrivetWarning, stacklevel=2)
+            self._pads = False
+
     def _open(self) -> None:
         """Create the training, or open it again at a checkpoint, whose model and optimizer the host has restored."""
+        self._check_padding()
         dataset, collate, loss_fn = self._private_parts()
         outer = self.optimizer
         optimizer = outer.optimizer if isinstance(outer, AcceleratedOptimizer) else outer
