@@ -207,7 +207,7 @@ def test_a_plan_without_noise_is_trained_and_other_noise_is_refused(number):
     training.run()
     assert training.steps_spent == 4
     AdamBC(model.parameters(), noise_deviation=number).check(without, dict(model.named_parameters()))
-    with pytest.raises(InvalidArgumentError, match="noise_deviation is 0.1; it must be 0, the standard deviation"):
+    with pytest.raises(InvalidArgumentError, match=r"noise_deviation is 0\.1; it must be 0, the standard deviation"):
         AdamBC(model.parameters(), noise_deviation=0.1).check(without, dict(model.named_parameters()))
 
 
