@@ -77,7 +77,7 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         private = isinstance(dataset, Rows)
         if private and formatting_func is not None:
             formatting_func = partial(_format, formatting_func, dataset.made_up)
-        return finish(super()._prepare_dataset(dataset, processing_class, args, packing, formatting_func, dataset_name))  # type: ignore[misc]
+        return finish(super()._prepare_dataset(dataset, processing_class, args, packing, formatting_func, dataset_name))
 
     def _check_given(self, given: dict[str, Any]) -> None:
         super()._check_given(given)

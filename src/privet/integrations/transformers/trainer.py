@@ -61,9 +61,9 @@ _RUNS_UNCOMPILED = (
 _SHORT = 25  # tokens of a made-up example, which padding to multiples of 16 lengthens
 _PADDING_CHANGES = (
     "padding changes the gradient of a made-up example (it is on the left and shifts positions, or the model takes the last "
-    "token for the end of the text because its config has no pad_token_id), so each example is computed at its own length. That takes "
-    "more passes: set config.pad_token_id, or the tokenizer's padding_side to 'right'; or pad_to_multiple_of=1 of the data "
-    "collator, which says so"
+    "token for the end of the text because its config has no pad_token_id), so each example is computed at its own length. "
+    "That takes more passes: set config.pad_token_id, or the tokenizer's padding_side to 'right'; or pad_to_multiple_of=1 of the "
+    "data collator, which says so"
 )
 
 
