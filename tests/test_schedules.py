@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import schedules
 from privet._utils.registry import decode, encode, kinds_of
 from privet.errors import InvalidArgumentError
-from privet.schedules import Constant, Geometric, Linear, Piecewise, Table, ToZero, tabulate
+from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule, Table, ToZero, factors_of, is_constant, tabulate
 
 EVERY = [
     Constant(),
@@ -109,3 +110,51 @@ def test_every_schedule_is_in_the_table_and_joins_these_tests():
 def test_what_is_no_schedule_is_refused(make, words):
     with pytest.raises(InvalidArgumentError, match=words):
         make()
+
+
+def given_by(factors, base=Schedule):
+    return type("Own", (base,), {"factors": lambda self, total: factors})()
+
+
+@pytest.mark.parametrize("factors", [[0.5, 1, 2], np.array([0.5, 1, 2], np.float32), torch.tensor([0.5, 1, 2])], ids=repr)
+def test_factors_are_numbers_however_they_are_given(factors):
+    found = factors_of("noise.schedule", given_by(factors), 3)
+    assert found.dtype == np.float64
+    assert found.tolist() == [0.5, 1.0, 2.0]
+
+
+def test_factors_are_a_copy_that_nobody_changes():
+    factors = np.ones(2)
+    found = factors_of("noise.schedule", given_by(factors), 2)
+    factors[0] = 0.1
+    assert found.tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 0.1
+
+
+@pytest.mark.parametrize(
+    ("factors", "words"),
+    [
+        (np.ones(2), r"is \(2,\); it must be a schedule whose factors have the shape \(3,\) \(Own\)"),
+        (np.ones(4), r"is \(4,\)"),
+        (np.ones((3, 1)), r"is \(3, 1\)"),
+        (0.5, r"is \(\)"),
+        (None, "is 'NoneType'; .* factors are numbers"),
+        (["1", "2", "3"], "is 'list'"),
+        ([1, [2], 3], "is 'list'"),
+        (np.array([1j, 1, 1]), "is 'ndarray'"),
+        (torch.ones(3, requires_grad=True), "is 'Tensor'"),
+        ([1, 0, 1], "is 0.0; it must be finite and greater than 0 at every step, also at step 2"),
+        ([1, 1, -1], "is -1.0; .*step 3"),
+        ([math.nan, 1, 1], "is nan; .*step 1"),
+        ([1, math.inf, 1], "is inf; .*step 2"),
+    ],
+)
+def test_factors_that_are_not_one_positive_number_for_every_step_are_refused(factors, words):
+    with pytest.raises(InvalidArgumentError, match=f"^noise.schedule {words}"):
+        factors_of("noise.schedule", given_by(factors), 3)
+
+
+def test_a_kind_that_extends_the_constant_one_is_not_taken_for_it():
+    assert is_constant(Constant())
+    assert not is_constant(given_by([0.5], Constant))

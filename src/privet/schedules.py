@@ -6,7 +6,19 @@ Factors are public: they are part of the plan, and the accountant uses every one
 
 from __future__ import annotations
 
-__all__ = ["Constant", "Factors", "Geometric", "Linear", "Piecewise", "Schedule", "Table", "ToZero", "tabulate"]
+__all__ = [
+    "Constant",
+    "Factors",
+    "Geometric",
+    "Linear",
+    "Piecewise",
+    "Schedule",
+    "Table",
+    "ToZero",
+    "factors_of",
+    "is_constant",
+    "tabulate",
+]
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,7 +38,10 @@ class Schedule(Part, ABC):
 
     @abstractmethod
     def factors(self, total: int) -> Factors:
-        """Return the factor of each step of a training of `total` steps, (total,), all > 0."""
+        """Return the factor of each step of a training of `total` steps, (total,), all finite and > 0.
+
+        A plan asks once, when it is made, and keeps the answer.
+        """
 
 
 @register
@@ -203,6 +218,40 @@ def tabulate(function: Callable[[int], float], steps: int) -> Table:
     Table(values=(1.0, 0.5, 0.25))
     """
     return Table(tuple(float(function(step)) for step in range(count("steps", steps))))
+
+
+def is_constant(schedule: Schedule) -> bool:
+    """Return whether a schedule's kind says that every factor is 1; a kind that extends `Constant` says nothing of the sort."""
+    return type(schedule) is Constant
+
+
+def factors_of(name: str, schedule: Schedule, total: int) -> Factors:
+    """Return a copy of a schedule's factors for `total` steps, (total,), which nobody can change.
+
+    Args:
+        name: name of the schedule, for errors.
+
+    Raises:
+        InvalidArgumentError: they are not one finite number > 0 for every step.
+    """
+    given = schedule.factors(total)
+    try:
+        found = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):  # ragged lists, and tensors on a GPU or with a graph
+        found = np.array(None)
+    kind, fix = type(schedule).__name__, "It needs one finite number > 0 for every step, an array of shape (steps,)."
+    if found.dtype.kind not in "iuf":
+        raise InvalidArgumentError(name, type(given).__name__, f"a schedule whose factors are numbers ({kind})", fix)
+    if found.shape != (total,):
+        raise InvalidArgumentError(name, found.shape, f"a schedule whose factors have the shape ({total},) ({kind})", fix)
+    found = found.astype(np.float64)  # a copy, whatever the type was
+    if len(wrong := np.flatnonzero(~((found > 0) & (found < np.inf)))):
+        step = int(wrong[0])
+        raise InvalidArgumentError(
+            name, float(found[step]), f"finite and greater than 0 at every step, also at step {step + 1} ({kind})", fix
+        )
+    found.flags.writeable = False
+    return found
 
 
 def _check_final(final: float) -> None:

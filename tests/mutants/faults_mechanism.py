@@ -223,4 +223,19 @@ TRAINING = [
            among("test_refusals", "test_a_data_set_of_another_size_is_refused")),
 ]  # fmt: skip
 
-MUTANTS = [*TRAINING, *NOISE, *SUMS, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM]
+SCHEDULES = [
+    Mutant("what extends the constant schedule is taken for it", "schedules.is_constant",
+           "type(schedule) is Constant", "isinstance(schedule, Constant)",
+           among("test_plan_schedules", "test_a_schedule_that_extends_the_constant_one_is_accounted_for_as_what_it_does")),
+    Mutant("factors are asked for again", "PrivacyMechanism._factors",
+           "kept is not None and len(kept) == total", "False",
+           among("test_plan_schedules", "test_factors_are_those_of_when_the_plan_was_made")),
+    Mutant("calibration forgets the factors it solved for", "PrivacyMechanism.with_multiplier",
+           'object.__setattr__(changed, "_tables", self._tables)', "pass",
+           among("test_plan_schedules", "test_a_calibrated_plan_has_the_factors_that_it_was_calibrated_for")),
+    Mutant("a step may have no noise", "schedules.factors_of",
+           "(found > 0)", "(found >= 0)",
+           among("test_schedules", "test_factors_that_are_not_one_positive_number_for_every_step_are_refused")),
+]  # fmt: skip
+
+MUTANTS = [*TRAINING, *NOISE, *SUMS, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM, *SCHEDULES]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from privet._utils.registry import Part
 from privet.errors import InvalidArgumentError, positive
-from privet.schedules import Constant
+from privet.schedules import is_constant
 
 # Below this a float32 norm may underflow to zero while the gradient still exceeds the bound; above it, sums overflow.
 BOUND_RANGE = (1e-12, 1e12)
@@ -51,7 +51,7 @@ class Rule(Part, ABC):
 
     def check_combination(self, plan: Any) -> None:
         """Refuse schedules and noise that do not go with a bound that moves by itself."""
-        if self.adaptive and not isinstance(plan.bound_schedule, Constant):
+        if self.adaptive and not is_constant(plan.bound_schedule):
             raise InvalidArgumentError(
                 "bound_schedule", plan.bound_schedule, f"left out with {type(self).__name__}", "It moves the bound by itself."
             )

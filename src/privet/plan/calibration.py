@@ -17,6 +17,7 @@ from privet.errors import InvalidArgumentError, choice, positive
 from privet.noise import Correlated
 from privet.plan.declaration import Declaration
 from privet.plan.mechanism import PrivacyMechanism
+from privet.schedules import Constant
 
 _Mechanism = TypeVar("_Mechanism", bound=PrivacyMechanism)
 
@@ -58,6 +59,8 @@ def calibrate(plan: _Mechanism, epsilon: float, accountant: str | None = None) -
 def _solve_for_steps(plan: _Mechanism, target: float, accountant: str) -> _Mechanism:
     positive("noise.multiplier", plan.noise_multiplier, "Without noise no number of steps meets a target.")
     asked = replace(plan, noise=plan.noise.draft) if isinstance(plan.noise, Correlated) else plan
+    if isinstance(asked, Declaration) and not asked.multiplier_moves:  # a table of the bounds of 10⁹ steps says nothing of ε
+        asked = replace(asked, bound_schedule=Constant())
 
     def spent(number: int, change: Callable[[Iterable[Release]], Iterable[Release]] = tuple) -> float:
         events = change(replace(asked, steps=number).events())
@@ -78,11 +81,8 @@ def _guess_steps(spent: Callable[..., float], target: float, most: int) -> int:
 
 
 def _solve_for_noise(plan: _Mechanism, target: float, accountant: str) -> _Mechanism:
-    def with_multiplier(multiplier: float) -> _Mechanism:
-        return replace(plan, noise=replace(plan.noise, multiplier=multiplier))
-
     multiplier = accounting.composed_multiplier(
-        lambda multiplier: with_multiplier(multiplier).events(),
+        lambda multiplier: plan.with_multiplier(multiplier).events(),
         epsilon=target, delta=plan.delta, adjacency=plan.adjacency, accountant=accountant,
     )  # fmt: skip
-    return with_multiplier(multiplier)
+    return plan.with_multiplier(multiplier)

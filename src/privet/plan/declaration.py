@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
+import numpy as np
+
 from privet import accounting
 from privet._utils.registry import Part
+from privet.accounting.events import MULTIPLIER_RANGE
 from privet.clipping import Projected, Rule, unbounded
 from privet.errors import InvalidArgumentError, positive
 from privet.momentum import Momentum
@@ -17,7 +20,7 @@ from privet.noise import Correlated
 from privet.plan.mechanism import PrivacyMechanism, check_type
 from privet.plan.queries import ClassCounts, Holdout
 from privet.sampling import Scheme
-from privet.schedules import Constant, Factors, Schedule
+from privet.schedules import Constant, Factors, Schedule, is_constant
 from privet.sparsification import Sparsification, Timetable
 from privet.tables import Schema
 
@@ -71,6 +74,7 @@ class Declaration(PrivacyMechanism):
         for name, kind in _QUERIES.items():
             if getattr(self, name) is not None:
                 check_type(name, getattr(self, name), kind, f"privet.plan.{kind.__name__}.calibrate(...)")
+        self._tabulate("bound_schedule", self.bound_schedule)
         positive("clipping.sensitivity", self.clipping.sensitivity, "Noise is scaled to it.")
         if not isinstance(self.accept_large_delta, bool):
             raise InvalidArgumentError("accept_large_delta", self.accept_large_delta, "True or False")
@@ -85,21 +89,7 @@ class Declaration(PrivacyMechanism):
             if isinstance(part, Part):
                 part.check_combination(self)
         self.noise.check_combination(self)
-        self._check_bounds()
-
-    def _check_bounds(self) -> None:
-        """Refuse a schedule by which the bound leaves its range: the step where it does would be spent before it fails."""
-        if self.steps is None or isinstance(self.bound_schedule, Constant):
-            return
-        factors = self.bound_factors()
-        for factor in (float(factors.min()), float(factors.max())):
-            try:
-                self.clipping.scale_bound(factor)
-            except InvalidArgumentError as error:
-                raise InvalidArgumentError(
-                    "bound_schedule", self.bound_schedule, "one that keeps the bound in its range",
-                    f"At a factor of {factor:g}, {error}",
-                ) from None  # fmt: skip
+        self._check_factors()
 
     @property
     def people(self) -> int:
@@ -119,7 +109,7 @@ class Declaration(PrivacyMechanism):
     @property
     def multiplier_moves(self) -> bool:
         """Whether noise multipliers vary over the steps, by a schedule of the noise or of a bound that the noise ignores."""
-        return super().multiplier_moves or (self.noise.deviation == "fixed" and not isinstance(self.bound_schedule, Constant))
+        return super().multiplier_moves or (self.noise.deviation == "fixed" and not is_constant(self.bound_schedule))
 
     @property
     def reasons_for_no_privacy(self) -> tuple[str, ...]:
@@ -131,7 +121,7 @@ class Declaration(PrivacyMechanism):
 
     def bound_factors(self) -> Factors:
         """Return the factor of the rule's bound at every step, (T,)."""
-        return self.bound_schedule.factors(self.total_steps)
+        return self._bound_factors(self.total_steps)
 
     def timetable(self) -> Timetable | None:
         """Return the steps that share a mask; None without sparsification."""
@@ -189,9 +179,33 @@ class Declaration(PrivacyMechanism):
         released = () if self.holdout is None else (self.holdout.event,)
         return accounting.composed_epsilon(released, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 
+    def _bound_factors(self, total: int) -> Factors:
+        return self._factors("bound_schedule", self.bound_schedule, total)
+
+    def _check_factors(self) -> None:
+        """Refuse factors with which a step's bound or multiplier is out of range, before a step that needs it is paid for."""
+        if self.steps is None:
+            return
+        if not is_constant(self.bound_schedule):
+            for factor in (float(choose(self.bound_factors())) for choose in (np.min, np.max)):
+                try:
+                    self.clipping.scale_bound(factor)
+                except InvalidArgumentError as error:
+                    raise InvalidArgumentError(
+                        "bound_schedule", factor, "a factor that the clipping rule's bound can be multiplied by", f"{error}"
+                    ) from None
+        if self.noise.multiplier and self.multiplier_moves:
+            low, high = MULTIPLIER_RANGE
+            for multiplier in (float(choose(self.multipliers())) for choose in (np.min, np.max)):
+                if not low <= multiplier <= high:
+                    raise InvalidArgumentError(
+                        "the noise multiplier of a step", multiplier, f"between {low:g} and {high:g}",
+                        "It is noise.multiplier times noise.schedule and, with a fixed deviation, over bound_schedule.",
+                    )  # fmt: skip
+
     def _multipliers(self, total: int) -> Factors:
         multipliers = super()._multipliers(total)
         if self.noise.deviation == "fixed":
-            bounds = self.bound_schedule.factors(total)
+            bounds = self._bound_factors(total)
             multipliers = multipliers * (bounds[0] / bounds)
         return multipliers

@@ -5,8 +5,8 @@ from __future__ import annotations
 __all__ = ["Epochs", "PrivacyMechanism", "check_type", "epochs"]
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from privet.accounting.pld.interop import check_installed
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.noise import SOURCES, Correlated, Gaussian, NoiseMechanism, Participation, PastNoise
 from privet.sampling import Scheme
-from privet.schedules import Constant, Factors
+from privet.schedules import Factors, Schedule, factors_of, is_constant
 
 
 @add
@@ -65,6 +65,9 @@ class PrivacyMechanism:
     noise: NoiseMechanism = field(default_factory=Gaussian)
     unit: str | accounting.Unit = "one example"
 
+    # Name of a schedule → its factors, of all that is not constant, once the number of steps is known.
+    _tables: ClassVar[dict[str, Factors]]
+
     def __post_init__(self) -> None:
         count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")
         check_type("sampling", self.sampling, Scheme, "privet.sampling.Poisson(batch_size=512)")
@@ -76,6 +79,24 @@ class PrivacyMechanism:
         accounting.unit(self.unit).check_adjacency(self.adjacency)
         if isinstance(self.noise, Correlated):
             self._fit(self.noise)
+        object.__setattr__(self, "_tables", {})
+        self._tabulate("noise.schedule", self.noise.schedule)
+
+    def _tabulate(self, name: str, schedule: Schedule) -> None:
+        """Keep the factors of a schedule: code of a user could return others later, and noise and accountant would differ."""
+        if self.steps is not None and not is_constant(schedule):
+            self._tables[name] = factors_of(name, schedule, self.total_steps)
+
+    def _factors(self, name: str, schedule: Schedule, total: int) -> Factors:
+        """Return the factors that the plan keeps; those for more steps than it has are asked for."""
+        kept = self._tables.get(name)
+        return kept if kept is not None and len(kept) == total else factors_of(name, schedule, total)
+
+    def with_multiplier(self, multiplier: float) -> Self:
+        """Return the same with another noise multiplier, and with the factors that its schedules had when it was made."""
+        changed = replace(self, noise=replace(self.noise, multiplier=multiplier))
+        object.__setattr__(changed, "_tables", self._tables)
+        return changed
 
     def _fit(self, noise: Correlated) -> None:
         """Replace correlated noise by the same with the numbers that depend on sampling and steps."""
@@ -150,7 +171,7 @@ class PrivacyMechanism:
     @property
     def multiplier_moves(self) -> bool:
         """Whether noise multipliers vary over the steps."""
-        return not isinstance(self.noise.schedule, Constant)
+        return not is_constant(self.noise.schedule)
 
     @property
     def reasons_for_no_privacy(self) -> tuple[str, ...]:
@@ -226,7 +247,7 @@ class PrivacyMechanism:
     def _multipliers(self, total: int) -> Factors:
         if isinstance(self.noise, Correlated):
             return np.full(total, self.noise_multiplier * self.noise.gain(self._participation(self.noise, total)))
-        return self.noise_multiplier * self.noise.schedule.factors(total)
+        return self.noise_multiplier * self._factors("noise.schedule", self.noise.schedule, total)
 
 
 def check_type(name: str, value: object, base: type[Any], example: str) -> None:

@@ -21,7 +21,7 @@ from privet.clipping import unbounded
 from privet.noise import SOURCES, Correlated
 from privet.plan.declaration import Declaration
 from privet.sampling import ByEpoch, CyclicPoisson, FixedOrder, Scheme
-from privet.schedules import Constant
+from privet.schedules import is_constant
 
 # The sampling that accountants assume for each kind of release.
 _ASSUMED = {
@@ -211,9 +211,9 @@ def _queries(plan: Declaration) -> tuple[str, ...]:
 def _declared(plan: Declaration) -> dict[str, str]:
     """Return field → description, for parts of a plan that the statement's numbers do not describe."""
     parts: dict[str, object] = {"clipping": plan.clipping, "momentum": plan.momentum, "sparsification": plan.sparsification}
-    if not isinstance(plan.bound_schedule, Constant):
+    if not is_constant(plan.bound_schedule):
         parts["bound_schedule"] = plan.bound_schedule
-    if not isinstance(plan.noise.schedule, Constant):
+    if not is_constant(plan.noise.schedule):
         parts["noise_schedule"] = plan.noise.schedule
     if isinstance(plan.noise, Correlated):
         parts["noise"] = plan.noise

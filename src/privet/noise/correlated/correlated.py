@@ -14,7 +14,7 @@ from privet.errors import InvalidArgumentError
 from privet.noise.base import NoiseMechanism, Participation
 from privet.noise.correlated.strategies import Array
 from privet.noise.past import PastNoise
-from privet.schedules import Constant, Factors
+from privet.schedules import Factors, is_constant
 
 MOST_STEPS = 2**20  # of a plan: its coefficients, errors and deviations are computed step by step
 _SAMPLING = "privet.sampling.CyclicPoisson, FixedOrder, BallsInBins, Shuffle or FullBatch"
@@ -62,7 +62,7 @@ class Correlated(NoiseMechanism):
                 "sparsification", plan.sparsification, f"left out with noise.{name}",
                 "A coordinate without noise at one step has none that later steps could take back.",
             )  # fmt: skip
-        if not isinstance(plan.bound_schedule, Constant):
+        if not is_constant(plan.bound_schedule):
             raise InvalidArgumentError(
                 "bound_schedule", plan.bound_schedule, f"privet.schedules.Constant() with noise.{name}",
                 "One sensitivity scales the noise of all steps together.",

@@ -25,7 +25,7 @@ from privet.noise.correlated.sensitivity import squared_sensitivity
 from privet.noise.correlated.strategies import Array, Bands, Buffers, Strategy
 from privet.noise.correlated.workload import Workload, iterates
 from privet.noise.past import PastNoise
-from privet.schedules import Constant, Factors, Schedule
+from privet.schedules import Constant, Factors, Schedule, factors_of
 
 _MOST_BANDS, _MOST_BUFFERS = 1024, 16
 _LARGEST_GAIN = 64.0  # of C⁻¹: with more, the grid of the release becomes coarse
@@ -290,4 +290,4 @@ def _fit_buffers(
 
 
 def _workload(steps: int, momentum: float, learning_rate: Schedule) -> Workload:
-    return iterates(steps, momentum, learning_rate.factors(steps))
+    return iterates(steps, momentum, factors_of("noise.learning_rate", learning_rate, steps))
