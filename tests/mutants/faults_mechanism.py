@@ -223,6 +223,15 @@ TRAINING = [
            among("test_refusals", "test_a_data_set_of_another_size_is_refused")),
 ]  # fmt: skip
 
+KINDS = [
+    Mutant("draws of another kind are accounted for as its base's", "check_declared",
+           "definer.get(name, -1) > drawing", "definer.get(name, -1) > len(kinds)",
+           among("test_derived_kinds", "test_a_scheme_that_draws_otherwise_is_not_accounted_for_as_the_one_that_it_extends")),
+    Mutant("what extends the noise is taken for it", "mechanism.check_own",
+           "PARTS.get(kind.__name__) is not kind", "not any(base in PARTS.values() for base in kind.__mro__)",
+           among("test_derived_kinds", "test_a_noise_of_ones_own_is_refused")),
+]  # fmt: skip
+
 SCHEDULES = [
     Mutant("what extends the constant schedule is taken for it", "schedules.is_constant",
            "type(schedule) is Constant", "isinstance(schedule, Constant)",
@@ -238,4 +247,4 @@ SCHEDULES = [
            among("test_schedules", "test_factors_that_are_not_one_positive_number_for_every_step_are_refused")),
 ]  # fmt: skip
 
-MUTANTS = [*TRAINING, *NOISE, *SUMS, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM, *SCHEDULES]
+MUTANTS = [*TRAINING, *NOISE, *SUMS, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM, *KINDS, *SCHEDULES]

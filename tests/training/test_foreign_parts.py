@@ -30,6 +30,8 @@ class ByLongest(clipping.NormRule):
 class Repeating(sampling.FullBatch):
     """Draws every example, some of them several times, and some that are not there."""
 
+    event, pattern = sampling.FullBatch.event, sampling.FullBatch.pattern
+
     def draws(self, examples, words):
         for draw in super().draws(examples, words):
             yield np.concatenate([draw, draw[:3], [0, -1, examples, 10**9]])

@@ -105,7 +105,7 @@ def foreign_kinds(value: object) -> set[str]:
         return set()
     if isinstance(value, list | tuple):
         return set().union(*map(foreign_kinds, value))
-    found = {type(value).__name__} if isinstance(value, Part) and type(value).__module__.partition(".")[0] != _PACKAGE else set()
+    found = {type(value).__name__} if isinstance(value, Part) and not is_own_kind(type(value)) else set()
     if is_dataclass(value) and not isinstance(value, type):
         found = found.union(*(foreign_kinds(getattr(value, name)) for name in _compared_fields(type(value))))
     return found
@@ -114,6 +114,11 @@ def foreign_kinds(value: object) -> set[str]:
 @functools.cache
 def _compared_fields(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.compare)
+
+
+def is_own_kind(kind: type[Any]) -> bool:
+    """Return whether a class is one of Privet's own."""
+    return kind.__module__.partition(".")[0] == _PACKAGE
 
 
 def is_own(value: object) -> bool:

@@ -17,7 +17,7 @@ from privet.clipping import Projected, Rule, unbounded
 from privet.errors import InvalidArgumentError, positive
 from privet.momentum import Momentum
 from privet.noise import Correlated
-from privet.plan.mechanism import PrivacyMechanism, check_type
+from privet.plan.mechanism import PrivacyMechanism, check_own, check_type
 from privet.plan.queries import ClassCounts, Holdout
 from privet.sampling import Scheme
 from privet.schedules import Constant, Factors, Schedule, is_constant
@@ -74,6 +74,7 @@ class Declaration(PrivacyMechanism):
         for name, kind in _QUERIES.items():
             if getattr(self, name) is not None:
                 check_type(name, getattr(self, name), kind, f"privet.plan.{kind.__name__}.calibrate(...)")
+                check_own(name, getattr(self, name), f"privet.plan.{kind.__name__}")
         self._tabulate("bound_schedule", self.bound_schedule)
         positive("clipping.sensitivity", self.clipping.sensitivity, "Noise is scaled to it.")
         if not isinstance(self.accept_large_delta, bool):
@@ -84,9 +85,11 @@ class Declaration(PrivacyMechanism):
                 "Publishing one random record outright would satisfy it; lower it, or say accept_large_delta=True.",
             )  # fmt: skip
         self.sampling.check_adjacency(self.adjacency)
-        for name in self.BASES:
+        for name, base in self.BASES.items():
             part = getattr(self, name)
             if isinstance(part, Part):
+                if issubclass(base, Part):
+                    base.check_combination(part, self)  # what training relies on, also where a kind of a user overrides it
                 part.check_combination(self)
         self.noise.check_combination(self)
         self._check_factors()

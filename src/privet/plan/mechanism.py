@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Epochs", "PrivacyMechanism", "check_type", "epochs"]
+__all__ = ["Epochs", "PrivacyMechanism", "check_own", "check_type", "epochs"]
 
 import math
 from dataclasses import dataclass, field, replace
@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from privet import accounting
-from privet._utils.registry import add
+from privet._utils.registry import PARTS, add
 from privet.accounting.pld.interop import check_installed
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.noise import SOURCES, Correlated, Gaussian, NoiseMechanism, Participation, PastNoise
 from privet.sampling import Scheme
+from privet.sampling.scheme import check_declared
 from privet.schedules import Factors, Schedule, factors_of, is_constant
 
 
@@ -72,6 +73,8 @@ class PrivacyMechanism:
         count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")
         check_type("sampling", self.sampling, Scheme, "privet.sampling.Poisson(batch_size=512)")
         check_type("noise", self.noise, NoiseMechanism, "privet.noise.Gaussian(multiplier=1.1), or leave it out and calibrate")
+        check_own("noise", self.noise, "privet.noise.Gaussian")
+        check_declared(self.sampling)
         self.sampling.rate(self.examples)
         self._check_steps()
         between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
@@ -258,3 +261,16 @@ def check_type(name: str, value: object, base: type[Any], example: str) -> None:
     """
     if not isinstance(value, base):
         raise InvalidArgumentError(name, value, f"a value such as {example}")
+
+
+def check_own(name: str, value: object, example: str) -> None:
+    """Refuse a kind derived from one of those that only Privet defines: its methods would run unseen by the accountant.
+
+    Raises:
+        InvalidArgumentError: the message names the kind.
+    """
+    kind = type(value)
+    if PARTS.get(kind.__name__) is not kind:
+        raise InvalidArgumentError(
+            name, kind.__name__, f"a kind that Privet defines, such as {example}", "A class of your own cannot be accounted for."
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ByEpoch", "Scheme", "check_size"]
+__all__ = ["ByEpoch", "Scheme", "check_declared", "check_size"]
 
 import math
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from privet._utils.randomness import Words
-from privet._utils.registry import Part
+from privet._utils.registry import Part, is_own_kind
 from privet.accounting import ADJACENCIES, BallsInBinsEvent, Release, ShuffledEvent, epochs
 from privet.errors import InvalidArgumentError
 from privet.noise import Participation
@@ -162,6 +162,33 @@ class ByEpoch(Scheme):
         """Return the first step of the first epoch that begins at or after `step`; the rest of an interrupted epoch is lost."""
         length = self.epoch_length(examples)
         return step + (1 - step) % length
+
+
+# What draws examples, and what says of the draws how to account for them.
+_DRAWING = ("draws", "draw", "partition")
+_DECLARING = ("rate", "participation", "pattern", "resumes_at", "event", "events", "epoch_length", "accounted_as")
+
+
+def check_declared(scheme: Scheme) -> None:
+    """Refuse a scheme that draws in a way of its own, and inherits from a kind with other draws how to account for them.
+
+    Raises:
+        InvalidArgumentError: names what the scheme must define.
+    """
+    kinds = type(scheme).__mro__
+    definer = {
+        name: place for name in (*_DRAWING, *_DECLARING) for place, kind in reversed([*enumerate(kinds)]) if name in vars(kind)
+    }
+    drawing = min(definer[name] for name in _DRAWING if name in definer)
+    if is_own_kind(kinds[drawing]):
+        return
+    missing = [name for name in _DECLARING if definer.get(name, -1) > drawing and kinds[definer[name]] not in (Scheme, ByEpoch)]
+    if missing:
+        name, base = kinds[drawing].__name__, kinds[definer[missing[0]]].__name__
+        raise InvalidArgumentError(
+            "sampling", scheme, f"a scheme that declares {', '.join(missing)} beside the draws of its own",
+            f"Those of {base} describe other draws. Define them in {name}; what still holds, as in event = {base}.event.",
+        )  # fmt: skip
 
 
 def check_size(size: float, examples: int) -> float:
