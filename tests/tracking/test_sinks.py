@@ -196,3 +196,9 @@ def test_a_sink_without_its_library_is_refused_with_the_command_that_installs_it
 def test_no_library_is_imported_before_it_is_used():
     code = "import sys, privet.tracking; print([n for n in ('tensorboard', 'wandb', 'mlflow') if n in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_the_events_of_tensorboard_stay_where_they_were_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("privet.tracking.tensorboard.check_installed", lambda *names: None)
+    monkeypatch.chdir(tmp_path)
+    assert tracking.TensorBoard("events")._directory == tmp_path / "events"

@@ -107,3 +107,31 @@ def test_what_a_run_is_given_once_is_refused_when_it_is_resumed(tmp_path):
 def test_whether_another_machines_run_may_continue_is_asked_of_resume_alone():
     assert "adopt" in inspect.signature(privet.Training.resume).parameters
     assert "adopt" not in inspect.signature(privet.Training.__init__).parameters
+
+
+def test_a_run_stays_where_it_began_if_the_working_directory_changes(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for place in (there, here):
+        place.mkdir()
+        monkeypatch.chdir(place)
+        began = setup(plan(steps=6), torch.zeros(N, D), Storage("run", anchor="anchor", checkpoint_every=1))
+        if place == there:
+            next(iter(began))
+            began.close()
+    before = {file.name: file.read_bytes() for file in (there / "run").iterdir()}
+    steps = iter(began)
+    next(steps)
+    monkeypatch.chdir(there)
+    assert len(list(steps)) == 5
+    began.close()
+    assert {file.name: file.read_bytes() for file in (there / "run").iterdir()} == before
+    assert began.directory == here / "run"
+    assert (here / "run" / "checkpoint.pt").stat().st_mtime_ns >= (here / "run" / "plan.json").stat().st_mtime_ns
+
+
+def test_the_paths_of_a_storage_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    storage = Storage("run", anchor="anchor")
+    assert (storage.directory, storage.anchor, storage.folder) == (tmp_path / "run", tmp_path / "anchor", tmp_path / "run")
+    assert dataclasses.replace(storage, checkpoint_every=3).folder == tmp_path / "run"
+    assert Storage().folder is None

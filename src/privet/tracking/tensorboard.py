@@ -28,7 +28,7 @@ class TensorBoard(Sink):
     def __init__(self, directory: str | Path, *, settings: Mapping[str, Any] | None = None, every: int | None = None) -> None:
         super().__init__(every)
         check_installed("TensorBoard", "tensorboard", "tensorboard")
-        self._directory, self._settings = Path(directory), dict(settings or {})
+        self._directory, self._settings = Path(directory).absolute(), dict(settings or {})
 
     @cached_property
     def _writer(self) -> Any:

@@ -19,7 +19,8 @@ class Storage:
     """Where a training is stored, and which budget pays for it; for `Training(..., directory=Storage(...))`.
 
     Args:
-        directory: directory of ledger, checkpoints and metrics; None keeps the ledger in memory, so the run cannot be resumed.
+        directory: directory of ledger, checkpoints and metrics; made absolute here. None keeps the ledger in memory, so the run
+            cannot be resumed.
         budget: budget that this run shares with others on the same data; the whole plan is drawn from it before the first step.
             A resumed run finds it by itself; if its file has moved, pass the budget at its new path.
         anchor: a file outside the directory that follows the ledger, so that a rolled-back directory, or a copy of one whose
@@ -67,6 +68,10 @@ class Storage:
             raise InvalidArgumentError("anchor", str(self.anchor), "left out without a directory", "It follows the ledger there.")
         if self.directory is None and (self.files or self.private):
             raise InvalidArgumentError("files", sorted({**self.files, **self.private}), "left out without a directory")
+        # A program that changes its working directory while it trains must not move the run, or write into another one.
+        for name in ("directory", "anchor"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, Path(getattr(self, name)).absolute())
 
     @classmethod
     def of(cls, place: str | Path | Storage | None) -> Storage:
