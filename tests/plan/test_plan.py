@@ -363,7 +363,7 @@ def test_what_is_no_schedule_is_refused(changes, words):
 )
 def test_a_schedule_by_which_the_bound_leaves_its_range_is_refused(bound, schedule, steps, factor):
     """The step at which it does would be spent before it fails."""
-    with pytest.raises(InvalidArgumentError, match=rf"bound_schedule is .*At a factor of {factor}, clipping\.bound is .*1e-12"):
+    with pytest.raises(InvalidArgumentError, match=rf"bound_schedule is {factor}; .*clipping\.bound is .*1e-12"):
         plan(clipping=Flat(bound), bound_schedule=schedule, steps=steps)
     undecided = plan(clipping=Flat(bound), bound_schedule=schedule, steps=None)
     with pytest.raises(InvalidArgumentError, match="bound_schedule is"):

@@ -88,7 +88,7 @@ class LinearGrad(OutputGrad):
 
 
 def product_norms(inputs: Tensor, gradients: Tensor) -> Tensor:
-    """Return ‖g aᵀ‖² from the norms of the factors, (B,) float64; NaN where a weight times one could leave the range of numbers."""
+    """Return ‖g aᵀ‖² from the norms of the factors, (B,) float64; NaN where one times a weight may leave the range of numbers."""
     a, g = factor_norms(inputs), factor_norms(gradients)
     unsafe = torch.maximum(a, g) >= _SAFE[inputs.dtype]
     return a.mul_(g).square_().masked_fill_(unsafe, torch.nan)
