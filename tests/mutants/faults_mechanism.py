@@ -200,7 +200,7 @@ TRAINING = [
     Mutant("dropped coordinates move by noise", "MaskState.apply",
            "masks = self._masks or {}", "masks = {}",
            among("test_masked_training", "test_ranked_noise_is_released_everywhere_and_moves_what_is_kept")),
-    Mutant("noise is for the last physical batch alone", "ClippedSummer._sum_draw",
+    Mutant("noise is for the last physical batch alone", "ClippedSummer.sum_draw",
            "summed if total is None else total.join(summed)", "summed",
            among("test_step_sums", "test_the_release_does_not_depend_on_the_physical_batch_size")),
     Mutant("a host's gradients add up", "TrainingState.put",

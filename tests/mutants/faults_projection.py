@@ -13,7 +13,7 @@ MUTANTS = [
     Mutant("projections of some parameters are left out", "clipping._estimate_norms",
            "for name, grad in tape.grads.items()", "for name, grad in list(tape.grads.items())[:1]",
            PROJECTIONS("test_contributions_of_a_network_follow_the_law")),
-    Mutant("every batch has directions of its own", "ClippedSummer._sum_draw",
+    Mutant("every batch has directions of its own", "ClippedSummer.sum_draw",
            "directions = Directions(self._words(4)) if isinstance(rule, Projected) else None", "directions = None",
            PROJECTIONS("test_steps_are_those_of_the_paper_in_physical_batches_of_any_size")),
     Mutant("an estimate that is not finite is a weight", "clip_projected",

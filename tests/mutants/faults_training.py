@@ -60,7 +60,7 @@ STEPS = [
     Mutant("an error of a step holds what caused it", "clipped_sums._explain_failures",
            "from None", "from error",
            SUMS("test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw")),
-    Mutant("a draw that ends early is a step", "ClippedSummer._sum_draw",
+    Mutant("a draw that ends early is a step", "ClippedSummer.sum_draw",
            'raise LedgerError("the reader of the data set ended early; the step counts as spent")',
            "assert total is not None\nreturn total",
            SUMS("test_a_draw_that_ends_early_is_an_error")),

@@ -26,7 +26,7 @@ from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, force_eager
-from privet.gradients.core.private import hide_warnings
+from privet.gradients.core.private import hide_warnings, hold_signals
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
 from privet.gradients.methods.calls import GuardedCalls, SharedCalls
@@ -163,6 +163,7 @@ class Simulation:
                     total = total.join(contribution(deltas, told, weights, start=total.part.stop))
         return total
 
+    @hold_signals()
     def _train(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor) -> _Trained | None:
         """Return the updates and weights of those of K clients whose training works; None if none does.
 

@@ -91,26 +91,20 @@ class ClippedSummer:
             StepError: something other than an example's own computation failed, such as a reading process that was killed. The
                 message does not depend on the draw.
         """
-        with hold_signals(), hide_warnings(), _explain_failures():
-            return self._sum_draw(reading, rule, masks, subspace)
-
-    def _sum_draw(
-        self,
-        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
-        rule: Rule,
-        masks: Masks | None,
-        subspace: Subspace | None,
-    ) -> ClippedSum:
         total: ClippedSum | None = None
         # The same directions for the whole step: directions per physical batch would depend on which examples share one.
         directions = Directions(self._words(4)) if isinstance(rule, Projected) else None
-        with preserve_generators():
-            for physical, groups in reading:
+        last = False
+        while not last:
+            # Signals wait for the end of a physical batch, not of the step: a draw may have many.
+            with hold_signals(), hide_warnings(), _explain_failures(), preserve_generators():
+                physical, groups = next(reading, (None, []))
+                if physical is None:
+                    raise LedgerError("the reader of the data set ended early; the step counts as spent")
                 summed = self._sum_batch(physical, groups, rule, masks, directions, subspace)
-                total = summed if total is None else total.join(summed)
-                if physical.last:
-                    return total
-        raise LedgerError("the reader of the data set ended early; the step counts as spent")
+                total, last = summed if total is None else total.join(summed), physical.last
+        assert total is not None
+        return total
 
     def _sum_batch(
         self,

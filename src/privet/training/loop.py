@@ -353,7 +353,8 @@ class Training(Unique):
         """Write a checkpoint now. This also happens every `checkpoint_every` steps and when a loop ends.
 
         Raises:
-            LedgerError: the training was closed, so that another process may have resumed the run, or writing failed.
+            LedgerError: the training was closed, so that another process may have resumed the run; another thread is taking a
+                step; or writing failed.
         """
         self._record.save()
 

@@ -15,6 +15,9 @@ from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.errors import LedgerError
+from privet.gradients.core.private import hold_signals
+from privet.gradients.core.state.guard import restore_left
+from privet.gradients.methods.left_passes import end_left_passes
 from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace
@@ -33,7 +36,7 @@ from privet.training.checks import (
     choose_physical_batch_size,
     note_kinds,
 )
-from privet.training.clipped_sums import ClippedSummer
+from privet.training.clipped_sums import ClippedSummer, StepError
 from privet.training.fresh import check_average, check_scheduler
 from privet.training.manifest.description import Parts
 from privet.training.observation.observers import Observers, learning_rate
@@ -101,6 +104,7 @@ class Stepper(Unique):
     ) -> None:
         model, optimizer, average = parts.model, parts.optimizer, parts.average
         check_one_process()
+        end_left_passes()
         refuse_inference_mode()
         refuse_anomaly_detection()
         check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
@@ -157,13 +161,11 @@ class Stepper(Unique):
                 yield step
         finally:
             self._loops -= 1
-            if self._stepping.acquire(blocking=False):  # else a step is being taken, and its own loop does this when it ends
-                try:
+            with self._begin() as free:
+                if free:  # else a step is being taken, and its own loop does this when it ends
                     if not self._loops:
                         self._stop_reading()
                     self._record.pause()
-                finally:
-                    self._stepping.release()
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
@@ -172,20 +174,28 @@ class Stepper(Unique):
         Raises:
             LedgerError: one is being taken, by another thread or by the code that calls this.
         """
-        if not self._stepping.acquire(blocking=False):
-            raise LedgerError("a step of this training is being taken already; take the next one after it has ended")
-        try:
+        with self._begin() as free:
+            if not free:
+                raise LedgerError("a step of this training is being taken already; take the next one after it has ended")
             yield
+
+    @contextmanager
+    def _begin(self) -> Iterator[bool]:
+        """Return a context in which no other step is taken, and whether none is being taken already."""
+        acquired = False
+        try:
+            with hold_signals():  # an interrupt in between would leave it acquired, and no step could ever be taken again
+                acquired = self._stepping.acquire(blocking=False)
+            yield acquired
         finally:
-            self._stepping.release()
+            if acquired:
+                self._stepping.release()
 
     def close(self) -> None:
         """Stop reading; close the record afterwards."""
-        if self._stepping.acquire(blocking=False):
-            try:
+        with self._begin() as free:
+            if free:
                 self._stop_reading()
-            finally:
-                self._stepping.release()
 
     def _next(self, update: Update | None) -> Step | None:
         """Take the next step; return None if there is none."""
@@ -229,6 +239,8 @@ class Stepper(Unique):
         self.reader.close()
 
     def _step(self, reading: Iterator[tuple[PhysicalBatch, list[Group]]], update: Update | None) -> Step:
+        end_left_passes()
+        restore_left(self._model)
         self._record.check_restored()
         self._record.save_if_due(self._checkpoint_every)
         refuse_inference_mode()
@@ -244,6 +256,11 @@ class Stepper(Unique):
         rule, masks = self.state.at(token.step)
         subspace = None if self._anchors is None else self._anchors.at(rule, masks, self.summer.method)
         clipped = self.summer.sum_draw(reading, rule, masks, subspace)
+        if restore_left(self._model):
+            raise StepError(
+                "the model could not be restored after it ran on an example, so that others may have met what it left: the sum "
+                "is not released, and the step counts as spent"
+            )
         if self._plan.sparsification is not None and self._plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         noised = release(clipped, token, self._source, self._plan.divisor, self._past_noise, self.reader.first)

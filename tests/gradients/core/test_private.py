@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from privet.gradients.core import private
 from privet.gradients.core.private import hide_warnings, hold_signals
 
 
@@ -74,11 +75,50 @@ def test_a_handler_runs_after_the_context():
         signal.signal(signal.SIGTERM, before)
 
 
-def test_an_interrupt_does_not_wait():
+def test_an_interrupt_waits():
     reached = []
     with pytest.raises(KeyboardInterrupt):
         _interrupt_inside(reached)
-    assert not reached
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_waits_for_the_outermost_context():
+    def run():
+        with hold_signals():
+            _interrupt_inside(reached)
+            reached.append(2)
+
+    reached = []
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert reached == [1, 2]
+
+
+def test_a_handler_that_raises_while_others_are_put_back_takes_no_signal_from_the_program():
+    def stop(number, frame):
+        raise SystemExit(3)
+
+    def interrupted(number, handler):
+        if handler is stop:  # as if the signal came just then
+            raise SystemExit(3)
+        return plain(number, handler)
+
+    plain = private._set_handler
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit), hold_signals():
+            patch.setattr(private, "_set_handler", interrupted)
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with hold_signals():
+            pass
+        assert signal.getsignal(signal.SIGTERM) is stop
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_other_threads_hold_no_signals():

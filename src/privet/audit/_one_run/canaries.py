@@ -21,6 +21,7 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import clipped_sum, trainable
 from privet.gradients.core.examples import count_examples, select_examples, split_batch
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.private import hold_signals
 from privet.gradients.methods.ghost import Program
 from privet.gradients.projection.forward_mode import directional_derivatives
 from privet.plan import Plan
@@ -243,6 +244,7 @@ class _ExampleAttack(Attack):
     def final(self) -> Array:
         return np.nan_to_num(self._before - self._losses())
 
+    @hold_signals()
     def _losses(self) -> Array:
         """Return the loss of each canary by itself, as in training."""
         examples, guard = split_batch(self._batch), self._program.guard

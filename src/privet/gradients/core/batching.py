@@ -14,6 +14,7 @@ __all__ = [
     "NestedTransformError",
     "PhysicalCall",
     "check_not_nested",
+    "end_left_levels",
     "is_batched",
     "is_wrapped",
     "run_by_internals",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +36,7 @@ from torch import Tensor
 from privet.errors import PrivetError
 
 _functorch: Any = torch._C._functorch
+_thread = threading.local()
 SEQUENCES = (list, tuple)  # not `list | tuple`, which would be made anew for every argument of every call
 
 
@@ -128,6 +131,7 @@ def vectorise_by_public_api(call: Callable[..., Tensor], token: Tensor, leaves: 
 def vectorise_by_internals(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any], own: Sequence[bool]) -> Tensor:
     """Implement `vectorise` with the internal calls that `torch.func.vmap` makes."""
     _prepare_vmap()
+    _list_outer_levels().append(_current_level())
     # Rules draw random numbers below vmap. Anything else would draw those of all examples from one stream.
     level = _functorch._vmap_increment_nesting(len(token), "error")
     try:
@@ -136,6 +140,29 @@ def vectorise_by_internals(call: Callable[..., Tensor], token: Tensor, leaves: S
         return _functorch._remove_batch_dim(result, level, len(token), 0)  # type: ignore[no-any-return]
     finally:
         _functorch._vmap_decrement_nesting()
+        _list_outer_levels().pop()
+
+
+def _list_outer_levels() -> list[int]:
+    """Return the levels outside of the passes of this thread that run, or that an interrupt left without their end."""
+    found: list[int] = _thread.__dict__.setdefault("outer", [])
+    return found
+
+
+def _current_level() -> int:
+    return _functorch.maybe_current_level() or 0
+
+
+def end_left_levels() -> int:
+    """End the transformations that passes of this thread have left active; return how many of the caller's are.
+
+    Call it between passes.
+    """
+    outer = _list_outer_levels()
+    while outer and _current_level() > outer[0]:
+        _functorch.pop_dynamic_layer_stack()
+    outer.clear()
+    return _current_level()
 
 
 @functools.cache

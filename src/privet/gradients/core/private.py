@@ -6,6 +6,7 @@ __all__ = ["hide_warnings", "hold_signals"]
 
 import contextlib
 import functools
+import importlib
 import signal
 import threading
 import warnings
@@ -14,6 +15,11 @@ from typing import Any
 
 from privet.gradients.core.wrapping import wrap_for_good
 
+# What `signal` itself calls, without the conversion to enumerations, which takes ten times as long as all the rest.
+_plain: Any = importlib.import_module("_signal")
+_get_handler, _set_handler = _plain.getsignal, _plain.signal
+# Interrupts are held first and released last.
+_NUMBERS = sorted(map(int, signal.valid_signals()), key=lambda number: (number != signal.SIGINT, number))
 _thread = threading.local()  # `hides` is true in a thread while warnings are not shown
 
 
@@ -36,25 +42,53 @@ def _unless_hidden(plain: Callable[..., Any]) -> Callable[..., Any]:
     return show
 
 
+class _Holder:
+    """Stands in for the handlers of signals, and notes the signals while it is active.
+
+    Not active, it calls the handlers: an exception on its way out, which leaves it in place, takes no signal from the program.
+    """
+
+    def __init__(self, *, active: bool) -> None:
+        self.active = active
+        self.handlers: dict[int, Callable[[int, Any], object]] = {}
+        self.noted: list[tuple[int, Any]] = []
+
+    def __call__(self, number: int, frame: Any) -> None:
+        if self.active:
+            self.noted.append((number, frame))
+        else:
+            self.handlers[number](number, frame)
+
+
+_last = _Holder(active=False)
+
+
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """Return a context in which signals wait for its end, apart from an interrupt that raises `KeyboardInterrupt`.
+    """Return a context in which signals, interrupts among them, wait for its end; nested uses do nothing.
 
-    What a handler raises, such as the SystemExit of `sys.exit`, would otherwise be taken for an exception of an example, and the
-    program could not be ended.
+    What a handler raises, such as the SystemExit of `sys.exit`, would otherwise be taken for an exception of an example. And an
+    interrupt could leave the model as an example has made it: any line may be interrupted, those that restore it too. So no
+    more than one pass, or one physical batch of a step, belongs into such a context.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread runs handlers
+    global _last
+    if _last.active or threading.current_thread() is not threading.main_thread():  # only the main thread runs handlers
+        yield
         return
-    noted: list[tuple[int, Any]] = []
-    found = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    handlers = {n: handler for n, handler in found.items() if callable(handler) and handler is not signal.default_int_handler}
-    for each in handlers:
-        signal.signal(each, lambda *call: noted.append(call))
+    holder = _Holder(active=True)
     try:
+        _last = holder
+        for number in _NUMBERS:
+            handler = _get_handler(number)
+            if callable(handler):
+                holder.handlers[number] = handler.handlers[number] if type(handler) is _Holder else handler
+                _set_handler(number, holder)
         yield
     finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-        for number, frame in noted:
-            handlers[signal.Signals(number)](number, frame)
+        try:
+            for number in reversed(holder.handlers):
+                _set_handler(number, holder.handlers[number])
+        finally:
+            holder.active = False
+            for number, frame in holder.noted:
+                holder.handlers[number](number, frame)

@@ -25,6 +25,7 @@ from privet.gradients.core.batching import vectorise
 from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import LossFunction, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
+from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws, GeneratorWatch
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
@@ -118,6 +119,7 @@ def _make_rerun(program: Program, calls: ExampleCalls, recorder: Recorder) -> Ca
     return again
 
 
+@hold_signals()
 def record(
     program: Program, examples: Examples, draws: Draws, *, coefficient: float = 1.0, batched_from_the_start: bool = False
 ) -> Tape:

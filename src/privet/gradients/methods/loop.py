@@ -22,6 +22,7 @@ from privet.gradients.core.derivation import begin_graph, is_older, iter_nodes
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import check_losses, force_eager
 from privet.gradients.core.per_example import DenseGrad
+from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
@@ -30,6 +31,7 @@ from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.tape import Tape
 
 
+@hold_signals()
 def differentiate(program: Program, examples: Examples, draws: Draws, seed: int, coefficient: float = 1.0) -> Tape:
     """Return the tape of a single example.
 

@@ -16,6 +16,7 @@ from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import force_eager
+from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
@@ -63,6 +64,7 @@ def disable_inner_dropout(model: nn.Module) -> Iterator[None]:
             layer.dropout = value
 
 
+@hold_signals()
 def _compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
     """Return the losses of a plain batch, with constant random numbers and isolated state.
 

@@ -14,12 +14,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from privet.errors import USER_ERRORS
 from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import Loss, check_losses, force_eager
+from privet.gradients.core.private import hold_signals
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 
 Vector = Mapping[str, Tensor]
 
 
+@hold_signals()
 def directional_derivatives(program: Program, examples: Examples, values: Vector, direction: Vector) -> Tensor:
     """Return ⟨gᵢ, v⟩ for every example, (B,) float64, by one forward-mode pass at these values of the parameters.
 

@@ -40,6 +40,7 @@ class TrainingState:
         average: average of the model's parameters over the steps, or None.
 
     Attributes:
+        model: as given.
         parts: name → state that a checkpoint contains.
         device: device of the parameters.
         iterates: past parameters for momentum.
@@ -54,7 +55,7 @@ class TrainingState:
         scheduler: torch.optim.lr_scheduler.LRScheduler | None,
         average: AveragedModel | None,
     ) -> None:
-        self._model, self._parameters = model, parameters
+        self.model, self._parameters = model, parameters
         self.device = next(iter(parameters.values())).device
         self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
@@ -91,7 +92,7 @@ class TrainingState:
         if self._scheduler is not None:
             check_scheduler(self._scheduler, self._optimizer, self._steps, fresh=True)
         if self._average is not None:
-            check_average(self._average, self._model, fresh=True)
+            check_average(self._average, self.model, fresh=True)
 
     def check_host_can_update(self) -> None:
         """Refuse a host that steps the optimizer itself if that would round its updates away.
@@ -140,7 +141,7 @@ class TrainingState:
         if self._scheduler is not None:
             self._scheduler.step()
         if self._average is not None:
-            self._average.update_parameters(self._model)
+            self._average.update_parameters(self.model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of what a host does not have, such as rule, masks and momentum as releases have changed them."""

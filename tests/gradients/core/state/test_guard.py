@@ -1,7 +1,11 @@
 """Isolation of state: modules, buffers, containers, closures and globals are restored after a pass, also after failures."""
 
 import array
+import contextlib
 import functools
+import inspect
+import signal
+import sys
 import threading
 from collections import deque
 
@@ -10,11 +14,13 @@ import pytest
 import torch
 from recording import cover
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
-from privet.errors import UnsupportedModelError
+from privet.errors import LedgerError, UnsupportedModelError
 from privet.gradients import per_example_norms
-from privet.gradients.core.state.guard import Guard
+from privet.gradients.core.state.guard import Guard, restore_left
 from privet.gradients.core.state.reachable import find_modules
+from privet.gradients.core.state.snapshot import Snapshot
 
 GLOBAL = [0]
 
@@ -583,3 +589,84 @@ def test_other_threads_may_start_threads_meanwhile():
         assert done.wait(60)
     waiting.join()
     assert started == [1]
+
+
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_an_interrupt_waits_until_the_model_is_restored(method):
+    class Interrupted(Stateful):
+        def forward(self, x):
+            signal.raise_signal(signal.SIGINT)
+            return super().forward(x)
+
+    model = Interrupted()
+    before, modules = held(model)
+    with pytest.raises(KeyboardInterrupt):
+        per_example_norms(model, lambda m, x: m(x).square().sum(1), torch.randn(4, 3), method=method)
+    assert held(model) == (before, modules)
+    assert not _get_current_function_mode_stack()
+    assert torch.func.vmap(torch.sin)(torch.zeros(2)).tolist() == [0, 0]
+
+
+LINES = len(inspect.getsource(Snapshot.restore).splitlines())
+
+
+@pytest.mark.parametrize("line", range(2, LINES))
+def test_what_interrupts_the_restoring_leaves_nothing(line):
+    """By a trace function, as no signal does it while signals are held."""
+    model, left = Stateful(), [1]
+    before, guard = held(model), Guard(model, lambda m, x: m(x), dict(model.named_parameters()))
+    code = Snapshot.restore.__code__
+
+    def interrupt(frame, event, argument):
+        if frame.f_code is not code:
+            return None
+        if event == "line" and frame.f_lineno == code.co_firstlineno + line and left:
+            left.pop()
+            raise KeyboardInterrupt
+        return interrupt
+
+    tracing = sys.gettrace()
+    try:
+        with contextlib.suppress(KeyboardInterrupt), guard.isolate():
+            model(torch.ones(1, 3))
+            sys.settrace(interrupt)
+    finally:
+        sys.settrace(tracing)
+    assert held(model) == before
+    assert not restore_left(model)
+
+
+def test_what_is_left_of_a_pass_is_restored_with_the_passes_inside_of_it(monkeypatch):
+    model = Stateful()
+    before, guard = held(model), Guard(model, lambda m, x: m(x), dict(model.named_parameters()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshot, "restore", lambda self: 1 / 0)
+        with contextlib.suppress(ZeroDivisionError), guard.isolate():
+            model(torch.ones(1, 3))
+            with guard.isolate():
+                model(torch.ones(1, 3))
+    assert held(model) != before
+    assert restore_left(model)
+    assert held(model) == before
+    assert not restore_left(model)
+
+
+def test_a_model_that_another_thread_runs_is_not_restored_meanwhile():
+    def run():
+        with guard.isolate():
+            inside.set()
+            done.wait()
+
+    model, inside, done = Stateful(), threading.Event(), threading.Event()
+    guard = Guard(model, lambda m, x: m(x), dict(model.named_parameters()))
+    thread = threading.Thread(target=run)
+    thread.start()
+    inside.wait()
+    try:
+        with pytest.raises(LedgerError, match="another thread"):
+            restore_left(model)
+        assert not restore_left(Stateful())
+    finally:
+        done.set()
+        thread.join()
+    assert not restore_left(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CONSTANT", "Contents", "is_same_table", "read_contents"]
+__all__ = ["CONSTANT", "Contents", "is_same_table", "read_contents", "restore_table"]
 
 import operator
 import types
@@ -54,6 +54,22 @@ def read_contents(own: dict[str, Any], earlier: Contents | None) -> Contents:
         elif name not in _TABLES:
             others.append((name, value))
     return Contents(own, own.copy(), empty, others)
+
+
+def restore_table(table: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Give a table its items back, in their order.
+
+    It is never empty meanwhile, and another call completes what an exception has interrupted.
+    """
+    if is_same_table(table, before):
+        return
+    table.update(before)
+    for name in table.keys() - before.keys():
+        del table[name]
+    if list(table) != list(before):
+        for name, value in before.items():
+            table.pop(name, None)
+            table[name] = value  # at the end
 
 
 def is_same_table(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

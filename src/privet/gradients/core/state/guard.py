@@ -6,20 +6,25 @@ that stayed on a module would otherwise be mistaken for an example's in the next
 
 from __future__ import annotations
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "restore_left"]
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from privet.errors import UnsupportedModelError
+from privet.errors import LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
 from privet.gradients.core.state.reachable import find_modules, list_modules, unwrap_all
 from privet.gradients.core.state.restoring import Restore, data_pointer
 from privet.gradients.core.state.snapshot import COPIED, Found, Snapshot, refuse_scripts
+
+# The passes that run, or that ended without being restored, in the order in which they began: what they replaced, the function
+# that puts torch's modes back, their guard and their thread.
+_begun: dict[Snapshot, tuple[Restore, Guard, threading.Thread]] = {}
 
 
 class Guard:
@@ -30,12 +35,14 @@ class Guard:
         parameters: the trained parameters: their bindings are restored; their values are never written to.
 
     Attributes:
+        model: as given.
         created: names of parameters and submodules that user code bound during a pass, and that were removed after it.
     """
 
     def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
         self.parameters = parameters
         others = list(find_modules(loss_fn).values())
+        self.model = model
         self._functions = unwrap_all(loss_fn)  # of whomever, while those that are found later are the user's
         self._roots, self._reached = [model, loss_fn, *others], [*list_modules(model), *others]
         self._found = Found()
@@ -52,6 +59,7 @@ class Guard:
             held: objects that examples hold, and may share with others.
         """
         modes, snapshot = _save_modes(), Snapshot(batched or torch.clone, self.iter_parameters, self._found)
+        _begun[snapshot] = modes, self, threading.current_thread()
         try:
             for function in self._functions:
                 snapshot.save_function(function)
@@ -63,8 +71,11 @@ class Guard:
             with forbid_calls():
                 yield
         finally:
-            self.created |= snapshot.restore()
-            modes()
+            try:
+                self._end(snapshot, modes)
+            except BaseException:  # such as an interrupt that no signal announces, whose second does not follow at once
+                self._end(snapshot, modes)
+                raise
         if snapshot.moved:
             raise UnsupportedModelError(
                 "the model or loss writes to a parameter, by replacing its memory, while it runs on an example; change "
@@ -75,6 +86,15 @@ class Guard:
                 "the model or loss draws from a generator of Python or NumPy of its own, whose numbers could not be new for each "
                 "example; draw with torch, or from the global generators of `random` and `numpy.random`"
             )
+
+    def _end(self, snapshot: Snapshot, modes: Restore) -> None:
+        """Restore what a pass replaced; after an exception, this can be called again."""
+        snapshot.restore()
+        self.created |= snapshot.created
+        modes()
+        # With the passes that ran inside of it: restored later, they would bring this pass's state back.
+        while snapshot in _begun:
+            del _begun[next(later for later in reversed(_begun) if _begun[later][2] is _begun[snapshot][2])]
 
     @property
     def modules(self) -> Sequence[nn.Module]:
@@ -96,6 +116,25 @@ class Guard:
         held = (x for module in self._reached for x in module.__dict__.values() if isinstance(x, Tensor))
         uncopied = (x for x in held if x.requires_grad or x.numel() > COPIED)
         return {data_pointer(x) for x in (*self.iter_parameters(), *buffers, *uncopied)}
+
+
+def restore_left(model: nn.Module) -> bool:
+    """Restore a model that a pass left as an example had made it, and return whether one did.
+
+    Call it between passes, before the model is saved or trained further. A pass restores the model itself, and tries again if it
+    is interrupted; so this concerns one that failed twice.
+
+    Raises:
+        LedgerError: another thread runs the model on examples.
+        Exception: what made restoring fail, if it fails again.
+    """
+    left = [(snapshot, *how) for snapshot, how in list(_begun.items()) if how[1].model is model]
+    if any(thread.is_alive() and thread is not threading.current_thread() for *_, thread in left):
+        raise LedgerError("another thread runs the model on examples now; save the model, or take a step, after it has ended")
+    for snapshot, modes, guard, _ in left:  # the first that began holds the state before all of them
+        if snapshot in _begun:
+            guard._end(snapshot, modes)
+    return bool(left)
 
 
 def _save_modes() -> Restore:

@@ -176,7 +176,11 @@ def save_items(container: Any) -> Restore:
         items = list(kind.__iter__(container))
 
         def restore() -> None:
-            if list(map(id, kind.__iter__(container))) != list(map(id, items)):
+            if list(map(id, kind.__iter__(container))) == list(map(id, items)):
+                return
+            if kind is list:
+                kind.__setitem__(container, slice(None), items)
+            else:
                 kind.clear(container)
                 (kind.update if kind is set else kind.extend)(container, items)
 
@@ -283,9 +287,9 @@ def save_generator(generator: Any, drawn: Callable[[], None]) -> Restore:
 
     def restore() -> None:
         if kept is None or pickle.dumps(read(generator)) != kept:
-            write(generator, before)
             if kept is not None:
                 drawn()
+            write(generator, before)
 
     return restore
 

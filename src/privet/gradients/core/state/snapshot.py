@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import Bindings, read_bindings
-from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents
+from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents, restore_table
 from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
     FUNCTIONS,
@@ -95,6 +95,7 @@ class Snapshot:
     Attributes:
         modules: those saved, with the ones that are not registered but held by a container, an object or a function.
         found: what the next snapshot need not look at again.
+        created: names of parameters and submodules that were bound by the time of `restore`.
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
         drawn: whether numbers had been drawn by then from a generator of Python or NumPy that is not a global one.
     """
@@ -105,6 +106,7 @@ class Snapshot:
         self._tables: list[tuple[type, str, dict[str, Any], dict[str, Any]]] = []
         self.modules: list[nn.Module] = []
         self.moved = self.drawn = False
+        self.created: set[str] = set()
         self._empty: list[Any] = []
         self._kinds: list[type] = []  # of the modules
         self._parameters: list[tuple[Tensor, type, dict[str, Any], bool, Tensor]] = []
@@ -232,32 +234,35 @@ class Snapshot:
         for each in find_user_classes(kind):
             self.save_class(each)
 
-    def restore(self) -> set[str]:
-        """Restore everything; return the names of parameters and submodules that were bound since."""
-        created = set()
+    def restore(self) -> None:
+        """Restore everything. It can be called again after an exception, such as an interrupt, at any line of it."""
         for module, owner, contents in zip(self.modules, self._kinds, self.found.modules.values(), strict=False):
             restore_object(module, owner, contents.own)
-            contents.own.clear()
-            contents.own.update(contents.held)
+            restore_table(contents.own, contents.held)
         for kind, name, table, before in self._tables:
             if (table or before) and not is_same_table(table, before):
                 if name != "_buffers":
-                    created |= {f"{kind.__name__}.{each}" for each, value in table.items() if value is not before.get(each)}
-                table.clear()
-                table.update(before)
+                    self.created |= {f"{kind.__name__}.{each}" for each, value in table.items() if value is not before.get(each)}
+                restore_table(table, before)
         for parameter, its_kind, attributes, asked, memory in self._parameters:
             restore_object(parameter, its_kind, attributes)
             if parameter.data_ptr() != memory.data_ptr() or parameter.shape != memory.shape:
-                parameter.data, self.moved = memory, True
+                self.moved = True
+                parameter.data = memory
             if parameter.requires_grad != asked:
                 parameter.requires_grad_(asked)
         for container in filter(None, self._empty):
             container.clear()
         for bindings in self.found.functions.values():
             bindings.restore()
+        failed: BaseException | None = None
         for undo in self._undo:
-            undo()
-        return created
+            try:
+                undo()
+            except BaseException as error:  # the others must be undone nevertheless
+                failed = error
+        if failed is not None:
+            raise failed
 
     def save(self, value: Any, depth: int = _DEPTH) -> None:
         """Save the contents of a module, a function, a tensor, a container or an object, each once."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from privet.errors import USER_ERRORS
-from privet.gradients.core.state.contents import is_same_table
+from privet.gradients.core.state.contents import is_same_table, restore_table
 from privet.gradients.core.state.reachable import read_attributes
 from privet.gradients.core.state.restoring import Restore
 
@@ -47,8 +47,7 @@ def save_function_attributes(function: types.FunctionType) -> Restore:
         if _read_annotations(function) is not annotations:
             function.__annotations__ = annotations
         if (annotations or kept) and not is_same_table(annotations, kept):
-            annotations.clear()
-            annotations.update(kept)
+            restore_table(annotations, kept)
 
     return restore
 
@@ -82,9 +81,7 @@ def save_partial(value: functools.partial[Any]) -> Restore:
     def restore() -> None:
         if not all(map(operator.is_, (value.func, value.args, value.keywords), before)):
             value.__setstate__((*before, value.__dict__))  # type: ignore[attr-defined]
-        if not is_same_table(value.keywords, named):
-            value.keywords.clear()
-            value.keywords.update(named)
+        restore_table(value.keywords, named)
 
     return restore
 
