@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import enum
 import pathlib
+import threading
 import types
 
 import cases
@@ -17,10 +18,12 @@ from torch.utils import _pytree as pytree
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import per_example_norms
+from privet.gradients.core.batching import vectorise
 from privet.gradients.core.examples import Examples, split_batch, stack
 from privet.gradients.methods import passes as module_of_passes
 from privet.gradients.methods.tape import Tape
 from privet.gradients.probe import probe as module_of_probe
+from privet.gradients.probe.probe import _batched_tensors, refuse_survivors
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, join_examples, make_synthetic, make_synthetic_items
 
 LEAF = pytree.tree_structure(0)
@@ -564,3 +567,39 @@ def test_a_model_in_low_precision_is_compared_loosely():
     torch.manual_seed(0)
     model = nn.Sequential(Rounded(40, 80), nn.GroupNorm(4, 80), Rounded(80, 40), nn.Tanh(), nn.Linear(40, 3))
     assert probe(model, classify, labelled(40)) == "ghost"
+
+
+def test_tensors_of_a_pass_in_another_thread_are_no_state():
+    def loss(model, x):
+        rows = [x * 1]
+        inside.set()
+        goes_on.wait(5)
+        return model(rows[0])[:, 0]
+
+    inside, goes_on, older = threading.Event(), threading.Event(), _batched_tensors()
+    thread = threading.Thread(target=lambda: per_example_norms(nn.Linear(2, 1), loss, torch.zeros(3, 2), method="ghost"))
+    thread.start()
+    inside.wait(5)
+    assert len(_batched_tensors()) > len(older)
+    timer = threading.Timer(0.2, goes_on.set)
+    timer.start()
+    try:
+        refuse_survivors(older)
+    except UnsupportedModelError:
+        pytest.fail("they were taken for the model's")
+    finally:
+        timer.join()
+        thread.join()
+
+
+def test_a_tensor_that_is_kept_is_seen_beside_other_threads():
+    kept, older, ends = [], _batched_tensors(), threading.Event()
+    thread = threading.Thread(target=ends.wait)
+    thread.start()
+    vectorise(lambda token: kept.append(token) or token, torch.zeros(3), (), ())
+    try:
+        with pytest.raises(UnsupportedModelError, match="keeps a tensor"):
+            refuse_survivors(older)
+    finally:
+        ends.set()
+        thread.join()

@@ -17,17 +17,21 @@ __all__ = [
     "end_left_levels",
     "is_batched",
     "is_wrapped",
+    "note_pass",
     "run_by_internals",
     "run_by_public_api",
     "run_on_physical_batch",
     "vectorise",
     "vectorise_by_internals",
     "vectorise_by_public_api",
+    "wait_for_other_threads",
 ]
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +41,7 @@ from privet.errors import PrivetError
 
 _functorch: Any = torch._C._functorch
 _thread = threading.local()
+_running: dict[object, threading.Thread] = {}  # the passes of all threads
 SEQUENCES = (list, tuple)  # not `list | tuple`, which would be made anew for every argument of every call
 
 
@@ -141,6 +146,24 @@ def vectorise_by_internals(call: Callable[..., Tensor], token: Tensor, leaves: S
     finally:
         _functorch._vmap_decrement_nesting()
         _list_outer_levels().pop()
+
+
+@contextlib.contextmanager
+def note_pass() -> Iterator[None]:
+    """Return a context for a pass, outside of which none of its batched tensors is left, unless user code keeps one."""
+    key = object()
+    _running[key] = threading.current_thread()
+    try:
+        yield
+    finally:
+        del _running[key]
+
+
+def wait_for_other_threads() -> None:
+    """Wait until the passes have ended that other threads are running now; those that they begin meanwhile may go on."""
+    others = {key: thread for key, thread in list(_running.items()) if thread is not threading.current_thread()}
+    while any(key in _running and thread.is_alive() for key, thread in others.items()):
+        time.sleep(0.001)
 
 
 def _list_outer_levels() -> list[int]:

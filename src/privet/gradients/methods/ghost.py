@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.gradients import layers  # noqa: F401
-from privet.gradients.core.batching import vectorise
+from privet.gradients.core.batching import note_pass, vectorise
 from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import LossFunction, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
@@ -119,6 +119,7 @@ def _make_rerun(program: Program, calls: ExampleCalls, recorder: Recorder) -> Ca
     return again
 
 
+@note_pass()
 @hold_signals()
 def record(
     program: Program, examples: Examples, draws: Draws, *, coefficient: float = 1.0, batched_from_the_start: bool = False

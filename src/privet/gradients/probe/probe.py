@@ -11,7 +11,10 @@ __all__ = ["MADE_UP", "probe", "probe_first_suitable", "refuse_batch_statistics"
 
 import contextlib
 import gc
+import threading
+import time
 import types
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -19,7 +22,7 @@ from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
 from privet.errors import PrivetError, UnsupportedModelError
-from privet.gradients.core.batching import is_batched
+from privet.gradients.core.batching import is_batched, wait_for_other_threads
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, check_loss_function
 from privet.gradients.core.randomness import Draws, draw_torch_seed
@@ -38,6 +41,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 # For models that compute in lower precision; for norms, which may be too large but not too small.
 _LOOSE, _NORM = 3e-2, 1e-3
 _NEGLIGIBLE = 1e-6
+_PAUSES = (0.0, 0.01, 0.05)  # seconds, for other threads to let go of tensors
 
 MADE_UP = "a made-up example of the real shapes"
 _FIX = (
@@ -270,19 +274,32 @@ def refuse_survivors(older: list[Tensor]) -> None:
             code cannot reach them.
     """
     known = set(map(id, older))
-    if all(id(x) in known for x in _batched_tensors()):
+    new = [weakref.ref(x) for x in _batched_tensors() if id(x) not in known]
+    if not new:
         return
+    # Another thread has such tensors in its passes, and for a moment after one; what is kept is there after that, too.
+    wait_for_other_threads()
     gc.collect()
     gc.unfreeze()  # the referrer may be an older object
-    left = _batched_tensors()
-    ours = [left, older]
-    for x in left:
-        holders = [r for r in gc.get_referrers(x) if not any(r is own for own in ours) and not isinstance(r, types.FrameType)]
-        if id(x) not in known and holders:
-            raise UnsupportedModelError(
-                "the model or loss keeps a tensor of an example after the pass (in a global, a closure or an object); keep no "
-                "tensors, or only Python numbers"
-            )
+    for pause in _PAUSES if threading.active_count() > 1 else (0.0,):
+        time.sleep(pause)
+        if not _is_any_held(new, older):
+            return
+        gc.collect()
+    raise UnsupportedModelError(
+        "the model or loss keeps a tensor of an example after the pass (in a global, a closure or an object); keep no "
+        "tensors, or only Python numbers"
+    )
+
+
+def _is_any_held(known: list[weakref.ref[Tensor]], older: list[Tensor]) -> bool:
+    """Return whether a Python object other than these lists refers to one of these tensors."""
+    left = [x for x in (each() for each in known) if x is not None]
+    return any(
+        holder is not left and holder is not older and not isinstance(holder, types.FrameType)
+        for x in left
+        for holder in gc.get_referrers(x)
+    )
 
 
 def _name_of(program: Program, tensor: Tensor) -> str:
