@@ -357,7 +357,7 @@ def test_what_is_no_schedule_is_refused(changes, words):
     ("bound", "schedule", "steps", "factor"),
     [
         (1e-11, Geometric(rate=0.5, final=0.01), 10, "0.01"),
-        (1e11, Piecewise((1.0, 200.0), (0.75,)), 4, "200"),
+        (1e11, Piecewise((1.0, 200.0), (0.75,)), 4, r"200\.0"),
         (1e-11, Table((1.0, 0.001, 1.0)), privet.epochs(1), "0.001"),
     ],
 )
