@@ -77,8 +77,7 @@ CHOICE = "test_the_cheapest_way_follows_from_the_sizes"
 MISSED = "test_no_way_to_measure_a_convolution_misses_a_long_gradient"
 NORMS = [
     Mutant("one position: the norm of the patch is missing", "norms._norms_of_product",
-           "(factor_norms(geometry.patches(x)) * factor_norms(geometry.split_groups(grad)))",
-           "factor_norms(geometry.split_groups(grad))",
+           "product_norms(geometry.patches(x), ", "product_norms(torch.ones_like(geometry.patches(x)), ",
            tape("conv1d one position")),
     Mutant("formed: rounding is not allowed for", "norms._norms_of_formed",
            "round_up(squared_norms(linear.materialize()), linear)", "squared_norms(linear.materialize())",

@@ -462,7 +462,7 @@ CORE = [
            "if any(is_older(node, began)", "if False and any(is_older(node, began)",
            among("test_ghost", "test_a_tensor_that_was_made_of_parameters_before_is_refused")),
     Mutant("functions without a batching rule are computed on the first example", "ExampleCalls._one_by_one.below",
-           "tensor[position]", "tensor[0]",
+           "tensor[position].clone()", "tensor[0].clone()",
            among("test_calls", "test_a_function_without_a_batching_rule_is_computed_for_each_example")),
     Mutant("what autograd found itself is not missed", "ghost._run",
            "if missed:", "if False:",

@@ -3,12 +3,11 @@
 from mutant import Mutant, among, scarce, tape
 
 LINEAR = [
-    Mutant("one position: the square of one factor is missing", "LinearGrad.squared_norms",
-           "(factor_norms(self.inputs) * factor_norms(self.gradients))",
-           "factor_norms(self.inputs) * factor_norms(self.gradients)",
+    Mutant("one position: the square is missing", "product_norms",
+           "a.mul_(g).square_()", "a.mul_(g)",
            tape("linear")),
-    Mutant("one position: the norm of the output gradient alone", "LinearGrad.squared_norms",
-           "(factor_norms(self.inputs) * factor_norms(self.gradients))", "factor_norms(self.gradients)",
+    Mutant("one position: the norm of the output gradient alone", "product_norms",
+           "a.mul_(g).square_()", "g.square_()",
            tape("linear, one position")),
     Mutant("positions' norms add up instead of their gradients", "gram_sums",
            "first.mul_(second)", "torch.diag_embed(first.mul_(second).diagonal(dim1=1, dim2=2))",

@@ -139,7 +139,7 @@ CLIPPING = [
     Mutant("the schedule is a step behind", "ClippingState.at",
            "_factors[step - 1]", "_factors[max(step - 2, 0)]",
            among("test_step_sums", "test_every_step_clips_to_its_own_bound")),
-    Mutant("only the first bound of a schedule is checked", "Plan._check_factors",
+    Mutant("only the first bound of a schedule is checked", "Declaration._check_factors",
            "choose(self.bound_factors())) for choose in (np.min, np.max)", "self.bound_factors()[0]) for _ in range(1)",
            among("test_plan", "test_a_schedule_by_which_the_bound_leaves_its_range_is_refused[1e-11-schedule0-10-0.01]")),
 ]  # fmt: skip

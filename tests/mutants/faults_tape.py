@@ -4,7 +4,7 @@ from functools import partial
 
 from mutant import Mutant, among, scarce, tape
 
-LOW = partial(among, "test_low_precision")
+LOW, CANCELLING = partial(among, "test_low_precision"), partial(among, "test_cancelling_examples")
 
 BY_CHANCE = "test_sizes_that_equal_the_number_of_examples_are_not_believed"
 MASKS_SCARCE = "test_the_tape_agrees_when_memory_is_scarce"
@@ -14,10 +14,10 @@ JOINED = among("test_norms", "test_joined_tensors_have_the_same_squared_norms_in
 
 USES = [
     Mutant("rounding is not allowed for", "add_rounding_error",
-           "torch.add(squares.sqrt(), bound, alpha=(1 + terms) / 2 * torch.finfo(dtype).eps).square_()", "squares",
+           "norms.add_(bound, alpha=(1 + terms) * unit)", "norms",
            ROUNDING),
     Mutant("many equal terms are allowed no more rounding than one", "add_rounding_error",
-           "(1 + terms) / 2 *", "1 *",
+           "alpha=(1 + terms) * unit", "alpha=2 * unit",
            among("test_rounding", "test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_the_bound")),
     Mutant("rounding is not allowed for where gradients are formed", "PerExampleGrad.squared_norms",
            "round_up(torch.cat(parts), self)", "torch.cat(parts)",
@@ -59,12 +59,30 @@ SEVERAL = [
     Mutant("the third use is forgotten in gradients", "SummedGrads.materialize",
            "grad in self.grads[1:]", "grad in self.grads[1:2]",
            scarce("module called three times")),
-    Mutant("the third use is forgotten in sums", "SummedGrads.weighted_sum",
+    Mutant("rounding of other examples is not allowed for", "add_rounding_error",
+           ".add_(cancelled, alpha=others)", "",
+           CANCELLING("test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound[tied-10000.0-Flat]")),
+    Mutant("kinds are added up over the examples before they cancel", "SummedGrads.weighted_sum",
+           "sum_formed(self, weights)", "sum(grad.weighted_sum(weights) for grad in self.grads)",
+           CANCELLING("test_terms_of_different_kinds_are_added_before_the_examples")),
+    Mutant("derived weights are added up before they cancel", "DerivedGrad.weighted_sum",
+           "if self.derivation.span is None:", "if False:",
+           CANCELLING("test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound[centred with a gain-10000.0-Flat]")),
+    Mutant("formed gradients carry the weights of the first block", "sum_formed",
+           "weights[block]", "weights[: block.stop - block.start]",
+           among("test_sums", "test_formed_sums_of_several_blocks")),
+    Mutant("a huge factor times a weight overflows", "product_norms",
+           ".masked_fill_(unsafe, torch.nan)", "",
+           CANCELLING("test_an_example_of_huge_input_and_no_gradient_changes_nothing[Automatic-auto]")),
+    Mutant("a weight is infinite in float32", "Tape.weighted_sum",
+           "row.clamp(max=_LARGEST)", "row",
+           CANCELLING("test_an_example_of_huge_input_and_no_gradient_changes_nothing[Steep-loop]")),
+    Mutant("the third use is forgotten in sums", "SeparateGrads.weighted_sum",
            "grad in self.grads[1:]", "grad in self.grads[1:2]",
            scarce("module called three times")),
-    Mutant("one use alone carries the weights", "SummedGrads.weighted_sum",
+    Mutant("one use alone carries the weights", "SeparateGrads.weighted_sum",
            "grad.weighted_sum(weights)", "grad.weighted_sum(torch.ones_like(weights))",
-           tape("module called on different lengths")),
+           scarce("module called three times")),
     Mutant("rounding of one use alone is allowed for", "SummedGrads.abs_norm_bound",
            "torch.stack([grad.abs_norm_bound() for grad in self.grads]).sum(0)", "0 * self.grads[0].abs_norm_bound()",
            ROUNDING),
@@ -95,9 +113,6 @@ DERIVED = [
     Mutant("sums go back through the Jacobian without weights", "DerivedGrad.weighted_sum",
            "weighted_sum(weights)", "weighted_sum(torch.ones_like(weights))",
            tape("weight norm")),
-    Mutant("rounding in the Jacobian's product is not allowed for", "DerivedGrad.abs_norm_bound",
-           "return self.inner", "return 0 * self.inner",
-           ROUNDING),
 ]  # fmt: skip
 
 NORMS = [

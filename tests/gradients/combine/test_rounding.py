@@ -12,6 +12,7 @@ from privet.gradients import clipped_sum
 from privet.gradients.combine.derived import Derivation, pull_back
 from privet.gradients.combine.rows import GroupedGrad
 from privet.gradients.combine.sums import sum_grads
+from privet.gradients.core import per_example
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
@@ -83,6 +84,13 @@ SIZES = pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
 LEFT = pytest.mark.parametrize("left", [1.0, 1e-3, 1e-6, 1e-8])
 
 
+@pytest.fixture
+def alone(monkeypatch):
+    """No allowance for other examples, which would hide that another one is missing."""
+    monkeypatch.setattr(per_example, "_OTHERS", 0)
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("name", list(grads(1.0, 1.0, 0)))
 @SIZES
 @LEFT

@@ -5,6 +5,8 @@ import torch
 
 from privet.clipping import Flat
 from privet.gradients.combine.sums import TiedEmbeddingGrads, sum_grads
+from privet.gradients.core import norms, per_example
+from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 from privet.gradients.layers.linear import LinearGrad
 from privet.gradients.methods.tape import Tape, clip
@@ -26,8 +28,9 @@ def test_a_table_and_a_head_that_nearly_cancel_are_measured_again(size, left):
     assert exact / 3 * (1 - 1e-2) <= float(sums["w"].double().norm()) <= exact / 3
 
 
-def test_a_table_and_a_head_that_cancel_in_part_are_not_measured_too_short():
+def test_a_table_and_a_head_that_cancel_in_part_are_not_measured_too_short(monkeypatch):
     """The remainder is 6 % of either term, so rounding of the three squares is relatively a thousand times larger."""
+    monkeypatch.setattr(per_example, "_OTHERS", 0)  # what is added for other examples would hide it
     torch.manual_seed(0)
     examples, width = 400, 50
     looked_up = torch.randn(examples, 1, width)
@@ -40,3 +43,13 @@ def test_a_table_and_a_head_that_cancel_in_part_are_not_measured_too_short():
     assert found.isfinite().all()
     assert (found >= exact * (1 - 1e-9)).all()
     assert (found <= exact * (1 + 2e-2)).all()
+
+
+@pytest.mark.parametrize("working_set", [1, 40, 1 << 20])
+def test_formed_sums_of_several_blocks(working_set, monkeypatch):
+    monkeypatch.setattr(norms, "CACHE", working_set)
+    torch.manual_seed(0)
+    terms = [LinearGrad(torch.randn(7, 2, 4), torch.randn(7, 2, 3)), DenseGrad(torch.randn(7, 3, 4))]
+    weights = torch.rand(7)
+    expected = sum(torch.einsum("b,bij->ij", weights, each.materialize()) for each in terms)
+    torch.testing.assert_close(sum_grads(terms).weighted_sum(weights), expected)

@@ -581,7 +581,7 @@ def test_tensors_of_a_pass_in_another_thread_are_no_state():
     thread.start()
     inside.wait(5)
     assert len(_batched_tensors()) > len(older)
-    timer = threading.Timer(0.2, goes_on.set)
+    timer = threading.Timer(2.0, goes_on.set)  # longer than all pauses and collections of garbage
     timer.start()
     try:
         refuse_survivors(older)

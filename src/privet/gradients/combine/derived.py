@@ -53,10 +53,6 @@ class DerivedGrad(WrappedGrad):
         """Return ‖gᵢ‖²: those for the derived tensor if it is a view of the parameter without repeated entries."""
         return super().squared_norms() if self.derivation.span is None else self.inner.squared_norms()
 
-    def abs_norm_bound(self) -> Tensor:
-        """Return the bound for the derived tensor."""
-        return self.inner.abs_norm_bound()
-
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
         if self.derivation.span is None:
