@@ -72,7 +72,7 @@ MUTANTS = [
            "vectorise and not (same or random)", "False",
            ISOLATED("test_clients_that_would_differ_together_are_not_trained_together")),
     Mutant("a list of clients is that of its owner", "_Sequence.__init__",
-           "tuple(clients) if isinstance(clients, list) else clients", "clients",
+           "tuple(clients) if type(clients) is list else clients", "clients",
            CLIENTS("test_a_list_of_clients_that_changes_between_rounds_changes_no_client")),
     Mutant("clients change between rounds", "Simulation.gather",
            "check_same_entries(self._entries)", "",

@@ -52,7 +52,7 @@ class _Sequence(BatchDataset):
 
     def __init__(self, clients: Sequence[Any]) -> None:
         # A list that grows or is sorted between rounds must not give a client to two entries.
-        self._clients = tuple(clients) if isinstance(clients, list) else clients
+        self._clients = tuple(clients) if type(clients) is list else clients
 
     def __len__(self) -> int:
         return len(self._clients)

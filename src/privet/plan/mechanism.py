@@ -6,7 +6,7 @@ __all__ = ["Epochs", "PrivacyMechanism", "check_own", "check_type", "epochs"]
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,8 +40,24 @@ def epochs(number: float) -> Epochs:
     return Epochs(number)
 
 
+class _Tabulated:
+    """Has a place for the factors of schedules beside the arguments, so that `vars(plan)` are these alone."""
+
+    __slots__ = ("_tables",)
+
+    # Name of a schedule → its factors, of all that is not constant, once the number of steps is known.
+    _tables: dict[str, Factors]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tables": self._tables}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+
 @dataclass(frozen=True, kw_only=True)
-class PrivacyMechanism:
+class PrivacyMechanism(_Tabulated):
     """Noised sums over sampled examples, regardless of the summands: everything that determines ε.
 
     A `privet.Plan` is a mechanism that also states the summands and their clipping.
@@ -65,9 +81,6 @@ class PrivacyMechanism:
     adjacency: str = "add-remove"
     noise: NoiseMechanism = field(default_factory=Gaussian)
     unit: str | accounting.Unit = "one example"
-
-    # Name of a schedule → its factors, of all that is not constant, once the number of steps is known.
-    _tables: ClassVar[dict[str, Factors]]
 
     def __post_init__(self) -> None:
         count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")

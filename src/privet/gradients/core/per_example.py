@@ -141,9 +141,14 @@ def round_up(squares: Tensor, grad: PerExampleGrad) -> Tensor:
     return add_rounding_error(squares, grad.abs_norm_bound(), grad.dtype, grad.summands)
 
 
-def add_rounding_error(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
-    """Compute `round_up` for a known `abs_norm_bound` and number of terms."""
+def add_rounding_error(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1, *, in_order: bool = False) -> Tensor:
+    """Compute `round_up` for a known `abs_norm_bound` and number of terms.
+
+    With `in_order`, sums add all terms of one example before those of the next, which are then not rounded by more.
+    """
     norms, unit = squares.sqrt(), torch.finfo(dtype).eps / 2
+    if in_order:
+        return norms.add_(bound, alpha=(1 + terms) * unit).square_()
     cancelled = torch.sub(bound, norms, alpha=_USUAL).clamp_(min=0)
     others = _OTHERS * (1 + terms / _PANEL) * unit
     return norms.add_(bound, alpha=(1 + terms) * unit).add_(cancelled, alpha=others).square_()

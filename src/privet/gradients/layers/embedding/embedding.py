@@ -61,7 +61,8 @@ class EmbeddingGrad(OutputGrad):
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖²: gradients at equal indices within an example are added before the norm is taken."""
-        return add_rounding_error(*load_kernels().measure(self.indices, self.gradients, self.padding), self.dtype)
+        squares, rounding = load_kernels().measure(self.indices, self.gradients, self.padding)
+        return add_rounding_error(squares, rounding, self.dtype, in_order=self.device.type == "cpu")
 
     def abs_norm_bound(self) -> Tensor:
         """Return Σₜ |gₜ|."""
