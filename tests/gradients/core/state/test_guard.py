@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections import deque
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -596,12 +597,14 @@ def test_an_interrupt_waits_until_the_model_is_restored(method):
     class Interrupted(Stateful):
         def forward(self, x):
             signal.raise_signal(signal.SIGINT)
+            went_on.put(1)
             return super().forward(x)
 
-    model = Interrupted()
+    model, went_on = Interrupted(), SimpleQueue()  # which is not restored
     before, modules = held(model)
     with pytest.raises(KeyboardInterrupt):
         per_example_norms(model, lambda m, x: m(x).square().sum(1), torch.randn(4, 3), method=method)
+    assert not went_on.empty()
     assert held(model) == (before, modules)
     assert not _get_current_function_mode_stack()
     assert torch.func.vmap(torch.sin)(torch.zeros(2)).tolist() == [0, 0]

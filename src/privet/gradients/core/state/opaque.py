@@ -27,8 +27,6 @@ _HOLDERS: tuple[type, ...] = (
 
 def list_held(value: Any) -> list[Any]:
     """Return what an object of these kinds holds; nothing for objects of other kinds."""
-    if isinstance(value, memoryview):
-        return [outer for inner in gc.get_referents(value) for outer in gc.get_referents(inner)]
     return gc.get_referents(value) if isinstance(value, _HOLDERS) else []
 
 
