@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from privet.clipping import Automatic, Flat, Normalize
+from privet.clipping import Automatic, Flat, Normalize, Projected
 from privet.clipping.base import NormRule
 from privet.gradients import clipped_sum
 from privet.gradients.combine.sums import sum_grads
@@ -135,6 +135,21 @@ def test_an_example_of_huge_input_and_no_gradient_changes_nothing(rule, method):
 
     found, rest = (clipped_sum(model, loss, each, rule, method=method).tensors for each in ((x, y), (x[1:], y[1:])))
     torch.testing.assert_close(found, rest, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "factor"), [(1e37, 0.0), (3e38, 1e-42), (3e37, 1e-45)])
+@pytest.mark.parametrize("positions", [1, 3])
+def test_projected_gradients_of_huge_inputs_are_finite(positions, size, factor):
+    """Their directions are random, so only the other examples' part of the sum is known: it is finite."""
+    torch.manual_seed(0)
+    model, x, u = nn.Linear(6, 20), torch.randn(9, positions, 6), torch.randn(9, 20)
+    x[0], u[0] = size, factor
+
+    def loss(m, batch):
+        return (m(batch[0]).sum(1) * batch[1]).sum(1)
+
+    found = clipped_sum(model, loss, (x, u), Projected(Automatic(1.0), projections=30)).tensors
+    assert all(bool(each.isfinite().all()) and bool(each.any()) for each in found.values())
 
 
 @pytest.mark.parametrize(("bound", "d", "p"), [(1e-4, 4096, 64), (1e-8, 128, 4)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LONG", "MARGIN", "Groups", "Tape", "clip", "precise_norms"]
+__all__ = ["LONG", "MARGIN", "Groups", "Tape", "clip", "precise_norms", "sum_precisely"]
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -139,9 +139,23 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
     finite = exact.isfinite().all(0)
     norms[:, odd] = torch.where(finite, exact, torch.inf)
     weights, statistics = weigh(rule, norms, groups)
-    weights = weights * MARGIN
+    return {**_sum_apart(tape, precise, groups, weights * MARGIN, odd, finite), **statistics}, norms
+
+
+def sum_precisely(tape: Tape, groups: Groups, weights: Tensor) -> dict[str, Tensor]:
+    """Return Σᵢ wᵢ·gᵢ, in float64 for examples that float32 cannot represent, and without those that are not finite there."""
+    odd = (~(tape.group_norms(groups) < LONG).all(0)).nonzero().flatten()
+    precise = tape.index_select(odd).double()
+    return _sum_apart(tape, precise, groups, weights, odd, precise.group_norms(groups).isfinite().all(0))
+
+
+def _sum_apart(
+    tape: Tape, precise: Tape, groups: Groups, weights: Tensor, odd: Tensor, finite: Tensor
+) -> dict[str, Tensor]:  # fmt: skip
+    """Return the weighted sum of all examples but those at `odd`, plus that of the finite ones of these in float64."""
+    ordinary = torch.ones(tape.examples, dtype=torch.bool, device=odd.device).index_fill_(0, odd, value=False)
     regular, large = ordinary.nonzero().flatten(), finite.nonzero().flatten()
     sums = tape.index_select(regular).weighted_sum(groups, weights[:, regular])
     for name, extra in precise.index_select(large).weighted_sum(groups, weights[:, odd[large]]).items():
         sums[name] += extra.to(sums[name].dtype)
-    return {**sums, **statistics}, norms
+    return sums

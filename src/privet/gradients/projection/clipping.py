@@ -11,7 +11,7 @@ from privet.clipping import Projected
 from privet.clipping.weighing import weigh
 from privet.gradients.core.norms import blocks, full_precision
 from privet.gradients.core.per_example import PerExampleGrad
-from privet.gradients.methods.tape import LONG, MARGIN, Groups, Tape, precise_norms
+from privet.gradients.methods.tape import LONG, MARGIN, Groups, Tape, sum_precisely
 from privet.gradients.projection.directions import Directions
 
 
@@ -28,8 +28,7 @@ def clip_projected(tape: Tape, rule: Projected, groups: Groups, directions: Dire
     weights = weigh(rule, norms, groups)[0] * MARGIN
     sums = tape.weighted_sum(groups, weights)
     if not all(bool(value.isfinite().all()) for value in sums.values()):
-        sound = ((weights > 0) & precise_norms(tape, groups).isfinite()).all(0).nonzero().flatten()
-        sums = tape.index_select(sound).weighted_sum(groups, weights[:, sound])
+        sums = sum_precisely(tape, groups, weights)
     return sums, norms
 
 
