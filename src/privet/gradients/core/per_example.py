@@ -147,11 +147,11 @@ def add_rounding_error(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms
     With `in_order`, sums add all terms of one example before those of the next, which are then not rounded by more.
     """
     norms, unit = squares.sqrt(), torch.finfo(dtype).eps / 2
-    if in_order:
-        return norms.add_(bound, alpha=(1 + terms) * unit).square_()
-    cancelled = torch.sub(bound, norms, alpha=_USUAL).clamp_(min=0)
-    others = _OTHERS * (1 + terms / _PANEL) * unit
-    return norms.add_(bound, alpha=(1 + terms) * unit).add_(cancelled, alpha=others).square_()
+    cancelled = None if in_order else torch.sub(bound, norms, alpha=_USUAL).clamp_(min=0)
+    norms.add_(bound, alpha=(1 + terms) * unit)
+    if cancelled is not None:
+        norms.add_(cancelled, alpha=_OTHERS * (1 + terms / _PANEL) * unit)
+    return norms.square_()
 
 
 # Where the terms are longer than the gradient by no more than this factor, rounding of other examples does not matter.
