@@ -172,18 +172,16 @@ def test_a_step_within_a_transformation_spends_nothing():
 def test_an_interrupt_as_a_step_begins_leaves_the_next_one_possible():
     training = setup(model=Probe(2), loss=linear_loss)
 
-    class Lock:
-        def acquire(self, *, blocking):
+    class Interrupted(dict):
+        def setdefault(self, *item):
+            found = super().setdefault(*item)
             signal.raise_signal(signal.SIGINT)
-            return plain.acquire(blocking=blocking)
+            return found
 
-        def release(self):
-            plain.release()
-
-    plain = training._stepper._stepping
-    training._stepper._stepping = Lock()
+    training._stepper._stepping = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         training.run()
-    training._stepper._stepping = plain
+    assert not training._stepper._stepping
+    training._stepper._stepping = {}
     training.run()
     assert training.steps_spent == 4

@@ -19,6 +19,7 @@ from privet.errors import InvalidArgumentError, real
 
 _FIX = "Earlier state would carry the data behind it into this run; create a new optimizer over the model as it is now."
 _PUBLIC = ("state", "param_groups", "defaults")
+_SEVERAL = (list, tuple)
 
 
 def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]:
@@ -31,7 +32,7 @@ def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]
             seen.add(id(outer))
             yield outer
             for value in vars(outer).values():
-                held = value if isinstance(value, list | tuple) else (value,)
+                held = value if isinstance(value, _SEVERAL) else (value,)
                 waiting += [each for each in held if isinstance(each, torch.optim.Optimizer)]
 
 

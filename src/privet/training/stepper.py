@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Stepper", "Summer"]
 
-import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -15,7 +14,6 @@ from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.errors import LedgerError
-from privet.gradients.core.private import hold_signals
 from privet.gradients.core.state.guard import restore_left
 from privet.gradients.methods.left_passes import end_left_passes
 from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, trainable
@@ -136,7 +134,8 @@ class Stepper(Unique):
         self._anchors = Anchors.of(plan.clipping, parts, self._parameters, largest, self._seeds.words)
         seeds = self._seeds.words if self.rows.runs_user_code else None
         self.reader = DrawReader(plan.sampling, plan.examples, self._source.words, seeds, self.rows, largest, reading.workers)
-        self._loops, self._stepping = 0, threading.Lock()
+        self._loops = 0
+        self._stepping: dict[str, object] = {}  # who takes a step now, if anybody
 
     def attach(self, record: RunRecorder, observers: Observers, checkpoint_every: int) -> None:
         """Write steps to a record from now on.
@@ -182,14 +181,13 @@ class Stepper(Unique):
     @contextmanager
     def _begin(self) -> Iterator[bool]:
         """Return a context in which no other step is taken, and whether none is being taken already."""
-        acquired = False
+        own = object()
         try:
-            with hold_signals():  # an interrupt in between would leave it acquired, and no step could ever be taken again
-                acquired = self._stepping.acquire(blocking=False)
-            yield acquired
+            # One atomic call, whose result the end reads again: an interrupt in between must not hold the place for ever.
+            yield self._stepping.setdefault("step", own) is own
         finally:
-            if acquired:
-                self._stepping.release()
+            if self._stepping.get("step") is own:
+                del self._stepping["step"]
 
     def close(self) -> None:
         """Stop reading; close the record afterwards."""

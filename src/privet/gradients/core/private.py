@@ -78,11 +78,10 @@ def hold_signals() -> Iterator[None]:
     holder = _Holder(active=True)
     try:
         _last = holder
-        for number in _NUMBERS:
-            handler = _get_handler(number)
-            if callable(handler):
-                holder.handlers[number] = handler.handlers[number] if type(handler) is _Holder else handler
-                _set_handler(number, holder)
+        handlers = {number: handler for number in _NUMBERS if callable(handler := _get_handler(number))}
+        for number, handler in handlers.items():
+            holder.handlers[number] = handler.handlers[number] if type(handler) is _Holder else handler
+            _set_handler(number, holder)
         yield
     finally:
         try:

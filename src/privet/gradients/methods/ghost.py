@@ -150,21 +150,21 @@ def record(
 
 def _run(program: Program, examples: Examples, recorder: Recorder, coefficient: float, *, batched_from_the_start: bool) -> None:
     with torch.enable_grad(), force_eager(), forbid_user_code_on_physical_batch():
-        total = compute_losses(
+        losses = compute_losses(
             program, examples, recorder, lambda example: program.loss_fn(program.model, example),
             batched_from_the_start=batched_from_the_start,
-        ).sum()  # fmt: skip
+        )  # fmt: skip
         program.foreign = [weakref.ref(tensor) for tensor in recorder.foreign]
-        total = total if coefficient == 1 else coefficient * total
-        if total.requires_grad:
-            with without_autocast(total.device):
-                missed = _backward(total, recorder)
+        if losses.requires_grad:
+            with without_autocast(losses.device):
+                missed = _backward(losses, coefficient, recorder)
             if missed:
                 raise UntraceableError(f"no rule supports every use of {', '.join(missed)}")
     program.low_precision = recorder.low_precision
 
 
-def _backward(total: Tensor, recorder: Recorder) -> list[str]:
+def _backward(losses: Tensor, coefficient: float, recorder: Recorder) -> list[str]:
     """Run the backward pass through the rules' functions; return the names of parameters that autograd reached directly."""
-    found = torch.autograd.grad(total, [recorder.anchor, *recorder.parameters.values()], allow_unused=True)
+    inputs = [recorder.anchor, *recorder.parameters.values()]
+    found = torch.autograd.grad(losses, inputs, torch.full_like(losses, coefficient), allow_unused=True)
     return [name for name, gradient in zip(recorder.parameters, found[1:], strict=True) if gradient is not None]
