@@ -72,6 +72,8 @@ class Examples:
 
     def to(self, device: torch.device) -> Examples:
         """Return the examples with their tensors moved to a device."""
+        if all(leaf.device == device for leaf in self.leaves if isinstance(leaf, Tensor)):
+            return self
         return replace(self, leaves=tuple(leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves))
 
     def append_leaves(self, *more: Tensor) -> Examples:
