@@ -12,7 +12,7 @@ from torch import nn
 from privet.clipping import NORM_RULES, Automatic, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.gradients import clipped_sum, empty_sum
-from privet.gradients.core import norms
+from privet.gradients.core import norms, per_example
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.masking import dispatch as masking
@@ -54,7 +54,7 @@ def test_the_tape_agrees_with_masked_plain_gradients(case, dtype, density):
 
 @pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_the_tape_agrees_when_memory_is_scarce(case, monkeypatch):
-    for module in (linear, convolution, masking):
+    for module in (per_example, linear, convolution, masking):
         monkeypatch.setattr(module, "KEEP", 0)
     monkeypatch.setattr(norms, "CACHE", 300)
     check(case, torch.float64, "ghost", 0.1 if len(case.name) % 2 else 0.6)
@@ -177,7 +177,7 @@ def test_factors_whose_squares_leave_float32_are_measured_all_the_same(sizes, de
 )
 def test_what_is_not_finite_or_huge_stays_within_the_bound(case, value, density, scarce, monkeypatch):
     if scarce:
-        for module in (linear, convolution, masking):
+        for module in (per_example, linear, convolution, masking):
             monkeypatch.setattr(module, "KEEP", 0)
     model, batch = case.model(), case.batch(7)
     masks = masks_for(model, density)

@@ -10,7 +10,7 @@ from recording import cover
 
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise
 from privet.gradients import clipped_sum
-from privet.gradients.core import batching, norms
+from privet.gradients.core import batching, norms, per_example
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
@@ -86,8 +86,8 @@ def test_groups_are_clipped_by_their_own_norms(case, by, method):
 @pytest.fixture
 def scarce(monkeypatch):
     """Limit memory, so that nothing is stored and all work is done in blocks of one or two examples."""
-    monkeypatch.setattr(linear, "KEEP", 0)
-    monkeypatch.setattr(convolution, "KEEP", 0)
+    for module in (per_example, linear, convolution):
+        monkeypatch.setattr(module, "KEEP", 0)
     monkeypatch.setattr(norms, "CACHE", 300)
 
 

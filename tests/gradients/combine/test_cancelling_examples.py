@@ -14,6 +14,7 @@ from privet.clipping import Automatic, Flat, Normalize, Projected
 from privet.clipping.base import NormRule
 from privet.gradients import clipped_sum
 from privet.gradients.combine.sums import sum_grads
+from privet.gradients.core import per_example
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers.linear import LinearGrad
 
@@ -92,8 +93,10 @@ def _moved(model, loss, data, rule):
 
 @pytest.mark.parametrize("rule", [FLAT, NORMALIZE], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e7])
+@pytest.mark.parametrize("kept", [0, per_example.KEEP], ids=["twice", "once"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound(name, size, rule):
+def test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound(name, kept, size, rule, monkeypatch):
+    monkeypatch.setattr(per_example, "KEEP", kept)
     torch.manual_seed(2)
     make, loss = PROGRAMS[name]
     model, data = make(), _data(size, 1.0 if rule is NORMALIZE else 0.05)
@@ -105,7 +108,8 @@ def test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound(name, size, 
     assert _moved(model, loss, data, rule) <= 1.0001
 
 
-def test_terms_of_different_kinds_are_added_before_the_examples():
+def test_terms_of_different_kinds_are_added_before_the_examples(monkeypatch):
+    monkeypatch.setattr(per_example, "KEEP", 0)
     size = 1e7
     inputs, dense = torch.ones(EXAMPLES, 1, 3), torch.zeros(EXAMPLES, 3, 3)
     gradients = torch.full((EXAMPLES, 1, 3), 0.3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from privet.clipping import Flat
-from privet.gradients.combine.sums import TiedEmbeddingGrads, sum_grads
+from privet.gradients.combine.sums import SummedGrads, TiedEmbeddingGrads, sum_grads
 from privet.gradients.core import norms, per_example
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
@@ -48,8 +48,19 @@ def test_a_table_and_a_head_that_cancel_in_part_are_not_measured_too_short(monke
 @pytest.mark.parametrize("working_set", [1, 40, 1 << 20])
 def test_formed_sums_of_several_blocks(working_set, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", working_set)
+    monkeypatch.setattr(per_example, "KEEP", 0)
     torch.manual_seed(0)
     terms = [LinearGrad(torch.randn(7, 2, 4), torch.randn(7, 2, 3)), DenseGrad(torch.randn(7, 3, 4))]
     weights = torch.rand(7)
     expected = sum(torch.einsum("b,bij->ij", weights, each.materialize()) for each in terms)
     torch.testing.assert_close(sum_grads(terms).weighted_sum(weights), expected)
+
+
+@pytest.mark.parametrize(("room", "kind"), [(7 * 12, DenseGrad), (7 * 12 - 1, SummedGrads)])
+def test_sums_that_have_to_be_formed_are_stored_where_they_are_small(room, kind, monkeypatch):
+    monkeypatch.setattr(per_example, "KEEP", room)
+    torch.manual_seed(0)
+    terms = [LinearGrad(torch.randn(7, 2, 4), torch.randn(7, 2, 3)), DenseGrad(torch.randn(7, 3, 4))]
+    grad = sum_grads(terms)
+    assert type(grad) is kind
+    torch.testing.assert_close(grad.materialize(), sum(each.materialize() for each in terms))

@@ -13,7 +13,7 @@ from privet.clipping import Automatic, Flat
 from privet.errors import InvalidArgumentError
 from privet.gradients import clipped_sum, trainable
 from privet.gradients.combine.sums import ConcatenatedLinearGrads, TiedEmbeddingGrads, sum_grads
-from privet.gradients.core import norms
+from privet.gradients.core import norms, per_example
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
@@ -68,8 +68,8 @@ def test_the_tape_agrees_with_plain_autograd(case):
 
 @pytest.fixture
 def scarce(monkeypatch):
-    monkeypatch.setattr(linear, "KEEP", 0)
-    monkeypatch.setattr(convolution, "KEEP", 0)
+    for module in (per_example, linear, convolution):
+        monkeypatch.setattr(module, "KEEP", 0)
     monkeypatch.setattr(norms, "CACHE", 300)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privet._utils.tensors import gradient_dtype
 from privet.gradients.core.derivation import Derivation
-from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad, sum_formed
+from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad, store_small, sum_formed
 from privet.gradients.layers.linear import LinearGrad
 
 
@@ -72,7 +72,8 @@ def pull_back(inner: PerExampleGrad, derivation: Derivation) -> PerExampleGrad:
     """Return the per-example gradients of a parameter, given those of a tensor derived from it."""
     if isinstance(inner, LinearGrad) and derivation.is_transpose:
         return LinearGrad(inner.gradients, inner.inputs)
-    return DerivedGrad(inner, derivation, gradient_dtype(derivation.parameter))
+    grad = DerivedGrad(inner, derivation, gradient_dtype(derivation.parameter))
+    return store_small(grad) if derivation.span is None else grad
 
 
 def is_disjoint(grads: Sequence[DerivedGrad]) -> bool:

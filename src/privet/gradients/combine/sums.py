@@ -24,6 +24,7 @@ from privet.gradients.core.per_example import (
     StoredGrad,
     add_rounding_error,
     recompute_cancelled,
+    store_small,
     sum_formed,
 )
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad
@@ -246,4 +247,4 @@ def sum_grads(grads: Sequence[PerExampleGrad]) -> PerExampleGrad:
         return DisjointGrads(tuple(merged))
     if len(other) == 1 and isinstance(other[0], EmbeddingGrad):
         return TiedEmbeddingGrads((other[0], linear[0] if len(linear) == 1 else ConcatenatedLinearGrads(linear)))
-    return SummedGrads(tuple(merged))
+    return store_small(SummedGrads(tuple(merged)))

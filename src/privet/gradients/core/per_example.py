@@ -7,6 +7,7 @@ so per-example gradients are formed only where that is cheaper, and then in bloc
 from __future__ import annotations
 
 __all__ = [
+    "KEEP",
     "DenseGrad",
     "Factors",
     "OutputGrad",
@@ -16,6 +17,7 @@ __all__ = [
     "add_rounding_error",
     "recompute_cancelled",
     "round_up",
+    "store_small",
     "sum_formed",
 ]
 
@@ -26,7 +28,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from privet.gradients.core.norms import blocks, squared_norms
+from privet.gradients.core.norms import blocks, full_precision, squared_norms
+
+# Most elements of one parameter's per-example gradients that are stored rather than recomputed.
+KEEP = 1 << 23
 
 
 class PerExampleGrad(ABC):
@@ -250,6 +255,14 @@ class DenseGrad(StoredGrad):
         """Return Σᵢ wᵢ·gᵢ."""
         flat = self.gradients.flatten(1) if self.gradients.dim() > 1 else self.gradients[:, None]
         return (weights.to(flat.dtype) @ flat).view(self.gradients.shape[1:])
+
+
+def store_small(grad: PerExampleGrad) -> PerExampleGrad:
+    """Return gradients that norm and weighted sum both have to form: formed once, if they are small."""
+    if grad.examples * grad.numel_per_example > KEEP:
+        return grad
+    with full_precision(grad.device):
+        return DenseGrad(grad.materialize())
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from privet.gradients.core.batching import is_batched
 from privet.gradients.core.consensus import agree
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import blocks, without_autocast
-from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, recompute_cancelled
+from privet.gradients.core.per_example import KEEP, DenseGrad, OutputGrad, PerExampleGrad, recompute_cancelled
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.layers.linear import KEEP, LinearGrad, gram_sums
+from privet.gradients.layers.linear import LinearGrad, gram_sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear", "product_norms"]
+__all__ = ["LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear", "product_norms"]
 
 import math
 from dataclasses import dataclass
@@ -14,11 +14,15 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import CANCELLED, blocks, factor_norms, underflow
-from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, add_rounding_error, recompute_cancelled
+from privet.gradients.core.per_example import (
+    KEEP,
+    DenseGrad,
+    OutputGrad,
+    PerExampleGrad,
+    add_rounding_error,
+    recompute_cancelled,
+)
 from privet.gradients.core.recorder import Recorder
-
-# Most elements of one weight's per-example gradients that are stored rather than recomputed.
-KEEP = 1 << 23
 
 
 @dataclass(frozen=True, eq=False)

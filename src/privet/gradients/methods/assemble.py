@@ -7,7 +7,7 @@ __all__ = ["assemble"]
 from privet.gradients.combine.derived import pull_back
 from privet.gradients.combine.rows import group_rows
 from privet.gradients.combine.sums import sum_grads
-from privet.gradients.core.per_example import PerExampleGrad
+from privet.gradients.core.per_example import PerExampleGrad, store_small
 from privet.gradients.core.recorder import Recorder
 from privet.gradients.methods.tape import Tape
 
@@ -21,6 +21,8 @@ def assemble(recorder: Recorder) -> Tape:
             continue
         seen.add(id(leaf.gradients))
         used = sum_grads([group_rows(gradient, rows) for gradient, rows in leaf.gradients])
+        if len(leaf.derivations) > 1:
+            used = store_small(used)
         if leaf.derivations:
             for name, derivation in leaf.derivations.items():
                 found.setdefault(name, []).append(pull_back(used, derivation))
