@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["Averages"]
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from privet._utils.randomness import preserve_generators
 from privet._utils.tensors import gradient_dtype
 from privet.clipping import Rule
-from privet.errors import InvalidArgumentError
+from privet.errors import USER_ERRORS, InvalidArgumentError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.engine import Engine, PartialSums
@@ -79,14 +80,12 @@ class Averages:
             masks, subspace: as for `privet.clipped_sum`.
         """
         with preserve_generators():
-            return engine.clip(
-                self._average_tapes(engine.tapes(examples), indices), examples.count, clipping, masks, subspace=subspace
-            )
+            return engine.clip(self._average_tapes(engine, examples, indices), examples.count, clipping, masks, subspace=subspace)
 
-    def _average_tapes(self, found: Iterator[tuple[Tensor, Tape]], indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
-        for index, tape in found:
+    def _average_tapes(self, engine: Engine, examples: Examples, indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
+        for index, gradients in _gradients(engine, examples):
             where = indices[index].to(self._begun.device)
-            yield index, Tape(tape.examples, self._parameters, self._update(tape.gradients(), where))
+            yield index, Tape(len(index), self._parameters, self._update(gradients, where))
 
     def _update(self, gradients: Mapping[str, Tensor], where: Tensor) -> dict[str, PerExampleGrad]:
         """Return the next averages of these examples; store those that are finite."""
@@ -101,3 +100,19 @@ class Averages:
             self._averages[name][where[finite]] = average[finite]
         self._begun[where[finite]] = True
         return {name: DenseGrad(average) for name, average in found.items()}
+
+
+def _gradients(engine: Engine, examples: Examples) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    """Yield positions of examples and their gradients; one by one where one of them cannot be formed with the others."""
+    for index, tape in engine.tapes(examples):
+        try:
+            found = tape.gradients()
+        except KeyboardInterrupt:
+            raise
+        except USER_ERRORS:
+            if not engine.skip_errors:
+                raise
+            for position, alone in replace(engine, method="loop").tapes(examples.select(index)):
+                yield index[position], alone.gradients()
+        else:
+            yield index, found

@@ -6,6 +6,7 @@ import pytest
 import torch
 from recording import record
 
+from privet.gradients import per_example_gradients
 from privet.gradients.core import derivation
 from privet.gradients.core.derivation import begin_graph, create_node, is_older
 
@@ -41,3 +42,30 @@ def test_functions_whose_backward_pass_torch_cannot_batch_are_differentiated_one
     tape, expected = record(model, cases.energy, (x,)), oracle.plain_gradients(model, cases.energy, (x,))
     assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-10
     assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected))
+
+
+@pytest.mark.parametrize("view", [
+    lambda w: torch.view_as_complex(w).conj().imag, lambda w: torch.view_as_complex(w).conj(),
+], ids=["negative", "conjugate"])  # fmt: skip
+def test_views_with_other_signs_are_no_views(view):
+    weight = torch.nn.Parameter(torch.randn(4, 3, 2))
+    assert derivation.Derivation(view(weight), weight).span is None
+
+
+def test_a_view_and_its_negative_are_told_apart():
+    """An encoder with a complex weight and a decoder with its conjugate, by their imaginary parts."""
+
+    class Pair(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(4, 3, 2))
+
+        def forward(self, x):
+            w = torch.view_as_complex(self.w)
+            return (x @ w.imag.t()).tanh() @ w.conj().imag
+
+    torch.manual_seed(0)
+    model, x = Pair(), torch.randn(5, 3)
+    loss = lambda model, x: model(x).square().sum(1)  # noqa: E731
+    found = per_example_gradients(model, loss, x, method="ghost")["w"]
+    torch.testing.assert_close(found, per_example_gradients(model, loss, x, method="loop")["w"])

@@ -218,3 +218,43 @@ def test_gradients_of_one_kind_are_merged():
 def test_sets_that_are_not_the_models_are_refused(past):
     with pytest.raises(InvalidArgumentError, match="past"):
         clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), Flat(0.7), past=past)
+
+
+class Bounded(torch.autograd.Function):
+    """The identity, with a backward pass that is not linear."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clamp(-0.1, 0.1)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_gradients_are_multiplied_rather_than_losses(method):
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    loss = lambda model, x: Bounded.apply(model(x)).square().sum(1)  # noqa: E731
+    values = {name: parameter.detach() + 0.3 for name, parameter in model.named_parameters()}
+    found = clipped_sum(model, loss, x, Flat(1e6), method=method, past=[(3.0, values)]).tensors
+    expected = clipped_sum(model, loss, x, Flat(1e6), method="loop").tensors
+    with swap_values(dict(model.named_parameters()), values):
+        earlier = clipped_sum(model, loss, x, Flat(1e6), method="loop").tensors
+    for name, value in found.items():
+        torch.testing.assert_close(value, expected[name] + 3 * earlier[name])
+
+
+def test_what_all_positions_share_stays_shared_when_it_is_multiplied():
+    grad = EmbeddingGrad(torch.tensor([[0, 2, 2], [1, 0, 1]]), torch.randn(2, 1, 4).expand(2, 3, 4), 3)
+    scaled = grad.scale(-2.5)
+    assert scaled.gradients.stride(1) == 0
+    torch.testing.assert_close(scaled.materialize(), -2.5 * grad.materialize())
+    torch.testing.assert_close(scaled.squared_norms(), 2.5**2 * grad.squared_norms())

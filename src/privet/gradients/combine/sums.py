@@ -87,6 +87,10 @@ class SummedGrads(PerExampleGrad):
         """Return the gradients of a subset of the examples."""
         return type(self)(tuple(grad.index_select(index) for grad in self.grads))
 
+    def scale(self, factor: float) -> PerExampleGrad:
+        """Return the gradients multiplied by a number."""
+        return type(self)(tuple(grad.scale(factor) for grad in self.grads))
+
     def double(self) -> PerExampleGrad:
         """Return the same gradients in float64."""
         return type(self)(tuple(grad.double() for grad in self.grads))

@@ -33,6 +33,8 @@ class Derivation:
         """The range of p's memory that D covers, in numbers of p, if D contains every entry at most once; else None."""
         if self.tensor.dtype != self.parameter.dtype:  # a complex view counts pairs of numbers
             return None
+        if self.tensor.is_conj() or self.tensor.is_neg():  # a view with other signs
+            return None
         if self.tensor.untyped_storage().data_ptr() != self.parameter.untyped_storage().data_ptr():
             return None
         reach = 1

@@ -74,6 +74,10 @@ class PerExampleGrad(ABC):
         """Return the same gradients in float64."""
 
     @abstractmethod
+    def scale(self, factor: float) -> PerExampleGrad:
+        """Return the gradients multiplied by a number."""
+
+    @abstractmethod
     def abs_norm_bound(self) -> Tensor:
         """Return the sum of the norms of each gradient's terms, (B,) float64: at least ‖gᵢ‖, with equality if none cancel."""
 
@@ -125,6 +129,10 @@ class WrappedGrad(PerExampleGrad):
     def summands(self) -> int:
         """As for the inner gradients."""
         return self.inner.summands
+
+    def scale(self, factor: float) -> Self:
+        """Return the gradients multiplied by a number."""
+        return replace(self, inner=self.inner.scale(factor))
 
     def abs_norm_bound(self) -> Tensor:
         """As for the inner gradients."""
@@ -192,7 +200,7 @@ def sum_formed(grad: PerExampleGrad, weights: Tensor) -> Tensor:
 
 
 class OutputGrad(PerExampleGrad):
-    """Gradients that hold a tensor `gradients`, (B, …): their own, or those of an output."""
+    """Gradients that hold a tensor `gradients`, (B, …): their own, or those of an output, in which they are linear."""
 
     gradients: Tensor
 
@@ -210,6 +218,13 @@ class OutputGrad(PerExampleGrad):
     def device(self) -> torch.device:
         """Device of the gradients."""
         return self.gradients.device
+
+    def scale(self, factor: float) -> Self:
+        """Return the gradients multiplied by a number."""
+        whole = self.gradients
+        # What all positions share is multiplied once, and stays shared.
+        shared = whole[tuple(slice(1) if step == 0 else slice(None) for step in whole.stride())]
+        return replace(self, gradients=(factor * shared).expand_as(whole))  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, eq=False)

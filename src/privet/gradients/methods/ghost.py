@@ -121,16 +121,13 @@ def _make_rerun(program: Program, calls: ExampleCalls, recorder: Recorder) -> Ca
 
 @note_pass()
 @hold_signals()
-def record(
-    program: Program, examples: Examples, draws: Draws, *, coefficient: float = 1.0, batched_from_the_start: bool = False
-) -> Tape:
+def record(program: Program, examples: Examples, draws: Draws, *, batched_from_the_start: bool = False) -> Tape:
     """Return the tape of one forward and one backward pass; a compiled model runs eagerly.
 
     Args:
         program: model and loss to differentiate.
         examples: the physical batch, B ≥ 1.
         draws: random numbers of the pass.
-        coefficient: factor of the losses.
         batched_from_the_start: whether new tensors and buffers are created per example.
 
     Raises:
@@ -140,7 +137,7 @@ def record(
     """
     recorder, watch = Recorder(examples.count, program.parameters, draws), GeneratorWatch()
     try:
-        _run(program, examples, recorder, coefficient, batched_from_the_start=batched_from_the_start)
+        _run(program, examples, recorder, batched_from_the_start=batched_from_the_start)
         if watch.has_advanced():
             raise UntraceableError("random numbers are drawn from a generator that examples would share")
         return assemble(recorder)
@@ -148,7 +145,7 @@ def record(
         recorder.forget()
 
 
-def _run(program: Program, examples: Examples, recorder: Recorder, coefficient: float, *, batched_from_the_start: bool) -> None:
+def _run(program: Program, examples: Examples, recorder: Recorder, *, batched_from_the_start: bool) -> None:
     with torch.enable_grad(), force_eager(), forbid_user_code_on_physical_batch():
         losses = compute_losses(
             program, examples, recorder, lambda example: program.loss_fn(program.model, example),
@@ -157,14 +154,14 @@ def _run(program: Program, examples: Examples, recorder: Recorder, coefficient: 
         program.foreign = [weakref.ref(tensor) for tensor in recorder.foreign]
         if losses.requires_grad:
             with without_autocast(losses.device):
-                missed = _backward(losses, coefficient, recorder)
+                missed = _backward(losses, recorder)
             if missed:
                 raise UntraceableError(f"no rule supports every use of {', '.join(missed)}")
     program.low_precision = recorder.low_precision
 
 
-def _backward(losses: Tensor, coefficient: float, recorder: Recorder) -> list[str]:
+def _backward(losses: Tensor, recorder: Recorder) -> list[str]:
     """Run the backward pass through the rules' functions; return the names of parameters that autograd reached directly."""
     inputs = [recorder.anchor, *recorder.parameters.values()]
-    found = torch.autograd.grad(losses, inputs, torch.full_like(losses, coefficient), allow_unused=True)
+    found = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)
     return [name for name, gradient in zip(recorder.parameters, found[1:], strict=True) if gradient is not None]

@@ -32,7 +32,7 @@ from privet.gradients.methods.tape import Tape
 
 
 @hold_signals()
-def differentiate(program: Program, examples: Examples, draws: Draws, seed: int, coefficient: float = 1.0) -> Tape:
+def differentiate(program: Program, examples: Examples, draws: Draws, seed: int) -> Tape:
     """Return the tape of a single example.
 
     Args:
@@ -40,7 +40,6 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int,
         examples: exactly one.
         draws: random numbers of the pass.
         seed: of the global generators, from which user code may also draw; call inside `preserve_generators`.
-        coefficient: factor of the loss.
 
     Raises:
         Exception: whatever user code raises for this example.
@@ -71,7 +70,7 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int,
         # User hooks run in the backward pass, so it is guarded too. It starts from graph edges, because torch disables the mode
         # during calls with tensors.
         with calls:
-            loss = coefficient * check_losses(program.loss_fn(program.model, batch), 1).sum()
+            loss = check_losses(program.loss_fn(program.model, batch), 1).sum()
             _refuse_earlier_graphs(loss, began)
             found = [] if program.has_reentrant_checkpoints else plain_gradients(loss, ends)
         if program.has_reentrant_checkpoints:

@@ -102,12 +102,10 @@ class Passes:
             others = {name: nn.Parameter(value.detach()) for name, value in values.items()}
             with swap_parameters(self.program.model, self.program.parameters, others):
                 program = replace(self.program, parameters=others)
-                earlier = ghost.record(
-                    program, examples, own, coefficient=coefficient, batched_from_the_start=batched_from_the_start
-                )
+                earlier = ghost.record(program, examples, own, batched_from_the_start=batched_from_the_start)
                 if any(known() is p for known in program.foreign for p in self.program.parameters.values()):
                     raise UntraceableError("a parameter is stored outside the modules")
-            tape = _add_tapes(tape, earlier)
+            tape = _add_tapes(tape, earlier, coefficient)
         return tape
 
     def _one_by_one(self, examples: Examples, index: Tensor, draws: Sequence[Draws]) -> Iterator[tuple[Tensor, Tape]]:
@@ -129,7 +127,7 @@ class Passes:
         tape = loop.differentiate(self.program, one, draws[0], self.seeds())
         for (coefficient, values), own in zip(self.past, draws[1:], strict=True):
             with swap_values(self.program.parameters, values):
-                tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds(), coefficient))
+                tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds()), coefficient)
         return tape
 
 
@@ -137,10 +135,15 @@ def _restart(draws: Sequence[Draws], index: Tensor) -> list[Draws]:
     return [each.restart(index) for each in draws]
 
 
-def _add_tapes(one: Tape, other: Tape) -> Tape:
-    """Return the tape of the sums of each example's gradients on two tapes."""
-    names = dict.fromkeys([*one.grads, *other.grads])
-    grads = {name: sum_grads([tape.grads[name] for tape in (one, other) if name in tape.grads]) for name in names}
+def _add_tapes(one: Tape, other: Tape, coefficient: float) -> Tape:
+    """Return the tape of each example's gradients on one tape plus a multiple of those on another.
+
+    They are multiplied, not the losses: a backward pass of the user's need not be linear.
+    """
+    grads = dict(one.grads)
+    for name, grad in other.grads.items():
+        more = grad.scale(coefficient)
+        grads[name] = sum_grads([grads[name], more]) if name in grads else more
     return Tape(one.examples, one.parameters, grads)
 
 

@@ -126,15 +126,21 @@ def frozen_digest(module: nn.Module) -> str | None:
     """Return the SHA-256 of a module's frozen parameters; None if there are none.
 
     Of a large base, numbers spread evenly over each parameter are compared, so another base or a change by training shows, but
-    perhaps not a change of single numbers. Quantised parameters are compared by name, type and shape.
+    perhaps not a change of single numbers. Quantised, sparse and nested parameters are compared by name, type and shape.
     """
     named = frozen_parameters(module)
     if not named:
         return None
     found, share = hashlib.sha256(), max(_LEAST, _BYTES // len(named))
     for name, parameter in named.items():
-        found.update(f"{name} {parameter.dtype} {tuple(parameter.shape)};".encode())
-        if type(parameter) in (Tensor, nn.Parameter) and parameter.layout is torch.strided and parameter.numel():
+        shape = "nested" if parameter.is_nested else tuple(parameter.shape)  # torch cannot tell that of a nested one
+        found.update(f"{name} {parameter.dtype} {shape};".encode())
+        if (
+            type(parameter) in (Tensor, nn.Parameter)
+            and parameter.layout is torch.strided
+            and shape != "nested"
+            and parameter.numel()
+        ):
             flat, most = parameter.detach().reshape(-1), max(2, share // parameter.element_size())
             if len(flat) > most:
                 positions = torch.linspace(0, len(flat) - 1, most, dtype=torch.float64, device=flat.device)

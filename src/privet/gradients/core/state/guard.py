@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet.errors import LedgerError, UnsupportedModelError
+from privet.errors import USER_ERRORS, LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
+from privet.gradients.core.state.held_tensors import data_pointer
 from privet.gradients.core.state.reachable import find_modules, list_modules, unwrap_all
-from privet.gradients.core.state.restoring import Restore, data_pointer
+from privet.gradients.core.state.restoring import Restore
 from privet.gradients.core.state.snapshot import COPIED, Found, Snapshot, refuse_scripts
 
 # The passes that run, or that ended without being restored, in the order in which they began: what they replaced, the function
@@ -125,15 +126,22 @@ def restore_left(model: nn.Module) -> bool:
     is interrupted; so this concerns one that failed twice.
 
     Raises:
-        LedgerError: another thread runs the model on examples.
-        Exception: what made restoring fail, if it fails again.
+        LedgerError: another thread runs the model on examples, or restoring fails again.
     """
     left = [(snapshot, *how) for snapshot, how in list(_begun.items()) if how[1].model is model]
     if any(thread.is_alive() and thread is not threading.current_thread() for *_, thread in left):
         raise LedgerError("another thread runs the model on examples now; save the model, or take a step, after it has ended")
     for snapshot, modes, guard, _ in left:  # the first that began holds the state before all of them
-        if snapshot in _begun:
-            guard._end(snapshot, modes)
+        try:
+            if snapshot in _begun:
+                guard._end(snapshot, modes)
+        except KeyboardInterrupt:
+            raise
+        except USER_ERRORS:  # whose message may show what an example left
+            raise LedgerError(
+                "the model could not be restored after it ran on an example, so it can neither be saved nor trained; create it, "
+                "and the training, again"
+            ) from None
     return bool(left)
 
 

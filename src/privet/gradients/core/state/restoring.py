@@ -6,12 +6,12 @@ __all__ = [
     "CACHED",
     "CONTAINERS",
     "GENERATORS",
+    "LARGE",
     "MISSING",
     "SAVERS",
     "SMALL",
     "Restore",
     "count_items",
-    "data_pointer",
     "freeze_array",
     "list_cached",
     "list_items",
@@ -21,7 +21,7 @@ __all__ = [
     "save_generator",
     "save_items",
     "save_slots",
-    "save_tensor",
+    "too_large",
 ]
 
 import array
@@ -37,7 +37,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
 
@@ -60,45 +59,9 @@ GENERATORS = tuple(_STATES)
 _GLOBAL = (random._inst, np.random.mtrand._rand, torch.default_generator)
 
 
-def data_pointer(x: Tensor) -> int | None:
-    """Return where a tensor's memory begins; None for a tensor batched by vmap, or without memory."""
-    try:
-        return x.untyped_storage().data_ptr() or None
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
-def save_tensor(x: Tensor) -> Restore:
-    """Save a tensor's memory and its numbers."""
-    version, memory, asked = x._version, x.detach(), x.requires_grad
-    kept = memory.clone()
-    if x.layout != torch.strided:
-
-        def replace() -> None:
-            x.data = kept
-
-        return replace
-    place, plain = _place(x), type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"
-
-    def restore() -> None:
-        if _place(x) != place:  # resized, or given other memory
-            x.data = memory.as_strided(*place[:3])
-        if x.requires_grad != asked and x.is_leaf:
-            x.requires_grad_(asked)
-        # An array that shares a tensor's memory is written to without a new version.
-        if x._version != version or (plain and not torch.equal(memory, kept)):
-            x.detach().copy_(kept)
-
-    return restore
-
-
-def _place(x: Tensor) -> tuple[Any, ...]:
-    return x.shape, x.stride(), x.storage_offset(), data_pointer(x)
-
-
 def save_array(x: np.ndarray[Any, Any]) -> Restore:
     """Save the numbers and the shape of an array."""
-    kept, writeable = x.copy(), x.flags.writeable
+    kept, writeable = x.view(np.ndarray).copy(), x.flags.writeable
 
     def restore() -> None:
         if x.flags.writeable != writeable:
@@ -106,7 +69,7 @@ def save_array(x: np.ndarray[Any, Any]) -> Restore:
         if x.shape != kept.shape:
             x.resize(kept.shape, refcheck=False)
         if x.flags.writeable:
-            x[...] = kept
+            x.view(np.ndarray)[...] = kept  # a masked array would keep what is hidden
         if x.flags.writeable != writeable:
             x.flags.writeable = writeable
 
@@ -169,7 +132,7 @@ def save_items(container: Any) -> Restore:
 
         def restore() -> None:
             now = dict(kind.items(container))
-            if list(map(id, now.values())) != list(map(id, table.values())) or list(now) != list(table):
+            if [*map(id, now), *map(id, now.values())] != [*map(id, table), *map(id, table.values())]:
                 kind.clear(container)
                 kind.update(container, table)
     else:
@@ -200,17 +163,18 @@ def _save_numbers(numbers: bytearray | array.array[Any]) -> Restore:
         UnsupportedModelError: there are too many to copy them for every pass.
     """
     if len(numbers) > LARGE:
-        raise _too_large(type(numbers).__name__, len(numbers))
+        raise too_large(type(numbers).__name__, len(numbers))
     kept = numbers[:]
 
     def restore() -> None:
-        if numbers != kept:
+        if bytes(numbers) != bytes(kept):  # equal numbers may differ in their sign
             numbers[:] = kept  # type: ignore[assignment]
 
     return restore
 
 
-def _too_large(kind: str, size: int) -> UnsupportedModelError:
+def too_large(kind: str, size: int) -> UnsupportedModelError:
+    """Return the refusal of an object with more numbers than can be copied for every pass."""
     return UnsupportedModelError(
         f"the model or loss holds a {kind} of {size:,} numbers, which is too large to be restored after each example; hold a "
         "tensor in a buffer, or bytes, which cannot be written to"
@@ -230,7 +194,7 @@ def _save_view(view: memoryview) -> Restore:
     if not shown.flags.writeable:
         return lambda: None
     if shown.nbytes > SMALL:
-        raise _too_large("memoryview", shown.nbytes)
+        raise too_large("memoryview", shown.nbytes)
     return save_array(shown)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import Bindings, read_bindings
 from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents, restore_table
+from privet.gradients.core.state.held_tensors import SAVERS_OF_STORAGES, save_gradient, save_tensor
 from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
     FUNCTIONS,
@@ -44,7 +45,6 @@ from privet.gradients.core.state.restoring import (
     save_generator,
     save_items,
     save_slots,
-    save_tensor,
 )
 from privet.gradients.core.state.special import (
     HELD_BY_DESCRIPTORS,
@@ -62,7 +62,7 @@ _FIXED = {types.MemberDescriptorType, types.GetSetDescriptorType}
 _read_global_hooks: Callable[[dict[str, Any]], tuple[Any, ...]] = operator.itemgetter(
     *(name for name in vars(nn.modules.module) if name.startswith("_global_") and "hooks" in name)
 )
-_SAVERS = SAVERS | SAVERS_OF_OPAQUE
+_SAVERS = SAVERS | SAVERS_OF_OPAQUE | SAVERS_OF_STORAGES
 _DESCRIPTORS = tuple(HELD_BY_DESCRIPTORS)
 _ON_HEAP = 1 << 9  # of the flags of a class: one defined in Python, or like one, to which an object can change
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)  # the append of a list is a builtin one
@@ -109,7 +109,7 @@ class Snapshot:
         self.created: set[str] = set()
         self._empty: list[Any] = []
         self._kinds: list[type] = []  # of the modules
-        self._parameters: list[tuple[Tensor, type, dict[str, Any], bool, Tensor]] = []
+        self._parameters: list[tuple[Tensor, type, dict[str, Any], bool, Tensor | None]] = []
         self._undo: list[Restore] = []
         self._known: set[int] = set()
 
@@ -133,11 +133,16 @@ class Snapshot:
         for parameter in parameters.values():
             if parameter is not None:
                 attributes = parameter.__dict__  # where quantised parameters keep their scales
-                self._parameters.append((parameter, type(parameter), attributes, parameter.requires_grad, parameter.data))
+                memory = parameter.data if parameter.layout is torch.strided and not parameter.is_nested else None
+                self._parameters.append((parameter, type(parameter), attributes, parameter.requires_grad, memory))
+                if memory is None:  # nothing protects it from writes
+                    self._undo.append(save_tensor(parameter))
                 if attributes:
                     self.save(attributes)
                 else:
                     self._empty.append(attributes)
+                if parameter.grad is not None:
+                    self._undo.append(save_gradient(parameter))
                 if parameter._backward_hooks:
                     self._save_hooks(parameter._backward_hooks)
         for name, buffer in buffers.items():
@@ -246,7 +251,7 @@ class Snapshot:
                 restore_table(table, before)
         for parameter, its_kind, attributes, asked, memory in self._parameters:
             restore_object(parameter, its_kind, attributes)
-            if parameter.data_ptr() != memory.data_ptr() or parameter.shape != memory.shape:
+            if memory is not None and (parameter.data_ptr() != memory.data_ptr() or parameter.shape != memory.shape):
                 self.moved = True
                 parameter.data = memory
             if parameter.requires_grad != asked:
@@ -287,8 +292,10 @@ class Snapshot:
     def _save_contents(self, value: Any, depth: int) -> None:
         """Save what an object holds that is not in attributes."""
         if isinstance(value, Tensor):
-            if value.numel() <= SMALL and not (value.is_nested or value.is_inference() or self._is_parameter(value)):
+            if value.numel() <= SMALL and not self._is_parameter(value):
                 self._undo.append(save_tensor(value))
+            if value.is_leaf and value.grad is not None:
+                self._undo.append(save_gradient(value))
         elif isinstance(value, np.ndarray):
             self._undo.append((save_array if value.size <= SMALL else freeze_array)(value))
             if value.dtype.hasobject and value.size <= _LOOKED_INTO:

@@ -1,0 +1,148 @@
+"""Saving the memory of one tensor or storage, and the gradient of a tensor."""
+
+from __future__ import annotations
+
+__all__ = ["SAVERS_OF_STORAGES", "data_pointer", "save_gradient", "save_tensor"]
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privet.gradients.core.state.restoring import LARGE, Restore, too_large
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def data_pointer(x: Tensor) -> int | None:
+    """Return where a tensor's memory begins; None for a tensor batched by vmap, or without memory."""
+    try:
+        return x.untyped_storage().data_ptr() or None
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def save_gradient(x: Tensor) -> Restore:
+    """Take a leaf's `.grad` away, which would carry values from example to example, until it is restored."""
+    gradient, x.grad = x.grad, None
+
+    def restore() -> None:
+        if x.grad is not gradient:
+            x.grad = gradient
+
+    return restore
+
+
+def save_tensor(x: Tensor) -> Restore:
+    """Save a tensor's memory and its numbers."""
+    parts = _list_parts(x.detach())
+    if parts:
+        return _save_all(parts)
+    version, asked = None if x.is_inference() else x._version, x.requires_grad
+    if x.layout != torch.strided:
+        kept = x.detach().clone()
+
+        def replace() -> None:
+            x.data = kept
+
+        return replace
+    place, plain = _place(x), type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"
+    whole = x.detach()
+    memory = whole.as_strided((_reach(x),), (1,)) if _overlaps(x) else whole
+    numbers = memory.clone()
+
+    def restore() -> None:
+        if _place(x) != place:  # resized, or given other memory
+            x.data = whole.as_strided(*place[:3])
+        if x.requires_grad != asked and x.is_leaf:
+            x.requires_grad_(asked)
+        # An array that shares a tensor's memory is written to without a new version, and an inference tensor has none.
+        if version is None or x._version != version or (plain and not torch.equal(_bits(memory), _bits(numbers))):
+            with torch.inference_mode(version is None):
+                memory.copy_(numbers)
+
+    return restore
+
+
+def _list_parts(x: Tensor) -> Sequence[Tensor]:
+    """Return what a nested or compressed tensor consists of, as it cannot be given other memory; nothing for others."""
+    if x.is_nested:
+        return x.unbind()
+    return [getattr(x, name)() for name in _COMPRESSED.get(x.layout, ())]
+
+
+_ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_COMPRESSED = {
+    torch.sparse_csr: _ROWS, torch.sparse_bsr: _ROWS, torch.sparse_csc: _COLUMNS, torch.sparse_bsc: _COLUMNS,
+}  # fmt: skip
+
+
+def _save_all(tensors: Iterable[Tensor]) -> Restore:
+    undo = [save_tensor(each) for each in tensors]
+
+    def restore() -> None:
+        for each in undo:
+            each()
+
+    return restore
+
+
+def _save_storage(storage: torch.UntypedStorage | torch.TypedStorage) -> Restore:
+    """Save the bytes of a storage, whose methods torch does not let anybody intercept.
+
+    Raises:
+        UnsupportedModelError: there are too many to copy them for every pass.
+    """
+    untyped = storage if isinstance(storage, torch.UntypedStorage) else storage.untyped()
+    size = untyped.nbytes()
+    if size > LARGE:
+        raise too_large(type(storage).__name__, size)
+    kept = _bytes(untyped).clone()
+
+    def restore() -> None:
+        if untyped.nbytes() != size:
+            untyped.resize_(size)
+        if not torch.equal(_bytes(untyped), kept):
+            _bytes(untyped).copy_(kept)
+
+    return restore
+
+
+SAVERS_OF_STORAGES: dict[type, Callable[[Any], Restore]] = {
+    torch.UntypedStorage: _save_storage,
+    torch.TypedStorage: _save_storage,
+}
+
+
+def _bytes(untyped: torch.UntypedStorage) -> Tensor:
+    """Return a storage as a tensor of bytes in the same memory."""
+    return torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped)
+
+
+def _bits(x: Tensor) -> Tensor:
+    """Return a tensor's numbers as integers of the same size: −0.0 is not 0.0, and NaN is NaN."""
+    if x.is_quantized:
+        return x.int_repr()
+    plain = x.resolve_conj().resolve_neg()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    return plain.view(_INTEGERS[plain.itemsize])
+
+
+def _place(x: Tensor) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.storage_offset(), data_pointer(x)
+
+
+def _reach(x: Tensor) -> int:
+    """Return how many numbers of memory lie between a tensor's first and last, both included."""
+    return 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+
+
+def _overlaps(x: Tensor) -> bool:
+    """Return whether a tensor holds a number of its memory twice, so that it cannot be written to as a whole."""
+    reach = 1
+    for step, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size > 1 and step < reach:
+            return True
+        reach += step * (size - 1)
+    return False

@@ -1,0 +1,199 @@
+"""Tensors, storages and gradients that a model holds are as before after each example, whatever wrote to them."""
+
+import array
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privet.clipping import Flat
+from privet.errors import UnsupportedModelError
+from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+
+
+def inference(size):
+    with torch.inference_mode():
+        return torch.zeros(size)
+
+
+def add_in_inference(held, x):
+    with torch.inference_mode():
+        held.add_(x)
+
+
+def overwrite(held, x):
+    memory = held.numpy()
+    memory[...] = -0.0
+    return x
+
+
+def replace_key(held, x):
+    held[True] = held.pop(1)
+
+
+def with_gradient(requires_grad):
+    held = torch.zeros(3, requires_grad=requires_grad)
+    held.grad = torch.zeros(3)
+    return held
+
+
+def expanded():
+    mean = torch.zeros(3)
+    return {"mean": mean, "rows": mean.expand(4, 3)}
+
+
+# Name → (what a model holds, what an example with large inputs does to it, what is read of it).
+HELD = {
+    "storage": (
+        lambda: [torch.zeros(3).untyped_storage()], lambda held, x: held[0].fill_(64), lambda held: float(held[0][3]),
+    ),
+    "typed storage": (
+        lambda: torch.zeros(3)._typed_storage(), lambda held, x: held.fill_(7.0), lambda held: float(held[1]),
+    ),
+    "resized storage": (
+        lambda: [torch.zeros(3).untyped_storage()], lambda held, x: held[0].resize_(40), lambda held: float(held[0].nbytes()),
+    ),
+    "csr tensor": (
+        lambda: [torch.eye(3).to_sparse_csr()], lambda held, x: held[0].values().add_(x),
+        lambda held: held[0].values().sum().item(),
+    ),
+    "csc tensor": (
+        lambda: [torch.eye(3).to_sparse_csc()], lambda held, x: held[0].values().add_(x),
+        lambda held: held[0].values().sum().item(),
+    ),
+    "inference tensor": (lambda: [inference(3)], lambda held, x: add_in_inference(held[0], x), lambda held: held[0].sum().item()),
+    "nested tensor": (
+        lambda: [torch.nested.nested_tensor([torch.zeros(3), torch.zeros(2)])],
+        lambda held, x: held[0].unbind()[0].copy_(x), lambda held: held[0].unbind()[0].sum().item(),
+    ),
+    "sign of zero": (
+        lambda: [torch.zeros(3)], lambda held, x: overwrite(held[0], x), lambda held: float(held[0].signbit().sum()),
+    ),
+    "sign of a complex zero": (
+        lambda: [torch.zeros(3, dtype=torch.complex64)], lambda held, x: overwrite(held[0], x),
+        lambda held: float(held[0].real.signbit().sum()),
+    ),
+    "sign in a view of a conjugate": (
+        lambda: [torch.zeros(3, dtype=torch.complex64).conj()], lambda held, x: overwrite(held[0].conj(), x),
+        lambda held: float(held[0].conj().real.signbit().sum()),
+    ),
+    "sign in an array of Python's": (
+        lambda: array.array("d", [0.0]), lambda held, x: held.__setitem__(0, -0.0), lambda held: float(str(held[0]) == "-0.0"),
+    ),
+    "key that equals another": (lambda: {1: 2.0}, replace_key, lambda held: float(next(iter(held)) is True)),
+    "view that overlaps itself": (expanded, lambda held, x: held["mean"].add_(x), lambda held: held["rows"].sum().item()),
+    "masked array": (
+        lambda: np.ma.array(np.zeros(3), mask=[True, False, False], hard_mask=True),
+        lambda held, x: held.data.__setitem__(0, x[0].item()), lambda held: float(held.data[0]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage", "ignore:Sparse CS", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("name", HELD)
+def test_what_an_example_writes_is_undone(name, method):
+    make, write, read = HELD[name]
+
+    class Holding(nn.Linear):
+        def forward(self, x):
+            out = super().forward(x) * (1 + read(self.held))
+            if x[0, 0].item() > 100:
+                write(self.held, x[0].detach())
+            return out
+
+    torch.manual_seed(0)
+    model, x = Holding(3, 2), torch.randn(4, 3)
+    x[0] = 300.0
+    model.held = make()
+    before = read(model.held)
+    found = per_example_norms(model, lambda m, x: m(x).square().sum(1), x, method=method)
+    plain = nn.Linear(3, 2)
+    plain.load_state_dict(model.state_dict())
+    expected = per_example_norms(plain, lambda m, x: (m(x) * (1 + before)).square().sum(1), x, method="loop")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+    assert read(model.held) == before
+
+
+class Frozen(nn.Module):
+    """Writes the gradient of a part that another phase has left, where an input is large."""
+
+    def __init__(self, write):
+        super().__init__()
+        self.write, self.frozen, self.linear = write, nn.Parameter(torch.ones(3), requires_grad=False), nn.Linear(3, 2)
+        self.constant = [torch.zeros(3)]
+        for held in (self.frozen, self.linear.weight, self.constant[0]):
+            held.grad = torch.zeros_like(held)
+
+    def forward(self, x):
+        gradients = [held.grad for held in (self.frozen, self.linear.weight, self.constant[0])]
+        left = sum(float(each.sum()) for each in gradients if each is not None)
+        if x[0, 0].item() > 100:
+            self.write(self, x[0].detach(), gradients)
+        return self.linear(x) * (1 + left)
+
+
+def add(model, x, gradients):
+    for each in gradients:
+        if each is not None:
+            each.add_(x)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("write", [add, lambda model, x, gradients: model.zero_grad()], ids=["add", "zero"])
+def test_gradients_that_were_there_are_neither_seen_nor_written(write, method):
+    torch.manual_seed(0)
+    model, x = Frozen(write), torch.randn(4, 3)
+    x[0] = 300.0
+    before = [held.grad for held in (model.frozen, model.linear.weight, model.constant[0])]
+    plain = nn.Linear(3, 2)
+    plain.load_state_dict(model.linear.state_dict())
+    found = per_example_norms(model, lambda m, x: m(x).square().sum(1), x, method=method)
+    expected = per_example_norms(plain, lambda m, x: m(x).square().sum(1), x, method="loop")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+    after = [held.grad for held in (model.frozen, model.linear.weight, model.constant[0])]
+    assert all(one is other and not one.any() for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_a_storage_too_large_to_be_copied_is_refused(method):
+    model = nn.Linear(3, 2)
+    model.held = [torch.zeros(1 << 21).untyped_storage()]
+    with pytest.raises(UnsupportedModelError, match="UntypedStorage of 8,388,608"):
+        clipped_sum(model, lambda m, x: m(x).sum(1), torch.randn(2, 3), Flat(1.0), method=method)
+
+
+# Name → (what a frozen parameter is made of, its numbers).
+LAYOUTS = {
+    "sparse": (lambda: torch.eye(3).to_sparse(), lambda kept: kept._values()),
+    "csr": (lambda: torch.eye(3).to_sparse_csr(), lambda kept: kept.values()),
+    "nested": (
+        lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]), lambda kept: kept.detach().unbind()[0].clone(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_frozen_parameters_of_any_layout_are_allowed_and_restored(name, method):
+    make, numbers = LAYOUTS[name]
+
+    class Graph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.matrix, self.linear = nn.Parameter(make(), requires_grad=False), nn.Linear(3, 1)
+
+        def forward(self, x):
+            out = self.linear(x).squeeze(1) * float(numbers(self.matrix.detach()).sum())
+            if x[0, 0].item() > 100:
+                numbers(self.matrix.detach()).mul_(2)
+            return out
+
+    torch.manual_seed(0)
+    model, x = Graph(), torch.randn(4, 3)
+    x[0] = 300.0
+    found = per_example_gradients(model, lambda m, x: m(x), x, method=method)["linear.weight"]
+    torch.testing.assert_close(found, 3 * x[:, None])
+    assert numbers(model.matrix.detach()).tolist() == [1.0] * 3

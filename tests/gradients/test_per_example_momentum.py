@@ -1,0 +1,56 @@
+"""Averages of examples' gradients: what one example raises costs only its own contribution."""
+
+import pytest
+import torch
+from torch import nn
+
+from privet._utils.randomness import preserve_generators
+from privet.clipping import Flat
+from privet.gradients.core.examples import split_batch
+from privet.gradients.engine import Engine
+from privet.gradients.parameters import trainable
+from privet.gradients.per_example_momentum import Averages
+from privet.momentum import PerExample
+
+N = 4
+
+
+class Derived(nn.Module):
+    """A weight that is computed from parameters, whose graph an example with large inputs frees before it is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.gain = nn.Parameter(torch.randn(2, 3)), nn.Parameter(torch.zeros(2, 1))
+
+    def forward(self, x):
+        weight = self.gain.exp() * self.w
+        if x.abs().max() > 100:
+            torch.autograd.grad(weight.sum(), self.w)
+        return (x @ weight.t()).square().sum(1)
+
+
+def sums(x, indices, *, skip_errors):
+    torch.manual_seed(0)
+    model = Derived()
+    engine = Engine(model, lambda model, x: model(x), trainable(model), skip_errors=skip_errors)
+    averages = Averages(PerExample(0.5), N, engine.parameters)
+    with preserve_generators():
+        for _ in range(2):
+            found = averages.clipped_sum(engine, split_batch(x), Flat(0.1), torch.tensor(indices))
+    return found.sums
+
+
+def test_an_example_whose_gradients_cannot_be_formed_contributes_nothing():
+    x = torch.randn(N, 3)
+    x[1] = 300.0
+    found, rest = sums(x, [0, 1, 2, 3], skip_errors=True), sums(x[[0, 2, 3]], [0, 2, 3], skip_errors=True)
+    for name, value in found.items():
+        torch.testing.assert_close(value, rest[name])
+        assert value.any()
+
+
+def test_for_public_examples_the_error_is_raised():
+    x = torch.randn(N, 3)
+    x[1] = 300.0
+    with pytest.raises(RuntimeError, match="second time"):
+        sums(x, [0, 1, 2, 3], skip_errors=False)
