@@ -380,6 +380,61 @@ def test_a_loader_of_the_user_is_refused_before_it_is_read(tmp_path):
         trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA), DataLoader(Unread(*DATA.tensors), batch_size=20))
 
 
+class Unused(pl.LightningDataModule):
+    """Has validation data of its own; its training loader is for programs that are not private."""
+
+    def train_dataloader(self):
+        raise AssertionError("asked for a training loader")
+
+    def val_dataloader(self):
+        return DataLoader(PUBLIC, batch_size=N // 2)
+
+
+class WithoutTraining(pl.LightningDataModule):
+    val_dataloader = Unused.val_dataloader
+
+
+@pytest.mark.parametrize("kind", [Unused, WithoutTraining])
+def test_a_data_module_serves_validation_and_leaves_training_to_the_plan(tmp_path, kind):
+    module, host = Classifier().set_privacy(plan(), DATA), trainer(tmp_path)
+    host.fit(module, datamodule=kind())
+    assert (host.global_step, module.private_training.steps_spent) == (STEPS, STEPS)
+    assert "accuracy" in host.callback_metrics
+    assert len(host.val_dataloaders) == 2
+
+
+def test_a_data_module_does_not_validate_on_the_training_set(tmp_path):
+    class Private(Unused):
+        def val_dataloader(self):
+            return DataLoader(DATA, batch_size=20)
+
+    with pytest.raises(InvalidArgumentError, match=r"val_dataloaders is 'of the training set'"):
+        trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA), datamodule=Private())
+
+
+class WithoutBatches(Classifier):
+    def train_dataloader(self):
+        return []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "loaders"),
+    [(WithoutBatches, {}, ()), (Classifier, {}, ([],)), (Classifier, {"limit_train_batches": 0}, ())],
+)
+def test_a_fit_without_a_step_does_not_end_silently(tmp_path, kind, options, loaders):
+    with pytest.raises(InvalidArgumentError, match=rf"fit is 'without a step of the {STEPS} that are left'.*train_dataloaders"):
+        trainer(tmp_path, **options).fit(kind().set_privacy(plan(), DATA), *loaders)
+
+
+def test_a_run_that_has_ended_may_be_continued_without_a_step(tmp_path):
+    host = trainer(tmp_path)
+    host.fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"))
+    host.save_checkpoint(tmp_path / "last.ckpt")
+    again = trainer(tmp_path)
+    again.fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"), ckpt_path=tmp_path / "last.ckpt")
+    assert again.global_step == STEPS
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_the_training_set_is_not_validated_on(tmp_path, several):
     loaders = [DataLoader(data, batch_size=20) for data in ((PUBLIC, DATA) if several else (DATA,))]

@@ -97,6 +97,12 @@ HOSTED = [
     Mutant("a host takes more steps than the plan has", "trainer_settings._SETTINGS",
            "value == plan.total_steps", "value >= plan.total_steps",
            LIGHTNING("test_what_would_void_the_promise_is_refused_by_name_before_a_step[another number of steps]")),
+    Mutant("a data module's loader takes the place of the plan's draws", "use_own_ticks",
+           "isinstance(trainer.fit_loop._data_source.instance, pl.LightningDataModule)", "False",
+           LIGHTNING("test_a_data_module_serves_validation_and_leaves_training_to_the_plan[Unused]")),
+    Mutant("a fit that trained on nothing ends as if it had trained", "check_stepped",
+           "not stepped", "False",
+           LIGHTNING("test_a_fit_without_a_step_does_not_end_silently[WithoutBatches-options0-loaders0]")),
 ]  # fmt: skip
 
 SHARED = [

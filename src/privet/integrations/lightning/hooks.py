@@ -23,7 +23,7 @@ class Hooks(pl.Callback):
     """
 
     def __init__(self, base: Any) -> None:
-        self._base = base
+        self._base, self._stepped = base, False
 
     @staticmethod
     def check(trainer: pl.Trainer, earlier: Training | None) -> None:
@@ -52,9 +52,17 @@ class Hooks(pl.Callback):
         """Check optimizers, schedulers and loader, before a batch is read."""
         trainer_settings.check_optimization(trainer, self._base.train_dataloader(module), module._required().dataset)
 
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: int, batch_idx: int) -> None:
+        """Keep that there was a training batch."""
+        self._stepped = True
+
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Return unused steps to the ledger, and release it."""
         module._close()
+
+    def on_fit_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Refuse to end a fit without a step as if it had trained."""
+        trainer_settings.check_stepped(trainer, self._stepped, module._required().plan)
 
     def on_exception(self, trainer: pl.Trainer, module: Any, exception: BaseException) -> None:
         """Release the ledger, which is resumed by another module, or elsewhere."""

@@ -83,6 +83,7 @@ class PrivateModule(pl.LightningModule):
         if self.trainer.state.fn == "fit":
             trainer_settings.check_trainer(self.trainer, self._required().plan)
             trainer_settings.undo_compilation(self)
+            trainer_settings.use_own_ticks(self.trainer, self)
             self._close()
         added = super().configure_callbacks()
         return [Hooks(PrivateModule), *(added if isinstance(added, list | tuple) else [added])]

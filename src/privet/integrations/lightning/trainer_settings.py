@@ -7,9 +7,11 @@ __all__ = [
     "check_optimization",
     "check_overridden",
     "check_place",
+    "check_stepped",
     "check_trainer",
     "steps_per_epoch",
     "undo_compilation",
+    "use_own_ticks",
 ]
 
 import warnings
@@ -141,6 +143,34 @@ def undo_compilation(module: pl.LightningModule) -> None:
     if getattr(module, "_compiler_ctx", None) is not None:
         to_uncompiled(module)
         warnings.warn(_RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
+
+
+def use_own_ticks(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    """Ask the module, and not a data module, for training batches; a data module's other loaders serve as usual.
+
+    A training loader belongs to the usual layout of a data module, which a user shares with programs that are not private.
+    """
+    if isinstance(trainer.fit_loop._data_source.instance, pl.LightningDataModule):
+        trainer.fit_loop._data_source.instance = module
+
+
+def check_stepped(trainer: pl.Trainer, stepped: bool, plan: Plan) -> None:
+    """Refuse a fit that ends without a step although the plan has steps left: Lightning skips training without a word.
+
+    Args:
+        trainer: Trainer that has ended its fit.
+        stepped: whether it came to a training batch.
+        plan: plan of the fit.
+
+    Raises:
+        InvalidArgumentError: says what leaves a Trainer without training batches.
+    """
+    if not stepped and trainer.global_step < plan.total_steps:
+        raise InvalidArgumentError(
+            "fit", f"without a step of the {plan.total_steps - trainer.global_step} that are left", "one that trains",
+            "Lightning had no training batch, so nothing was spent, and the parameters are as they were. Leave out "
+            "train_dataloaders, a train_dataloader of the module's own, and limits such as limit_train_batches or max_time.",
+        )  # fmt: skip
 
 
 def check_optimization(trainer: pl.Trainer, ticks: range, dataset: Any) -> None:
