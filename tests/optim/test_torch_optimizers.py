@@ -245,3 +245,12 @@ def test_a_schedule_of_no_steps_is_refused():
     sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
     with pytest.raises(privet.errors.InvalidArgumentError, match="steps is 0"):
         privet.optim.scheduled_learning_rate(sgd, privet.schedules.ToZero(), steps=0)
+
+
+def test_an_optimizer_without_a_rate_has_none_to_schedule():
+    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    sgd.param_groups[0]["lr"] = None
+    for make in (lambda: privet.optim.scheduled_learning_rate(sgd, privet.schedules.ToZero(), steps=5),
+                 lambda: privet.optim.coupled_learning_rate(sgd, plan())):  # fmt: skip
+        with pytest.raises(InvalidArgumentError, match=r"optimizer\.lr is None; it must be a number"):
+            make()

@@ -78,6 +78,18 @@ class StatesFromTheStart(torch.optim.Optimizer):
                 member.data.copy_(self.state[member]["z"])
 
 
+class ChoosesItsRate(torch.optim.Optimizer):
+    """Has a rate of None in its groups, as Adafactor of transformers with a relative step has."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": None})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for member in (member for group in self.param_groups for member in group["params"]):
+            member.sub_(0.01 * member.grad)
+
+
 def stepped(optimizer, model):
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -102,6 +114,7 @@ NEW = {
     "groups": lambda m: torch.optim.Adam(
         [{"params": m.first.parameters(), "lr": 0.3, "betas": (0.5, 0.6)}, {"params": m.last.parameters()}], lr=0.1
     ),
+    "a rate of its own": lambda m: ChoosesItsRate(m.parameters()),
     "a rate in a tensor": lambda m: torch.optim.Adam(m.parameters(), lr=torch.tensor(0.01)),
     "state from the start": lambda m: StatesFromTheStart(m.parameters()),
     "a wrapper": lambda m: Wrapper(sgd(m, momentum=0.9), 0.5),
@@ -118,6 +131,29 @@ def test_new_optimizers_train(make):
     run = training(model, make(model))
     run.run()
     assert run.steps_spent == 3
+
+
+def test_an_optimizer_that_chooses_its_rate_has_none_in_a_run_and_is_resumed(tmp_path):
+    model, place, loss_fn = Net(), tmp_path / "run", lambda m, b: m(b[0]).square()
+    data = TensorDataset(torch.randn(N, 3))
+    plan = privet.Plan(
+        examples=N, sampling=privet.sampling.Poisson(5.0), steps=STEPS, delta=1e-5,
+        clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
+    )  # fmt: skip
+    with privet.Training(plan, model, loss_fn, ChoosesItsRate(model.parameters()), data, place) as run:
+        assert next(iter(run)).learning_rate is None
+    with privet.Training.resume(place, model, loss_fn, ChoosesItsRate(model.parameters()), data) as run:
+        run.run()
+    assert run.steps_spent == STEPS
+
+
+@pytest.mark.parametrize("rate", ["0.1", [0.1], float("nan"), torch.tensor(float("inf")), object()], ids=repr)
+def test_a_rate_that_is_no_number_is_refused_by_name(rate):
+    model = Net()
+    optimizer = sgd(model)
+    optimizer.param_groups[0]["lr"] = rate
+    with pytest.raises(InvalidArgumentError, match=r"^optimizer\.lr is"):
+        training(model, optimizer)
 
 
 def test_hooks_see_what_is_released_and_are_allowed():

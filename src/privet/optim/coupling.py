@@ -25,7 +25,7 @@ def coupled_learning_rate(optimizer: torch.optim.Optimizer, plan: Plan) -> torch
         A scheduler for `Training(..., scheduler=...)`; after the plan's last step the rate stays constant.
 
     Raises:
-        InvalidArgumentError: the plan has no noise.
+        InvalidArgumentError: the plan has no noise, or the optimizer no learning rate.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", §5: bound and learning
@@ -52,7 +52,7 @@ def scheduled_learning_rate(
         applied after the noise, so their schedule does not affect the guarantee.
 
     Raises:
-        InvalidArgumentError: the number of steps is invalid.
+        InvalidArgumentError: the number of steps is invalid, or the optimizer has no learning rate.
 
     >>> import torch, privet
     >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=8.0)
@@ -63,4 +63,9 @@ def scheduled_learning_rate(
 
 
 def _follow(optimizer: torch.optim.Optimizer, factors: list[float]) -> torch.optim.lr_scheduler.LambdaLR:
+    if any(group.get("lr") is None for group in optimizer.param_groups):
+        raise InvalidArgumentError(
+            "optimizer.lr", None, "a number",
+            "A schedule multiplies it; an optimizer that chooses its own rate is used without one.",
+        )  # fmt: skip
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factors[min(step, len(factors) - 1)])

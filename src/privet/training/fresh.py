@@ -136,7 +136,11 @@ def _check_groups(optimizer: torch.optim.Optimizer) -> None:
                     found = f"with a tensor of shape {tuple(leaf.shape)} in {key!r} of {where}"
                     raise InvalidArgumentError("optimizer", found, "one whose options are numbers", _FIX)
     for options in optimizer.param_groups:
-        real("optimizer.lr", float(options.get("lr", 0.0)))  # not every optimizer has one
+        rate = options.get("lr")
+        if isinstance(rate, Tensor | np.ndarray | np.generic) and np.prod(rate.shape) == 1:
+            rate = rate.item()
+        if rate is not None:  # not every optimizer has one, and some choose it themselves
+            real("optimizer.lr", rate)
 
 
 def _check_state(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
