@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["check_average", "check_fresh_optimizer", "check_scheduler", "is_blank", "wrapped"]
 
 import inspect
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,9 @@ def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]
 def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
     """Refuse an optimizer that is not in the state that its constructor leaves.
 
-    State, and tensors in attributes, must be blank (zeros, no steps) or equal those of a new optimizer of the same class and
-    options over copies of the parameters. Options may be numbers, which are settings, but not tensors. Hooks are allowed: they
+    State, and tensors in attributes, must be blank (zeros, no steps), copies of the optimizer's parameters as they are now, which
+    are public, or equal those of a new optimizer of the same class and options over copies of the parameters. Options may be
+    numbers, which are settings, but not tensors. Hooks are allowed: they
     only see released values.
 
     Args:
@@ -157,22 +158,34 @@ def _check_state(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> 
     clones = {} if twin is None else dict(zip(_members(optimizer), _members(twin), strict=True))
     for key, state in optimizer.state.items():
         whose = f" of {names.get(id(key), 'a frozen parameter')}" if isinstance(key, Tensor) else f" under {key!r}"
-        _check_same(state, None if twin is None else twin.state.get(clones.get(key, key)), whose)
+        if other := _find_other(state, None if twin is None else twin.state.get(clones.get(key, key)), _members(optimizer)):
+            raise InvalidArgumentError("optimizer", f"with state from earlier steps ({other}{whose})", "new", _FIX)
 
 
 def _check_attributes(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
-    own = {*names, *map(id, _members(optimizer))}
+    members = _members(optimizer)
+    own = {*names, *map(id, members)}
     held = {name: value for name, value in vars(optimizer).items() if name not in _PUBLIC and _holds_tensors(value, own)}
     twin = _twin(optimizer) if held else None
     for name, value in held.items():
-        _check_same({name: value}, None if twin is None else {name: getattr(twin, name, None)}, "")
+        if other := _find_other({name: value}, None if twin is None else {name: getattr(twin, name, None)}, members):
+            raise InvalidArgumentError(
+                "optimizer", f"with tensors of its own in an attribute ({other})", "new, without values of earlier steps",
+                "Zeros and copies of parameters as they are now may be there; let it create other tensors in its first step().",
+            )  # fmt: skip
 
 
-def _check_same(found: Any, expected: Any, whose: str) -> None:
+def _find_other(found: Any, expected: Any, members: Iterable[Tensor]) -> str:
+    """Return the path of a value that is neither blank, nor as in a new optimizer, nor a copy of a parameter; "" if none is."""
     if is_blank(found) or _equal(found, expected):
-        return
-    named = next((path for path, leaf in _leaves(found) if path and not is_blank(leaf)), "values")
-    raise InvalidArgumentError("optimizer", f"with state from earlier steps ({named}{whose})", "new", _FIX)
+        return ""
+    others = (path or "values" for path, leaf in _leaves(found) if not is_blank(leaf) and not _is_copy(leaf, members))
+    return next(others, "")
+
+
+def _is_copy(value: Any, members: Iterable[Tensor]) -> bool:
+    """Return whether a value is that of a parameter, as slow weights are at the start: public, as the parameters are."""
+    return isinstance(value, Tensor) and any(_equal(value.detach(), member.detach()) for member in members)
 
 
 def _twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
