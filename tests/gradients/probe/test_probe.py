@@ -126,6 +126,18 @@ def test_a_contrastive_loss_is_refused_as_the_culprit(loss_scale):
         probe(nn.Linear(4, 3), contrast, labelled(4))
 
 
+def test_code_that_takes_the_first_example_for_the_only_one_is_told_how_to_write_it():
+    def first(model, batch):
+        return classify(model, batch) + batch[0][0].square().sum()
+
+    def mapped(model, batch):
+        return classify(model, batch) + torch.vmap(lambda one: one.square().sum())(batch[0])
+
+    with pytest.raises(UnsupportedModelError, match=r"several made-up examples.*words\[0\].*torch\.vmap.*probe=False"):
+        probe(nn.Linear(4, 3), first, labelled(4))
+    assert probe(nn.Linear(4, 3), mapped, labelled(4)) == "ghost"
+
+
 def test_a_loss_divided_by_the_weights_of_the_batch_is_refused():
     weights = torch.tensor([1.0, 2.0, 3.0])
 

@@ -143,5 +143,7 @@ def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
             "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "
             "balancing, batch statistics, or a branch on any(), all() or max() over the batch). Privet computes the loss of each "
             "example alone, which would be a different loss, and clipping cannot bound the original one: compute each example's "
-            "loss from that example only"
+            "loss from that example only. The check calls the loss once with several made-up examples, where code for a "
+            "batch of one, such as words[0], looks the same: keep the batch dimension (flatten(0, 1), torch.vmap), "
+            "or leave the check out with reading=privet.Reading(probe=False), which the statement then says"
         )
