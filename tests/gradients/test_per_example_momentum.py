@@ -43,7 +43,10 @@ def sums(x, indices, *, skip_errors):
 def test_an_example_whose_gradients_cannot_be_formed_contributes_nothing():
     x = torch.randn(N, 3)
     x[1] = 300.0
-    found, rest = sums(x, [0, 1, 2, 3], skip_errors=True), sums(x[[0, 2, 3]], [0, 2, 3], skip_errors=True)
+    try:
+        found, rest = sums(x, [0, 1, 2, 3], skip_errors=True), sums(x[[0, 2, 3]], [0, 2, 3], skip_errors=True)
+    except RuntimeError as error:
+        pytest.fail(f"one example ends the step: {error}")
     for name, value in found.items():
         torch.testing.assert_close(value, rest[name])
         assert value.any()

@@ -121,8 +121,9 @@ def test_a_model_that_could_not_be_restored_is_restored_before_it_is_saved(monke
             training.model(torch.ones(1, 2))
         assert training.model.mean.tolist() != [0, 0]
         for call in (training.save, training.run):
-            with pytest.raises(LedgerError, match="could not be restored") as raised:
+            with pytest.raises((LedgerError, ZeroDivisionError)) as raised:
                 call()
+            assert "could not be restored" in str(raised.value)
             assert raised.value.__suppress_context__
         assert training.steps_spent == 0
     training.save()

@@ -108,7 +108,10 @@ def test_what_an_example_writes_is_undone(name, method):
     x[0] = 300.0
     model.held = make()
     before = read(model.held)
-    found = per_example_norms(model, lambda m, x: m(x).square().sum(1), x, method=method)
+    try:
+        found = per_example_norms(model, lambda m, x: m(x).square().sum(1), x, method=method)
+    except RuntimeError as error:
+        pytest.fail(f"it cannot be restored: {error}")
     plain = nn.Linear(3, 2)
     plain.load_state_dict(model.state_dict())
     expected = per_example_norms(plain, lambda m, x: (m(x) * (1 + before)).square().sum(1), x, method="loop")
