@@ -6,6 +6,7 @@ from torch import nn
 
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Flat
+from privet.gradients.core import per_example
 from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import Engine
 from privet.gradients.parameters import trainable
@@ -40,7 +41,9 @@ def sums(x, indices, *, skip_errors):
     return found.sums
 
 
-def test_an_example_whose_gradients_cannot_be_formed_contributes_nothing():
+@pytest.mark.parametrize("kept", [0, per_example.KEEP], ids=["formed later", "formed in the pass"])
+def test_an_example_whose_gradients_cannot_be_formed_contributes_nothing(kept, monkeypatch):
+    monkeypatch.setattr(per_example, "KEEP", kept)
     x = torch.randn(N, 3)
     x[1] = 300.0
     try:
