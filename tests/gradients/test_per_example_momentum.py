@@ -41,7 +41,7 @@ def sums(x, indices, *, skip_errors):
     return found.sums
 
 
-@pytest.mark.parametrize("kept", [0, per_example.KEEP], ids=["formed later", "formed in the pass"])
+@pytest.mark.parametrize("kept", [0, per_example.KEEP], ids=["later", "at once"])
 def test_an_example_whose_gradients_cannot_be_formed_contributes_nothing(kept, monkeypatch):
     monkeypatch.setattr(per_example, "KEEP", kept)
     x = torch.randn(N, 3)

@@ -79,7 +79,7 @@ SEVERAL = [
            among("test_past_iterates", "test_what_all_positions_share_stays_shared_when_it_is_multiplied")),
     Mutant("an example whose gradients cannot be formed ends the step", "per_example_momentum._gradients",
            "if not engine.skip_errors:", "if True:",
-           among("test_per_example_momentum", "test_an_example_whose_gradients_cannot_be_formed_contributes_nothing[formed later]")),
+           among("test_per_example_momentum", "test_an_example_whose_gradients_cannot_be_formed_contributes_nothing[later]")),
     Mutant("what has to be formed is formed twice", "store_small",
            "> KEEP", ">= 0",
            among("test_sums", "test_sums_that_have_to_be_formed_are_stored_where_they_are_small")),
