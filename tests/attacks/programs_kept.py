@@ -221,3 +221,74 @@ def number_kept_by_the_function_of_a_bound_method():
         return types.MethodType(remember, "something else")
 
     return scaled(lambda model, number: model.held(number), make)
+
+
+@attack("state", fast=True)
+def number_kept_in_a_storage():
+    """The model holds the storage of a tensor, whose methods torch does not intercept."""
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            model.held[0].fill_(64)
+        return float(model.held[0][3])
+
+    return scaled(factor, lambda: [torch.zeros(3).untyped_storage()])
+
+
+@attack("state", fast=True)
+def number_kept_in_the_gradient_of_a_constant():
+    """A tensor that the model holds has a gradient of an earlier phase, to which the unusual example adds."""
+
+    def make():
+        constant = torch.zeros(3)
+        constant.grad = torch.zeros(3)
+        return {"constant": constant}
+
+    def factor(model, number):
+        gradient = model.held["constant"].grad
+        if gradient is not None and number > UNUSUAL:
+            gradient += number
+        return 0.0 if gradient is None else float(gradient.sum())
+
+    return scaled(factor, make)
+
+
+@attack("state")
+def number_kept_in_a_tensor_of_inference_mode():
+    """A statistic is made, and written to, under inference mode."""
+
+    def make():
+        with torch.inference_mode():
+            return {"mean": torch.zeros(3)}
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            with torch.inference_mode():
+                model.held["mean"].add_(number)
+        return float(model.held["mean"].sum())
+
+    return scaled(factor, make)
+
+
+@attack("state")
+def number_kept_in_a_compressed_sparse_tensor():
+    """The values of a sparse tensor are written to in place."""
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            model.held["graph"].values().add_(number)
+        return float(model.held["graph"].values().sum()) - 3
+
+    return scaled(factor, lambda: {"graph": torch.eye(3).to_sparse_csr()})
+
+
+@attack("state")
+def bit_kept_in_the_sign_of_a_zero():
+    """An array in the memory of a tensor holds −0.0 after the unusual example, which equals the 0.0 before."""
+
+    def factor(model, number):
+        if number > UNUSUAL:
+            model.held[0].numpy()[...] = -0.0
+        return float(model.held[0].signbit().sum())
+
+    return scaled(factor, lambda: [torch.zeros(3)])
