@@ -10,6 +10,7 @@ from torch import nn
 from privet.clipping import Flat
 from privet.errors import UnsupportedModelError
 from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+from privet.gradients.methods.calls import WriteError
 
 
 def inference(size):
@@ -171,32 +172,80 @@ def test_a_storage_too_large_to_be_copied_is_refused(method):
 LAYOUTS = {
     "sparse": (lambda: torch.eye(3).to_sparse(), lambda kept: kept._values()),
     "csr": (lambda: torch.eye(3).to_sparse_csr(), lambda kept: kept.values()),
-    "nested": (
-        lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]), lambda kept: kept.detach().unbind()[0].clone(),
-    ),
-}  # fmt: skip
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]), lambda kept: kept.unbind()[0]),
+}
+
+
+class Graph(nn.Module):
+    def __init__(self, name, write=None):
+        super().__init__()
+        make, self.numbers = LAYOUTS[name]
+        self.write = write
+        self.matrix, self.linear = nn.Parameter(make(), requires_grad=False), nn.Linear(3, 1)
+
+    def forward(self, x):
+        numbers = self.numbers(self.matrix.detach())
+        if self.write is not None:
+            self.write(numbers)
+        return self.linear(x).squeeze(1) * float(numbers.sum())
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested")
 @pytest.mark.parametrize("method", ["auto", "loop"])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_frozen_parameters_of_any_layout_are_allowed_and_restored(name, method):
-    make, numbers = LAYOUTS[name]
-
-    class Graph(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.matrix, self.linear = nn.Parameter(make(), requires_grad=False), nn.Linear(3, 1)
-
-        def forward(self, x):
-            out = self.linear(x).squeeze(1) * float(numbers(self.matrix.detach()).sum())
-            if x[0, 0].item() > 100:
-                numbers(self.matrix.detach()).mul_(2)
-            return out
-
-    torch.manual_seed(0)
-    model, x = Graph(), torch.randn(4, 3)
-    x[0] = 300.0
-    found = per_example_gradients(model, lambda m, x: m(x), x, method=method)["linear.weight"]
+def test_frozen_parameters_of_any_layout_are_allowed(name, method):
+    x = torch.randn(4, 3)
+    found = per_example_gradients(Graph(name), lambda m, x: m(x), x, method=method)["linear.weight"]
     torch.testing.assert_close(found, 3 * x[:, None])
-    assert numbers(model.matrix.detach()).tolist() == [1.0] * 3
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_frozen_parameters_of_any_layout_are_not_written_to(name, method):
+    model = Graph(name, lambda numbers: numbers.mul_(2))
+    with pytest.raises(WriteError):
+        per_example_gradients(model, lambda m, x: m(x), torch.randn(4, 3), method=method)
+    assert model.numbers(model.matrix.detach()).tolist() == [1.0] * 3
+
+
+SIZE = 300  # a square of which is too large to be copied
+LARGE = {
+    "tensor": (lambda: torch.zeros(SIZE**2), lambda held: held.add_(1)),
+    "entry": (lambda: torch.zeros(SIZE**2), lambda held: held.__setitem__(0, 1.0)),
+    "inference tensor": (lambda: inference(SIZE**2), lambda held: add_in_inference(held, torch.ones(1))),
+    "sparse": (lambda: torch.ones(SIZE, SIZE).to_sparse(), lambda held: held._values().add_(1)),
+    "csr": (lambda: torch.ones(SIZE, SIZE).to_sparse_csr(), lambda held: held.values().add_(1)),
+    "nested": (lambda: torch.nested.nested_tensor([torch.zeros(SIZE**2)] * 2), lambda held: held.unbind()[0].add_(1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_tensors_in_containers_are_not_written_to(name, method):
+    make, write = LARGE[name]
+    model = nn.Linear(3, 2)
+    model.held = {"bank": make()}
+
+    def loss(m, x):
+        write(m.held["bank"])
+        return m(x).sum(1)
+
+    with pytest.raises(WriteError):
+        clipped_sum(model, loss, torch.randn(2, 3), Flat(1.0), method=method)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("size", [2_000, 10_000])
+def test_what_large_containers_hold_is_restored(size, method):
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model.held = [[0.0] for _ in range(size)]
+
+    def loss(m, x):
+        m.held[-1].append(m.held[-1][-1] + 1)
+        return m(x).square().sum(1) * m.held[-1][-1]
+
+    found = per_example_norms(model, loss, x, method=method)
+    torch.testing.assert_close(found, per_example_norms(model, lambda m, x: m(x).square().sum(1), x), rtol=1e-5, atol=0)
+    assert model.held[-1] == [0.0]

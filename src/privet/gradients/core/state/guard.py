@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from privet.errors import USER_ERRORS, LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
-from privet.gradients.core.state.held_tensors import data_pointer
+from privet.gradients.core.state.held_tensors import data_pointer, list_parts
 from privet.gradients.core.state.reachable import find_modules, list_modules, unwrap_all
 from privet.gradients.core.state.restoring import Restore
 from privet.gradients.core.state.snapshot import COPIED, Found, Snapshot, refuse_scripts
@@ -47,6 +47,7 @@ class Guard:
         self._functions = unwrap_all(loss_fn)  # of whomever, while those that are found later are the user's
         self._roots, self._reached = [model, loss_fn, *others], [*list_modules(model), *others]
         self._found = Found()
+        self._large: Sequence[Tensor] = ()
         self.created: set[str] = set()
         for module in self._reached:
             refuse_scripts(module)
@@ -68,7 +69,7 @@ class Guard:
             for root in (*self._roots, *held):
                 snapshot.save(root)
             snapshot.save_global_hooks()
-            self._reached, self._found = snapshot.modules, snapshot.found
+            self._reached, self._found, self._large = snapshot.modules, snapshot.found, snapshot.large
             with forbid_calls():
                 yield
         finally:
@@ -104,8 +105,8 @@ class Guard:
 
     def is_protected(self, x: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""
-        place = data_pointer(x)
-        return place is not None and place in self._protected_pointers()
+        places = {data_pointer(part) for part in list_parts(x)} - {None}
+        return bool(places) and not places.isdisjoint(self._protected_pointers())
 
     def iter_parameters(self) -> Iterator[Tensor]:
         """Yield the parameters of all reachable modules, trained or not."""
@@ -116,7 +117,8 @@ class Guard:
         buffers = (x for module in self._reached for x in module._buffers.values() if x is not None and x.numel() > COPIED)
         held = (x for module in self._reached for x in module.__dict__.values() if isinstance(x, Tensor))
         uncopied = (x for x in held if x.requires_grad or x.numel() > COPIED)
-        return {data_pointer(x) for x in (*self.iter_parameters(), *buffers, *uncopied)}
+        protected = (*self.iter_parameters(), *buffers, *uncopied, *self._large)
+        return {data_pointer(part) for x in protected for part in list_parts(x)}
 
 
 def restore_left(model: nn.Module) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["SAVERS_OF_STORAGES", "data_pointer", "save_gradient", "save_tensor"]
+__all__ = ["SAVERS_OF_STORAGES", "count_numbers", "data_pointer", "list_parts", "save_gradient", "save_tensor"]
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,6 +23,11 @@ def data_pointer(x: Tensor) -> int | None:
         return None
 
 
+def count_numbers(x: Tensor) -> int:
+    """Return how many numbers a tensor keeps in memory."""
+    return sum(part.numel() for part in list_parts(x))
+
+
 def save_gradient(x: Tensor) -> Restore:
     """Take a leaf's `.grad` away, which would carry values from example to example, until it is restored."""
     gradient, x.grad = x.grad, None
@@ -36,9 +41,8 @@ def save_gradient(x: Tensor) -> Restore:
 
 def save_tensor(x: Tensor) -> Restore:
     """Save a tensor's memory and its numbers."""
-    parts = _list_parts(x.detach())
-    if parts:
-        return _save_all(parts)
+    if x.is_nested or (x.layout in _PARTS and x.layout != torch.sparse_coo):  # it cannot be given other memory
+        return _save_all(list_parts(x))
     version, asked = None if x.is_inference() else x._version, x.requires_grad
     if x.layout != torch.strided:
         kept = x.detach().clone()
@@ -65,15 +69,16 @@ def save_tensor(x: Tensor) -> Restore:
     return restore
 
 
-def _list_parts(x: Tensor) -> Sequence[Tensor]:
-    """Return what a nested or compressed tensor consists of, as it cannot be given other memory; nothing for others."""
+def list_parts(x: Tensor) -> Sequence[Tensor]:
+    """Return the tensors with memory that hold a tensor's numbers: itself, or what a sparse or a nested one consists of."""
     if x.is_nested:
-        return x.unbind()
-    return [getattr(x, name)() for name in _COMPRESSED.get(x.layout, ())]
+        return x.detach().unbind()
+    return [getattr(x.detach(), name)() for name in _PARTS[x.layout]] if x.layout in _PARTS else [x]
 
 
 _ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
-_COMPRESSED = {
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
     torch.sparse_csr: _ROWS, torch.sparse_bsr: _ROWS, torch.sparse_csc: _COLUMNS, torch.sparse_bsc: _COLUMNS,
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import Bindings, read_bindings
 from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents, restore_table
-from privet.gradients.core.state.held_tensors import SAVERS_OF_STORAGES, save_gradient, save_tensor
+from privet.gradients.core.state.held_tensors import SAVERS_OF_STORAGES, count_numbers, save_gradient, save_tensor
 from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
     FUNCTIONS,
@@ -56,7 +56,7 @@ from privet.gradients.core.state.special import (
 from privet.gradients.core.state.user_code import find_user_classes, is_user_function
 
 _DEPTH = 5  # nesting of containers and objects that is followed
-_ITEMS, _LOOKED_INTO = 100_000, 1_000  # most items of a container that is restored; of one whose items are saved too
+_ITEMS, _LOOKED_INTO = 1 << 20, 10_000  # most items of a container that is restored; of one whose items are saved too
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
 _FIXED = {types.MemberDescriptorType, types.GetSetDescriptorType}
 _read_global_hooks: Callable[[dict[str, Any]], tuple[Any, ...]] = operator.itemgetter(
@@ -95,6 +95,7 @@ class Snapshot:
     Attributes:
         modules: those saved, with the ones that are not registered but held by a container, an object or a function.
         found: what the next snapshot need not look at again.
+        large: tensors held otherwise than by modules that are too large to be saved.
         created: names of parameters and submodules that were bound by the time of `restore`.
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
         drawn: whether numbers had been drawn by then from a generator of Python or NumPy that is not a global one.
@@ -105,6 +106,7 @@ class Snapshot:
         self._copies: dict[int, Tensor] = {}  # by id of the original: modules that share a tensor share its copy
         self._tables: list[tuple[type, str, dict[str, Any], dict[str, Any]]] = []
         self.modules: list[nn.Module] = []
+        self.large: list[Tensor] = []
         self.moved = self.drawn = False
         self.created: set[str] = set()
         self._empty: list[Any] = []
@@ -135,8 +137,6 @@ class Snapshot:
                 attributes = parameter.__dict__  # where quantised parameters keep their scales
                 memory = parameter.data if parameter.layout is torch.strided and not parameter.is_nested else None
                 self._parameters.append((parameter, type(parameter), attributes, parameter.requires_grad, memory))
-                if memory is None:  # nothing protects it from writes
-                    self._undo.append(save_tensor(parameter))
                 if attributes:
                     self.save(attributes)
                 else:
@@ -292,7 +292,9 @@ class Snapshot:
     def _save_contents(self, value: Any, depth: int) -> None:
         """Save what an object holds that is not in attributes."""
         if isinstance(value, Tensor):
-            if value.numel() <= SMALL and not self._is_parameter(value):
+            if count_numbers(value) > SMALL:
+                self.large.append(value)
+            elif not self._is_parameter(value):
                 self._undo.append(save_tensor(value))
             if value.is_leaf and value.grad is not None:
                 self._undo.append(save_gradient(value))
@@ -305,8 +307,10 @@ class Snapshot:
             size = count_items(value)
             if not isinstance(value, tuple) and size <= _ITEMS:
                 self._undo.append(save_items(value))
-            for item in list_items(value) if size <= _LOOKED_INTO else ():
-                self.save(item, depth - 1)
+            items = list_items(value) if size <= _LOOKED_INTO else []
+            if not CONSTANT.issuperset(map(type, items)):  # as they are in a vocabulary, which is large
+                for item in items:
+                    self.save(item, depth - 1)
         elif isinstance(value, _METHODS):
             self.save(value.__self__, depth)
             self.save(getattr(value, "__func__", None), depth)
