@@ -170,7 +170,9 @@ def test_an_optimizer_that_chooses_its_rate_has_none_in_a_run_and_is_resumed(tmp
     assert run.steps_spent == STEPS
 
 
-@pytest.mark.parametrize("rate", ["0.1", [0.1], float("nan"), torch.tensor(float("inf")), object()], ids=repr)
+@pytest.mark.parametrize(
+    "rate", ["0.1", [0.1], float("nan"), torch.tensor(float("inf")), object()], ids=["text", "list", "nan", "infinite", "object"]
+)
 def test_a_rate_that_is_no_number_is_refused_by_name(rate):
     model = Net()
     optimizer = sgd(model)
