@@ -499,7 +499,7 @@ RULES = [
            "input = input.expand", "input = input.flip(-1).expand",
            tape("embedding, shared position ids")),
     Mutant("indices from the end of a table count from its start", "embedding.index",
-           "recorder, where", "recorder, where.abs()",
+           "where + len(table) * (where < 0)", "where.abs()",
            tape("indexed table")),
     Mutant("weights of tokens are ignored", "embedding_bag.embedding_bag",
            "per_sample_weights[..., None]", "1",

@@ -310,7 +310,7 @@ CALLS = [
            CALLBACKS("test_no_parameter_is_written_to")),
     Mutant("user code runs for one example after another", "ExampleCalls._one_by_one",
            "if any(map(is_called_back, leaves)):", "if False:",
-           CALLBACKS("test_a_distance_function_sees_one_example")),
+           CALLBACKS("test_a_function_is_not_called_for_one_example_after_another[auto]")),
     Mutant("memory is handed out for writing", "_memory_rule.rule",
            "found.flags.writeable = False", "pass",
            among("test_indexing", "test_the_memory_of_a_tensor_is_handed_out_for_reading_only")),

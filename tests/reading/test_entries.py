@@ -108,6 +108,7 @@ DISTINCT = {
     "constant": TensorDataset(torch.zeros(1).expand(5), torch.zeros(1, 3).expand(5, 3)),
     "constant twice": ConcatDataset([TensorDataset(torch.zeros(1).expand(5)), TensorDataset(torch.zeros(1).expand(5))]),
     "empty part": ConcatDataset([D, Subset(data(), [])]),
+    "one column in two tables": ConcatDataset([TensorDataset(WIDE[:, 0], WIDE[:, 0]), TensorDataset(WIDE[:, 0], WIDE[:, 1])]),
     "columns": ConcatDataset([TensorDataset(WIDE[:, 0]), TensorDataset(WIDE[:, 1])]),
     "users": Users(ConcatDataset([D, D]), [0, 1, 2, 3, 4, 5] * 2, 2),
     "short groups": Groups(D, 4),

@@ -81,6 +81,7 @@ def test_a_group_that_cannot_be_sent_is_dropped_alone_and_its_type_is_named(make
     assert packed.memory.numel() < 5 * 16
     first, middle, last = (find_unsendable(group.examples) for group in groups)
     assert (first, last) == (None, None)
+    assert middle is not None
     assert middle.__name__ == kind
 
 

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from privet.clipping import Automatic, Flat, Normalize
 from privet.gradients import clipped_sum
@@ -191,3 +192,14 @@ def test_inputs_whose_squares_underflow_stay_within_the_bound_of_large_output_gr
     x.flatten(1)[:, 0] = 4e-23
     clipped = clipped_sum(layer(), lambda model, batch: scale * model(batch).flatten(1).sum(1), x, rule, method="ghost")
     assert float(torch.stack([t.double().norm() for t in clipped.tensors.values()]).norm()) <= clipped.sensitivity * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_terms_of_a_convolution_are_those_of_its_positions(groups):
+    torch.manual_seed(0)
+    x, gradients = torch.randn(2, 3, 6, 6), torch.randn(2, 6, 4, 4)
+    grad = ConvGrad(x, gradients, Geometry((6, 3 // groups, 3, 3), (1, 1), (0, 0), (1, 1), groups))
+    patches = F.unfold(x, 3).view(2, groups, -1, 16).norm(dim=2)
+    lengths = gradients.view(2, groups, -1, 16).norm(dim=2)
+    torch.testing.assert_close(grad.abs_norm_bound(), (patches * lengths).sum((1, 2)).double(), rtol=1e-5, atol=0)
+    assert (grad.abs_norm_bound() >= grad.materialize().flatten(1).norm(dim=1)).all()

@@ -19,7 +19,7 @@ LAWS = {
     "randn_like": (lambda x: torch.randn_like(x, dtype=torch.float64), stats.norm()),
     "normal": (lambda x: torch.normal(2.0, 3.0, (1, 50)), stats.norm(2, 3)),
     "normal of tensors": (lambda x: torch.normal(0 * x + 1, 0 * x + 2), stats.norm(1, 2)),
-    "normal_": (lambda x: torch.empty(1, 50).normal_(1, 2), stats.norm(1, 2)),
+    "normal_": (lambda x: torch.ones(1, 50).normal_(1, 2), stats.norm(1, 2)),
     "uniform_": (lambda x: x.clone().uniform_(3, 5), stats.uniform(3, 2)),
     "exponential_": (lambda x: torch.empty(1, 50).exponential_(2.0), stats.expon(scale=0.5)),
     "cauchy_": (lambda x: torch.empty(1, 50).cauchy_(), stats.cauchy()),
@@ -47,6 +47,9 @@ LAWS = {
     "gumbel_softmax, hard": (
         lambda x: F.gumbel_softmax(x.view(1, 25, 2) + torch.tensor([1.0, 3]).log(), 0.3, hard=True)[..., 0].round(),
         {0.0: 0.75, 1.0: 0.25}),
+    "gumbel_softmax of many": (  # the law of two is the same if the noise has the other sign
+        lambda x: F.gumbel_softmax(x.view(1, 5, 10) + torch.tensor([9.0] + [1.0] * 9).log(), 1.0, hard=True)[..., 0].round(),
+        {0.0: 0.5, 1.0: 0.5}),
     "attention": (
         lambda x: F.scaled_dot_product_attention(*((x * 0 + 1).view(1, 50, 1)[:, :n] for n in (50, 1, 1)), dropout_p=0.5)[..., 0],
         {0.0: 0.5, 2.0: 0.5}),

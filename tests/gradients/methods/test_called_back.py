@@ -49,6 +49,33 @@ def test_a_distance_function_sees_one_example(distance, method):
     assert sum(float((whole[name] - rest[name]).square().sum()) for name in whole) ** 0.5 <= BOUND * 1.0001
 
 
+def _at_the_second_attempt(m, x):
+    """A distance function that fails once, and then remembers the largest of all numbers."""
+    attempts, h = [], m.layer(x)
+
+    def distance(a, b):
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise RuntimeError("not ready")
+        m.largest = max(m.largest, float(a.detach().abs().max()))
+        return (a - b).square().sum(-1) + m.largest * a.sum(-1)
+
+    criterion = nn.TripletMarginWithDistanceLoss(distance_function=distance, reduction="none")
+    try:
+        return criterion(h, h.flip(1), h - 1)
+    except RuntimeError:
+        return criterion(h, h.flip(1), h - 1)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_a_function_is_not_called_for_one_example_after_another(method):
+    torch.manual_seed(0)
+    model, x = Net(), torch.rand(5, 3)
+    model.largest, x[0] = 0.0, 200.0
+    whole, rest = (clipped_sum(model, _at_the_second_attempt, batch, Flat(BOUND), method=method).tensors for batch in (x, x[1:]))
+    assert sum(float((whole[name] - rest[name]).square().sum()) for name in whole) ** 0.5 <= BOUND * 1.0001
+
+
 def _write(m):
     with torch.no_grad():
         m.layer.bias.add_(1.0)  # whose value no backward pass needs
