@@ -223,7 +223,7 @@ def number_kept_by_the_function_of_a_bound_method():
     return scaled(lambda model, number: model.held(number), make)
 
 
-@attack("state", fast=True)
+@attack("state")
 def number_kept_in_a_storage():
     """The model holds the storage of a tensor, whose methods torch does not intercept."""
 
@@ -235,7 +235,7 @@ def number_kept_in_a_storage():
     return scaled(factor, lambda: [torch.zeros(3).untyped_storage()])
 
 
-@attack("state", fast=True)
+@attack("state")
 def number_kept_in_the_gradient_of_a_constant():
     """A tensor that the model holds has a gradient of an earlier phase, to which the unusual example adds."""
 
