@@ -6,6 +6,7 @@ import cases
 import oracle
 import pytest
 import torch
+from identities import identity_with_backward
 from recording import Seen, cover
 from torch import nn
 
@@ -220,29 +221,12 @@ def test_sets_that_are_not_the_models_are_refused(past):
         clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), Flat(0.7), past=past)
 
 
-class Bounded(torch.autograd.Function):
-    """The identity, with a backward pass that is not linear."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient.clamp(-0.1, 0.1)
-
-
 @pytest.mark.parametrize("method", ["auto", "loop"])
 def test_gradients_are_multiplied_rather_than_losses(method):
     torch.manual_seed(0)
     model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
-    loss = lambda model, x: Bounded.apply(model(x)).square().sum(1)  # noqa: E731
+    bounded = identity_with_backward(lambda gradient: gradient.clamp(-0.1, 0.1))  # not linear
+    loss = lambda model, x: bounded.apply(model(x)).square().sum(1)  # noqa: E731
     values = {name: parameter.detach() + 0.3 for name, parameter in model.named_parameters()}
     found = clipped_sum(model, loss, x, Flat(1e6), method=method, past=[(3.0, values)]).tensors
     expected = clipped_sum(model, loss, x, Flat(1e6), method="loop").tensors
