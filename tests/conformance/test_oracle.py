@@ -10,7 +10,7 @@ from recording import cover
 
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise
 from privet.gradients import clipped_sum
-from privet.gradients.core import batching, norms, per_example
+from privet.gradients.core import batching, losses, norms, per_example
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
@@ -118,6 +118,7 @@ def test_the_public_api_gives_the_same_results(case, monkeypatch):
     """Torch's internals only save time: without them, the public API gives the same."""
     monkeypatch.setattr(batching, "_dispatch", batching.run_by_public_api)
     monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_api)
+    monkeypatch.setattr(losses, "_backpropagate", losses.backpropagate_by_public_api)
     check(case, torch.float64, "ghost", rules=())
 
 

@@ -2,13 +2,21 @@
 
 from mutant import Mutant, among, scarce, tape
 
+PRODUCTS = among("test_norms", "test_squared_norms_of_products_add_up_to_the_same_total_when_small_ones_are_measured_together")
+
 LINEAR = [
     Mutant("one position: the square is missing", "product_norms",
            "a.mul_(g).square_()", "a.mul_(g)",
-           tape("linear")),
+           PRODUCTS),
     Mutant("one position: the norm of the output gradient alone", "product_norms",
            "a.mul_(g).square_()", "g.square_()",
+           PRODUCTS),
+    Mutant("one position: the norm of the input alone", "LinearGrad.norm_factors",
+           "(self.inputs, self.gradients) if", "(self.inputs,) if",
            tape("linear, one position")),
+    Mutant("one position stands for all", "LinearGrad.norm_factors",
+           "if self.summands == 1 else ()", "",
+           tape("linear, few positions")),
     Mutant("positions' norms add up instead of their gradients", "gram_sums",
            "first.mul_(second)", "torch.diag_embed(first.mul_(second).diagonal(dim1=1, dim2=2))",
            tape("linear, few positions")),
@@ -50,7 +58,7 @@ LINEAR = [
            "squares >= CANCELLED * bound", "squares >= 0 * bound",
            among("test_sensitivity", "test_positions_that_cancel_do_not_hide_a_long_gradient")),
     Mutant("the bias is averaged over the positions", "follow_linear.record",
-           "g.squeeze(1) if g.shape[1] == 1 else g.sum(1)", "g.squeeze(1) if g.shape[1] == 1 else g.mean(1)",
+           "single if positions == 1 else g.sum(1)", "single if positions == 1 else g.mean(1)",
            tape("linear, few positions")),
     Mutant("the bias has no gradient", "follow_linear.record",
            "follows(bias)", "follows(bias) and transposed",

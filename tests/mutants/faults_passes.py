@@ -433,7 +433,7 @@ PASSES = [
            "index[group], _restart(draws, group))", "index[group], _restart(draws, torch.arange(len(group))))",
            SAME_DRAWS),
     Mutant("a second try draws new numbers", "Passes._cover",
-           "_restart(draws, torch.arange(examples.count))", "draws",
+           "_restart(draws, _positions(examples.count))", "draws",
            SAME_DRAWS),
     Mutant("hooks of parameters see the gradients of all examples", "_has_backward_hooks",
            "hooks or any(parameter._backward_hooks for parameter in program.parameters.values())", "hooks",

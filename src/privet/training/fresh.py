@@ -32,8 +32,10 @@ def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]
             seen.add(id(outer))
             yield outer
             for value in vars(outer).values():
-                held = value if isinstance(value, _SEVERAL) else (value,)
-                waiting += [each for each in held if isinstance(each, torch.optim.Optimizer)]
+                if isinstance(value, torch.optim.Optimizer):
+                    waiting.append(value)
+                elif isinstance(value, _SEVERAL):
+                    waiting += [each for each in value if isinstance(each, torch.optim.Optimizer)]
 
 
 def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:

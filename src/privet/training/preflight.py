@@ -32,6 +32,7 @@ from privet.collate import Collate, collate_one, copy_batch, find_floats
 from privet.errors import InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch, split_rows
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.state.reachable import list_modules
 from privet.gradients.probe.probe import probe, probe_first_suitable
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
 from privet.plan import Plan
@@ -324,7 +325,7 @@ def fingerprint(model: nn.Module) -> Hashable:
             len(module._forward_hooks), len(module._forward_pre_hooks), len(module._backward_hooks),
             len(module._backward_pre_hooks), "forward" in module.__dict__,
         )
-        for module in model.modules()
+        for module in list_modules(model)
     )  # fmt: skip
 
 
@@ -335,7 +336,7 @@ def advance_parametrizations(model: nn.Module) -> None:
     """
     kind = getattr(sys.modules.get("torch.nn.utils.spectral_norm"), "SpectralNorm", ())
     # The tables themselves: asking a module for an attribute that it lacks is slow, and this runs in every step.
-    concerned = [each for each in model.modules() if "parametrizations" in each._modules or each._forward_pre_hooks]
+    concerned = [each for each in list_modules(model) if "parametrizations" in each._modules or each._forward_pre_hooks]
     with torch.no_grad() if concerned else contextlib.nullcontext():
         for module in (each for each in concerned if each.training):
             parametrized = module._modules.get("parametrizations")

@@ -1,9 +1,20 @@
 """Squared norms of long, short and empty rows with large and small numbers; blocks that cover all examples once."""
 
+import math
+
 import pytest
 import torch
 
-from privet.gradients.core.norms import _FEW, blocks, factor_norms, full_precision, join_few, squared_norms
+from privet.gradients.core import norms
+from privet.gradients.core.norms import (
+    _FEW,
+    _TOGETHER,
+    blocks,
+    factor_norms,
+    full_precision,
+    squared_norms,
+    sum_product_norms,
+)
 
 
 @pytest.mark.parametrize("numbers", [1, _FEW + 1])
@@ -52,26 +63,79 @@ def test_the_result_is_float64_and_of_one_number_per_example():
 SHAPES = {
     "small": [(3,), (2, 2), (4,)], "scalars": [(), (), ()], "an empty one": [(0,), (5,)], "none": [],
     "large between small": [(3,), (_FEW,), (4,), (_FEW, 2), (5, 1)], "as many as are still small": [(_FEW // 8,)] * 9,
+    "a product": [((1, 3), (1, 2))], "products": [((3,), (1, 2)), ((1, 0), (4,)), ((5,), ()), ((2, 2), (1,))],
+    "both": [(3,), ((1, 4), (1, 2)), (), ((2,), (6,)), (7, 2)], "a large product": [((_FEW,), (2,)), ((3,), (2,)), (4,)],
+    "more than are measured together": [((2,), (3,)), (5,)] * _TOGETHER,
 }  # fmt: skip
+
+
+def exact_squares(product):
+    """Return the squared norm of a product in float64, one number for each example."""
+    return math.prod(x.double().reshape(len(x), math.prod(x.shape[1:])).square().sum(1) for x in product)
 
 
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("examples", [0, 1, 4])
-def test_joined_tensors_have_the_same_squared_norms_in_total(shapes, examples):
+def test_squared_norms_of_products_add_up_to_the_same_total_when_small_ones_are_measured_together(shapes, examples):
     torch.manual_seed(0)
-    tensors = [torch.randn(examples, *shape) for shape in SHAPES[shapes]]
-    joined = join_few(iter(tensors))
-    alone = [x.double().square().flatten(1).sum(1) if x.dim() > 1 else x.double().square() for x in tensors]
-    assert torch.allclose(sum(map(squared_norms, joined), torch.zeros(1)), sum(alone, torch.zeros(1)), rtol=2e-6)
-    made = [x for x in joined if not any(x is one for one in tensors)]
-    assert all(x.numel() <= _FEW for x in made)
-    assert all(any(x is one for one in joined) for x in tensors if x.numel() > _FEW)
+    pairs = [each if each and isinstance(each[0], tuple) else (each,) for each in SHAPES[shapes]]
+    products = [[torch.randn(examples, *shape) for shape in pair] for pair in pairs]
+    found = sum_product_norms(products)
+    none = torch.zeros(examples, dtype=torch.float64)
+    assert torch.allclose(sum(found, none), sum(map(exact_squares, products), none), rtol=2e-6)
+    small = [product for product in products if sum(x.numel() for x in product) <= _FEW]
+    numbers = sum(x.numel() for product in small for x in product)
+    together = -(-len(small) // _TOGETHER) if numbers <= _FEW else len(small)
+    assert len(found) <= len(products) - len(small) + together
 
 
-def test_small_tensors_of_different_precision_are_joined_in_the_higher():
-    (joined,) = join_few([torch.full((2, 3), 0.1), torch.full((2, 1), 0.1, dtype=torch.float64)])
-    assert joined.dtype == torch.float64
-    assert joined[0].tolist() == [*torch.full((3,), 0.1).double().tolist(), 0.1]
+def test_together_no_more_is_measured_than_is_few(monkeypatch):
+    seen = []
+    monkeypatch.setattr(norms, "_measure_few", lambda products: seen.append(products) or torch.zeros(2))
+    sum_product_norms([[torch.ones(2, _FEW // 8), torch.ones(2, 1)] for _ in range(9)] + [[torch.ones(2, 1)]] * 40)
+    assert sum(map(len, seen)) == 49
+    assert all(sum(x.numel() for product in products for x in product) <= _FEW for products in seen)
+    assert max(map(len, seen)) == _TOGETHER
+
+
+def test_small_tensors_of_different_precision_are_measured_in_the_higher():
+    tenth, double = torch.tensor(0.1), torch.tensor(0.1, dtype=torch.float64)
+    (found,) = sum_product_norms([[tenth.expand(2, 3)], [double.expand(2, 1)], [double.expand(2, 4), tenth.expand(2, 2)]])
+    assert found.tolist() == pytest.approx([3 * float(tenth) ** 2 + 0.01 + 0.04 * 2 * float(tenth) ** 2] * 2, rel=1e-14)
+
+
+@pytest.mark.parametrize("rows", [3, _FEW])
+@pytest.mark.parametrize(("dtype", "huge"), [(torch.float32, 2e19), (torch.float64, 2e154)])
+def test_a_factor_that_a_weight_may_lift_out_of_range_is_not_measured(dtype, huge, rows):
+    """Neither is it taken for zero where the other factor is, nor does it change what is found for other examples."""
+    for side in range(2):
+        product = [torch.full((rows, 2), 3.0, dtype=dtype), torch.full((rows, 1), 2.0, dtype=dtype)]
+        product[side][1], product[1 - side][1] = huge, 0.0
+        found = sum(sum_product_norms([product, [torch.ones(rows, 1, dtype=dtype)]]))
+        assert found[1].isnan()
+        assert found[[0, 2]].tolist() == pytest.approx([18 * 4 + 1] * 2, rel=1e-6)
+
+
+def test_the_range_is_that_of_the_lowest_precision():
+    wide, narrow = torch.ones(2, 1, dtype=torch.float64), torch.tensor([[1.0], [1e20]])
+    for product in ([wide, narrow], [narrow, wide]):
+        assert sum(sum_product_norms([product, [wide]]))[1].isnan()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_concerns_its_own_example_only(value):
+    for broken in range(3):
+        x = [torch.ones(3, 2), torch.ones(3, 3), torch.ones(3, 4)]
+        x[broken][1, 0] = value
+        (found,) = sum_product_norms([x[:2], x[2:]])
+        assert found[[0, 2]].tolist() == [10.0, 10.0]
+        assert not found[1] < torch.inf
+
+
+def test_what_underflows_in_a_factor_counts_where_the_other_is_large():
+    tiny, large = torch.full((2, 1), 2e-30), torch.full((2, 1), 2e18)
+    (found,) = sum_product_norms([[tiny, large], [large, tiny], [torch.full((2, 1), 1e-30)]])
+    assert found.tolist() == pytest.approx([2 * (4e-12) ** 2] * 2)
 
 
 @pytest.mark.parametrize("rows", [3, _FEW])

@@ -5,11 +5,13 @@ from __future__ import annotations
 __all__ = [
     "CACHE",
     "CANCELLED",
+    "as_matrix",
     "blocks",
     "factor_norms",
     "full_precision",
-    "join_few",
+    "product_norms",
     "squared_norms",
+    "sum_product_norms",
     "underflow",
     "without_autocast",
 ]
@@ -17,7 +19,7 @@ __all__ = [
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +29,8 @@ from torch import Tensor
 _PIECE = 1024
 # So few numbers are converted to float64 in less time than further calls take.
 _FEW = 1 << 13
+# Most products that are measured together: the matrix that chooses their columns stays small.
+_TOGETHER = 16
 # Size of a working set that stays in a core's cache, in numbers.
 CACHE = 1 << 19
 # Factor by which working sets are larger on accelerators: few kernel launches, and a quarter of a gigabyte in float32.
@@ -99,30 +103,6 @@ def squared_norms(x: Tensor) -> Tensor:
     return total
 
 
-def join_few(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return tensors (B, …) of the same rows, with small ones joined into larger ones that are still small.
-
-    Their squared norms have the same sum, and a model has many small parameters: a call takes longer than their numbers.
-    """
-    found: list[Tensor] = []
-    waiting: list[Tensor] = []
-    room = _FEW
-    for x in tensors:
-        if not _is_few(x):
-            found.append(x)
-            continue
-        if x.numel() > room and waiting:
-            found.append(_join(waiting))
-            waiting, room = [], _FEW
-        waiting.append(x)
-        room -= x.numel()
-    return [*found, _join(waiting)] if waiting else found
-
-
-def _join(tensors: list[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat([x.reshape(x.shape[0], math.prod(x.shape[1:])) for x in tensors], 1)
-
-
 def _is_few(x: Tensor) -> bool:
     return x.numel() <= _FEW and not x.is_complex()
 
@@ -140,6 +120,11 @@ def _squares(x: Tensor) -> Tensor:
     return norms.double().square_()
 
 
+def as_matrix(x: Tensor) -> Tensor:
+    """Return numbers (B, …) as (B, n)."""
+    return x if x.dim() == 2 else x.flatten(1) if x.dim() > 2 else x[:, None]
+
+
 def factor_norms(x: Tensor) -> Tensor:
     """Return an upper bound of ‖xᵢ‖ for a factor of a gradient, (B, …) → (B,) float64, tight up to underflow.
 
@@ -153,6 +138,66 @@ def factor_norms(x: Tensor) -> Tensor:
     else:
         norms = squared_norms(x).sqrt_()
     return norms.add_(underflow(length, x.dtype))
+
+
+def product_norms(inputs: Tensor, gradients: Tensor) -> Tensor:
+    """Return ‖g aᵀ‖² from the norms of the factors, (B,) float64; NaN where one times a weight may leave the range of numbers."""
+    a, g = factor_norms(inputs), factor_norms(gradients)
+    unsafe = torch.maximum(a, g).square_() >= torch.finfo(inputs.dtype).max
+    return a.mul_(g).square_().masked_fill_(unsafe, torch.nan)
+
+
+def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+    """Return squared norms, each (B,) float64, whose sum is that of ‖x‖² or ‖g aᵀ‖² over all given factors.
+
+    Small products are measured together: a model has many, and the calls take longer than their numbers.
+
+    Args:
+        products: of each, its factors (B, …): one, x, or two, a and g. NaN as for `product_norms`.
+    """
+    found: list[Tensor] = []
+    waiting: list[Sequence[Tensor]] = []
+    room = _FEW
+    for factors in products:
+        numbers = sum(x.numel() for x in factors)
+        if numbers > _FEW or any(x.is_complex() for x in factors):
+            found.append(product_norms(*factors) if len(factors) > 1 else squared_norms(*factors))
+            continue
+        if waiting and (numbers > room or len(waiting) == _TOGETHER):
+            found.append(_measure_few(waiting))
+            waiting, room = [], _FEW
+        waiting.append(factors)
+        room -= numbers
+    return [*found, _measure_few(waiting)] if waiting else found
+
+
+def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
+    """Return Σ‖x‖² + Σ‖a‖²‖g‖² over products of few numbers."""
+    pairs, single = [each for each in products if len(each) == 2], [each[0] for each in products if len(each) == 1]
+    factors = list(map(as_matrix, [*(a for a, _ in pairs), *(g for _, g in pairs), *single]))
+    joined = factors[0] if len(factors) == 1 else torch.cat(factors, 1)
+    if not pairs:
+        return squared_norms(joined)
+    choice, one = _choose_columns(tuple([x.shape[1] for x in factors]), len(pairs), joined.device)
+    squares = torch.addmm(one, joined.double().square_(), choice)
+    squares.masked_fill_(squares >= _largest_square(frozenset([x.dtype for x in factors])), torch.nan)
+    left, right = squares.chunk(2, dim=1)
+    return (left * right).sum(1)
+
+
+@functools.cache
+def _largest_square(dtypes: frozenset[torch.dtype]) -> float:
+    """Return the square of the longest factor that a weight may multiply in any of these precisions."""
+    return min(torch.finfo(dtype).max for dtype in dtypes)
+
+
+@functools.lru_cache(maxsize=32)
+def _choose_columns(lengths: tuple[int, ...], pairs: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return a matrix and a row: squares times the one plus the other are ‖a‖² for each pair, 1, ‖g‖² for each, Σ‖x‖²."""
+    of = [*range(pairs), *range(pairs + 1, 2 * pairs + 1), *[2 * pairs + 1] * (len(lengths) - 2 * pairs)]
+    columns = torch.eye(2 * pairs + 2, dtype=torch.float64)
+    choice = columns[of].repeat_interleave(torch.tensor(lengths), dim=0)
+    return choice.to(device), columns[pairs].to(device)
 
 
 @functools.cache

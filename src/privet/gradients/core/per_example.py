@@ -28,7 +28,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from privet.gradients.core.norms import blocks, full_precision, squared_norms
+from privet.gradients.core.norms import as_matrix, blocks, full_precision, squared_norms
 
 # Most elements of one parameter's per-example gradients that are stored rather than recomputed.
 KEEP = 1 << 23
@@ -85,6 +85,11 @@ class PerExampleGrad(ABC):
     def summands(self) -> int:
         """Number of terms that a weighted sum adds up per entry of a gradient; 1 for stored gradients."""
         return 1
+
+    @property
+    def norm_factors(self) -> tuple[Tensor, ...]:
+        """The gradients x, (B, …), or factors a and g of gradients g aᵀ, whose norms give ‖gᵢ‖; empty for other gradients."""
+        return ()
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², (B,) float64; by default from gradients that are formed in blocks and discarded."""
@@ -242,6 +247,11 @@ class StoredGrad(OutputGrad):
         """Size of the parameter."""
         return self.gradients[:1].numel()
 
+    @property
+    def norm_factors(self) -> tuple[Tensor, ...]:
+        """The gradients."""
+        return (self.gradients,)
+
     def abs_norm_bound(self) -> Tensor:
         """Return ‖gᵢ‖: the stored elements themselves are summed."""
         return squared_norms(self.gradients).sqrt_()
@@ -268,8 +278,9 @@ class DenseGrad(StoredGrad):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
-        flat = self.gradients.flatten(1) if self.gradients.dim() > 1 else self.gradients[:, None]
-        return (weights.to(flat.dtype) @ flat).view(self.gradients.shape[1:])
+        x = self.gradients
+        found = weights.to(x.dtype) @ as_matrix(x)
+        return found if x.dim() == 2 else found.view(x.shape[1:])
 
 
 def store_small(grad: PerExampleGrad) -> PerExampleGrad:

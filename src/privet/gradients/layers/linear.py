@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear", "product_norms"]
+__all__ = ["LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear"]
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from privet.gradients.core.handlers import register_handler
-from privet.gradients.core.norms import CANCELLED, blocks, factor_norms, underflow
+from privet.gradients.core.norms import CANCELLED, blocks, product_norms, underflow
 from privet.gradients.core.per_example import (
     KEEP,
     DenseGrad,
@@ -46,6 +46,11 @@ class LinearGrad(OutputGrad):
     def summands(self) -> int:
         """T."""
         return self.inputs.shape[1]
+
+    @property
+    def norm_factors(self) -> tuple[Tensor, ...]:
+        """aₜ and gₜ, if there is one position."""
+        return (self.inputs, self.gradients) if self.summands == 1 else ()
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, p, d)."""
@@ -89,16 +94,6 @@ class LinearGrad(OutputGrad):
     def double(self) -> LinearGrad:
         """Return the same gradients in float64."""
         return LinearGrad(self.inputs.double(), self.gradients.double())
-
-
-def product_norms(inputs: Tensor, gradients: Tensor) -> Tensor:
-    """Return ‖g aᵀ‖² from the norms of the factors, (B,) float64; NaN where one times a weight may leave the range of numbers."""
-    a, g = factor_norms(inputs), factor_norms(gradients)
-    unsafe = torch.maximum(a, g) >= _SAFE[inputs.dtype]
-    return a.mul_(g).square_().masked_fill_(unsafe, torch.nan)
-
-
-_SAFE = {dtype: math.sqrt(torch.finfo(dtype).max) for dtype in (torch.float32, torch.float64)}
 
 
 def _lengths(x: Tensor) -> Tensor:
@@ -176,12 +171,13 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
     def record(inputs: Tensor, grad: Tensor) -> None:
         if not positions:  # no example has a gradient
             return
-        g = recorder.promote(grad.reshape(recorder.examples, positions, grad.shape[-1]), weight)
+        single = recorder.promote(grad, weight)
+        g = single.reshape(recorder.examples, positions, grad.shape[-1])
         if recorder.follows(weight):
             a = recorder.promote(inputs.reshape(recorder.examples, positions, inputs.shape[-1]), weight)
             recorder.add(weight, choose_grad(g, a) if transposed else choose_grad(a, g))
         if recorder.follows(bias):
-            recorder.add(bias, DenseGrad(g.squeeze(1) if g.shape[1] == 1 else g.sum(1)))
+            recorder.add(bias, DenseGrad(single if positions == 1 else g.sum(1)))
 
     result: Tensor = recorder.apply(_Product, x, plain_weight, plain_bias, transposed, record)
     return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from privet.gradients import layers  # noqa: F401
 from privet.gradients.core.batching import note_pass, vectorise
 from privet.gradients.core.examples import Examples, unflatten
-from privet.gradients.core.losses import LossFunction, check_losses, force_eager
+from privet.gradients.core.losses import LossFunction, backpropagate, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
 from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws, GeneratorWatch
@@ -162,6 +162,5 @@ def _run(program: Program, examples: Examples, recorder: Recorder, *, batched_fr
 
 def _backward(losses: Tensor, recorder: Recorder) -> list[str]:
     """Run the backward pass through the rules' functions; return the names of parameters that autograd reached directly."""
-    inputs = [recorder.anchor, *recorder.parameters.values()]
-    found = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)
+    found = backpropagate(losses, [recorder.anchor, *recorder.parameters.values()])
     return [name for name, gradient in zip(recorder.parameters, found[1:], strict=True) if gradient is not None]

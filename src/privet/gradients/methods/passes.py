@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["METHODS", "Passes"]
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,7 +58,7 @@ class Passes:
         if not examples.count:
             return
         draws = [Draws(examples.count, self.seeds) for _ in range(1 + len(self.past))]
-        yield from self._cover(examples, torch.arange(examples.count), draws)
+        yield from self._cover(examples, _positions(examples.count), draws)
 
     def _cover(self, examples: Examples, index: Tensor, draws: Sequence[Draws]) -> Iterator[tuple[Tensor, Tape]]:
         if self.method == "loop" or _has_backward_hooks(self.program):
@@ -68,7 +69,7 @@ class Passes:
         for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
             if groups is not None or tape is not None:
                 break
-            draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, torch.arange(examples.count))
+            draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, _positions(examples.count))
             try:
                 tape = self._record_together(examples, draws, batched_from_the_start=fresh)
                 self.program.writes_into_new_tensors = fresh
@@ -90,7 +91,7 @@ class Passes:
                 yield from self._cover(examples.select(group), index[group], _restart(draws, group))
         elif self.skip_errors and examples.count > 1:
             # One example that raises must not send all others through the loop: it is isolated by bisection.
-            for half in torch.arange(examples.count).tensor_split(2):
+            for half in _positions(examples.count).tensor_split(2):
                 yield from self._cover(examples.select(half), index[half], _restart(draws, half))
         else:
             yield from self._one_by_one(examples, index, draws)
@@ -110,7 +111,7 @@ class Passes:
 
     def _one_by_one(self, examples: Examples, index: Tensor, draws: Sequence[Draws]) -> Iterator[tuple[Tensor, Tape]]:
         for position in range(examples.count):
-            where = torch.tensor([position])
+            where = _positions(examples.count)[position : position + 1]
             one, own = examples.select(where), _restart(draws, where)
             self.looped += 1
             try:
@@ -129,6 +130,12 @@ class Passes:
             with swap_values(self.program.parameters, values):
                 tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds()), coefficient)
         return tape
+
+
+@functools.lru_cache(maxsize=64)
+def _positions(count: int) -> Tensor:
+    """Return 0, 1, …, count - 1, which nobody writes to: made anew, it would take as long as a small product."""
+    return torch.arange(count, device="cpu")
 
 
 def _restart(draws: Sequence[Draws], index: Tensor) -> list[Draws]:

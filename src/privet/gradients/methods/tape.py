@@ -13,8 +13,8 @@ from torch import Tensor
 from privet._utils.tensors import gradient_dtype, zero_sum
 from privet.clipping import Rule
 from privet.clipping.weighing import weigh
-from privet.gradients.core.norms import full_precision, join_few, squared_norms
-from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
+from privet.gradients.core.norms import full_precision, sum_product_norms
+from privet.gradients.core.per_example import PerExampleGrad
 from privet.gradients.masking.dispatch import mask_grad
 from privet.gradients.masking.masks import Mask
 
@@ -59,7 +59,10 @@ class Tape:
     def group_norms(self, groups: Groups) -> Tensor:
         """Return the norm of every group's gradients, (G, B) float64."""
         with full_precision(self.device):
-            squares = [self._squared_norms(names) for names in groups]
+            return self._group_norms(groups)
+
+    def _group_norms(self, groups: Groups) -> Tensor:
+        squares = [self._squared_norms(names) for names in groups]
         return (squares[0] if len(squares) == 1 else torch.cat(squares)).sqrt_()
 
     def _squared_norms(self, names: Sequence[str]) -> Tensor:
@@ -67,9 +70,10 @@ class Tape:
         grads = [self.grads[name] for name in names if name in self.grads]
         if not grads:
             return torch.zeros(1, self.examples, dtype=torch.float64, device=self.device)
-        stored = join_few(grad.gradients for grad in grads if type(grad) is DenseGrad)
-        others = [grad.squared_norms() for grad in grads if type(grad) is not DenseGrad]
-        return torch.stack([*others, *map(squared_norms, stored)]).sum(0, keepdim=True)
+        known = [(grad, grad.norm_factors) for grad in grads]
+        parts = [grad.squared_norms() for grad, factors in known if not factors]
+        parts += sum_product_norms([factors for _, factors in known if factors])
+        return parts[0][None] if len(parts) == 1 else torch.stack(parts).sum(0, keepdim=True)
 
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
         """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B).
@@ -77,18 +81,21 @@ class Tape:
         With `last`, each per-example gradient is freed as soon as its sum is computed, so that not all factors and all sums are
         in memory together.
         """
-        sums = {}
         with full_precision(self.device):
-            for row, names in zip(weights.unbind(), groups, strict=True):
-                single = row.clamp(max=_LARGEST).float()  # once for all parameters in float32, which are usually all
-                for name in names:
-                    grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
-                    if grad is None or self.examples == 0:
-                        sums[name] = zero_sum(parameter)
-                    else:
-                        sums[name] = grad.weighted_sum(single if grad.dtype == torch.float32 else row)
-                        if sums[name].shape != parameter.shape:  # it would be broadcast, past the norm that was measured
-                            raise RuntimeError(f"the gradient of {name} has another shape than the parameter")
+            return self._weighted_sum(groups, weights, last=last)
+
+    def _weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool) -> dict[str, Tensor]:
+        sums = {}
+        for row, names in zip(weights.unbind(), groups, strict=True):
+            single = row.clamp(max=_LARGEST).float()  # once for all parameters in float32, which are usually all
+            for name in names:
+                grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
+                if grad is None or self.examples == 0:
+                    sums[name] = zero_sum(parameter)
+                else:
+                    sums[name] = grad.weighted_sum(single if grad.dtype == torch.float32 else row)
+                    if sums[name].shape != parameter.shape:  # it would be broadcast, past the norm that was measured
+                        raise RuntimeError(f"the gradient of {name} has another shape than the parameter")
         return sums
 
     def gradients(self) -> dict[str, Tensor]:
@@ -128,10 +135,15 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
     Returns:
         Name → Σᵢ wᵢ·gᵢ for parameters and statistics, and the norms, (G, B) float64 (infinite where the gradient is not finite).
     """
-    norms = tape.group_norms(groups)
+    with full_precision(tape.device):
+        return _clip(tape, rule, groups)
+
+
+def _clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
+    norms = tape._group_norms(groups)
     if not norms.numel() or float(norms.max()) < LONG:  # not if any is NaN
         weights, statistics = weigh(rule, norms, groups)
-        return {**tape.weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
+        return {**tape._weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
     ordinary = (norms < LONG).all(0)
     odd = (~ordinary).nonzero().flatten()
     precise = tape.index_select(odd).double()

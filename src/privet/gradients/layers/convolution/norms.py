@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from privet.gradients.core.norms import blocks, squared_norms
+from privet.gradients.core.norms import blocks, product_norms, squared_norms
 from privet.gradients.core.per_example import round_up
 from privet.gradients.layers.convolution.geometry import Geometry
-from privet.gradients.layers.linear import LinearGrad, gram_sums, product_norms
+from privet.gradients.layers.linear import LinearGrad, gram_sums
 
 # Costs of operations besides matrix products, in multiplications of a matrix product; fitted to single convolutions in float32 on
 # one AVX-512 core.
