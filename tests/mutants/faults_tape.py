@@ -29,7 +29,7 @@ USES = [
            ROUNDING),
     Mutant("norms of what is at hand lack the square", "StoredGrad.squared_norms",
            "(self.gradients)", "(self.gradients).sqrt_()",
-           tape("linear, many positions", "layer norm", "conv2d plain")),
+           among("test_tape", "test_what_is_at_hand_is_measured_alike_alone")),
     Mutant("weights are applied twice to what is at hand", "DenseGrad.weighted_sum",
            "weights.to(x.dtype) @", "weights.square().to(x.dtype) @",
            tape("scale and shift")),

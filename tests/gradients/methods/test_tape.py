@@ -22,13 +22,19 @@ def tape(**grads):
 ALL = (("a", "b", "unused"),)
 
 
-@pytest.mark.parametrize("kind", ["all stored", "one as factors"])
+@pytest.mark.parametrize("kind", ["all stored", "one as factors", "one of several positions"])
 def test_norms_are_over_the_group(kind):
     both = tape(a=A, b=B)
     if kind == "one as factors":
         both.grads["b"] = LinearGrad(torch.ones(3, 1, 1), B)
-    assert both.group_norms(ALL).tolist() == [[5.0, 1.0, 2.0]]
-    assert both.group_norms((("a",), ("b", "unused"))).tolist() == [[3.0, 1.0, 0.0], [4.0, 0.0, 2.0]]
+    if kind == "one of several positions":  # which is not measured together with the other
+        both.grads["b"] = LinearGrad(torch.ones(3, 2, 1), B.expand(3, 2, 1) / 2)
+    for groups, norms in ((ALL, [[5.0, 1.0, 2.0]]), ((("a",), ("b", "unused")), [[3.0, 1.0, 0.0], [4.0, 0.0, 2.0]])):
+        assert torch.allclose(both.group_norms(groups), torch.tensor(norms, dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+def test_what_is_at_hand_is_measured_alike_alone():
+    assert DenseGrad(A).squared_norms().tolist() == A.double().square().sum(1).tolist() == [9.0, 1.0, 0.0]
 
 
 def test_every_group_has_its_own_weights():
