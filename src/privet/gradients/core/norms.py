@@ -161,7 +161,7 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     for factors in products:
         numbers = sum(x.numel() for x in factors)
         if numbers > _FEW or any(x.is_complex() for x in factors):
-            found.append(product_norms(*factors) if len(factors) > 1 else squared_norms(*factors))
+            found.append(_measure(factors))
             continue
         if waiting and (numbers > room or len(waiting) == _TOGETHER):
             found.append(_measure_few(waiting))
@@ -171,11 +171,17 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     return [*found, _measure_few(waiting)] if waiting else found
 
 
+def _measure(factors: Sequence[Tensor]) -> Tensor:
+    return product_norms(*factors) if len(factors) == 2 else squared_norms(*factors)
+
+
 def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
     """Return Σ‖x‖² + Σ‖a‖²‖g‖² over products of few numbers."""
+    if len(products) == 1:
+        return _measure(products[0])
     pairs, single = [each for each in products if len(each) == 2], [each[0] for each in products if len(each) == 1]
     factors = list(map(as_matrix, [*(a for a, _ in pairs), *(g for _, g in pairs), *single]))
-    joined = factors[0] if len(factors) == 1 else torch.cat(factors, 1)
+    joined = torch.cat(factors, 1)
     if not pairs:
         return squared_norms(joined)
     choice, one = _choose_columns(tuple([x.shape[1] for x in factors]), len(pairs), joined.device)
