@@ -17,7 +17,7 @@ MUTANTS = [
            "directions = Directions(self._words(4)) if isinstance(rule, Projected) else None", "directions = None",
            PROJECTIONS("test_steps_are_those_of_the_paper_in_physical_batches_of_any_size")),
     Mutant("an estimate that is not finite is a weight", "clip_projected",
-           "sum_precisely(tape, groups, weights)", "sums",
+           "sum_precisely(formed, groups, weights)", "sums",
            PROJECTIONS("test_a_gradient_that_only_a_backward_pass_finds_infinite_contributes_nothing")),
     Mutant("the embedding has noise as if it were all", "GEP.noise_scales",
            "self.sensitivity * math.sqrt(self.share)", "self.sensitivity",

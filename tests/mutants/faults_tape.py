@@ -4,6 +4,7 @@ from functools import partial
 
 from mutant import Mutant, among, scarce, tape
 
+NUMBER = partial(among, "test_number_of_examples")
 LOW, CANCELLING = partial(among, "test_low_precision"), partial(among, "test_cancelling_examples")
 
 BY_CHANCE = "test_sizes_that_equal_the_number_of_examples_are_not_believed"
@@ -25,7 +26,7 @@ USES = [
            "alpha=(1 + terms) * unit", "alpha=2 * unit",
            among("test_rounding", "test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_the_bound")),
     Mutant("rounding is not allowed for where gradients are formed", "PerExampleGrad.squared_norms",
-           "round_up(torch.cat(parts), self)", "torch.cat(parts)",
+           "round_up(norms_of_formed(self), self)", "norms_of_formed(self)",
            ROUNDING),
     Mutant("norms of what is at hand lack the square", "StoredGrad.squared_norms",
            "(self.gradients)", "(self.gradients).sqrt_()",
@@ -73,6 +74,24 @@ SEVERAL = [
     Mutant("derived weights are added up before they cancel", "DerivedGrad.weighted_sum",
            "if self.derivation.span is None:", "if False:",
            CANCELLING("test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound[centred with a gain-twice-10000.0-Flat]")),
+    Mutant("gradients with estimated norms are added up term by term", "FormedGrad.weighted_sum",
+           "sum_formed(self, weights)", "self.inner.weighted_sum(weights)",
+           NUMBER("test_terms_that_cancel_do_not_round_other_examples_under_estimated_norms")),
+    Mutant("norms of derived tensors have a margin unless they are stored", "DerivedGrad.squared_norms",
+           "norms_of_formed(self)", "super().squared_norms()",
+           NUMBER("test_norms_are_those_among_many_others[a derived weight]")),
+    Mutant("gradients are stored where there are few examples", "linear.choose_grad",
+           "if d * p <= KEEP * positions * (d + p):", "if d * p <= KEEP * positions * (d + p) and grad.examples < 9999:",
+           NUMBER("test_norms_are_those_among_many_others[many positions]")),
+    Mutant("inner products are taken for exact", "gram_sums",
+           " + summed / 2", "",
+           NUMBER("test_inner_products_that_are_all_rounded_in_one_direction_hide_nothing")),
+    Mutant("a masked row of zeros has no norm", "MaskedLinearGrad.squared_norms",
+           ".clamp_(min=_SHORT)", "",
+           NUMBER("test_a_masked_layer_of_zero_inputs_takes_no_example_from_the_sum")),
+    Mutant("weights and factors overflow together", "tape._LARGEST",
+           "_LARGEST = 1e19", "_LARGEST = 1e38",
+           NUMBER("test_a_large_input_times_a_large_weight_is_finite")),
     Mutant("formed gradients carry the weights of the first block", "sum_formed",
            "weights[block]", "weights[: block.stop - block.start]",
            among("test_sums", "test_formed_sums_of_several_blocks")),
@@ -97,9 +116,6 @@ SEVERAL = [
     Mutant("a huge factor of many numbers times a weight overflows", "product_norms",
            ".masked_fill_(unsafe, torch.nan)", "",
            HUGE),
-    Mutant("the range is that of the highest precision", "_largest_square",
-           "min(", "max(",
-           among("test_norms", "test_the_range_is_that_of_the_lowest_precision")),
     Mutant("a weight is infinite in float32", "Tape._weighted_sum",
            "row.clamp(max=_LARGEST)", "row",
            CANCELLING("test_an_example_of_huge_input_and_no_gradient_changes_nothing[Steep-loop]")),
@@ -138,7 +154,7 @@ DERIVED = [
            "LinearGrad(inner.gradients, inner.inputs)", "inner",
            tape("square x @ Wᵀ")),
     Mutant("norms of derived tensors are those of the parameter", "DerivedGrad.squared_norms",
-           "super().squared_norms() if self.derivation.span is None else self", "self",
+           "norms_of_formed(self) if self.derivation.span is None else self", "self",
            scarce("weight norm", "merged low-rank adapter")),
     Mutant("sums go back through the Jacobian without weights", "DerivedGrad.weighted_sum",
            "weighted_sum(weights)", "weighted_sum(torch.ones_like(weights))",

@@ -8,6 +8,7 @@ import torch
 from privet.gradients.core import norms
 from privet.gradients.core.norms import (
     _FEW,
+    _PIECE,
     _TOGETHER,
     blocks,
     factor_norms,
@@ -83,7 +84,8 @@ def test_squared_norms_of_products_add_up_to_the_same_total_when_small_ones_are_
     found = sum_product_norms(products)
     none = torch.zeros(examples, dtype=torch.float64)
     assert torch.allclose(sum(found, none), sum(map(exact_squares, products), none), rtol=2e-6)
-    small = [product for product in products if sum(x.numel() for x in product) <= _FEW]
+    short = [product for product in products if all(math.prod(x.shape[1:]) <= _PIECE for x in product)]
+    small = [product for product in short if sum(x.numel() for x in product) <= _FEW]
     numbers = sum(x.numel() for product in small for x in product)
     together = -(-len(small) // _TOGETHER) if numbers <= _FEW else len(small)
     assert len(found) <= len(products) - len(small) + together
@@ -98,10 +100,10 @@ def test_together_no_more_is_measured_than_is_few(monkeypatch):
     assert max(map(len, seen)) == _TOGETHER
 
 
-def test_small_tensors_of_different_precision_are_measured_in_the_higher():
+def test_tensors_of_different_precision_are_measured_each_in_its_own():
     tenth, double = torch.tensor(0.1), torch.tensor(0.1, dtype=torch.float64)
-    (found,) = sum_product_norms([[tenth.expand(2, 3)], [double.expand(2, 1)], [double.expand(2, 4), tenth.expand(2, 2)]])
-    assert found.tolist() == pytest.approx([3 * float(tenth) ** 2 + 0.01 + 0.04 * 2 * float(tenth) ** 2] * 2, rel=1e-14)
+    found = sum_product_norms([[tenth.expand(2, 3)], [double.expand(2, 1)], [tenth.expand(2, 4), tenth.expand(2, 2)]])
+    assert sum(found).tolist() == pytest.approx([3 * float(tenth) ** 2 + 0.01 + 8 * float(tenth) ** 4] * 2, rel=1e-14)
 
 
 @pytest.mark.parametrize("rows", [3, _FEW])
@@ -114,12 +116,6 @@ def test_a_factor_that_a_weight_may_lift_out_of_range_is_not_measured(dtype, hug
         found = sum(sum_product_norms([product, [torch.ones(rows, 1, dtype=dtype)]]))
         assert found[1].isnan()
         assert found[[0, 2]].tolist() == pytest.approx([18 * 4 + 1] * 2, rel=1e-6)
-
-
-def test_the_range_is_that_of_the_lowest_precision():
-    wide, narrow = torch.ones(2, 1, dtype=torch.float64), torch.tensor([[1.0], [1e20]])
-    for product in ([wide, narrow], [narrow, wide]):
-        assert sum(sum_product_norms([product, [wide]]))[1].isnan()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -157,10 +153,23 @@ def test_rows_that_are_not_contiguous_are_measured_as_they_are():
 
 
 @pytest.mark.parametrize("value", [1e25, torch.inf, torch.nan])
-def test_a_square_that_float32_cannot_represent_is_finite_only_for_few_numbers(value):
-    few, many = torch.tensor([[1.0, value]]), torch.tensor([[1.0, value]]).expand(_FEW, 2)
-    assert squared_norms(few).isfinite().item() == (value == 1e25)
-    assert not squared_norms(many).isfinite().any()
+def test_a_square_that_float32_cannot_represent_is_finite_only_in_short_rows(value):
+    for rows in (1, _FEW):
+        assert squared_norms(torch.tensor([[1.0, value]]).expand(rows, 2)).isfinite().all().item() == (value == 1e25)
+        assert not squared_norms(torch.tensor([[1.0, value]]).repeat(rows, _PIECE)[:, : _PIECE + 1]).isfinite().any()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-10, 1e-18, 1e-19, 3e-20, 1e-30])
+@pytest.mark.parametrize("length", [1, 64, _PIECE, _PIECE + 1, 3 * _PIECE])
+def test_a_norm_does_not_depend_on_how_many_are_measured(length, size):
+    """However small: an example more would change those of all others."""
+    torch.manual_seed(0)
+    x = size * torch.randn(2, length)
+    for measure in (squared_norms, factor_norms, lambda x: sum(sum_product_norms([[x], [x, x[:, :1]]]))):
+        alone = measure(x)
+        for examples in (1, 2 * _FEW // length + 2):
+            among = measure(torch.cat([x, torch.randn(examples, length)]))[:2]
+            assert torch.allclose(among, alone, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("repeats", [1, _FEW])

@@ -19,8 +19,8 @@ def make_grad(positions, d, p, examples=6):
     return LinearGrad(torch.randn(examples, positions, d), torch.randn(examples, positions, p))
 
 
-def recorded(positions, d, p):
-    model, x = nn.Linear(d, p, bias=False), torch.randn(3, positions, d)
+def recorded(positions, d, p, examples=3):
+    model, x = nn.Linear(d, p, bias=False), torch.randn(examples, positions, d)
     return record(model, lambda m, x: m(x).square().sum((1, 2)), x).grads["weight"]
 
 
@@ -48,11 +48,12 @@ def test_the_weighted_sum_does_not_depend_on_which_dimension_comes_first_in_memo
     assert torch.allclose(time_first.weighted_sum(weights), some.weighted_sum(weights), rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_are_kept_only_where_they_are_needed_anyway_and_small(monkeypatch):
-    assert isinstance(recorded(2, 30, 20), LinearGrad)
-    assert isinstance(recorded(40, 5, 6), DenseGrad)
-    monkeypatch.setattr(linear, "KEEP", 3 * 5 * 6 - 1)
-    assert isinstance(recorded(40, 5, 6), LinearGrad)
+@pytest.mark.parametrize("examples", [1, 3, 10_000])
+def test_gradients_are_kept_where_they_are_no_larger_than_their_factors_for_any_number_of_examples(examples, monkeypatch):
+    assert isinstance(recorded(2, 30, 20, examples), LinearGrad)
+    assert isinstance(recorded(40, 5, 6, examples), DenseGrad)
+    monkeypatch.setattr(linear, "KEEP", 0)
+    assert isinstance(recorded(40, 5, 6, examples), LinearGrad)
 
 
 def test_few_positions_are_measured_without_forming_a_gradient(monkeypatch):

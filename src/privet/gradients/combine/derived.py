@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privet._utils.tensors import gradient_dtype
 from privet.gradients.core.derivation import Derivation
-from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad, store_small, sum_formed
+from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad, norms_of_formed, store_small, sum_formed
 from privet.gradients.layers.linear import LinearGrad
 
 
@@ -51,7 +51,7 @@ class DerivedGrad(WrappedGrad):
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖²: those for the derived tensor if it is a view of the parameter without repeated entries."""
-        return super().squared_norms() if self.derivation.span is None else self.inner.squared_norms()
+        return norms_of_formed(self) if self.derivation.span is None else self.inner.squared_norms()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""

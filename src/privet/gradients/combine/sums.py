@@ -23,6 +23,7 @@ from privet.gradients.core.per_example import (
     PerExampleGrad,
     StoredGrad,
     add_rounding_error,
+    norms_of_formed,
     recompute_cancelled,
     store_small,
     sum_formed,
@@ -78,6 +79,10 @@ class SummedGrads(PerExampleGrad):
         for grad in self.grads[1:]:
             total = total + grad.materialize()
         return total
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖²."""
+        return norms_of_formed(self)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""

@@ -25,10 +25,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# float32 vector norms lose up to 1 % over rows of 10⁸ numbers; over pieces of this length they are exact to 1e-7.
+# float32 vector norms lose up to 1 % over rows of 10⁸ numbers; over pieces of this length they are exact to 1e-7. Shorter rows
+# are measured in float64. How, must never depend on the number of rows: another example would change the norms of all.
 _PIECE = 1024
-# So few numbers are converted to float64 in less time than further calls take.
+# Most numbers that are measured together, as further calls would take longer than to copy them.
 _FEW = 1 << 13
+_LARGEST_SQUARE = torch.finfo(torch.float32).max
 # Most products that are measured together: the matrix that chooses their columns stays small.
 _TOGETHER = 16
 # Size of a working set that stays in a core's cache, in numbers.
@@ -90,12 +92,10 @@ def squared_norms(x: Tensor) -> Tensor:
     The norms of pieces of a row are computed in the tensor's own precision and added in float64. A result of infinity or NaN
     means that the norm cannot be computed in this precision.
     """
-    if _is_few(x):
-        return _precise_norms(x).square_()
     examples, length = x.shape[0], math.prod(x.shape[1:])
+    if length <= _PIECE or not examples:
+        return _precise_norms(x).square_()
     rows = x.reshape(examples, length)
-    if length <= _PIECE:
-        return _squares(rows)
     whole = length // _PIECE * _PIECE
     total = _squares(rows[:, :whole].view(examples, -1, _PIECE)).sum(1)
     if whole < length:
@@ -103,14 +103,11 @@ def squared_norms(x: Tensor) -> Tensor:
     return total
 
 
-def _is_few(x: Tensor) -> bool:
-    return x.numel() <= _FEW and not x.is_complex()
-
-
 def _precise_norms(x: Tensor) -> Tensor:
     """Return the norm of each row of the first dimension, computed in float64, in which squares of float32 do not underflow."""
     rows = x if x.dim() > 1 else x[:, None]
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=tuple(range(1, rows.dim())), dtype=torch.float64)
+    wide = torch.complex128 if x.is_complex() else torch.float64
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=tuple(range(1, rows.dim())), dtype=wide)
     return norms
 
 
@@ -130,14 +127,11 @@ def factor_norms(x: Tensor) -> Tensor:
 
     The other factor may be arbitrarily large, so what squares of small numbers lose to underflow matters.
     """
-    if _is_few(x):
-        return _precise_norms(x)
     length = math.prod(x.shape[1:])
-    if length <= _PIECE:
-        norms: Tensor = torch.linalg.vector_norm(x.reshape(x.shape[0], length), dim=1).double()
-    else:
-        norms = squared_norms(x).sqrt_()
-    return norms.add_(underflow(length, x.dtype))
+    if length > _PIECE:
+        return squared_norms(x).sqrt_().add_(underflow(length, x.dtype))
+    norms = _precise_norms(x)
+    return norms.add_(underflow(length, x.dtype)) if x.dtype == torch.float64 else norms
 
 
 def product_norms(inputs: Tensor, gradients: Tensor) -> Tensor:
@@ -160,7 +154,7 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     room = _FEW
     for factors in products:
         numbers = sum(x.numel() for x in factors)
-        if numbers > _FEW or any(x.is_complex() for x in factors):
+        if numbers > _FEW or not all(map(_is_short, factors)):
             found.append(_measure(factors))
             continue
         if waiting and (numbers > room or len(waiting) == _TOGETHER):
@@ -171,30 +165,28 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     return [*found, _measure_few(waiting)] if waiting else found
 
 
+def _is_short(x: Tensor) -> bool:
+    return math.prod(x.shape[1:]) <= _PIECE and x.dtype == torch.float32
+
+
 def _measure(factors: Sequence[Tensor]) -> Tensor:
     return product_norms(*factors) if len(factors) == 2 else squared_norms(*factors)
 
 
 def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
-    """Return Σ‖x‖² + Σ‖a‖²‖g‖² over products of few numbers."""
+    """Return Σ‖x‖² + Σ‖a‖²‖g‖² over products of few float32 numbers, in float64, in which no square underflows."""
     if len(products) == 1:
         return _measure(products[0])
     pairs, single = [each for each in products if len(each) == 2], [each[0] for each in products if len(each) == 1]
     factors = list(map(as_matrix, [*(a for a, _ in pairs), *(g for _, g in pairs), *single]))
     joined = torch.cat(factors, 1)
     if not pairs:
-        return squared_norms(joined)
+        return _precise_norms(joined).square_()
     choice, one = _choose_columns(tuple([x.shape[1] for x in factors]), len(pairs), joined.device)
     squares = torch.addmm(one, joined.double().square_(), choice)
-    squares.masked_fill_(squares >= _largest_square(frozenset([x.dtype for x in factors])), torch.nan)
+    squares.masked_fill_(squares >= _LARGEST_SQUARE, torch.nan)
     left, right = squares.chunk(2, dim=1)
     return (left * right).sum(1)
-
-
-@functools.cache
-def _largest_square(dtypes: frozenset[torch.dtype]) -> float:
-    """Return the square of the longest factor that a weight may multiply in any of these precisions."""
-    return min(torch.finfo(dtype).max for dtype in dtypes)
 
 
 @functools.lru_cache(maxsize=32)

@@ -10,11 +10,13 @@ __all__ = [
     "KEEP",
     "DenseGrad",
     "Factors",
+    "FormedGrad",
     "OutputGrad",
     "PerExampleGrad",
     "StoredGrad",
     "WrappedGrad",
     "add_rounding_error",
+    "norms_of_formed",
     "recompute_cancelled",
     "round_up",
     "store_small",
@@ -93,11 +95,7 @@ class PerExampleGrad(ABC):
 
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖², (B,) float64; by default from gradients that are formed in blocks and discarded."""
-        parts = [
-            squared_norms(self.index_select(block).materialize())
-            for block in blocks(self.examples, self.numel_per_example, self.device)
-        ]
-        return round_up(torch.cat(parts), self)
+        return round_up(norms_of_formed(self), self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +186,15 @@ def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:
     if grad.dtype == torch.float64 and len(lost):
         squares[lost] = PerExampleGrad.squared_norms(grad.index_select(lost))
     return squares
+
+
+def norms_of_formed(grad: PerExampleGrad) -> Tensor:
+    """Return ‖gᵢ‖², (B,) float64, of gradients that are formed in blocks and discarded, for `sum_formed`: of what it adds up.
+
+    So nothing is added for rounding, and norms are the same where `store_small` stores the gradients of fewer examples.
+    """
+    cut = blocks(grad.examples, grad.numel_per_example, grad.device)
+    return torch.cat([squared_norms(grad.index_select(block).materialize()) for block in cut])
 
 
 def sum_formed(grad: PerExampleGrad, weights: Tensor) -> Tensor:
@@ -281,6 +288,34 @@ class DenseGrad(StoredGrad):
         x = self.gradients
         found = weights.to(x.dtype) @ as_matrix(x)
         return found if x.dim() == 2 else found.view(x.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class FormedGrad(WrappedGrad):
+    """Gradients that are formed in blocks and discarded, for the norm and for the sum.
+
+    Terms that cancel do so before other examples are added, so rounding is that of the gradients themselves.
+    """
+
+    def materialize(self) -> Tensor:
+        """Return the gradients, (B, *shape)."""
+        return self.inner.materialize()
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖²."""
+        return norms_of_formed(self)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ."""
+        return sum_formed(self, weights)
+
+    def index_select(self, index: Tensor | slice) -> FormedGrad:
+        """Return the gradients of a subset of the examples."""
+        return FormedGrad(self.inner.index_select(index))
+
+    def double(self) -> FormedGrad:
+        """Return the same gradients in float64."""
+        return FormedGrad(self.inner.double())
 
 
 def store_small(grad: PerExampleGrad) -> PerExampleGrad:

@@ -19,9 +19,9 @@ from privet.gradients.core.batching import is_batched
 from privet.gradients.core.consensus import agree
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import blocks, without_autocast
-from privet.gradients.core.per_example import KEEP, DenseGrad, OutputGrad, PerExampleGrad, recompute_cancelled
+from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, recompute_cancelled
 from privet.gradients.core.recorder import Recorder
-from privet.gradients.layers.linear import LinearGrad, gram_sums
+from privet.gradients.layers.linear import KEEP, LinearGrad, gram_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +202,7 @@ for _function in (getattr(place, name, None) for place, name in ((torch, "_group
 def _choose_grad(grad: GroupedLinearGrad) -> PerExampleGrad:
     """Return the factors, or the materialised gradients where those are smaller."""
     factors = grad.inputs[:1].numel() + grad.gradients[:1].numel()
-    if factors >= grad.numel_per_example and grad.examples * grad.numel_per_example <= KEEP:
+    if grad.numel_per_example <= KEEP * factors:
         return DenseGrad(grad.materialize())
     return grad
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear"]
+__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear"]
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import CANCELLED, blocks, product_norms, underflow
 from privet.gradients.core.per_example import (
-    KEEP,
     DenseGrad,
     OutputGrad,
     PerExampleGrad,
@@ -23,6 +22,12 @@ from privet.gradients.core.per_example import (
     recompute_cancelled,
 )
 from privet.gradients.core.recorder import Recorder
+
+# Numbers that a product adds up before it adds the result to the others.
+_PANEL = 384
+# Gradients are stored if they have at most this many times the elements of the inputs and output gradients, which are then
+# discarded. How many examples there are must not matter: a stored gradient has another bound of its rounding.
+KEEP = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +112,11 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
 
     When terms cancel, a rounding error remains that could hide a long gradient. The T² products, of average size
     (Σₜ |aₜ||gₜ|)²/T², each have a relative error of eps with random sign: eps·(Σₜ |aₜ||gₜ|)²/T in total, of which √T times as
-    much is added. Results that are not much larger are NaN, as Gram matrices of this precision cannot resolve them. Entries that
-    underflow have an error of the smallest number times the length of the vectors; as the other matrix may be large, this is
-    added too. The weighted sum adds the T terms sequentially; a bound on its rounding error is added to the norm.
+    much is added. The inner products that they are made of add up d or p numbers, which may all be rounded in one direction, by
+    half a unit each, until the next part is begun: this is added as well. Results that are not much larger are NaN, as Gram
+    matrices of this precision cannot resolve them. Entries that underflow have an error of the smallest number times the length
+    of the vectors; as the other matrix may be large, this is added too. The weighted sum adds the T terms sequentially; a bound
+    on its rounding error is added to the norm.
 
     Args:
         first, second: Gram matrices.
@@ -123,7 +130,8 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
     squares = products.flatten(1).sum(1, dtype=torch.float64)
     bound = products.diagonal(dim1=1, dim2=2).sqrt().sum(1, dtype=torch.float64).square_()
     squares = squares.where(squares >= CANCELLED * bound, torch.nan)
-    error = 2 * torch.finfo(products.dtype).eps / math.sqrt(products.shape[1])
+    summed = sum(min(length, _PANEL) for length in lengths)
+    error = torch.finfo(products.dtype).eps * (2 / math.sqrt(products.shape[1]) + summed / 2)
     return add_rounding_error(squares + hidden + error * bound, bound.sqrt_(), products.dtype, products.shape[1])
 
 
@@ -192,7 +200,7 @@ def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:
     """Return the factors, or the materialised gradients where those are smaller or needed for the norm anyway."""
     grad = LinearGrad(inputs, gradients)
     positions, d, p = inputs.shape[1], inputs.shape[2], gradients.shape[2]
-    if positions * (d + p) >= d * p and grad.examples * grad.numel_per_example <= KEEP:
+    if d * p <= KEEP * positions * (d + p):
         return DenseGrad(grad.materialize())
     return grad
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 __all__ = ["KEEP", "mask_grad"]
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -27,8 +27,9 @@ from privet.gradients.masking.kernels import whole_vectors
 from privet.gradients.masking.masked_gradients import EntriesGrad, MaskedConvGrad, MaskedGrad, MaskedLinearGrad, SampledGrad
 from privet.gradients.masking.masks import Mask
 
-# Most elements of one parameter's kept entries that are stored rather than recomputed.
-KEEP = 1 << 23
+# Most kept entries that are stored rather than recomputed, in multiples of what the gradients' factors hold. Memory stays
+# proportional to theirs, and the choice does not depend on the number of examples: it changes the bound of rounding in norms.
+KEEP = 3
 # Most elements of one channel's output gradients, to fit a core's cache, for which only the kept entries are computed.
 _POSITIONS = 1 << 13
 # Up to this fraction of kept entries, extracting them from stored gradients is cheaper than keeping all.
@@ -46,8 +47,20 @@ def mask_grad(grad: PerExampleGrad, mask: Mask) -> PerExampleGrad:
 
 
 def _fits(grad: PerExampleGrad, mask: Mask) -> bool:
-    """Return whether the kept entries of all examples are few enough to be stored."""
-    return grad.examples * len(mask.places) <= KEEP
+    """Return whether the kept entries are few enough to be stored."""
+    return len(mask.places) <= KEEP * _count_held(grad)
+
+
+def _count_held(grad: Any) -> int:
+    """Return how many numbers per-example gradients hold for each example."""
+    total = 0
+    for held in (getattr(grad, each.name) for each in fields(grad)):
+        for part in held if isinstance(held, tuple) else (held,):
+            if isinstance(part, Tensor):
+                total += part[:1].numel()
+            elif isinstance(part, PerExampleGrad):
+                total += _count_held(part)
+    return total
 
 
 def _take_entries(grad: PerExampleGrad, mask: Mask, places: Tensor, formed: Iterator[tuple[slice, Tensor]]) -> EntriesGrad:

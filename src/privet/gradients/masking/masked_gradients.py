@@ -19,6 +19,8 @@ from privet.gradients.layers.convolution.gradient import ConvGrad
 from privet.gradients.layers.linear import LinearGrad
 from privet.gradients.masking.masks import Mask
 
+# Shorter vectors are not made longer: in float32, the reciprocal of their length would be infinite.
+_SHORT = 1e-37
 # Gradients longer than this can overflow in a sum, even if their kept part is short.
 _LONG = 1e18
 
@@ -76,7 +78,8 @@ class MaskedLinearGrad(MaskedGrad):
         error of a sum of d terms is at most d/2 units in the last place in any order; this bound is added. What still underflows
         is less than the unit in the last place of |g||a| that is added to every norm.
         """
-        lengths = [factor_norms(x) for x in (self.inner.inputs, self.inner.gradients)]
+        # A vector of zeros has a length, too, by which it can be divided.
+        lengths = [factor_norms(x).clamp_(min=_SHORT) for x in (self.inner.inputs, self.inner.gradients)]
         a, g = ((x * length.reciprocal().to(x.dtype)).square_() for x, length in zip(self._columns, lengths, strict=True))
         parts = g.mul_(self.mask.product(a)).sum(0, dtype=torch.float64)
         error = (a.shape[0] + 8) * torch.finfo(self.dtype).eps / 2

@@ -22,8 +22,8 @@ Groups = Sequence[Sequence[str]]
 
 # Weights are multiplied by this factor, so that rounding in the float32 sum cannot carry a contribution over the bound.
 MARGIN = 1 - 2.0**-20
-# Beyond it, a weight is infinite in float32, and times a zero not a number.
-_LARGEST = 1e38
+# Larger weights are lowered to it: times a factor within the range of `product_norms`, they would be infinite in float32.
+_LARGEST = 1e19
 # Weights of gradients longer than this approach the smallest numbers of float32.
 LONG = 1e18
 

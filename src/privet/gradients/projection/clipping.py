@@ -4,13 +4,15 @@ from __future__ import annotations
 
 __all__ = ["clip_projected"]
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from privet.clipping import Projected
 from privet.clipping.weighing import weigh
 from privet.gradients.core.norms import blocks, full_precision
-from privet.gradients.core.per_example import PerExampleGrad
+from privet.gradients.core.per_example import FormedGrad, PerExampleGrad
 from privet.gradients.methods.tape import LONG, MARGIN, Groups, Tape, sum_precisely
 from privet.gradients.projection.directions import Directions
 
@@ -26,9 +28,11 @@ def clip_projected(tape: Tape, rule: Projected, groups: Groups, directions: Dire
     norms = _estimate_norms(tape, rule.projections, directions)[None]
     norms = norms.where(norms < LONG, torch.inf)
     weights = weigh(rule, norms, groups)[0] * MARGIN
-    sums = tape.weighted_sum(groups, weights)
+    # An estimate does not tell how long the terms of a gradient are, so none is added up without the others of its example.
+    formed = replace(tape, grads={name: FormedGrad(grad) for name, grad in tape.grads.items()})
+    sums = formed.weighted_sum(groups, weights)
     if not all(bool(value.isfinite().all()) for value in sums.values()):
-        sums = sum_precisely(tape, groups, weights)
+        sums = sum_precisely(formed, groups, weights)
     return sums, norms
 
 
