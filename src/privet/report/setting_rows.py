@@ -79,7 +79,10 @@ def list_defaults(setup: Mapping[str, Any]) -> frozenset[str]:
     Args:
         setup: content of `run.json`.
     """
-    return frozenset(_DEFAULT_NAMES.get(key, key.replace("_", " ")) for key in setup.get("defaults") or ())
+    keys = setup.get("defaults")
+    if not isinstance(keys, list):  # of a damaged file
+        return frozenset()
+    return frozenset(_DEFAULT_NAMES.get(key, key.replace("_", " ")) for key in keys if isinstance(key, str))
 
 
 def compare(runs: Sequence[Mapping[str, Any]]) -> tuple[ComparedSetting, ...]:
