@@ -172,3 +172,23 @@ def test_only_a_training_says_that_it_sampled():
     training.run()
     assert "Performed: Poisson sampling by privet.Training itself" in str(training.guarantee())
     assert "Performed: nothing yet" in str(made.guarantee())
+
+
+@pytest.mark.parametrize(("rule", "assumed"), [
+    (Flat(0.7), False),
+    (clipping.Global(0.7), True),
+    (clipping.AdaptiveQuantile(Flat(0.7)), True),
+    (clipping.AdaptiveQuantile(clipping.Global(0.7)), True),
+    (clipping.Layerwise(clipping.Global(0.7)), True),
+    (clipping.Layerwise({"0.*": Flat(0.7), ".*": clipping.Global(0.7)}), True),
+    (Projected(clipping.Global(0.7), projections=30), True),
+    (Projected(Flat(0.7), projections=30), False),
+    (clipping.GEP(Flat(0.7), clipping.Global(0.7), dimensions=2, anchors=9, public="made up"), True),
+], ids=str)  # fmt: skip
+def test_rules_with_a_jump_assume_once_that_no_norm_lies_on_it(rule, assumed):
+    assert sum("equals a threshold" in clause for clause in rule.assumptions) == assumed
+
+
+def test_the_statement_names_what_a_rule_assumes():
+    found = [str(plan(clipping=rule).guarantee()) for rule in (Flat(0.7), clipping.Global(0.7))]
+    assert ["no gradient norm equals a threshold" in text for text in found] == [False, True]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from privet._utils.registry import register
-from privet.clipping.base import BOUND_RANGE, NormRule, Rule
+from privet.clipping.base import BOUND_RANGE, NO_TIES, NormRule, Rule
 from privet.clipping.layerwise import Layerwise
 from privet.errors import InvalidArgumentError, between, count, positive
 
@@ -92,6 +92,11 @@ class AdaptiveQuantile(Rule):
             "The bound is that of the first step; later bounds follow a quantile of the gradient norms, estimated from noisy "
             "counts that are also released, and the noise follows the bound",
         )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """That rounding decides nothing: the counts jump at the bound."""
+        return tuple(dict.fromkeys((*self.rule.assumptions, NO_TIES)))
 
     def count_deviation(self, noise_multiplier: float, groups: int = 1) -> float:
         """Return σ_b, the standard deviation of the noise on each count, for the plan's multiplier and K groups."""

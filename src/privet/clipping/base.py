@@ -7,7 +7,7 @@ example together, and the noise is scaled to it alone. Three methods have trivia
 
 from __future__ import annotations
 
-__all__ = ["BOUND_RANGE", "NormRule", "Rule", "check_bound", "check_scale", "round_weights"]
+__all__ = ["BOUND_RANGE", "NO_TIES", "NormRule", "Rule", "check_bound", "check_scale", "round_weights"]
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,13 @@ from privet.schedules import is_constant
 
 # Below this a float32 norm may underflow to zero while the gradient still exceeds the bound; above it, sums overflow.
 BOUND_RANGE = (1e-12, 1e12)
+
+# Assumption of rules that treat norms on both sides of a threshold differently: how a norm is rounded in its last digits may
+# depend on the other examples that are computed with it.
+NO_TIES = (
+    "no gradient norm equals a threshold of the clipping rule to within rounding, about one part in a million, so that no other "
+    "example decides on which side it lies"
+)
 
 
 def check_scale(name: str, value: float, fix: str) -> None:

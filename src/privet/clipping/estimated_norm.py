@@ -53,6 +53,11 @@ class Projected(Rule):
         """The sensitivity of the rule under exact norms."""
         return self.rule.sensitivity
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the rule."""
+        return self.rule.assumptions
+
     def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Return the rule's one group.
 

@@ -103,8 +103,12 @@ class GEP(Rule):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """That the public data are public."""
-        return (f"the data {self.public!r}, from which subspaces of gradients are computed, are public and need no protection",)
+        """That the public data are public, and what the rules assume."""
+        rules = (self.embedding, *(() if self.residual is None else (self.residual,)))
+        return (
+            f"the data {self.public!r}, from which subspaces of gradients are computed, are public and need no protection",
+            *dict.fromkeys(clause for rule in rules for clause in rule.assumptions),
+        )
 
     def subspaces(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Partition parameter names into groups that have a subspace each."""

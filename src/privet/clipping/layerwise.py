@@ -124,6 +124,11 @@ class Layerwise(Rule):
             "noise",
         )
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the rules."""
+        return tuple(dict.fromkeys(clause for rule in self._plain_rules() for clause in rule.assumptions))
+
     def group_rules(self, count: int) -> tuple[NormRule, ...]:
         """Return the rules of `count` groups; a single rule is split among them."""
         rules = self._plain_rules()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.registry import register
-from privet.clipping.base import BOUND_RANGE, NormRule, check_scale
+from privet.clipping.base import BOUND_RANGE, NO_TIES, NormRule, check_scale
 
 
 @register
@@ -133,6 +133,11 @@ class Global(NormRule):
     def threshold(self) -> float:
         """Z."""
         return float(self.bound if self.cutoff is None else self.cutoff)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """That rounding decides nothing: the weight jumps at the cutoff."""
+        return (NO_TIES,)
 
     def scale_bound(self, factor: float) -> Global:
         """Return the rule with bound factor·R and cutoff factor·Z; the weight of kept gradients stays the same."""

@@ -8,6 +8,9 @@ from torch.nn import functional as F
 from privet.clipping import Automatic, Flat, Normalize, Projected
 from privet.gradients import clipped_sum, per_example_norms
 from privet.gradients.core import per_example
+from privet.gradients.layers.linear import LinearGrad
+from privet.gradients.masking.dispatch import mask_grad
+from privet.gradients.masking.masks import Mask
 
 
 class Scaled(nn.Module):
@@ -64,6 +67,13 @@ def test_a_masked_layer_of_zero_inputs_takes_no_example_from_the_sum(examples):
     found = clipped_sum(model, product, batch, Flat(1.0), masks=masks)
     assert found.tensors["bias"].norm().item() == pytest.approx(examples, rel=1e-5)
     assert not found.tensors["weight"].any()
+
+
+def test_a_masked_row_of_zeros_has_a_norm_in_float32():
+    """Where rectifiers are all off, no example needs float64."""
+    some = LinearGrad(torch.tensor([[[0.0, 0.0]], [[3.0, 4.0]]]), torch.ones(2, 1, 3))
+    found = mask_grad(some, Mask(torch.tensor([[True, False], [False, True], [False, True]]))).squared_norms()
+    assert found.tolist() == pytest.approx([0.0, 9.0 + 2 * 16.0], rel=1e-4)
 
 
 def test_inner_products_that_are_all_rounded_in_one_direction_hide_nothing():

@@ -138,6 +138,11 @@ class SampledGrad(EntriesGrad):
 
     squares: Tensor
 
+    @property
+    def norm_factors(self) -> tuple[Tensor, ...]:
+        """None: the norms are known."""
+        return ()
+
     def squared_norms(self) -> Tensor:
         """Return ‖m∘gᵢ‖²."""
         return self.squares
