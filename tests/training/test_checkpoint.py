@@ -362,3 +362,28 @@ def test_a_checkpoint_does_not_replace_the_rule(rule):
     with pytest.raises((InvalidArgumentError, TypeError)):
         current.load_state_dict(rule)
     assert current.at(1) == privet.clipping.Flat(0.6)
+
+
+def test_a_checkpoint_in_which_a_bit_has_changed_is_unreadable(tmp_path):
+    """A weight of another sign, or a tensor that takes the memory of another, would be read as if nothing had happened."""
+    path = tmp_path / "checkpoint.pt"
+    checkpoint._write({"step": 1, "ledger": "", "model": {"weight": torch.ones(4), "bias": torch.ones(1)}}, path)
+    assert checkpoint.read(path)["step"] == 1
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as parts:
+        places = [whole.index(content) for entry in parts.infolist() if len(content := parts.read(entry)) >= 4]
+    for place in places:
+        path.write_bytes(whole[: place + 3] + bytes([whole[place + 3] ^ 1]) + whole[place + 4 :])
+        with pytest.raises(checkpoint.CorruptCheckpointError):
+            checkpoint.read(path)
+
+
+def test_a_checkpoint_has_checksums_where_torch_was_told_not_to_compute_them(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        checkpoint._write({"step": 1, "ledger": "", "model": {"weight": torch.ones(4)}}, tmp_path / "checkpoint.pt")
+        assert not torch.serialization.get_crc32_options()
+    finally:
+        torch.serialization.set_crc32_options(True)
+    with zipfile.ZipFile(tmp_path / "checkpoint.pt") as parts:
+        assert parts.testzip() is None

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 __all__ = ["CorruptCheckpointError", "Stateful", "check_counted", "latest", "load", "read", "save", "save_first"]
 
+import contextlib
 import pickle
 import warnings
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,12 +73,23 @@ def _write(state: Mapping[str, Any], path: Path) -> None:
         OSError: the file cannot be written.
     """
     try:
-        with path.open("wb") as file:
+        with _computing_checksums(), path.open("wb") as file:
             torch.save(state, file)
     except RuntimeError as error:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
+
+
+@contextlib.contextmanager
+def _computing_checksums() -> Iterator[None]:
+    """Return a context in which torch's writer computes the checksums that `read` verifies, whatever the program has set."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
 
 
 def save_first(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger) -> None:
@@ -151,13 +164,17 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Return the content of a checkpoint, by a reader that only creates tensors and plain values.
 
     Raises:
-        CorruptCheckpointError: the file is not a checkpoint.
+        CorruptCheckpointError: the file is not a checkpoint, or was damaged.
     """
     try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        with zipfile.ZipFile(path) as parts:  # torch's reader does not look at the checksums
+            damaged = parts.testzip()
+        state: dict[str, Any] = {} if damaged else torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # for damaged bytes, torch raises IndexError, AssertionError, struct.error, …
         # Without torch's message, which advises to execute code from the file.
         raise CorruptCheckpointError(f"torch finds no tensors and plain values in it: {type(error).__name__}") from None
+    if damaged:
+        raise CorruptCheckpointError("its checksums are not those of its content")
     match state:
         case {"step": int(step), "ledger": str(), "model": Mapping()} if step >= 0:
             return state
