@@ -4,5 +4,6 @@ from privet.report import setting_rows
 
 
 def test_defaults_of_a_damaged_file_are_none():
-    assert setting_rows.list_defaults({"defaults": 2147483648}) == frozenset()
-    assert setting_rows.list_defaults({"defaults": [3, "learning_rate"]}) == {"learning rate"}
+    assert setting_rows.list_defaults({"defaults": {"learning_rate": 0.5}}) == {"learning rate"}
+    for damaged in (2147483648, [3, "learning_rate"], None, "learning_rate"):
+        assert setting_rows.list_defaults({"defaults": damaged}) == frozenset()

@@ -80,9 +80,9 @@ def list_defaults(setup: Mapping[str, Any]) -> frozenset[str]:
         setup: content of `run.json`.
     """
     keys = setup.get("defaults")
-    if not isinstance(keys, list):  # of a damaged file
+    if not isinstance(keys, Mapping):  # of an earlier version, or of a damaged file
         return frozenset()
-    return frozenset(_DEFAULT_NAMES.get(key, key.replace("_", " ")) for key in keys if isinstance(key, str))
+    return frozenset(_DEFAULT_NAMES.get(key, key.replace("_", " ")) for key in keys)
 
 
 def compare(runs: Sequence[Mapping[str, Any]]) -> tuple[ComparedSetting, ...]:
