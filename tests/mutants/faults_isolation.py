@@ -23,6 +23,8 @@ CHANCES = among("test_random", "test_without_chance_nothing_is_drawn_or_everythi
 STEERED = among("test_indexing", "test_each_example_controls_its_own_path")
 FEW = among("test_attention", "test_masks_of_examples_with_few_dimensions")
 MASKS = among("test_attention", "test_masks_of_every_shape")
+KEYS = among("test_attention", "test_a_mask_of_keys_alone")
+SATURATED = among("test_attention", "test_a_saturated_softmax_rounds_as_torchs_for_one_example")
 DROPPED = among("test_attention", "test_half_of_the_weights_are_dropped")
 
 
@@ -516,15 +518,18 @@ RULES = [
     Mutant("batch norm: means are forgotten", "batch_norm",
            "rows, running_mean", "rows, 0 * running_mean",
            tape("batch norm in evaluation mode")),
-    Mutant("the mask of a row is that of the first example", "_mask_of_rows",
-           "return mask[:, 0] if lead[1] == 1 else", "return mask[:1, 0] if lead[1] == 1 else",
+    Mutant("the mask of a row is that of the first example", "scaled_dot_product_attention",
+           "mask[:, 0]", "mask[:1, 0]",
            FEW),
-    Mutant("the mask of several rows is that of the first example", "_mask_of_rows",
+    Mutant("the mask of several rows is that of the first example", "scaled_dot_product_attention",
            "mask.expand", "mask[:1].expand",
            MASKS),
-    Mutant("a product of three dimensions forgets its mask", "scaled_dot_product_attention",
-           "None if mask is None else mask.unsqueeze(1)", "None",
-           FEW),
+    Mutant("attention forgets masks of few dimensions", "scaled_dot_product_attention",
+           "mask = mask.reshape(len(mask), *(1,) * (dimensions - mask.dim()), *mask.shape[1:])", "mask = None",
+           KEYS),
+    Mutant("attention is fused where torch does not", "scaled_dot_product_attention",
+           "(q, k, v, mask, *rest, **options)", "(q[None], k[None], v[None], mask, *rest, **options)[0]",
+           SATURATED),
     Mutant("padding hides queries instead of keys", "_bias_of_scores",
            "[:, None, None, :]", "[:, None, :, None]",
            tape("attention with padding")),

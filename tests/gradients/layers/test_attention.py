@@ -99,6 +99,49 @@ def test_masks_of_examples_with_few_dimensions(lead):
     assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, (x, masks))) <= 1e-10
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["of an example", "shared"])
+@pytest.mark.parametrize("lead", [(), (2,)], ids=str)
+def test_a_mask_of_keys_alone(lead, own):
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 4).double(), torch.randn(5, *lead, 5, 4, dtype=torch.float64)
+    masks = torch.randn(5, 5, dtype=torch.float64)
+
+    def loss(m, b):
+        q, mask = m(b[0][0]), b[1][0] if own else masks[0]
+        return F.scaled_dot_product_attention(q, q.flip(-2), b[0][0], attn_mask=mask).square().sum()[None]
+
+    expected = oracle.plain_gradients(model, loss, (x, masks))
+    assert oracle.relative_error_per_example(cover(model, loss, (x, masks)).gradients, expected) <= 1e-10
+
+
+def test_groups_of_heads_in_front_share_keys():
+    """Three dimensions, of which torch takes the first for heads."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 4).double(), torch.randn(5, 4, 3, 4, dtype=torch.float64)
+
+    def loss(m, x):
+        q, keys = m(x[0]), x[0, :2]
+        return F.scaled_dot_product_attention(q, keys, keys.tanh(), enable_gqa=True).square().sum()[None]
+
+    expected = oracle.plain_gradients(model, loss, x)
+    assert oracle.relative_error_per_example(cover(model, loss, x).gradients, expected) <= 1e-10
+
+
+def test_a_saturated_softmax_rounds_as_torchs_for_one_example():
+    """A kernel that is fused subtracts large numbers that are alike, and finds gradients where there are none."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(8, 8), 1e3 * torch.randn(20, 5, 8)
+
+    def loss(m, x):
+        found = F.scaled_dot_product_attention(m(x), x, x)
+        return ((found.square() + 1).sqrt() * torch.linspace(0.5, 1.5, 8)).sum((1, 2))
+
+    expected = oracle.plain_gradients(model, loss, x)
+    plain = torch.stack([value.flatten(1).square().sum(1) for value in expected.values()]).sum(0).sqrt()
+    assert int((plain == 0).sum()) >= 10, "no softmax is saturated"
+    assert float(cover(model, loss, x).norms[plain == 0].max()) <= 1e-3 * float(plain.max())
+
+
 def test_half_of_the_weights_are_dropped():
     model, x, seen = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True), torch.randn(6, 40, 8), Seen()
 

@@ -1,7 +1,7 @@
 """Attention: scaled dot-product attention, which has no batching rule in torch, and multi-head attention.
 
-Axes: scaled dot products are of (B, n, heads, L, E) and (B, n, heads, S, E), viewed as (B·n, heads, ·, E). Multi-head inputs are
-(B, T, n, d), time first as the user passes them, viewed as (R, T, d) with R = B·n rows.
+Axes: scaled dot products are of (B, n, heads, L, E) and (B, n, heads, S, E), viewed as (B·n, heads, ·, E), or without heads, or
+without n and heads. Multi-head inputs are (B, T, n, d), time first as the user passes them, viewed as (R, T, d), R = B·n rows.
 """
 
 from __future__ import annotations
@@ -24,31 +24,27 @@ from privet.gradients.layers.linear import follow_linear
 def scaled_dot_product_attention(
     recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **options: Any
 ) -> Tensor | None:
-    """Compute attention with torch's own kernel, the first two dimensions as its batch; None for unsupported dimensions."""
+    """Compute attention as torch does for one example; None for unsupported dimensions.
+
+    torch goes by the number of dimensions: it fuses what has four, and rounds otherwise where a softmax is saturated. So the
+    examples join the first dimension that each has, and add none.
+    """
     q, k, v = (recorder.to_batched(x) for x in (query, key, value))
     dimensions = q.dim()
     if not 3 <= dimensions <= 5 or k.dim() != dimensions or v.dim() != dimensions:
         return None
     mask = None if attn_mask is None else recorder.to_batched(attn_mask)
-    if dimensions == 5:
-        lead = torch.broadcast_shapes(q.shape[:2], k.shape[:2])
+    if mask is not None:
+        mask = mask.reshape(len(mask), *(1,) * (dimensions - mask.dim()), *mask.shape[1:])
+    if dimensions == 4 and options.get("enable_gqa"):  # what an example has in front are heads
+        return None
+    if dimensions > 3:
+        lead = torch.broadcast_shapes(q.shape[:2], k.shape[:2], v.shape[:2])
         q, k, v = (x.expand(*lead, *x.shape[2:]).flatten(0, 1) for x in (q, k, v))
-        mask = None if mask is None else _mask_of_rows(mask, lead)
-    elif dimensions == 3:
-        q, k, v = (x.unsqueeze(1) for x in (q, k, v))
-        mask = None if mask is None else mask.unsqueeze(1)
-    elif mask is not None:
-        mask = mask.reshape(len(mask), *(1,) * (4 - mask.dim()), *mask.shape[1:])
+        if mask is not None:
+            mask = mask[:, 0] if lead[1] == 1 else mask.expand(*lead, *mask.shape[2:]).flatten(0, 1)
     found: Tensor = F.scaled_dot_product_attention(q, k, v, mask, *rest, **options)
-    if dimensions == 5:
-        found = found.unflatten(0, lead)
-    return found.squeeze(1) if dimensions == 3 else found
-
-
-def _mask_of_rows(mask: Tensor, lead: torch.Size) -> Tensor:
-    """Return a mask (B, …, L, S), which each example sees without B, for rows (B·n, heads, L, S)."""
-    mask = mask.reshape(len(mask), *(1,) * (5 - mask.dim()), *mask.shape[1:])
-    return mask[:, 0] if lead[1] == 1 else mask.expand(*lead, *mask.shape[2:]).flatten(0, 1)
+    return found.unflatten(0, lead) if dimensions > 3 else found
 
 
 def _linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
