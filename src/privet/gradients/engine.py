@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms", "tapes"]
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -99,9 +98,10 @@ class Engine:
         with preserve_generators():
 
             def again(index: Tensor) -> Iterator[tuple[Tensor, Tape]]:
-                one_by_one = replace(self, method="loop")
-                for position, tape in one_by_one.tapes(examples.select(index), past):
-                    yield index[position], tape
+                engine = self if len(index) > 1 else replace(self, method="loop")
+                for part in index.tensor_split(min(2, len(index))):
+                    for position, tape in engine.tapes(examples.select(part), past):
+                        yield part[position], tape
 
             covering = self.tapes(examples, past)
             return self.clip(covering, examples.count, clipping, masks, directions, subspace, again)
@@ -122,8 +122,9 @@ class Engine:
             covering: positions of examples and their tapes.
             examples: number of all examples.
             clipping, masks, directions, subspace: as for `clipped_sum`.
-            again: positions → tapes of one example each, for examples whose gradients could not be summed together, because one
-                of them took a path that a rule does not support. If that fails as well, an example contributes zero.
+            again: positions → tapes of fewer examples, for examples whose gradients could not be summed together, because one of
+                them took a path that a rule does not support; of a single one, its tape by itself. That one must not send the
+                others through the loop, in which norms are rounded otherwise. If it fails by itself, it contributes zero.
         """
         check_subspace(clipping, subspace)
         summed = self.parameters if subspace is None else subspace.released
@@ -144,7 +145,7 @@ class Engine:
             for each in found:
                 partial_sums.add(*each)
 
-        for index, tape in covering:
+        def add_or_split(index: Tensor, tape: Tape, *, last: bool = False) -> None:
             try:
                 add(index, tape)
             except KeyboardInterrupt:
@@ -152,9 +153,11 @@ class Engine:
             except USER_ERRORS:
                 if again is None or not self.skip_errors:
                     raise
-                for position, alone in again(index):
-                    with contextlib.suppress(Exception):
-                        add(position, alone)
+                for position, part in again(index) if not last else ():
+                    add_or_split(position, part, last=len(index) == 1)
+
+        for index, tape in covering:
+            add_or_split(index, tape)
         return partial_sums
 
 
