@@ -7,7 +7,7 @@ example together, and the noise is scaled to it alone. Three methods have trivia
 
 from __future__ import annotations
 
-__all__ = ["BOUND_RANGE", "NO_TIES", "NormRule", "Rule", "check_bound", "check_scale", "round_weights"]
+__all__ = ["BOUND_RANGE", "NOT_ROUNDING", "NO_TIES", "NormRule", "Rule", "check_bound", "check_scale", "round_weights"]
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -29,6 +29,11 @@ BOUND_RANGE = (1e-12, 1e12)
 NO_TIES = (
     "no gradient norm equals a threshold of the clipping rule to within rounding, about one part in a million, so that no other "
     "example decides on which side it lies"
+)
+
+# Assumption of rules that scale every gradient to one length, however small it is.
+NOT_ROUNDING = (
+    "no gradient consists of rounding errors, which the clipping rule scales up to the bound, and which other examples may change"
 )
 
 

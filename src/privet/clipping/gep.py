@@ -19,6 +19,8 @@ from privet.errors import InvalidArgumentError, between, choice, count
 # Start of the names of released embeddings, which no parameter can have.
 EMBEDDING = "embedding:"
 _SPLITS = {**SPLITS, "model": lambda name: ""}
+# Length of a part over that of the gradient, below which float32 does not resolve it: some 10⁴ times the rounding of the gradient.
+_RESOLVED = 1e-3
 
 
 @register
@@ -48,7 +50,8 @@ class GEP(Rule):
         Anchors are public, and the parameters at which their gradients are taken were released, so subspaces depend on no
         private value of the step. An example contributes w₁·e, of norm at most S₁, and w₂·r, of norm at most S₂. Divided by the
         noise scales u₁ = S₁/(S·√share) and u₂ = S₂/(S·√(1 − share)), with S = √(S₁² + S₂²), both together have norm at most S:
-        (S₁/u₁)² + (S₂/u₂)² = S². So the release is one Gaussian mechanism of sensitivity S with the plan's multiplier. The norms
+        (S₁/u₁)² + (S₂/u₂)² = S². A part shorter than a thousandth of the gradient is weighed as if it had that length: it may be
+        mostly rounding error, which other examples can change. So the release is one Gaussian mechanism of sensitivity S with the plan's multiplier. The norms
         are those of the computed e and r, so this also holds if B is not orthonormal. What follows is post-processing.
 
     Source:
@@ -132,9 +135,14 @@ class GEP(Rule):
         return tuple(sorted(found, key=lambda group: not group[0].startswith(EMBEDDING)))
 
     def weight(self, norms: Tensor) -> Tensor:
-        """Return the factors for (2, B) norms of embeddings and residuals, or (1, B) of embeddings, same shape."""
+        """Return the factors for (2, B) norms of embeddings and residuals, or (1, B) of embeddings, same shape.
+
+        A part that is much shorter than the gradient consists of rounding, in digits that other examples may change. It is
+        weighed as if it were longer, so that it is not scaled up to the bound.
+        """
         precise = norms.double()
-        factors = torch.stack([rule.factor(row) for rule, row in zip(self._parts(), precise, strict=True)])
+        longer = precise.maximum(_RESOLVED * torch.linalg.vector_norm(precise, dim=0))
+        factors = torch.stack([rule.factor(row) for rule, row in zip(self._parts(), longer, strict=True)])
         return round_weights(factors, precise, norms.dtype)
 
     def noise_scales(self, names: Sequence[str]) -> Mapping[str, float]:

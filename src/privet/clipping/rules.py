@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.registry import register
-from privet.clipping.base import BOUND_RANGE, NO_TIES, NormRule, check_scale
+from privet.clipping.base import BOUND_RANGE, NO_TIES, NOT_ROUNDING, NormRule, check_scale
 
 
 @register
@@ -81,8 +81,9 @@ class Normalize(NormRule):
         bound: C, in [1e-12, 1e12].
 
     Guarantee:
-        C/‖g‖·‖g‖ = C, and 0 for zero gradients, so the sensitivity is C. Norms below 1e-12 count as 0: they may be mostly
-        rounding error, which normalisation would amplify.
+        C/‖g‖·‖g‖ = C, and 0 for zero gradients, so the sensitivity is C. Norms below 1e-12 count as 0. That a larger one is not
+        mostly rounding error, which normalisation would amplify, is an assumption: where labels are the model's own outputs,
+        for example, gradients are nothing else, and one example more changes those of all.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", §2.2 (there with
@@ -92,6 +93,11 @@ class Normalize(NormRule):
     >>> Normalize(bound=0.5).weight(torch.tensor([0.0, 0.25, 2.0]))
     tensor([0.0000, 2.0000, 0.2500])
     """
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """That gradients are more than rounding errors."""
+        return (NOT_ROUNDING,)
 
     def factor(self, norms: Tensor) -> Tensor:
         """Return C/‖g‖, 0 at 0."""

@@ -64,3 +64,28 @@ def test_sums_that_have_to_be_formed_are_stored_where_they_are_small(room, kind,
     grad = sum_grads(terms)
     assert type(grad) is kind
     torch.testing.assert_close(grad.materialize(), sum(each.materialize() for each in terms))
+
+
+@pytest.mark.parametrize("uses", [300, 1000])
+def test_terms_of_an_example_are_not_rounded_to_the_precision_of_the_sum(uses):
+    """One weight is used many times: added up use after use, one example moved the sum by up to 1.006 bounds."""
+
+    def total(examples, bound):
+        inputs, gradients = torch.ones(examples, 1, 4), torch.full((examples, 1, 4), 1 / uses)
+        grad = sum_grads([LinearGrad(inputs, gradients) for _ in range(uses)])
+        return grad.weighted_sum((bound / grad.squared_norms().sqrt()).float())
+
+    for bound in torch.linspace(1, 2, 17).tolist():
+        assert float((total(513, bound) - total(512, bound)).double().norm()) <= bound * (1 + 1e-3)
+
+
+def test_two_lookups_of_one_example_are_not_combined_otherwise_because_of_another():
+    """Both have the same indices for the first example; those of the second decide nothing for it."""
+    indices, gradients = torch.zeros(2, 4000, dtype=torch.long), torch.full((2, 4000, 3), 1e-3)
+
+    def first_norm(others):
+        return sum_grads([EmbeddingGrad(each, gradients, 5) for each in (indices, others)]).squared_norms()[0]
+
+    differing = indices.clone()
+    differing[1] = 1
+    assert float(first_norm(differing)) == float(first_norm(indices.clone()))

@@ -190,17 +190,48 @@ def test_a_contribution_is_bounded_whatever_basis_and_gradient(basis, scale):
         assert oracle.moved(whole, rest) < 1e-6 * chosen.sensitivity
 
 
-def test_a_residual_that_is_small_beside_its_gradient_is_not_lost_to_rounding():
-    """In float32, ‖g‖² − ‖Bᵀg‖² would be 0 or negative here."""
+@pytest.fixture
+def plane():
+    """A basis of three dimensions, a vector in its span of length 3,742, and a direction outside."""
     basis = torch.linalg.qr(torch.randn(40, 3, generator=torch.Generator().manual_seed(1)))[0]
-    inside = basis @ torch.tensor([3e4, -2e4, 1e4])
-    outside = torch.linalg.qr(torch.cat([basis, torch.randn(40, 1, generator=torch.Generator().manual_seed(2))], 1))[0][:, 3]
+    beside = torch.randn(40, 1, generator=torch.Generator().manual_seed(2))
+    outside = torch.linalg.qr(torch.cat([basis, beside], 1))[0][:, 3]
+    return basis, basis @ torch.tensor([3e3, -2e3, 1e3]), outside
+
+
+def test_a_residual_that_is_small_beside_its_gradient_is_not_lost_to_rounding(plane):
+    """‖g‖² − ‖Bᵀg‖² would be off by a tenth in float32 here."""
+    basis, inside, outside = plane
     layer = nn.Linear(40, 1, bias=False)
-    chosen = rule(Flat(10.0), Flat(1.0))
+    chosen = rule(residual=Flat(4.0), embedding=Flat(10.0))
     space = Subspace(chosen, trainable(layer), [basis])
-    found = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], (inside + outside)[None], chosen, subspace=space)
-    assert float(found.tensors["weight"].norm()) == pytest.approx(1.0, abs=0.02)
-    assert float(found.tensors["weight"][0] @ outside) == pytest.approx(1.0, abs=0.02)
+    found = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], (inside + 4 * outside)[None], chosen, subspace=space)
+    assert float(found.tensors["weight"].norm()) == pytest.approx(4.0, abs=0.02)
+    assert float(found.tensors["weight"][0] @ outside) == pytest.approx(4.0, abs=0.02)
+
+
+@pytest.mark.parametrize("part", ["embedding", "residual"])
+def test_a_part_that_is_rounding_is_not_scaled_up_to_its_bound(plane, part):
+    """The digits of an outlier's rounding depend on how many examples there are: another one would turn its contribution round."""
+    basis, inside, outside = plane
+    layer, gradient = nn.Linear(40, 1, bias=False), 1e5 * (inside if part == "residual" else 4e3 * outside)
+    chosen = rule(residual=Flat(4.0), embedding=Flat(10.0))
+    space = Subspace(chosen, trainable(layer), [basis])
+    found = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], gradient[None], chosen, subspace=space)
+    bound, name = (4.0, "weight") if part == "residual" else (10.0, "embedding:0")
+    assert float(found.tensors[name].norm()) <= 0.02 * bound
+
+
+def test_an_embedding_without_a_residual_is_computed_precisely(plane):
+    """Nothing tells then how much of it is rounding."""
+    basis, inside, outside = plane
+    layer = nn.Linear(40, 1, bias=False)
+    chosen = rule(residual=None, embedding=Flat(10.0))
+    space = Subspace(chosen, trainable(layer), [basis])
+    gradient = 1e6 * outside + inside / 1e3
+    found = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], gradient[None], chosen, subspace=space)
+    exact = basis.double().t() @ gradient.double()
+    assert torch.allclose(found.tensors["embedding:0"].double(), exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("residual", [Flat(0.4), None])

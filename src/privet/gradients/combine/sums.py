@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ["ConcatenatedLinearGrads", "DisjointGrads", "SummedGrads", "TiedEmbeddingGrads", "sum_grads"]
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from privet.gradients.core.per_example import (
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 from privet.gradients.layers.experts import GroupedLinearGrad, concatenate_rows
-from privet.gradients.layers.linear import LinearGrad
+from privet.gradients.layers.linear import LinearGrad, is_smaller
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,20 +121,40 @@ class DisjointGrads(SeparateGrads):
         return torch.stack([grad.squared_norms() for grad in self.grads]).sum(0)
 
 
-class ConcatenatedLinearGrads(SeparateGrads):
-    """A sum of gradients of one weight of linear maps: one `LinearGrad` over the positions of all terms."""
+class ConcatenatedLinearGrads(SummedGrads):
+    """A sum of gradients of one weight of linear maps: one `LinearGrad` over the positions of all terms.
+
+    They are concatenated for one block of examples at a time. Sums over all examples that are added up use after use would round
+    each term of an example to the precision of the sum of all.
+    """
 
     grads: tuple[LinearGrad, ...]
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖², from the concatenated positions of one block of examples at a time."""
+        """Return ‖gᵢ‖²."""
+        return torch.cat([part.squared_norms() for _, part in self._concatenate_blocks()])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ."""
+        sums = (part.weighted_sum(weights[block]) for block, part in self._concatenate_blocks())
+        return functools.reduce(Tensor.add_, sums)
+
+    def _concatenate_blocks(self) -> Iterator[tuple[slice, LinearGrad]]:
         size = sum(grad.inputs[:1].numel() + grad.gradients[:1].numel() for grad in self.grads)
-        return torch.cat([self.concatenate(block).squared_norms() for block in blocks(self.examples, size, self.device)])
+        return ((block, self.concatenate(block)) for block in blocks(self.examples, size, self.device))
 
     def concatenate(self, block: slice) -> LinearGrad:
         """Return the sum for a block of examples as one `LinearGrad` over the concatenated positions."""
         inputs, gradients = ([getattr(grad, side)[block] for grad in self.grads] for side in ("inputs", "gradients"))
         return LinearGrad(torch.cat(inputs, 1), torch.cat(gradients, 1))
+
+    @classmethod
+    def choose(cls, grads: tuple[LinearGrad, ...]) -> PerExampleGrad:
+        """Return the sum, or the materialised gradients where those are smaller than the factors."""
+        whole = cls(grads)
+        if not is_smaller(whole.summands, grads[0]):
+            return whole
+        return DenseGrad(torch.cat([part.materialize() for _, part in whole._concatenate_blocks()]))
 
 
 class TiedEmbeddingGrads(SeparateGrads):
@@ -179,10 +200,10 @@ def _add_stored(grads: Sequence[StoredGrad]) -> PerExampleGrad:
 
 
 def _merge_lookups(grads: Sequence[EmbeddingGrad]) -> PerExampleGrad:
-    """Merge lookups in one table: add those at the same indices, concatenate the others."""
+    """Merge lookups in one table: add those with the same tensor of indices, concatenate the others."""
     found: list[EmbeddingGrad] = []
     for grad in grads:
-        alike = (i for i, known in enumerate(found) if torch.equal(known.indices, grad.indices))
+        alike = (i for i, known in enumerate(found) if _is_same(known.indices, grad.indices))
         place = next(alike, None)
         if place is None:
             found.append(grad)
@@ -192,6 +213,11 @@ def _merge_lookups(grads: Sequence[EmbeddingGrad]) -> PerExampleGrad:
         return found[0]
     indices, gradients = (torch.cat([getattr(grad, side) for grad in found], 1) for side in ("indices", "gradients"))
     return replace(found[0], indices=indices, gradients=gradients)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are the same memory. Equal values would not do: one example would decide for all others."""
+    return one.data_ptr() == other.data_ptr() and one.stride() == other.stride() and one.shape == other.shape
 
 
 def _add_lookups(one: Tensor, other: Tensor) -> Tensor:
@@ -251,7 +277,7 @@ def sum_grads(grads: Sequence[PerExampleGrad]) -> PerExampleGrad:
     if len(merged) == 1:
         return merged[0]
     if not other:
-        return ConcatenatedLinearGrads(linear)
+        return ConcatenatedLinearGrads.choose(linear)
     if len(derived) == len(merged) and is_disjoint(derived):
         return DisjointGrads(tuple(merged))
     if len(other) == 1 and isinstance(other[0], EmbeddingGrad):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "linear"]
+__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "is_smaller", "linear"]
 
 import math
 from dataclasses import dataclass
@@ -199,10 +199,17 @@ def is_complex(*factors: Tensor) -> bool:
 def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:
     """Return the factors, or the materialised gradients where those are smaller or needed for the norm anyway."""
     grad = LinearGrad(inputs, gradients)
-    positions, d, p = inputs.shape[1], inputs.shape[2], gradients.shape[2]
-    if d * p <= KEEP * positions * (d + p):
-        return DenseGrad(grad.materialize())
-    return grad
+    return DenseGrad(grad.materialize()) if is_smaller(grad.summands, grad) else grad
+
+
+def is_smaller(positions: int, grad: LinearGrad) -> bool:
+    """Return whether the gradients of a linear map are smaller than their factors at a number of positions.
+
+    Then their sum is that of stored gradients, too. Products with small matrices add up all positions of all examples one after
+    another: each would be rounded to the precision of the sum so far, which is larger than the example's own.
+    """
+    d, p = grad.inputs.shape[2], grad.gradients.shape[2]
+    return d * p <= KEEP * positions * (d + p)
 
 
 @register_handler(F.linear)

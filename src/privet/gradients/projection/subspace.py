@@ -48,7 +48,7 @@ class Subspace:
     def split(self, tape: Tape) -> Iterator[tuple[slice, Tape]]:
         """Yield positions and tapes of embeddings Bᵀg and residuals g − B(Bᵀg), formed in blocks of examples.
 
-        Every number of an example is computed from that example's gradient alone. Residuals are formed before their norm is
+        Every number of an example is computed from that example's gradient alone, up to rounding of ‖g‖. Residuals are formed before their norm is
         taken, rather than computed from ‖g‖² − ‖Bᵀg‖², which would lose them to rounding where they are small.
         """
         for where, part in _blocks(tape):
@@ -60,9 +60,11 @@ class Subspace:
         with full_precision(tape.device):
             for embedding, names, basis in zip(embeddings, self._groups, self.bases, strict=True):
                 own = _flat(tape, names)
-                gradients = own.to(torch.promote_types(own.dtype, basis.dtype))
+                # Without a residual, nothing tells how much of an embedding is rounding: so it is computed precisely.
+                precision = torch.float64 if self.rule.residual is None else torch.promote_types(own.dtype, basis.dtype)
+                gradients = own.to(precision)
                 basis = basis.to(gradients)
-                found[embedding] = gradients @ basis
+                found[embedding] = (gradients @ basis).to(torch.promote_types(own.dtype, basis.dtype))
                 if self.rule.residual is not None:
                     gradients.addmm_(found[embedding], basis.t(), alpha=-1)
                     found |= _shaped(gradients, names, self.parameters)

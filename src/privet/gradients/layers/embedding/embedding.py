@@ -62,7 +62,7 @@ class EmbeddingGrad(OutputGrad):
     def squared_norms(self) -> Tensor:
         """Return ‖gᵢ‖²: gradients at equal indices within an example are added before the norm is taken."""
         squares, rounding = load_kernels().measure(self.indices, self.gradients, self.padding)
-        return add_rounding_error(squares, rounding, self.dtype, in_order=self.device.type == "cpu")
+        return add_rounding_error(squares, rounding, self.dtype, in_order=True)
 
     def abs_norm_bound(self) -> Tensor:
         """Return Σₜ |gₜ|."""

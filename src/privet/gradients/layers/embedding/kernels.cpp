@@ -142,6 +142,7 @@ template <typename Number>
 struct Term {
     const Number *gradient;
     Number weight;
+    std::int32_t example;
 };
 
 // Numbers that are added up in registers, where compilers keep vectors but not arrays. They need not be aligned in memory.
@@ -151,23 +152,33 @@ struct Block {
     static constexpr std::int64_t VECTORS = 128 / VECTOR, SIZE = 128 / sizeof(Number);
 };
 
-// Writes the sum of one or more terms to a row.
+// Writes the sum of one or more terms to a row. The terms of one example are added before those of the next: each of them would be
+// rounded to the precision of the sum so far, which is larger than the example's own.
 template <typename Number>
 void write_sum(const Term<Number> *first, const Term<Number> *end, std::int64_t width, Number *row) {
     using Vector = typename Block<Number>::Vector;
     constexpr std::int64_t VECTORS = Block<Number>::VECTORS, SIZE = Block<Number>::SIZE;
     std::int64_t k = 0;
     for (; k + SIZE <= width; k += SIZE) {
-        Vector sum[VECTORS];
-        for (std::int64_t j = 0; j < VECTORS; j++) sum[j] = first->weight * reinterpret_cast<const Vector *>(first->gradient + k)[j];
-        for (const Term<Number> *term = first + 1; term < end; term++)
-            for (std::int64_t j = 0; j < VECTORS; j++)
-                sum[j] += term->weight * reinterpret_cast<const Vector *>(term->gradient + k)[j];
+        Vector sum[VECTORS] = {};
+        for (const Term<Number> *term = first; term < end;) {
+            const std::int32_t example = term->example;
+            Vector own[VECTORS] = {};
+            for (; term < end && term->example == example; term++)
+                for (std::int64_t j = 0; j < VECTORS; j++)
+                    own[j] += term->weight * reinterpret_cast<const Vector *>(term->gradient + k)[j];
+            for (std::int64_t j = 0; j < VECTORS; j++) sum[j] += own[j];
+        }
         for (std::int64_t j = 0; j < VECTORS; j++) reinterpret_cast<Vector *>(row + k)[j] = sum[j];
     }
     for (; k < width; k++) {
-        row[k] = first->weight * first->gradient[k];
-        for (const Term<Number> *term = first + 1; term < end; term++) row[k] += term->weight * term->gradient[k];
+        row[k] = 0;
+        for (const Term<Number> *term = first; term < end;) {
+            const std::int32_t example = term->example;
+            Number own = 0;
+            for (; term < end && term->example == example; term++) own += term->weight * term->gradient[k];
+            row[k] += own;
+        }
     }
 }
 
@@ -195,7 +206,7 @@ bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size,
     for (std::int64_t i = of.examples - 1; i >= 0; i--)
         for (std::int64_t t = of.positions - 1; t >= 0; t--)
             if (const std::int64_t index = of.index(i, t); index != of.padding)
-                terms[--begins[index]] = {of.gradient(i, t), weights[i]};
+                terms[--begins[index]] = {of.gradient(i, t), weights[i], static_cast<std::int32_t>(i)};
     for (std::int64_t index = 0; index < size; index++) {
         Number *row = total + index * of.width;
         const std::int64_t begin = begins[index], end = begins[index + 1];
